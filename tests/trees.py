@@ -41,7 +41,11 @@ class Aggregate:
     arguments: tuple[object, ...] = ()
     where: Expression | None = None
     ignore_nulls: bool = False
-    percentage: float | None = None
+    percentage: float | tuple[float, ...] | None = None
+    descending: bool = False
+    delimiter: bytes | None = None
+    directions: tuple[tuple[bool, bool], ...] = ()
+    mode: EvalMode | None = None
 
 
 @dataclass(frozen=True)
@@ -156,9 +160,12 @@ class Tree:
                 arguments=tuple(self.value(argument) for argument in a.arguments),
                 name=name,
                 filter=None if a.where is None else resolve(a.where, self.schema, self.schema, mode=self.mode),
-                mode=self.mode,
+                mode=a.mode or self.mode,
                 ignore_nulls=a.ignore_nulls,
                 percentage=a.percentage,
+                descending=a.descending,
+                delimiter=a.delimiter,
+                directions=a.directions,
             )
             for name, a in aggregates.items()
         )

@@ -10,7 +10,7 @@ import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
 from gpujoin.model.expressions import EvalMode, Expression
-from gpujoin.model.types import MAX_PRECISION, is_float, is_numeric, is_whole, logical
+from gpujoin.model.types import MAX_PRECISION, is_bytes, is_float, is_numeric, is_text, is_whole, logical
 
 _SUM_DIGITS = 10
 """Digits that Spark adds to a decimal's precision where it sums."""
@@ -43,8 +43,21 @@ class AggregateFunction(Enum):
     BIT_AND = "bit_and"
     BIT_OR = "bit_or"
     BIT_XOR = "bit_xor"
+    REGR_SQUARES = "regr_squares"
+    """Sum of the squared deviations from the mean: ``regr_sxx`` and ``regr_syy``, over the pairs' values."""
+    REGR_SXY = "regr_sxy"
+    REGR_R2 = "regr_r2"
+    REGR_SLOPE = "regr_slope"
+    """Of ``y``, the first argument, over ``x``."""
+    REGR_INTERCEPT = "regr_intercept"
     PERCENTILE = "percentile"
     """Exact percentile, between two values interpolated; ``median`` is that of 0.5."""
+    PERCENTILE_DISC = "percentile_disc"
+    """Least value up to which there is at least a percentage of all."""
+    MODE = "mode"
+    """Most frequent value that is not null; the least of several, or the greatest if descending."""
+    LISTAGG = "listagg"
+    """Texts or bytes that are not null, joined by a delimiter, in the order of the other arguments or of the rows."""
     COLLECT_LIST = "collect_list"
     """List of the values that are not null, in the order of the rows; also ``array_agg``."""
     COLLECT_SET = "collect_set"
@@ -57,30 +70,40 @@ BITWISE = frozenset({AggregateFunction.BIT_AND, AggregateFunction.BIT_OR, Aggreg
 """Functions of the bits of integers."""
 LISTS = frozenset({AggregateFunction.COLLECT_LIST, AggregateFunction.COLLECT_SET})
 """Functions that return a list."""
-FINAL_ONLY = LISTS | {AggregateFunction.PERCENTILE}
+PERCENTILES = frozenset({AggregateFunction.PERCENTILE, AggregateFunction.PERCENTILE_DISC})
+"""Functions of a percentage, or of several."""
+FINAL_ONLY = LISTS | PERCENTILES | {AggregateFunction.MODE, AggregateFunction.LISTAGG}
 """Functions whose buffer in Spark only Spark reads: each group must come out once, with its value."""
-ANY_ROW = EXTREMES_BY | LISTS | {AggregateFunction.FIRST, AggregateFunction.LAST}
+ANY_ROW = EXTREMES_BY | LISTS | {AggregateFunction.FIRST, AggregateFunction.LAST, AggregateFunction.LISTAGG}
 """Functions whose result follows from the order of rows: which of several that fit is returned, or what comes first."""
 CENTRAL_MOMENTS = frozenset(
     {
         AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP, AggregateFunction.VAR_SAMP,
-        AggregateFunction.VAR_POP,
+        AggregateFunction.VAR_POP, AggregateFunction.REGR_SQUARES,
     }
 )  # fmt: skip
 """Functions whose buffer is count, mean and sum of squared deviations; they differ only in the final step."""
 HIGHER_MOMENTS = frozenset({AggregateFunction.SKEWNESS, AggregateFunction.KURTOSIS})
 """Functions whose buffer also has sums of deviations to the third, and to the fourth."""
-COMOMENTS = frozenset({AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP, AggregateFunction.CORR})
+COMOMENTS = frozenset(
+    {
+        AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP, AggregateFunction.CORR, AggregateFunction.REGR_SXY,
+        AggregateFunction.REGR_R2,
+    }
+)  # fmt: skip
 """Functions of two numbers; pairs in which either is null do not count."""
-MOMENTS = CENTRAL_MOMENTS | HIGHER_MOMENTS | COMOMENTS
+REGRESSIONS = frozenset({AggregateFunction.REGR_SLOPE, AggregateFunction.REGR_INTERCEPT})
+"""Functions of numbers ``y`` and ``x``, whose buffer is that of ``covar_pop`` and of ``var_pop`` of x."""
+MOMENTS = CENTRAL_MOMENTS | HIGHER_MOMENTS | COMOMENTS | REGRESSIONS
 """Functions of deviations from means, in doubles: their last digits depend on the order of rows."""
 _MOMENT_PARTS = {
     **dict.fromkeys(CENTRAL_MOMENTS, ("n", "avg", "m2")),
     AggregateFunction.SKEWNESS: ("n", "avg", "m2", "m3"),
     AggregateFunction.KURTOSIS: ("n", "avg", "m2", "m3", "m4"),
-    AggregateFunction.COVAR_POP: ("n", "xAvg", "yAvg", "ck"),
-    AggregateFunction.COVAR_SAMP: ("n", "xAvg", "yAvg", "ck"),
+    **dict.fromkeys(COMOMENTS, ("n", "xAvg", "yAvg", "ck")),
     AggregateFunction.CORR: ("n", "xAvg", "yAvg", "ck", "xMk", "yMk"),
+    AggregateFunction.REGR_R2: ("n", "xAvg", "yAvg", "ck", "xMk", "yMk"),
+    **dict.fromkeys(REGRESSIONS, ("n", "xAvg", "yAvg", "ck", "xN", "avg", "m2")),
 }
 
 
@@ -98,18 +121,24 @@ class AggregateCall:
     """The aggregate function."""
     arguments: tuple[Expression, ...] = ()
     """Typed, over the child's output. One; any number for ``COUNT``; a value and its ordering for ``MIN_BY`` and
-    ``MAX_BY``; two numbers for covariances and ``CORR``. ``AVG`` takes a number of any type, functions of moments take
-    float64, bitwise functions integers."""
+    ``MAX_BY``; two numbers for covariances, ``CORR`` and regressions; a text and what it is ordered by for
+    ``LISTAGG``. ``AVG`` takes a number of any type, functions of moments take float64, bitwise functions integers."""
     name: str = field(default="")
     """Prefix of the buffer columns' names."""
     filter: Expression | None = None
     """``FILTER (WHERE …)``: only rows for which it is true take part."""
     mode: EvalMode = EvalMode.LEGACY
-    """``ANSI``: a sum of integers that leaves 64 bits is an error; ``LEGACY``: it wraps."""
+    """Of a sum of integers that leaves 64 bits. ``ANSI``: it is an error; ``LEGACY``: it wraps; ``TRY``: null."""
     ignore_nulls: bool = False
     """For ``FIRST`` and ``LAST``: the first, or last, value that is not null."""
-    percentage: float | None = None
-    """For ``PERCENTILE``: from 0 to 1."""
+    percentage: float | tuple[float, ...] | None = None
+    """For ``PERCENTILE`` and ``PERCENTILE_DISC``: from 0 to 1; of several the result is a list."""
+    descending: bool = False
+    """Percentiles count from the greatest value on; of equally frequent values ``MODE`` gives the greatest."""
+    delimiter: bytes | None = None
+    """For ``LISTAGG``."""
+    directions: tuple[tuple[bool, bool], ...] = ()
+    """For ``LISTAGG``, of each argument but the first: whether it is descending, and whether nulls come first."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -119,20 +148,30 @@ class AggregateCall:
                 raise RelationError(f"{self}: {expression} is not resolved: every node needs a type")
         if self.filter is not None and not pat.is_boolean(logical(self.filter.type)):
             raise RelationError(f"{self}: the filter {self.filter} is {self.filter.type}, not boolean")
-        count, wanted = (2, "two arguments") if self.function in EXTREMES_BY | COMOMENTS else (1, "one argument")
+        self._check_arguments()
+        if (self.function in PERCENTILES) != (self.percentage is not None):
+            raise RelationError(f"{self}: percentage {self.percentage}; percentiles have one, other functions none")
+        if (self.function is AggregateFunction.LISTAGG) != (self.delimiter is not None):
+            raise RelationError(f"{self}: delimiter {self.delimiter!r}; listagg has one, other functions none")
+
+    def _check_arguments(self) -> None:
+        two = EXTREMES_BY | COMOMENTS | REGRESSIONS
+        count, wanted = (2, "two arguments") if self.function in two else (1, "one argument")
+        if self.function is AggregateFunction.LISTAGG:
+            count, wanted = 1 + len(self.directions), "a text and what it is ordered by"
         if self.function is not AggregateFunction.COUNT and len(self.arguments) != count:
             raise RelationError(f"{self}: takes {wanted}, not {len(self.arguments)}")
-        if self.mode is EvalMode.TRY:
-            raise RelationError(f"{self}: try_ aggregates are not covered; their buffers differ")
+        if self.mode is EvalMode.TRY and not (self.function is AggregateFunction.SUM and is_whole(self.dtype)):
+            raise RelationError(f"{self}: only sums of integers have a buffer of their own in try_ mode")
         for argument in self.arguments if self.function in MOMENTS else ():
             if not pat.is_float64(logical(argument.type)):
                 raise RelationError(f"{self}: takes float64, not {argument.type}; cast it, as Spark does")
         if self.function in BITWISE and not is_whole(self.dtype):
             raise RelationError(f"{self}: takes an integer, not {self.dtype}")
-        if (self.function is AggregateFunction.PERCENTILE) != (self.percentage is not None):
-            raise RelationError(f"{self}: percentage {self.percentage}; percentiles have one, other functions none")
         if self.percentage is not None and not (is_whole(self.dtype) or pat.is_float64(self.dtype)):
             raise RelationError(f"{self}: takes an integer or float64, not {self.dtype}")
+        if self.delimiter is not None and not (is_text(self.dtype) or is_bytes(self.dtype)):
+            raise RelationError(f"{self}: takes text or bytes, not {self.dtype}")
         numbers = (AggregateFunction.SUM, AggregateFunction.AVG)
         if self.function in numbers and not is_numeric(self.dtype):
             raise RelationError(f"{self}: takes a number, not {self.dtype}")
@@ -158,6 +197,7 @@ class AggregateCall:
 
         =============================  =========================================================================
         ``sum`` of integers, floats    ``sum``: int64 or float64, null if there was no value
+        ``try_sum`` of integers        ``sum``: int64, null if it overflowed; ``is_empty``
         ``sum`` of decimal(p, s)       ``sum``: decimal(min(38, p + 10), s), null if it overflowed; ``is_empty``
         ``count``                      ``count``: int64
         ``min``, ``max``               ``value``, null if there was none
@@ -166,21 +206,23 @@ class AggregateCall:
         ``stddev…``, ``var…``          ``n``, ``avg``, ``m2``: float64
         ``skewness``, ``kurtosis``     as these, and ``m3``; and ``m4``
         ``covar…``, ``corr``           ``n``, ``xAvg``, ``yAvg``, ``ck``: float64; ``corr`` also ``xMk``, ``yMk``
+        ``regr_slope``, …              as ``covar_pop``, and ``xN``, ``avg``, ``m2`` as ``var_pop``
         ``first``, ``last``            ``value``; ``is_set``
         ``min_by``, ``max_by``         ``value``; ``ordering``, null if there was none
         ``bit_and``, …                 ``value``, null if there was none
-        ``percentile``                 ``value``: float64, the result
+        ``percentile``, …              ``value``: float64, or a list of them, the result
         ``collect_list``, …            ``value``: list, the result
+        ``mode``, ``listagg``          ``value``, the result
         =============================  =========================================================================
         """
         match self.function:
-            case AggregateFunction.SUM if pat.is_decimal(self.dtype):
+            case AggregateFunction.SUM if pat.is_decimal(self.dtype) or self.mode is EvalMode.TRY:
                 return self._field("sum", self._sum_type), self._field("is_empty", pa.bool_(), nullable=False)
             case AggregateFunction.SUM:
                 return (self._field("sum", self._sum_type),)
             case AggregateFunction.COUNT:
                 return (self._field("count", pa.int64(), nullable=False),)
-            case AggregateFunction.MIN | AggregateFunction.MAX:
+            case AggregateFunction.MIN | AggregateFunction.MAX | AggregateFunction.MODE | AggregateFunction.LISTAGG:
                 return (self._field("value", self.dtype),)
             case AggregateFunction.MIN_BY | AggregateFunction.MAX_BY:
                 return self._field("value", self.dtype), self._field("ordering", self.ordering_type)
@@ -192,8 +234,10 @@ class AggregateCall:
                     self._field("sum", total, nullable=pat.is_decimal(total)),
                     self._field("count", pa.int64(), nullable=False),
                 )
-            case AggregateFunction.PERCENTILE:
-                return (self._field("value", pa.float64()),)
+            case AggregateFunction.PERCENTILE | AggregateFunction.PERCENTILE_DISC:
+                several = isinstance(self.percentage, tuple)
+                values = pa.list_(pa.field("element", pa.float64(), nullable=False))
+                return (self._field("value", values if several else pa.float64()),)
             case AggregateFunction.COLLECT_LIST | AggregateFunction.COLLECT_SET:
                 values = pa.list_(pa.field("element", self.dtype, nullable=False))
                 return (self._field("value", values, nullable=False),)
@@ -202,6 +246,11 @@ class AggregateCall:
             case _:
                 parts = _MOMENT_PARTS[self.function]
                 return tuple(self._field(part, pa.float64(), nullable=False) for part in parts)
+
+    @property
+    def gives_list(self) -> bool:
+        """Whether the result is a list, which no pipeline backend holds."""
+        return any(pat.is_list(field.type) for field in self.buffer)
 
     @property
     def _sum_type(self) -> pa.DataType:
@@ -222,7 +271,7 @@ class AggregateCall:
         return (
             self.function, tuple(e.signature() for e in self.arguments), self.name,
             None if self.filter is None else self.filter.signature(), self.mode, self.ignore_nulls,
-            self.percentage,
+            self.percentage, self.descending, self.delimiter, self.directions,
         )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:

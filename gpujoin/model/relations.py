@@ -22,7 +22,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import DeterminismLevel, Distribution
-from gpujoin.model.windows import AnyWindowCall
+from gpujoin.model.windows import AnyWindowCall, range_obstacle
 
 __all__ = [
     "Constant", "ExchangeSource", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate",
@@ -270,6 +270,12 @@ class Window(OneInput):
             check_position(position, self.child.schema, "partition column")
         for expression in self.expressions():
             check_over(expression, self.child.schema)
+        if any(call.frame.has_distance for call in self.calls):
+            if len(self.order) != 1:
+                raise RelationError(f"a range of distances needs one order key, not {len(self.order)}")
+            why = range_obstacle(self.order[0].expression.type)
+            if why is not None:
+                raise RelationError(f"{why} in a range frame")
 
     @cached_property
     def schema(self) -> pa.Schema:

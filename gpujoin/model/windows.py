@@ -20,11 +20,12 @@ from enum import Enum
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
-from gpujoin.model.aggregates import LISTS, AggregateCall, AggregateFunction
-from gpujoin.model.expressions import ColumnRef, Expression, Literal
-from gpujoin.model.types import logical
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import ColumnRef, EvalMode, Expression, Literal
+from gpujoin.model.types import is_float, is_whole, logical
 
 
 class WindowFunction(Enum):
@@ -61,7 +62,9 @@ SLIDING = frozenset(
         AggregateFunction.MAX, AggregateFunction.FIRST, AggregateFunction.LAST,
     }
 )  # fmt: skip
-"""Aggregate functions over any frame; the others are over whole partitions only."""
+"""Aggregate functions over any frame; the others are over whole partitions and short frames."""
+SHORT_FRAME = 64
+"""Most rows of a frame that is aggregated row by row: as many times the rows are read."""
 
 
 class FrameType(Enum):
@@ -76,16 +79,24 @@ class Frame:
     """The rows of a partition that an aggregate of one row reads.
 
     A bound is a distance from the current row, less than 0 before it; ``None``: the partition's end. For ``RANGE``, 0
-    is the current row and its peers.
+    is the current row and its peers; other distances are of the only order key: in days of dates, microseconds of
+    timestamps, units of the last digit of decimals. A null is a peer of nulls, whatever the distance.
     """
 
     type: FrameType = FrameType.ROWS
-    start: int | None = None
-    end: int | None = None
+    start: float | None = None
+    end: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.type is FrameType.RANGE and {self.start, self.end} - {None, 0}:
-            raise RelationError(f"{self}: distances in a range frame are not computed here")
+    @property
+    def has_distance(self) -> bool:
+        """Whether it is a range by distances of the order key."""
+        return self.type is FrameType.RANGE and bool({self.start, self.end} - {None, 0})
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has so few rows, whatever the partition, that they may be read again for each row."""
+        bounded = self.type is FrameType.ROWS and self.start is not None and self.end is not None
+        return bounded and (self.end or 0) - (self.start or 0) < SHORT_FRAME
 
     @property
     def is_partition(self) -> bool:
@@ -93,7 +104,7 @@ class Frame:
         return self.start is None and self.end is None
 
     def __str__(self) -> str:
-        def bound(distance: int | None, side: str) -> str:
+        def bound(distance: float | None, side: str) -> str:
             if distance is None:
                 return f"unbounded {side}"
             if distance == 0:
@@ -104,6 +115,8 @@ class Frame:
 
 
 WHOLE_PARTITION = Frame()
+_RANGED_DIGITS = 17
+"""Most digits of decimals whose distances, of as many digits, cannot leave 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -183,10 +196,12 @@ class FramedAggregate:
     """The rows that it reads."""
 
     def __post_init__(self) -> None:
-        if self.call.function in LISTS:
+        if self.call.gives_list:
             raise RelationError(f"{self}: lists are not computed over windows")
-        if self.call.function not in SLIDING and not self.frame.is_partition:
-            raise RelationError(f"{self}: computed over whole partitions only")
+        if self.call.function not in SLIDING and not (self.frame.is_partition or self.frame.is_short):
+            raise RelationError(f"{self}: computed over whole partitions and frames of up to {SHORT_FRAME} rows only")
+        if self.call.mode is EvalMode.TRY and not self.frame.is_partition:
+            raise RelationError(f"{self}: computed over whole partitions only in try_ mode")
         if self.call.filter is not None and self.call.function in (AggregateFunction.FIRST, AggregateFunction.LAST):
             raise RelationError(f"{self}: a filter of the first or last value")
 
@@ -228,6 +243,16 @@ class FramedAggregate:
 
 
 AnyWindowCall: TypeAlias = WindowCall | FramedAggregate
+
+
+def range_obstacle(dtype: pa.DataType) -> str | None:
+    """Tell why a range of distances of an order key of a type is not computed; ``None`` if it is."""
+    dtype = logical(dtype)
+    if is_whole(dtype) or is_float(dtype) or pat.is_date32(dtype) or pat.is_timestamp(dtype):
+        return None
+    if pat.is_decimal(dtype) and dtype.precision <= _RANGED_DIGITS:
+        return None
+    return f"distances of {dtype}"
 
 
 def is_by_order(call: AnyWindowCall) -> bool:

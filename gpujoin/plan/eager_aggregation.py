@@ -139,7 +139,7 @@ class _Rewrite:
                 if sides == {self.build}:
                     of_joined = self._term(AggregateCall(function=call.function, arguments=(self._of_build(value),)))
                 return _Rewritten(call.function, EvalMode.LEGACY, of_joined, value)
-            case AggregateFunction.SUM if is_whole(call.dtype):
+            case AggregateFunction.SUM if is_whole(call.dtype) and call.mode is not EvalMode.TRY:
                 value = _narrow(call.arguments[0])
                 return _Rewritten(AggregateFunction.SUM, call.mode, self._total(value), _wide(value))
         raise _NotApplicable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import reduce
@@ -12,7 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.aggregates import BITWISE, COMOMENTS, EXTREMES_BY, FINAL_ONLY, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import (
+    BITWISE,
+    COMOMENTS,
+    EXTREMES_BY,
+    FINAL_ONLY,
+    REGRESSIONS,
+    AggregateCall,
+    AggregateFunction,
+)
+from gpujoin.model.expressions import EvalMode
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
 from gpujoin.testing.cells import EXACT, Cell, cells
@@ -124,6 +134,10 @@ def direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, ..
         return _by_ordering(call, taken)
     if call.function in COMOMENTS:
         return _comoment(call.function, [pair for pair in taken if None not in pair])
+    if call.function in REGRESSIONS:
+        return _regression(call.function, [pair for pair in taken if None not in pair])
+    if call.function is AggregateFunction.LISTAGG:
+        return _joined(call, taken)
     return _over_values(call, [v for (v,) in taken if v is not None])
 
 
@@ -153,12 +167,51 @@ def rank_of(value: Cell) -> Cell:
     return value.encode() if isinstance(value, str) else value
 
 
+def _joined(call: AggregateCall, rows: list[tuple[Cell, ...]]) -> Cell:
+    assert call.delimiter is not None
+    ordered = [row for row in rows if row[0] is not None]
+    for place, (descending, nulls_first) in reversed(list(enumerate(call.directions, 1))):
+        _sort(ordered, place, descending=descending, nulls_first=nulls_first)
+    if not ordered:
+        return None
+    texts = [value.encode() if isinstance(value, str) else value for value, *_ in ordered]
+    joined = call.delimiter.join(texts)
+    return joined.decode() if pat.is_string(call.dtype) else joined
+
+
+def _sort(rows: list[tuple[Cell, ...]], place: int, *, descending: bool, nulls_first: bool) -> None:
+    nulls = [row for row in rows if row[place] is None]
+    others = [row for row in rows if row[place] is not None]
+    others.sort(key=lambda row: rank_of(row[place]), reverse=descending)
+    rows[:] = [*nulls, *others] if nulls_first else [*others, *nulls]
+
+
+def _mode(call: AggregateCall, values: list[Cell]) -> Cell:
+    if not values:
+        return None
+    counted = Counter(values)
+    most = max(counted.values())
+    pick: Callable[..., Any] = max if call.descending else min
+    return pick((value for value, count in counted.items() if count == most), key=rank_of)
+
+
 def _percentile(call: AggregateCall, values: list[Cell]) -> Cell:
     assert call.percentage is not None
     if not values:
         return None
-    ordered = sorted(values, key=rank_of)
-    position = (len(values) - 1) * call.percentage
+    ordered = sorted(values, key=rank_of, reverse=call.descending)
+    at = _interpolated if call.function is AggregateFunction.PERCENTILE else _discrete
+    if isinstance(call.percentage, tuple):
+        return tuple(at(ordered, percentage) for percentage in call.percentage)
+    return at(ordered, call.percentage)
+
+
+def _discrete(ordered: list[Cell], percentage: float) -> float:
+    return float(ordered[max(math.ceil(len(ordered) * percentage), 1) - 1])
+
+
+def _interpolated(ordered: list[Cell], percentage: float) -> float:
+    position = (len(ordered) - 1) * percentage
     lower, higher = math.floor(position), math.ceil(position)
     low, high = float(ordered[lower]), float(ordered[higher])
     if ordered[lower] == ordered[higher]:
@@ -179,7 +232,9 @@ def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
             return _extreme(call, values)
         case function if function in BITWISE:
             return reduce(_BITS[function], values) if values else None
-        case AggregateFunction.PERCENTILE:
+        case AggregateFunction.MODE:
+            return _mode(call, values)
+        case AggregateFunction.PERCENTILE | AggregateFunction.PERCENTILE_DISC:
             return _percentile(call, values)
         case AggregateFunction.COLLECT_LIST:
             return tuple(values)
@@ -188,7 +243,9 @@ def _over_values(call: AggregateCall, values: list[Cell]) -> Cell:
         case AggregateFunction.SUM | AggregateFunction.AVG if pat.is_decimal(dtype):
             return _decimal_result(call, sum_exactly(values), len(values))
         case AggregateFunction.SUM if not is_float(dtype):
-            return sum(values) if values else None
+            total = sum(values) if values else None
+            lost = call.mode is EvalMode.TRY and total is not None and not -(1 << 63) <= total < 1 << 63
+            return None if lost else total
         case AggregateFunction.SUM:
             return math.fsum(values) if _finite(values) else _float_sum(values) if values else None
         case AggregateFunction.AVG:
@@ -259,8 +316,24 @@ def _comoment(function: AggregateFunction, pairs: list[tuple[Cell, ...]]) -> Cel
     return _related(function, float(len(pairs)), xy, xx, yy)
 
 
+def _regression(function: AggregateFunction, pairs: list[tuple[Cell, ...]]) -> Cell:
+    """Of y over x."""
+    if len({x for _, x in pairs}) < 2:
+        return None
+    y_mean, x_mean = (math.fsum(side) / len(pairs) for side in zip(*pairs, strict=True))
+    squares = math.fsum((x - x_mean) ** 2 for _, x in pairs)
+    slope = math.fsum((x - x_mean) * (y - y_mean) for y, x in pairs) / squares
+    return slope if function is AggregateFunction.REGR_SLOPE else y_mean - slope * x_mean
+
+
 def _related(function: AggregateFunction, n: float, xy: float, xx: float, yy: float) -> Cell:
-    if n == 0 or (n == 1 and function is not AggregateFunction.COVAR_POP):
+    if n == 0:
+        return None
+    if function is AggregateFunction.REGR_SXY:
+        return xy
+    if function is AggregateFunction.REGR_R2:
+        return None if xx == 0 else 1.0 if yy == 0 else xy * xy / (xx * yy)
+    if n == 1 and function is not AggregateFunction.COVAR_POP:
         return None
     match function:
         case AggregateFunction.COVAR_POP:
@@ -281,6 +354,8 @@ def _moment(function: AggregateFunction, n: float, m2: float, m3: float, m4: flo
         return None
     if sample and n == 1:
         return None
+    if function is AggregateFunction.REGR_SQUARES:
+        return m2
     variance = m2 / (n - 1 if sample else n)
     rooted = function in (AggregateFunction.STDDEV_SAMP, AggregateFunction.STDDEV_POP)
     return math.sqrt(variance) if rooted else variance
@@ -307,16 +382,24 @@ def final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
             known = [value for value, empty in buffers if not empty]
             return _decimal_result(call, None if lost else sum_exactly(known), len(known))
         case AggregateFunction.SUM:
-            known = [v for (v,) in buffers if v is not None]
-            return sum(known) if known else None
+            known = [buffer[0] for buffer in buffers if buffer[0] is not None]
+            if call.mode is EvalMode.TRY and any(value is None and not empty for value, empty in buffers):
+                return None
+            return _over_values(call, known)
         case AggregateFunction.AVG:
             count = sum(n for _, n in buffers)
             if pat.is_decimal(call.dtype):
                 lost = any(value is None for value, _ in buffers)
                 return _decimal_result(call, None if lost else sum_exactly(v for v, _ in buffers), count)
             return sum(v for v, _ in buffers) / count if count else None
+    return _merged_moments(call, buffers)
+
+
+def _merged_moments(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
     if call.function in COMOMENTS:
         return _merged_comoments(call, buffers)
+    if call.function in REGRESSIONS:
+        return _merged_regression(call, buffers)
     n, mean, m2, m3, m4 = 0.0, 0.0, 0.0, 0.0, 0.0
     for part_n, part_mean, part_m2, *higher in buffers:
         if part_n == 0:
@@ -333,6 +416,23 @@ def final(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
         mean += delta * part_n / whole
         n = whole
     return _moment(call.function, n, m2, m3, m4)
+
+
+def _merged_regression(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
+    """Merge pairs as a covariance, and all values of x as a variance."""
+    xs = [buffer[4:] for buffer in buffers if buffer[4]]
+    whole = math.fsum(n for n, _, _ in xs)
+    mean = math.fsum(n * avg for n, avg, _ in xs) / whole if whole else 0.0
+    squares = math.fsum([*(m2 for _, _, m2 in xs), *(n * (avg - mean) ** 2 for n, avg, _ in xs)])
+    if not squares:
+        return None
+    n, x, y, xy = 0.0, 0.0, 0.0, 0.0
+    for part_n, part_x, part_y, part_xy in (buffer[:4] for buffer in buffers if buffer[0]):
+        dx, dy, sum_n = part_x - x, part_y - y, n + part_n
+        xy += part_xy + dx * dy * n * part_n / sum_n
+        x, y, n = x + dx * part_n / sum_n, y + dy * part_n / sum_n, sum_n
+    slope = xy / squares
+    return slope if call.function is AggregateFunction.REGR_SLOPE else y - slope * x
 
 
 def _merged_comoments(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:

@@ -25,7 +25,6 @@ import pyarrow as pa
 from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.pipeline.placement import MixedPipeline
-from gpujoin.model.aggregates import LISTS
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
@@ -67,7 +66,7 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
         case Scan():
             return reasons(node.schema, "is not read from files here")
         case PartialAggregate():
-            lists = {field.name for call in node.aggregates if call.function in LISTS for field in call.buffer}
+            lists = {field.name for call in node.aggregates if call.gives_list for field in call.buffer}
             aggregated = [field for field in node.schema if field.name not in lists]
             return reasons([*node.child.schema, *aggregated], "is not aggregated")
         case Window():

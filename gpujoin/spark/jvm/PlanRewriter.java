@@ -448,6 +448,9 @@ public final class PlanRewriter {
                 Expression total = new UnscaledValue(cast(sum(buffers[0]), type));
                 return new If(allEmpty(buffers[1]), Literal.create(null, DataTypes.LongType), total);
             }
+            if (kind.equals("again")) {
+                return complete(over(function, new Expression[] {buffers[0]}), Option.empty());
+            }
             Seq declared = function.aggBufferAttributes();
             Expression[] merged = merged(function, kind, call.get("overflows") == Boolean.TRUE, buffers);
             HashMap entries = new HashMap();
@@ -478,6 +481,11 @@ public final class PlanRewriter {
                 return new Expression[] {complete(over(function, buffers), Option.empty())};
             }
             DataType type = ((Attribute) function.aggBufferAttributes().apply(0)).dataType();
+            if (kind.equals("try sum")) {
+                Expression merged = complete(over(function, new Expression[] {buffers[0]}), Option.empty());
+                Expression total = nullWhere(buffers[0], new Not(buffers[1]), merged);
+                return new Expression[] {total, allEmpty(buffers[1])};
+            }
             if (kind.equals("decimal average")) {
                 Expression seen = new GreaterThan(buffers[1], zero());
                 return new Expression[] {total(buffers[0], seen, type, overflows), counted(buffers[1])};
@@ -570,11 +578,13 @@ public final class PlanRewriter {
         /** A decimal sum; null if any partial sum is null although it had values. */
         private static Expression total(Expression total, Expression seen, DataType type, boolean overflows) {
             Expression merged = cast(sum(total), type);
-            if (!overflows) {
-                return merged;
-            }
-            Expression overflowed = complete(new Max(new And(new IsNull(total), seen)), Option.empty());
-            return new If(overflowed, Literal.create(null, type), merged);
+            return overflows ? nullWhere(total, seen, merged) : merged;
+        }
+
+        /** A merged sum; null if any partial sum is null although it had values. */
+        private static Expression nullWhere(Expression partial, Expression seen, Expression merged) {
+            Expression overflowed = complete(new Max(new And(new IsNull(partial), seen)), Option.empty());
+            return new If(overflowed, Literal.create(null, merged.dataType()), merged);
         }
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pat
 import pyspark
+from pyspark.sql import types as t
 
-from gpujoin.model.aggregates import FINAL_ONLY, LISTS, MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import (
+    FINAL_ONLY,
+    LISTS,
+    MOMENTS,
+    PERCENTILES,
+    REGRESSIONS,
+    AggregateCall,
+    AggregateFunction,
+)
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Relation, column
-from gpujoin.model.types import is_float, is_whole
+from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of, ordered_by, python_value
 from gpujoin.spark.query.plans import PlanNode
 
 if TYPE_CHECKING:
@@ -47,10 +57,20 @@ _FUNCTIONS = {
     "BitAndAgg": AggregateFunction.BIT_AND,
     "BitOrAgg": AggregateFunction.BIT_OR,
     "BitXorAgg": AggregateFunction.BIT_XOR,
+    "RegrReplacement": AggregateFunction.REGR_SQUARES,
+    "RegrSXY": AggregateFunction.REGR_SXY,
+    "RegrR2": AggregateFunction.REGR_R2,
+    "RegrSlope": AggregateFunction.REGR_SLOPE,
+    "RegrIntercept": AggregateFunction.REGR_INTERCEPT,
     "Percentile": AggregateFunction.PERCENTILE,
+    "PercentileDisc": AggregateFunction.PERCENTILE_DISC,
+    "Mode": AggregateFunction.MODE,
+    "ListAgg": AggregateFunction.LISTAGG,
     "CollectList": AggregateFunction.COLLECT_LIST,
     "CollectSet": AggregateFunction.COLLECT_SET,
 }
+ESTIMATE = "HyperLogLogPlusPlus"
+"""Class of ``approx_count_distinct``, of which values are chosen here (`trees.estimates`), and counted by Spark."""
 _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
 _SUM_DIGITS = 10
 """Digits that Spark adds to a decimal's precision where it sums, if there is room: enough for 10**10 rows."""
@@ -58,6 +78,8 @@ _DOUBLE_DIGITS = 15
 """Most digits of decimals that are different as doubles wherever they are different."""
 _INTERPOLATES = (4, 3)
 """First version of Spark in which percentiles are interpolated as they are here."""
+_PAIRS = (4, 3)
+"""First version of Spark in which the variance of a regression is that of pairs."""
 _COUNT_DIGITS = 20
 """Digits of the decimal that Spark divides by when it averages decimals."""
 
@@ -86,6 +108,11 @@ class ReadAggregate:
     def final_only(self) -> bool:
         """Whether any aggregate's partial results could not be given to Spark."""
         return any(_FUNCTIONS.get(node.children[0].name) in FINAL_ONLY for node in self.aggregates)
+
+    @property
+    def estimates(self) -> tuple[tuple[int, Node], ...]:
+        """The estimated numbers of distinct values, by position among :attr:`aggregates`."""
+        return tuple((number, node) for number, node in enumerate(self.aggregates) if is_estimate(node))
 
     @property
     def distinct(self) -> bool:
@@ -124,7 +151,7 @@ class ReadAggregate:
         calls: dict[int, AggregateCall] = {}
         seen: dict[AggregateCall, AggregateCall] = {}
         for number, node in enumerate(self.aggregates):
-            if node.fields["isDistinct"]:
+            if node.fields["isDistinct"] or is_estimate(node):
                 continue
             call = read_call(node, reader, f"a{number}")
             calls[number] = seen.setdefault(dataclasses.replace(call, name=""), call)
@@ -161,22 +188,32 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         operands = operands[0].children
     if known is None:
         raise NotTranslatableError(f"{function} is not computed here")
-    percentage = None
-    if known is AggregateFunction.PERCENTILE:
-        percentage = _percentage(function, reader)
+    if known in REGRESSIONS and _version() < _PAIRS:
+        raise NotTranslatableError(f"{function}: before 4.3 Spark took the variance of x where y was null, too")
+    options: dict[str, Any] = {}
+    if known in PERCENTILES:
+        options = {"percentage": _percentage(function, reader), "descending": bool(function.fields["reverse"])}
         operands = operands[:1]
+    if known is AggregateFunction.LISTAGG:
+        operands, options = _list_of_texts(function)
     arguments = tuple(reader(operand) for operand in operands)
-    if known is AggregateFunction.PERCENTILE:
+    if known in PERCENTILES:
         arguments = (_distinguished(function, arguments[0]),)
     if known in LISTS:
         _check_list(known, function, arguments[0])
+    if known is AggregateFunction.MODE:
+        _check_distinguished(function, arguments[0])
+        options = {"descending": function.fields["reverseOpt"] is False}
     if known is AggregateFunction.COUNT:
         arguments = tuple(
             operand for operand in arguments if not (isinstance(operand, Literal) and operand.value is not None)
         )
     mode = EvalMode.LEGACY
     if known in (AggregateFunction.SUM, AggregateFunction.AVG):
-        mode = _mode(function)
+        mode = eval_mode(function)
+        integers = known is AggregateFunction.SUM and is_whole(logical(arguments[0].type))
+        if mode is EvalMode.TRY and not integers:
+            mode = EvalMode.LEGACY  # both are null where a decimal overflows
     return AggregateCall(
         function=known,
         arguments=arguments,
@@ -184,27 +221,60 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         filter=reader(condition[0]) if condition else None,
         mode=mode,
         ignore_nulls=known in _EDGES and bool(function.fields["ignoreNulls"]),
-        percentage=percentage,
+        **options,
     )
 
 
 def _check_list(known: AggregateFunction, function: Node, value: Expression) -> None:
     if not function.fields.get("ignoreNulls", True):
         raise NotTranslatableError(f"{function} with nulls")
-    assert value.type is not None
-    if known is AggregateFunction.COLLECT_SET and is_float(value.type):
+    if known is AggregateFunction.COLLECT_SET:
+        _check_distinguished(function, value)
+
+
+def _check_distinguished(function: Node, value: Expression) -> None:
+    if is_float(logical(value.type)):
         raise NotTranslatableError(f"{function}: which zeros and NaNs Spark takes for equal")
 
 
-def _percentage(function: Node, reader: ExpressionReader) -> float:
-    if tuple(map(int, pyspark.__version__.split(".")[:2])) < _INTERPOLATES:
+def _list_of_texts(function: Node) -> tuple[tuple[Node, ...], dict[str, Any]]:
+    """What ``listagg`` joins and orders by, and its delimiter and directions."""
+    value, delimiter, *orders = function.children
+    while delimiter.name == "Cast":
+        delimiter = delimiter.children[0]
+    if delimiter.name != "Literal":
+        raise NotTranslatableError(f"{function}: the delimiter is no constant")
+    text = python_value(delimiter.data_type, delimiter.fields["@value"])
+    directions = tuple(
+        (ordered_by(order, "direction", "Descending"), ordered_by(order, "nullOrdering", "NullsFirst"))
+        for order in orders
+    )
+    joined = text.encode() if isinstance(text, str) else text or b""
+    return (value, *(order.children[0] for order in orders)), {"delimiter": joined, "directions": directions}
+
+
+def _percentage(function: Node, reader: ExpressionReader) -> float | tuple[float, ...]:
+    if _version() < _INTERPOLATES:
         raise NotTranslatableError(f"{function}: Spark interpolated in other steps before 4.3, and rounded otherwise")
-    percentage, frequency = map(reader, function.children[1:3])
-    if not isinstance(percentage, Literal) or not isinstance(percentage.value, float):
-        raise NotTranslatableError(f"{function}: the percentage is no constant, or several")
-    if function.fields["reverse"] or not isinstance(frequency, Literal) or frequency.value != 1:
-        raise NotTranslatableError(f"{function}: in descending order, or with frequencies")
-    return percentage.value
+    percentage, *frequency = function.children[1:]
+    if frequency and (frequency[0].name != "Literal" or frequency[0].fields["@value"] != 1):
+        raise NotTranslatableError(f"{function}: with frequencies")
+    if percentage.name == "CreateArray":
+        return tuple(_constant(function, each, reader) for each in percentage.children)
+    if percentage.name == "Literal" and isinstance(percentage.data_type, t.ArrayType):
+        return tuple(map(float, json.loads(percentage.fields["value"])))
+    return _constant(function, percentage, reader)
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(map(int, pyspark.__version__.split(".")[:2]))
+
+
+def _constant(function: Node, percentage: Node, reader: ExpressionReader) -> float:
+    value = reader(percentage)
+    if not isinstance(value, Literal) or not isinstance(value.value, float):
+        raise NotTranslatableError(f"{function}: the percentage is no constant")
+    return value.value
 
 
 def _distinguished(function: Node, value: Expression) -> Expression:
@@ -217,18 +287,16 @@ def _distinguished(function: Node, value: Expression) -> Expression:
     return Cast(child=value, to=pa.float64(), mode=EvalMode.LEGACY, type=pa.float64())
 
 
+def is_estimate(node: Node) -> bool:
+    """Tell whether an aggregate expression is ``approx_count_distinct``."""
+    return node.children[0].name == ESTIMATE and not node.fields["isDistinct"]
+
+
 def sums_unscaled(node: Node) -> bool:
     """Tell whether an aggregate expression is what Spark makes of a sum of short decimals: a sum of their digits."""
     if node.name != "AggregateExpression" or node.children[0].name != "Sum":
         return False
     return node.children[0].children[0].name == "UnscaledValue"
-
-
-def _mode(function: Node) -> EvalMode:
-    mode = eval_mode(function)
-    if mode is EvalMode.TRY:
-        raise NotTranslatableError(f"{function} has a buffer of its own")
-    return mode
 
 
 class BufferReader(ExpressionReader):
@@ -330,6 +398,10 @@ def merging(node: Node, call: AggregateCall) -> dict[str, Any]:
     if decimals:
         kind = "decimal sum" if call.function is AggregateFunction.SUM else "decimal average"
         return {"kind": kind, "overflows": may_overflow(call)}
+    if is_estimate(node):
+        return {"kind": "again"}
+    if call.mode is EvalMode.TRY:
+        return {"kind": "try sum"}
     if call.function in MOMENTS:
         return {"kind": "folded"}
     return {"kind": _MERGING.get(call.function, "other")}
@@ -359,7 +431,7 @@ def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Express
 def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
     """The last step of Spark's `CentralMomentAgg` and `Covariance`: null of no value, or of too few."""
     kind = pa.float64()
-    undefined = None if node.children[0].fields["nullOnDivideByZero"] else math.nan
+    undefined = None if node.children[0].fields.get("nullOnDivideByZero", True) else math.nan
 
     def number(value: float | None) -> Literal:
         return Literal(value=value, type=kind)
@@ -372,7 +444,16 @@ def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expressi
 
     n, spread = parts[0], parts[-1]
     cases = [(is_equal(n, 0.0), number(None))]
+    result: Expression
     match call.function:
+        case AggregateFunction.REGR_SQUARES | AggregateFunction.REGR_SXY:
+            result = spread
+        case AggregateFunction.REGR_SLOPE | AggregateFunction.REGR_INTERCEPT:
+            _, x, y, xy, _, _, xx = parts
+            cases = [(is_equal(xx, 0.0), number(None))]
+            result = computed(Function.DIVIDE, xy, xx)
+            if call.function is AggregateFunction.REGR_INTERCEPT:
+                result = computed(Function.SUBTRACT, y, computed(Function.MULTIPLY, result, x))
         case AggregateFunction.STDDEV_SAMP | AggregateFunction.VAR_SAMP | AggregateFunction.COVAR_SAMP:
             cases.append((is_equal(n, 1.0), number(undefined)))
             result = computed(Function.DIVIDE, spread, computed(Function.SUBTRACT, n, number(1.0)))
@@ -401,4 +482,4 @@ def _moment(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expressi
 
 def covered_aggregates() -> tuple[str, ...]:
     """Name the classes of aggregate functions that are covered."""
-    return tuple(_FUNCTIONS)
+    return (*_FUNCTIONS, ESTIMATE)

@@ -40,6 +40,7 @@ from gpujoin.spark.query.trees.builder import (
     is_joined_with_tables,
 )
 from gpujoin.spark.query.trees.covered import BUILDERS
+from gpujoin.spark.query.trees.estimates import Estimates
 from gpujoin.spark.query.trees.nodes import aggregated
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
@@ -157,6 +158,8 @@ class IslandFinder:
         Rows of a micro-batch of a stream; ``None``: not known.
     legacy_patterns : bool
         Whether the session writes times by the patterns and the calendar of Spark 2.
+    zone : str or None
+        The session's time zone; ``None``: not known.
 
     Attributes
     ----------
@@ -172,12 +175,14 @@ class IslandFinder:
         stream_rows: float | None = None,
         *,
         legacy_patterns: bool = False,
+        zone: str | None = None,
     ) -> None:
         self._options = options
         self._constant = constant
         self._unreadable = unreadable
         self._stream_rows = stream_rows
         self._legacy_patterns = legacy_patterns
+        self._zone = zone
         self.broken: dict[int, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
@@ -194,6 +199,7 @@ class IslandFinder:
             self._unreadable,
             stream_rows=self._stream_rows,
             legacy_patterns=self._legacy_patterns,
+            zone=self._zone,
         )
         island: Island | None
         try:
@@ -286,8 +292,10 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
     reader = builder.reader(below)
     keys = [*read.keys, *read.distinct_columns]
-    outputs = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(keys))
-    calls = read.calls(reader)
+    estimates = Estimates.of(read, reader)
+    grouped = [*map(reader, keys), *estimates.registers]
+    outputs = tuple(Output(f"k{n}", key) for n, key in enumerate(grouped))
+    calls = {**read.calls(reader), **estimates.calls}
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")

@@ -156,7 +156,8 @@ class QueryPlanner:
     def _finder_with(self, constant: Callable[[Node], Literal]) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
         legacy = self._conf.get("spark.sql.legacy.timeParserPolicy", "").upper() == "LEGACY"
-        return IslandFinder(self._options, constant, self._unreadable, rows, legacy_patterns=legacy)
+        zone = self._conf.get("spark.sql.session.timeZone")
+        return IslandFinder(self._options, constant, self._unreadable, rows, legacy_patterns=legacy, zone=zone)
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:

@@ -287,9 +287,11 @@ def test_higher_moments_and_covariances(
     table = pa.table({"g": pa.array(group, pa.int32()), **columns})
     arguments = (left("x"), left("y")) if function in COMOMENTS else (left("x"),)
     calls = {"v": Aggregate(function, arguments), "w": Aggregate(function, arguments, left("x") > 1e4)}
-    if function is not AggregateFunction.CORR:  # of equal values it is Spark's division by zero
+    if function not in (AggregateFunction.CORR, AggregateFunction.REGR_R2):  # of equal values Spark divides by zero
         check(Tree.source(table.schema).group("g", **calls), table, f"seed {seed}", pieces=pieces)
     rest = table.filter(pc.not_equal(table["g"], 3))
+    if function is AggregateFunction.REGR_R2:  # which of two undefined values a NaN gives is Spark's to say
+        rest = rest.filter(pc.greater(rest["g"], 3))
     check(Tree.source(table.schema).group("g", **calls), rest, f"seed {seed}", pieces=pieces)
     check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 

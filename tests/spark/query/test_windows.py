@@ -41,11 +41,26 @@ COVERED = {
         first(s) over (order by id rows between 1 following and 2 following) d,
         avg(weight) over (partition by k order by id rows 2 preceding) e,
         min(day) over (order by id rows between unbounded preceding and 1 following) f from sales""",
+    "rows of other functions": """select id, bit_or(id) over (order by id rows 2 preceding) a,
+        max_by(s, price) over (partition by k order by id rows between 1 preceding and 1 following) b,
+        round(stddev(id) over (order by id desc rows between 3 preceding and 1 preceding), 9) c,
+        round(var_pop(k) over (order by id rows between 1 following and 3 following), 9) d,
+        bool_and(flag) filter (where id > 2) over (order by id rows between 1 preceding and 2 following) e,
+        bit_xor(k) over (partition by s order by id rows between 9 following and 12 following) f,
+        mode(s, true) over (order by id rows between 4 preceding and current row) g from sales""",
     "first and last": """select id, first_value(s) over (partition by k order by id) a,
         last_value(s) over (partition by k order by id) b, first_value(s) ignore nulls over (order by id) c,
         last_value(price, true) over (order by id rows between 2 preceding and current row) d,
         nth_value(s, 2) over (order by id) e, nth_value(s, 2) ignore nulls over (order by id) f,
         any_value(k) over (partition by k) g from sales""",
+    "distances": """select id, sum(id) over (partition by k order by id range between 2 preceding and current row) a,
+        count(*) over (order by weight range between 0.5D preceding and 1 following) b,
+        max(s) over (order by price desc nulls first range between 2.25 preceding and unbounded following) c,
+        min(id) over (order by day range between interval 30 days preceding and current row) d,
+        first(id) over (order by cast(day as timestamp_ntz), id rows between 1 preceding and current row) e,
+        sum(id) over (order by cast(day as timestamp) range between interval 90 days preceding and current row) f,
+        count(s) over (order by cast(k as tinyint) desc nulls last
+        range between 1 following and 3 following) g from sales""",
     "filters": """select id, count(*) filter (where flag) over (partition by k) a,
         sum(price) filter (where id > 2) over (partition by k order by id) b from sales""",
     "computed keys": """select id, row_number() over (partition by id % 2, upper(s) order by abs(price), id) a,
@@ -82,7 +97,9 @@ FULL_JOIN = """select * from (select k, day, sum(price) over (partition by k ord
     "name",
     brief(
         COVERED, "ranks", "nulls in orders", "other rows", "whole partitions", "running", "rows", "first and last",
-        "filters", "computed keys", "first rows", "above a join", "of aggregates", "of grouping sets", "sessions",
+        "distances", "rows of other functions", "filters", "computed keys", "first rows", "above a join",
+        "of aggregates", "of grouping sets",
+        "sessions",
     ),
 )  # fmt: skip
 def test_windows_run_whole(tables: SparkSession, name: str) -> None:
@@ -113,7 +130,14 @@ def test_a_join_by_the_partition_needs_no_other_exchange(tables: SparkSession) -
 
 
 LEFT = {
-    "distances": ("select sum(id) over (order by id range between 2 preceding and current row) from sales", "range"),
+    "months": (
+        "select sum(id) over (order by day range between interval 1 month preceding and current row) from sales",
+        "a distance of",
+    ),
+    "long decimals": (
+        "select sum(id) over (order by cast(k as decimal(20,2)) range between 1 preceding and 1 following) from sales",
+        "distances of",
+    ),
     "lists": ("select collect_list(id) over (partition by k) from sales", "lists"),
     "moments over frames": ("select stddev(id) over (order by id) from sales", "whole partitions"),
     "correlations": ("select corr(id, k) over () from sales", "equal values"),

@@ -1,7 +1,7 @@
 """Aggregates with Polars into states that can be merged exactly.
 
 A *state* is a frame with one row per group: the keys, then the columns of each call's
-:class:`~gpujoin.backends.cpu.pipeline.states.State`.
+:class:`~gpujoin.backends.cpu.pipeline.states.base.State`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.pipeline.columns import Column, as_text
 from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh, to_batches
-from gpujoin.backends.cpu.pipeline.states import Collected, ExactSum, one_width, state_of
+from gpujoin.backends.cpu.pipeline.states import ExactSum, one_width, state_of
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Case, Expression, Literal
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
@@ -106,7 +106,7 @@ class PolarsAggregation:
         for each in self._states:
             out += each.finish(state)
         fields = zip(out, (logical(field.type) for field in self._node.schema), strict=True)
-        if not any(isinstance(each, Collected) for each in self._states):
+        if not any(call.gives_list for call in self._node.aggregates):
             return self._piece(list(fields))
         columns = [
             self._lists(series, dtype) if pat.is_list(dtype) else self._arrow(series, dtype) for series, dtype in fields
@@ -122,12 +122,13 @@ class PolarsAggregation:
         return pa.Table.from_batches(to_batches(self._piece([(series, dtype)]), schema, _WORD), schema).column(0)
 
     def _lists(self, series: pl.Series, dtype: pa.DataType) -> pa.Array:
-        ends = np.cumsum(series.list.len().to_numpy(), dtype=np.int64)
+        ends = np.cumsum(series.list.len().fill_null(0).to_numpy(), dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, np.int64), ends])
         if offsets[-1] > np.iinfo(np.int32).max:
             raise MemoryError(f"{offsets[-1]} values in lists of one Arrow column")
         values = self._arrow(series.explode().drop_nulls(), dtype.value_type).combine_chunks()
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=dtype)
+        nulls = pa.array(series.is_null().to_numpy()) if series.null_count() else None
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=dtype, mask=nulls)
 
 
 def _for_spill(state: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits,
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, PartialAggregate, Relation, Window
@@ -127,7 +127,7 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
         reasons += [
             _unsupported(f"aggregate {call}", "the function is not computed on a GPU")
             for call in node.aggregates
-            if call.function not in _AGGREGATES
+            if call.function not in _AGGREGATES or call.mode is EvalMode.TRY
         ]
     for expression in node.expressions():
         if not can_compute(expression):

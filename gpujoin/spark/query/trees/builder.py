@@ -225,6 +225,8 @@ class TreeBuilder:
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
     legacy_patterns: bool = False
     """Whether the session writes times by the patterns and the calendar of Spark 2."""
+    zone: str | None = None
+    """The session's time zone; ``None``: not known."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate the plan below a node; attributes that are not required may be left out.

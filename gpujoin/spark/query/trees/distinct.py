@@ -86,7 +86,7 @@ class _Merging:
             return [self._made(function, parts[0], filter_=parts[1])]
         if function is AggregateFunction.COUNT:
             return [self._made(AggregateFunction.SUM, parts[0])]
-        if function in (AggregateFunction.SUM, AggregateFunction.AVG):
+        if function in (AggregateFunction.SUM, AggregateFunction.AVG) and call.mode is not EvalMode.TRY:
             if pat.is_decimal(call.dtype) and may_overflow(call):
                 raise NotTranslatableError(f"{call} beside a distinct aggregate: Spark finds its overflow")
             summed = parts[:1] if function is AggregateFunction.SUM else parts

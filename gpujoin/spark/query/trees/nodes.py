@@ -142,6 +142,8 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
 
     Raises ``NotTranslatableError`` if Spark alone can finish an aggregate, or compute a result.
     """
+    for _, node in read.estimates:
+        raise NotTranslatableError(f"{node} below another operation, or finished by a task: only Spark estimates")
     reader = builder.reader(below)
     relation: Relation
     if read.distinct:

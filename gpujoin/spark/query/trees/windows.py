@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import pyarrow.types as pat
+from pyspark.sql import types as t
 
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
@@ -20,7 +24,14 @@ from gpujoin.model.windows import (
     is_by_order,
 )
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, object_name, ordered_by
+from gpujoin.spark.catalyst.translate import (
+    UTC_NAMES,
+    ExpressionReader,
+    NotTranslatableError,
+    object_name,
+    ordered_by,
+    python_value,
+)
 from gpujoin.spark.query.aggregates import BufferReader, read_call
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, told_apart
@@ -38,6 +49,8 @@ FUNCTIONS = {
     "NthValue": WindowFunction.NTH_VALUE,
 }
 """Classes of window functions that are no aggregate functions."""
+_DAY = 86_400_000_000
+"""Microseconds."""
 
 
 def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -62,7 +75,7 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     for each in named:
         for part in each.walk():
             if part.name == "WindowExpression":
-                calls[id(part)] = _read_call(part, reader, f"w{len(calls)}", ordered=bool(order))
+                calls[id(part)] = _read_call(part, reader, f"w{len(calls)}", order, builder.zone)
     relation = Window(below.relation, tuple(places), keys, tuple(calls.values()))
     results = _ResultReader(relation, below, calls)
     kept = [i for i in below.positions if i in passed]
@@ -94,18 +107,20 @@ def sort_key(reader: ExpressionReader, order: Node) -> SortKey:
     return SortKey(value, descending, ordered_by(order, "nullOrdering", "NullsFirst"))
 
 
-def _read_call(node: Node, reader: ExpressionReader, name: str, *, ordered: bool) -> AnyWindowCall:
+def _read_call(
+    node: Node, reader: ExpressionReader, name: str, order: Sequence[Node], zone: str | None
+) -> AnyWindowCall:
     function, definition = node.children
     call: AnyWindowCall
     if function.name == "AggregateExpression":
         if function.fields["isDistinct"]:
             raise NotTranslatableError(f"{function}: distinct values of a window")
-        call = FramedAggregate(read_call(function, reader, name), _frame(definition.children[-1], node))
+        call = FramedAggregate(read_call(function, reader, name), _frame(definition.children[-1], node, order, zone))
     elif function.name in FUNCTIONS:
-        call = _read_function(function, reader, name, _frame_of(function, definition, node))
+        call = _read_function(function, reader, name, _frame_of(function, definition, node, order, zone))
     else:
         raise NotTranslatableError(f"{function} is not computed here")
-    if not ordered and is_by_order(call) and not _takes_any(call):
+    if not order and is_by_order(call) and not _takes_any(call):
         raise NotTranslatableError(f"{node}: without an order, what it is depends on that in which rows come")
     return call
 
@@ -145,26 +160,52 @@ def _integer(node: Node) -> int:
     return value
 
 
-def _frame_of(function: Node, definition: Node, node: Node) -> Frame:
+def _frame_of(function: Node, definition: Node, node: Node, order: Sequence[Node], zone: str | None) -> Frame:
     """The frame of a function; of those that have one of their own, any."""
-    return _frame(definition.children[-1], node) if function.name == "NthValue" else WHOLE_PARTITION
+    if function.name != "NthValue":
+        return WHOLE_PARTITION
+    return _frame(definition.children[-1], node, order, zone)
 
 
-def _frame(node: Node, window: Node) -> Frame:
+def _frame(node: Node, window: Node, order: Sequence[Node], zone: str | None) -> Frame:
     by_range = object_name(node, "frameType") == "RangeFrame"
-    bounds: list[int | None] = []
+    bounds: list[float | None] = []
     for bound in node.children:
         match bound.name.rstrip("$"):
             case "UnboundedPreceding" | "UnboundedFollowing":
                 bounds.append(None)
             case "CurrentRow":
                 bounds.append(0)
-            case _ if by_range:
-                raise NotTranslatableError(f"{window}: distances in a range frame are not computed here")
+            case _ if by_range and len(order) == 1:
+                bounds.append(_distance(bound, order[0].children[0], window, zone))
             case _:
                 bounds.append(_integer(bound))
     start, end = bounds
     return Frame(FrameType.RANGE if by_range else FrameType.ROWS, start, end)
+
+
+def _distance(bound: Node, key: Node, window: Node, zone: str | None) -> float:
+    """A distance of an order key, as :class:`Frame` has it."""
+    if bound.name != "Literal" or bound.fields["@value"] is None:
+        raise NotTranslatableError(f"{window}: a bound of the range is no constant")
+    dtype = key.data_type
+    if isinstance(bound.data_type, t.DayTimeIntervalType):
+        distance = int(bound.fields["@value"])
+        if isinstance(dtype, t.DateType) and distance % _DAY == 0:
+            return distance // _DAY
+        if isinstance(dtype, t.TimestampNTZType):
+            return distance
+        if isinstance(dtype, t.TimestampType) and (abs(distance) < _DAY or zone in UTC_NAMES):
+            return distance  # a day elsewhere is not always 24 hours
+    elif isinstance(dtype, t.DateType) and isinstance(bound.data_type, t.IntegerType):
+        return int(bound.fields["@value"])
+    elif bound.data_type == dtype:
+        value = python_value(dtype, bound.fields["@value"])
+        if isinstance(dtype, t.DecimalType):
+            return int(value.scaleb(dtype.scale))
+        if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
+            return value
+    raise NotTranslatableError(f"{window}: a distance of {bound.type_name} in a range of {key.type_name}")
 
 
 class _ResultReader(BufferReader):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from gpujoin.backends.cpu.pipeline.aggregate import PolarsAggregation, guarded
 from gpujoin.backends.cpu.pipeline.columns import Column, as_text, column_of, is_wide, polars_type
 from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
+from gpujoin.backends.cpu.pipeline.windows.distances import RangeKey
 from gpujoin.backends.cpu.pipeline.windows.frames import Span, Values, framed, nth
 from gpujoin.backends.cpu.pipeline.windows.ordering import Integers, Mask, SortedRows, codes_of, sort_rows
 from gpujoin.model.aggregates import AggregateFunction
@@ -24,9 +25,11 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Window
 from gpujoin.model.types import is_text, logical
-from gpujoin.model.windows import FramedAggregate, WindowCall, WindowFunction
+from gpujoin.model.windows import SLIDING, Frame, FramedAggregate, WindowCall, WindowFunction
 
-_PARTITION = "partition"
+_GROUP = "group"
+_FRAMED_ROWS = 1 << 20
+"""Rows of frames that are aggregated at a time."""
 _BY_PLACE = frozenset({AggregateFunction.COUNT, AggregateFunction.FIRST, AggregateFunction.LAST})
 """Aggregate functions that are found by place, also over whole partitions."""
 
@@ -50,11 +53,18 @@ def window(piece: Piece, node: Window, extent: Extent, metrics: PipelineMetrics)
         ],
         frame.height,
     )
+    by_distance = any(call.frame.has_distance for call in node.calls)
     if rows.permutation is not None:
-        needed = dict.fromkeys(column.name for column in (*columns[: len(own)], *values))
+        needed = dict.fromkeys(
+            column.name for column in (*columns[: len(own)], *values, *(keys if by_distance else ()))
+        )
         places = pl.Series(rows.permutation, dtype=pl.UInt32)
         frame = frame.select(pl.col(name).gather(places) for name in needed)
-    results = _Calls(frame, rows, extent, metrics).results(node.calls, values)
+    range_key = None
+    if by_distance:
+        key, column = node.order[0], keys[0]
+        range_key = RangeKey(frame[column.name], column.dtype, key.descending, key.nulls_first)
+    results = _Calls(frame, rows, range_key, extent, metrics).results(node.calls, values)
     return _with(computed, frame, columns[: len(own)], results, node)
 
 
@@ -84,32 +94,45 @@ def _with(
     return dataclasses.replace(piece, frame=whole.lazy(), columns=(*own, *described), rows=whole.height)
 
 
+_Numbered: TypeAlias = tuple[int, FramedAggregate, list[Column]]
+"""The place of a call among those of the window, the call, and its arguments."""
+
+
 class _Calls:
     """Computes calls over rows in order."""
 
-    def __init__(self, frame: pl.DataFrame, rows: SortedRows, extent: Extent, metrics: PipelineMetrics) -> None:
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        rows: SortedRows,
+        range_key: RangeKey | None,
+        extent: Extent,
+        metrics: PipelineMetrics,
+    ) -> None:
         self._frame = frame
         self._rows = rows
         self._extent = extent
         self._metrics = metrics
-        self._span = cache(lambda frame: Span.of(frame, rows))
+        self._span = cache(lambda frame: Span.of(frame, rows, range_key))
 
     def results(self, calls: Sequence[WindowCall | FramedAggregate], columns: Sequence[Column]) -> list[pl.Series]:
         """The columns of all calls, given those of their arguments."""
         rest = iter(columns)
         results: list[list[pl.Series]] = []
-        aggregated: list[tuple[int, FramedAggregate, list[Column]]] = []
+        aggregated: dict[Frame, list[_Numbered]] = {}
         for number, call in enumerate(calls):
             taken = [next(rest) for _ in _arguments(call)]
             if isinstance(call, WindowCall):
                 results.append([self._function(call, taken)])
-            elif call.frame.is_partition and call.call.function not in _BY_PLACE:
+            elif call.call.function not in (_BY_PLACE if call.frame.is_partition else SLIDING):
                 results.append([])
-                aggregated.append((number, call, taken))
+                aggregated.setdefault(call.frame, []).append((number, call, taken))
             else:
                 results.append(self._framed(call, taken))
-        for number, series in self._of_partitions(aggregated):
-            results[number].append(series)
+        for frame, of_frame in aggregated.items():
+            columns_of = self._of_partitions if frame.is_partition else self._of_frames
+            for number, series in columns_of(of_frame):
+                results[number].append(series)
         return [series for each in results for series in each]
 
     def _values(self, column: Column) -> Values:
@@ -182,17 +205,42 @@ class _Calls:
         with np.errstate(invalid="ignore", over="ignore"):
             return framed(call.call, values, counted, self._span(call.frame), self._rows)
 
-    def _of_partitions(
-        self, calls: Sequence[tuple[int, FramedAggregate, list[Column]]]
-    ) -> Iterator[tuple[int, pl.Series]]:
+    def _of_partitions(self, calls: Sequence[_Numbered]) -> Iterator[tuple[int, pl.Series]]:
         """Aggregates of whole partitions, as an aggregation computes them."""
-        if not calls:
-            return
-        rows = self._rows
+        places = pl.Series(self._rows.partition)
+        results = iter(self._aggregated(calls, self._frame, self._rows.partition))
+        for number, call, _ in calls:
+            for _ in call.outputs:
+                yield number, next(results).gather(places)
+
+    def _of_frames(self, calls: Sequence[_Numbered]) -> Iterator[tuple[int, pl.Series]]:
+        """Aggregates of short frames: the rows of each frame are a group, some frames at a time."""
+        span = self._span(calls[0][1].frame)
+        step = max(1, _FRAMED_ROWS // max(1, int(span.sizes.max(initial=1))))
+        parts: list[list[pl.Series]] = []
+        for start in range(0, self._rows.rows, step):
+            lows, sizes = span.lows[start : start + step], span.sizes[start : start + step]
+            groups = np.repeat(np.arange(len(sizes)), sizes)
+            members = np.arange(len(groups)) + np.repeat(lows - (np.cumsum(sizes) - sizes), sizes)
+            results = self._aggregated(calls, self._frame[pl.Series(members, dtype=pl.UInt32)], groups)
+            empty = self._aggregated(calls, self._frame.clear(), None)
+            filled = np.flatnonzero(sizes)
+            places = np.full(len(sizes), len(filled))
+            places[filled] = np.arange(len(filled))
+            parts.append([_stacked(pair).gather(places) for pair in zip(results, empty, strict=True)])
+        columns = iter([_stacked(pieces) for pieces in zip(*parts, strict=True)])
+        for number, call, _ in calls:
+            for _ in call.outputs:
+                yield number, next(columns)
+
+    def _aggregated(self, calls: Sequence[_Numbered], frame: pl.DataFrame, groups: Integers | None) -> list[pl.Series]:
+        """Aggregate rows by the number of their group, to columns with a row for each; ``None``: all rows."""
         columns = {column.name: column for _, _, taken in calls for column in taken}.values()
-        numbered = self._frame.with_columns(pl.Series(_PARTITION, rows.partition))
-        key = column_of(_PARTITION, numbered[_PARTITION], pa.int64())
-        piece = Piece(numbered.lazy(), (*columns, key), rows.rows, metrics=self._metrics)
+        key = []
+        if groups is not None:
+            frame = frame.with_columns(pl.Series(_GROUP, groups, dtype=pl.Int64))
+            key = [column_of(_GROUP, frame[_GROUP], pa.int64())]
+        piece = Piece(frame.lazy(), (*columns, *key), frame.height, metrics=self._metrics)
         refs = {column.name: _column(column, i) for i, column in enumerate(piece.columns)}
         source = ExchangeSource(0, pa.schema([(column.name, column.dtype) for column in piece.columns]))
         renamed = []
@@ -200,16 +248,26 @@ class _Calls:
             rest = iter(taken)
             moved = call.mapped(lambda _, rest=rest: refs[next(rest).name])  # type: ignore[misc]
             renamed.append(dataclasses.replace(moved.call, name=f"a{number}"))
-        node = PartialAggregate(source, (Output(_PARTITION, refs[_PARTITION]),), tuple(renamed), once=True)
-        aggregation = PolarsAggregation(node, self._extent, self._metrics)
-        whole = aggregation.finish(aggregation.merge(aggregation.reduce(piece)))
+        keys = tuple(Output(column.name, refs[column.name]) for column in key)
+        aggregation = PolarsAggregation(
+            PartialAggregate(source, keys, tuple(renamed), once=True), self._extent, self._metrics
+        )
+        state = aggregation.merge(aggregation.reduce(piece)) if groups is not None else aggregation.nothing()
+        whole = aggregation.finish(state)
         assert isinstance(whole, Piece)
-        results = whole.run(whole.frame).sort(whole.columns[0].name)
-        names = iter(column.name for column in whole.columns[1:])
-        places = pl.Series(rows.partition)
-        for number, call, _ in calls:
-            for _ in call.outputs:
-                yield number, results[next(names)].gather(places)
+        results = whole.run(whole.frame)
+        if groups is not None:
+            results = results.sort(whole.columns[0].name)
+        return [results[column.name] for column in whole.columns[len(key) :]]
+
+
+def _stacked(pieces: Sequence[pl.Series]) -> pl.Series:
+    """One column of several, in the wider form where they differ: bytes for text, 128 bits for integers."""
+    kinds = {piece.dtype for piece in pieces}
+    if len(kinds) == 1:
+        return pl.concat(pieces)
+    wide = next(kind for kind in (pl.Binary(), pl.Int128()) if kind in kinds)
+    return pl.concat([piece.cast(wide) for piece in pieces])
 
 
 def _tile(places: Integers, sizes: Integers, parts: int) -> Integers:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import Column, arrow_of, magnitude, series_of
+from gpujoin.backends.cpu.pipeline.windows.distances import RangeKey, ranged
 from gpujoin.backends.cpu.pipeline.windows.ordering import Codes, Integers, Mask, SortedRows, codes_of
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
@@ -51,19 +52,24 @@ class Span:
     """Most places of a frame, where the frame says so."""
 
     @classmethod
-    def of(cls, frame: Frame, rows: SortedRows) -> Span:
-        """Find the places of a frame."""
+    def of(cls, frame: Frame, rows: SortedRows, key: RangeKey | None = None) -> Span:
+        """Find the places of a frame; the order key is read for distances of it."""
+        if frame.has_distance:
+            assert key is not None
+            lows, highs = ranged(frame, rows, key)
+            return cls(lows, np.maximum(highs, lows), frame.start is None, None)
         by_range = frame.type is FrameType.RANGE
+        start, end = (None if bound is None else int(bound) for bound in (frame.start, frame.end))
         lows, highs = rows.first, rows.end
-        if frame.start is not None:
-            lows = rows.first_peer if by_range else np.clip(rows.places + frame.start, rows.first, rows.end)
-        if frame.end is not None:
-            highs = rows.peer_end if by_range else np.clip(rows.places + frame.end + 1, rows.first, rows.end)
+        if start is not None:
+            lows = rows.first_peer if by_range else np.clip(rows.places + start, rows.first, rows.end)
+        if end is not None:
+            highs = rows.peer_end if by_range else np.clip(rows.places + end + 1, rows.first, rows.end)
             highs = np.maximum(highs, lows)
         longest = None
-        if not by_range and frame.start is not None and frame.end is not None:
-            longest = max(0, frame.end - frame.start + 1)
-        return cls(lows, highs, frame.start is None, longest)
+        if not by_range and start is not None and end is not None:
+            longest = max(0, end - start + 1)
+        return cls(lows, highs, start is None, longest)
 
     @cached_property
     def sizes(self) -> Integers:
