@@ -419,19 +419,17 @@ def _merged_moments(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cel
 
 
 def _merged_regression(call: AggregateCall, buffers: list[tuple[Cell, ...]]) -> Cell:
-    """Merge pairs as a covariance, and all values of x as a variance."""
-    xs = [buffer[4:] for buffer in buffers if buffer[4]]
-    whole = math.fsum(n for n, _, _ in xs)
-    mean = math.fsum(n * avg for n, avg, _ in xs) / whole if whole else 0.0
-    squares = math.fsum([*(m2 for _, _, m2 in xs), *(n * (avg - mean) ** 2 for n, avg, _ in xs)])
-    if not squares:
+    n, x, y, xy, xx = 0.0, 0.0, 0.0, 0.0, 0.0
+    for part_n, part_x, part_y, part_xy, _, _, part_xx in buffers:
+        if part_n == 0:
+            continue
+        whole = n + part_n
+        dx, dy, weight = part_x - x, part_y - y, n * part_n / whole
+        xy, xx = xy + part_xy + dx * dy * weight, xx + part_xx + dx * dx * weight
+        x, y, n = x + dx * part_n / whole, y + dy * part_n / whole, whole
+    if xx == 0:
         return None
-    n, x, y, xy = 0.0, 0.0, 0.0, 0.0
-    for part_n, part_x, part_y, part_xy in (buffer[:4] for buffer in buffers if buffer[0]):
-        dx, dy, sum_n = part_x - x, part_y - y, n + part_n
-        xy += part_xy + dx * dy * n * part_n / sum_n
-        x, y, n = x + dx * part_n / sum_n, y + dy * part_n / sum_n, sum_n
-    slope = xy / squares
+    slope = xy / xx
     return slope if call.function is AggregateFunction.REGR_SLOPE else y - slope * x
 
 

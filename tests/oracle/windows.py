@@ -72,6 +72,7 @@ class _Descending:
 
 
 def _frame(frame: Frame, place: int, peers: Sequence[Any]) -> range:
+    assert not frame.has_distance, "compared with Spark"
     low, high = 0, len(peers)
     if frame.type is FrameType.RANGE:
         if frame.start is not None:
@@ -80,9 +81,9 @@ def _frame(frame: Frame, place: int, peers: Sequence[Any]) -> range:
             high = len(peers) - peers[::-1].index(peers[place])
         return range(low, high)
     if frame.start is not None:
-        low = min(max(place + frame.start, 0), len(peers))
+        low = min(max(place + int(frame.start), 0), len(peers))
     if frame.end is not None:
-        high = max(low, min(place + frame.end + 1, len(peers)))
+        high = max(low, min(place + int(frame.end) + 1, len(peers)))
     return range(low, high)
 
 

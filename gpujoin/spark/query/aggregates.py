@@ -27,6 +27,7 @@ from gpujoin.model.aggregates import (
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Relation, column
 from gpujoin.model.types import is_float, is_whole, logical
+from gpujoin.plan.merging import may_overflow
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of, ordered_by, python_value
@@ -72,8 +73,6 @@ _FUNCTIONS = {
 ESTIMATE = "HyperLogLogPlusPlus"
 """Class of ``approx_count_distinct``, of which values are chosen here (`trees.estimates`), and counted by Spark."""
 _EDGES = frozenset({AggregateFunction.FIRST, AggregateFunction.LAST})
-_SUM_DIGITS = 10
-"""Digits that Spark adds to a decimal's precision where it sums, if there is room: enough for 10**10 rows."""
 _DOUBLE_DIGITS = 15
 """Most digits of decimals that are different as doubles wherever they are different."""
 _INTERPOLATES = (4, 3)
@@ -382,11 +381,6 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
     null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())
     overflowed = Call(function=Function.AND, arguments=(null, seen), type=pa.bool_())
     return Case(conditions=(overflowed,), values=(failing,), otherwise=total, type=total.type)
-
-
-def may_overflow(call: AggregateCall) -> bool:
-    """Tell whether ten thousand million rows could fill the digits of a decimal sum."""
-    return bool(call.buffer[0].type.precision - call.dtype.precision < _SUM_DIGITS)
 
 
 def merging(node: Node, call: AggregateCall) -> dict[str, Any]:

@@ -201,6 +201,15 @@ def test_sums_of_decimals_with_too_many_digits_are_null(frame: Frame) -> None:
     check(tree, table, str(frame))
 
 
+@pytest.mark.parametrize("kind", ["i8", "i64", "date"])
+def test_bounds_that_leave_the_type_of_the_key_fail(kind: str) -> None:
+    """Spark wraps them, or fails; here nothing is computed with them."""
+    table = random_table(np.random.default_rng(1), 100, 3)
+    call = Over(A.COUNT, left("i32"), Frame(RANGE, -(2**40), 0))
+    with pytest.raises(ExpressionEvaluationError, match="range frame"):
+        list(run(Tree.source(table.schema).window(["g"], [(kind, False, True)], c=call).relation, {0: table}))
+
+
 @everywhere
 def test_no_rows_and_no_columns() -> None:
     table = numbered(pa.table({"v": pa.array([], pa.float64())}))
@@ -306,7 +315,8 @@ def test_what_is_not_computed_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(RelationError):
             tree.window([], [("v", False, True)], c=call)
-    with pytest.raises(RelationError, match="range"):
-        Frame(RANGE, -3, 0)
+    for order in ([], [("v", False, True), ("s", False, True)]):
+        with pytest.raises(RelationError, match="one order key"):
+            tree.window([], order, c=Over(A.COUNT, left("v"), Frame(RANGE, -3, 0)))
     assert supports(tree.window(["s"], [("v", False, True)], rn=Over(W.ROW_NUMBER)).relation)
     assert supports(tree.window(["v"], [("v", False, True)], rn=Over(W.LAG, left("s"))).relation)

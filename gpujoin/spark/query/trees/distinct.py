@@ -16,18 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-import pyarrow.types as pat
-
-from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
-from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
+from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.plan.merging import Merging, NotMergeableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
-from gpujoin.spark.query.aggregates import ReadAggregate, identity, may_overflow, read_call, unique_calls
-
-_SAME = BITWISE | EXTREMES_BY | {AggregateFunction.MIN, AggregateFunction.MAX}
-"""Functions that merge their own buffers."""
+from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, unique_calls
 
 
 def in_two_steps(
@@ -45,7 +40,10 @@ def in_two_steps(
     first = PartialAggregate(child, outputs, unique_calls(calls), once=True)
     of_keys = _KeyReader(first, keys)
     distinct = {n: read_call(node, of_keys, f"a{n}") for n, node in enumerate(read.aggregates) if n not in calls}
-    merging = [_Merging(call, first) for call in first.aggregates]
+    try:
+        merging = [Merging(call, first.schema) for call in first.aggregates]
+    except NotMergeableError as problem:
+        raise NotTranslatableError(f"beside a distinct aggregate: {problem}") from problem
     grouped = tuple(Output(f"k{n}", column(first.schema, n)) for n in range(len(read.keys)))
     counted = unique_calls(distinct)
     second = PartialAggregate(first, grouped, (*(call for each in merging for call in each.calls), *counted), once=True)
@@ -68,69 +66,3 @@ class _KeyReader(ExpressionReader):
     def __call__(self, node: Node) -> Expression:
         place = self._places.get(identity(node))
         return super().__call__(node) if place is None else column(self._first.schema, place)
-
-
-class _Merging:
-    """How the buffers of a call are merged: calls over them, and its buffer from what these give."""
-
-    def __init__(self, call: AggregateCall, first: PartialAggregate) -> None:
-        self._call = call
-        self._parts = [column(first.schema, field.name) for field in call.buffer]
-        self.calls = tuple(self._merging())
-
-    def _merging(self) -> list[AggregateCall]:
-        call, function, parts = self._call, self._call.function, self._parts
-        if function in _SAME:
-            return [self._made(function, *parts)]
-        if function in (AggregateFunction.FIRST, AggregateFunction.LAST):
-            return [self._made(function, parts[0], filter_=parts[1])]
-        if function is AggregateFunction.COUNT:
-            return [self._made(AggregateFunction.SUM, parts[0])]
-        if function in (AggregateFunction.SUM, AggregateFunction.AVG) and call.mode is not EvalMode.TRY:
-            if pat.is_decimal(call.dtype) and may_overflow(call):
-                raise NotTranslatableError(f"{call} beside a distinct aggregate: Spark finds its overflow")
-            summed = parts[:1] if function is AggregateFunction.SUM else parts
-            return [self._made(AggregateFunction.SUM, part, name=part.name, mode=call.mode) for part in summed]
-        raise NotTranslatableError(f"{call} beside a distinct aggregate")
-
-    def _made(
-        self,
-        function: AggregateFunction,
-        *arguments: Expression,
-        name: str = "",
-        filter_: Expression | None = None,
-        mode: EvalMode = EvalMode.LEGACY,
-    ) -> AggregateCall:
-        return AggregateCall(
-            function=function, arguments=arguments, name=f"merged {name or self._call.name}", filter=filter_, mode=mode
-        )
-
-    def buffer(self, schema: pa.Schema) -> list[Output]:
-        """The call's own buffer, by the names that it has."""
-        merged = [column(schema, field.name) for call in self.calls for field in call.buffer]
-        function = self._call.function
-        if function is AggregateFunction.COUNT:
-            values: list[Expression] = [_or_zero(merged[0])]
-        elif function is AggregateFunction.SUM and pat.is_decimal(self._call.dtype):
-            total, is_empty = merged
-            values = [_cast(total, self._parts[0].type), is_empty]
-        elif function is AggregateFunction.AVG and pat.is_decimal(self._call.dtype):
-            total, _, count = merged
-            values = [_or_zero(_cast(total, self._parts[0].type)), _or_zero(count)]
-        elif function is AggregateFunction.AVG:
-            values = [_or_zero(part) for part in merged]
-        else:
-            values = list(merged)
-        return [Output(field.name, value) for field, value in zip(self._call.buffer, values, strict=True)]
-
-
-def _cast(value: Expression, dtype: pa.DataType | None) -> Expression:
-    return Cast(child=value, to=dtype, mode=EvalMode.LEGACY, type=dtype)
-
-
-def _or_zero(value: Expression) -> Expression:
-    zero: Expression = Literal(value=0, type=pa.int64())
-    assert value.type is not None
-    if not pat.is_int64(value.type):
-        zero = _cast(zero, value.type)
-    return Call(function=Function.COALESCE, arguments=(value, zero), type=value.type)
