@@ -100,7 +100,9 @@ class Merging:
             values = [_or_zero(part) for part in merged]
         else:
             values = list(merged)
-        return [Output(field.name, value) for field, value in zip(self._call.buffer, values, strict=True)]
+        return [
+            Output(field.name, value, field.nullable) for field, value in zip(self._call.buffer, values, strict=True)
+        ]
 
 
 def merged(partial: Relation, node: PartialAggregate) -> Relation:

@@ -40,6 +40,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.stages import Branch, NullKeys, Stage
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
+from gpujoin.plan.merging import is_mergeable, merged
 from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits
 from gpujoin.plan.remap import positions_of, remapped_aggregate, with_key_columns
 
@@ -135,6 +136,9 @@ class _Planner:
             return None
         keys = [key.expression for key in node.keys]
         if not _together(below, {key.index for key in keys if isinstance(key, ColumnRef)}):
+            two_phases = self._two_phases(node, below)
+            if two_phases is not None:
+                return two_phases
             if any(not isinstance(key, ColumnRef) for key in keys):
                 node = with_key_columns(node, below.tree)
                 below = below.above(node.child, below.known)
@@ -148,6 +152,23 @@ class _Planner:
             node, below = remapped_aggregate(node, fed.tree, moved), fed
         positions = positions_of(node.keys)
         return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
+
+    def _two_phases(self, node: PartialAggregate, below: Part) -> Part | None:
+        """Aggregate in part, exchange the groups, and merge them; ``None`` where that cannot be."""
+        partial = dataclasses.replace(node, once=False)
+        if not is_mergeable(node.aggregates, partial.schema):
+            return None
+        part = below.above(partial.with_children([below.tree]))
+        cut = _cut_by(part, range(len(node.keys)), set(range(len(partial.schema))))
+        if cut is None:
+            return None
+        fed, _ = self.planning.cut(part, cut, partial)
+        # Which groups come out twice changes when a task runs again; merged, they are the same.
+        (exchange,) = fed.inputs
+        settled = dataclasses.replace(
+            exchange, indeterminate=below.above(node.with_children([below.tree])).indeterminate
+        )
+        return dataclasses.replace(fed, inputs=(settled,)).above(merged(fed.tree, node), fed.known)
 
     def _window(self, node: Window) -> Part | None:
         """All rows of a partition are in one task."""

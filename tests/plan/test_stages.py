@@ -163,10 +163,36 @@ def test_a_partitioning_that_is_there_is_used_again(tree: Relation, exchanges: i
 
 def test_keys_that_are_computed_are_exchanged_too() -> None:
     value = Call(function=Function.COALESCE, arguments=(column(SCHEMA, 0), column(SCHEMA, 1)), type=pa.int64())
-    tree = dataclasses.replace(grouped(scan(0)), keys=(Output("x", value),))
+    of_rows = AggregateCall(function=AggregateFunction.MODE, arguments=(column(SCHEMA, 1),), name="v")
+    for call, exchanged in (
+        (of_rows, ["j", "x"]),
+        (AggregateCall(function=AggregateFunction.COUNT), ["x", "count.count"]),
+    ):
+        tree = dataclasses.replace(grouped(scan(0)), keys=(Output("x", value),), aggregates=(call,))
+        stage = planned(tree, BIG)
+        assert stage.tree.schema == tree.schema
+        assert stage.inputs[0].schema.names == exchanged
+
+
+def test_partial_results_are_exchanged_and_merged() -> None:
+    count = AggregateCall(function=AggregateFunction.COUNT, name="n")
+    tree = dataclasses.replace(grouped(scan(0)), aggregates=(count,))
     stage = planned(tree, BIG)
     assert stage.tree.schema == tree.schema
-    assert stage.inputs[0].schema.names == ["x"]
+    (exchange,) = stage.inputs
+    partial = exchange.producer.tree
+    assert isinstance(partial, PartialAggregate)
+    assert not partial.once
+    assert exchange.columns == (0,)
+    assert not any(isinstance(node, Scan) for node in stage.tree.walk())
+
+
+@pytest.mark.parametrize("function", [AggregateFunction.COLLECT_LIST, AggregateFunction.MODE])
+def test_rows_are_exchanged_where_partial_results_are_not_merged(function: AggregateFunction) -> None:
+    call = AggregateCall(function=function, arguments=(column(SCHEMA, 1),), name="v")
+    tree = dataclasses.replace(grouped(scan(0)), aggregates=(call,))
+    (exchange,) = planned(tree, BIG).inputs
+    assert not any(isinstance(node, PartialAggregate) for node in exchange.producer.tree.walk())
 
 
 def test_groups_that_may_come_more_than_once_need_no_exchange() -> None:
