@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import REGRESSIONS, AggregateFunction
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.relations import PartialAggregate
+from tests.engine.pipeline.places import run
 from tests.engine.pipeline.test_aggregates import KINDS, check, random_table
 from tests.trees import Aggregate, Tree, count
 
@@ -76,15 +78,28 @@ def test_joined_texts(
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
-@pytest.mark.parametrize("kind", ["i8", "i64"])
-def test_sums_that_are_null_where_they_overflow(kind: str, pieces: int, rng: np.random.Generator, seed: int) -> None:
-    table = random_table(rng, 200, 40)
-    call = Aggregate(AggregateFunction.SUM, (left(kind),), mode=EvalMode.TRY)
-    calls = {"v": call, "w": dataclasses.replace(call, where=left("bool"))}
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_that_are_null_where_they_overflow(sign: int, pieces: int, rng: np.random.Generator, seed: int) -> None:
+    """Group 0 overflows, group 1 has nothing but nulls."""
+    group = np.arange(200) % 9
+    values = [
+        None if g == 1 else sign * int(v) << (56 if g == 0 else 3)
+        for g, v in zip(group, rng.integers(1, 99, 200), strict=True)
+    ]
+    table = pa.table({"g": pa.array(group, pa.int32()), "v": pa.array(values, pa.int64()), "b": rng.random(200) < 0.5})
+    call = Aggregate(AggregateFunction.SUM, (left("v"),), mode=EvalMode.TRY)
+    calls = {"v": call, "w": dataclasses.replace(call, where=left("b"))}
     for keys in (("g",), ()):
         tree = once(table, *keys, **calls)
         check(tree, table, f"seed {seed}", pieces=pieces)
         check(tree, table.slice(0, 0), "no rows")
+
+
+def test_a_sum_that_overflows_in_some_orders_fails() -> None:
+    table = pa.table({"v": pa.array([(1 << 63) - 1, 1, -1])})
+    tree = once(table, v=Aggregate(AggregateFunction.SUM, (left("v"),), mode=EvalMode.TRY))
+    with pytest.raises(ExpressionEvaluationError, match="the order of rows"):
+        list(run(tree.relation, {0: table}))
 
 
 @pytest.mark.parametrize("pieces", [1, 7])

@@ -10,7 +10,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.pipeline.states.base import State, one_width
 from gpujoin.backends.cpu.pipeline.states.lists import Collected, ListAgg, Mode, Percentile
 from gpujoin.backends.cpu.pipeline.states.moments import Comoments, Moments, Regression
-from gpujoin.backends.cpu.pipeline.states.sums import Count, ExactSum, FloatSum
+from gpujoin.backends.cpu.pipeline.states.sums import Count, ExactSum, FloatSum, TrySum
 from gpujoin.backends.cpu.pipeline.states.values import Bitwise, Edge, Extreme, ExtremeBy
 from gpujoin.model.aggregates import (
     BITWISE,
@@ -24,6 +24,7 @@ from gpujoin.model.aggregates import (
     AggregateCall,
     AggregateFunction,
 )
+from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_float
 
 __all__ = ["ExactSum", "State", "one_width", "state_of"]
@@ -47,6 +48,8 @@ _STATES: dict[AggregateFunction, type[State]] = {
 
 def state_of(call: AggregateCall, prefix: str) -> State:
     """Make the state of a call; the prefix distinguishes its columns from those of other calls."""
+    if call.mode is EvalMode.TRY:
+        return TrySum(call, prefix)
     if call.function in (AggregateFunction.SUM, AggregateFunction.AVG):
         whole = call.function is AggregateFunction.SUM and not is_float(call.dtype)
         return (ExactSum if whole or pat.is_decimal(call.dtype) else FloatSum)(call, prefix)

@@ -7,6 +7,7 @@ asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import polars as pl
 import pyarrow.types as pat
@@ -97,8 +98,7 @@ class ExactSum(State):
         count, total = state[self.name("n")], state[self.name("s")]
         dtype = self.call.buffer[0].type
         if not pat.is_decimal(dtype):
-            result = pl.select(pl.when(count > 0).then(self._integers(total))).to_series()
-            return [result, count == 0] if self.call.mode is EvalMode.TRY else [result]
+            return [pl.select(pl.when(count > 0).then(self._integers(total))).to_series()]
         limit = 10**dtype.precision
         if self._split:
             high = state[self.name("h")]
@@ -117,14 +117,44 @@ class ExactSum(State):
         bounds = (int(total.min() or 0), int(total.max() or 0))  # type: ignore[arg-type]
         if within(bounds, INT64):
             return total.cast(pl.Int64)
-        if self.call.mode is EvalMode.TRY:
-            return total.cast(pl.Int64, strict=False)
         if self.call.mode is EvalMode.ANSI:
             raise ExpressionEvaluationError(
                 f"{self.call}: the sum overflows int64; cast to a decimal, or set spark.sql.ansi.enabled to false"
             )
         wrapped = [(v + (1 << 63)) % (1 << 64) - (1 << 63) for v in total.to_list()]
         return pl.Series(wrapped, dtype=pl.Int64)
+
+
+class TrySum(State):
+    """``try_sum`` of integers: the sums of those above and below zero, and the number of values.
+
+    Spark adds the rows as they come, and gives null once a sum on the way leaves 64 bits. In no order does one if
+    neither of these sums does; in every order the last one does if their total does.
+    """
+
+    _parts: ClassVar = {"p": pl.Int128, "m": pl.Int128, "n": pl.Int64}
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        value = self.value.cast(pl.Int128)
+        above, below = value.filter(self.value > 0).sum(), value.filter(self.value < 0).sum()
+        count = self.value.count().cast(pl.Int64)
+        return [each.alias(self.name(part)) for part, each in zip(self._parts, (above, below, count), strict=True)]
+
+    def merge(self) -> list[pl.Expr]:
+        return [self.column(part).sum() for part in self._parts]
+
+    def nothing(self) -> list[pl.Expr]:
+        return [pl.lit(0, kind).alias(self.name(part)) for part, kind in self._parts.items()]
+
+    def finish(self, state: pl.DataFrame) -> list[pl.Series]:
+        above, below, count = (state[self.name(part)] for part in self._parts)
+        total = above + below
+        fits = (total >= INT64[0]) & (total <= INT64[1])
+        if (fits & ((above > INT64[1]) | (below < INT64[0]))).any():
+            raise ExpressionEvaluationError(f"{self.call}: whether it overflows depends on the order of rows")
+        result = pl.select(pl.when(fits & (count > 0)).then(total).cast(pl.Int64)).to_series()
+        return [result, count == 0]
 
 
 class FloatSum(State):
