@@ -27,6 +27,8 @@ Piece = TypeVar("Piece")
 
 _USELESS = 0.9
 """Merging stops where it leaves more than this share of the rows: groups are then returned as they are."""
+_PAUSE = 8
+"""Merging is tried again after so many times the rows for which it was no use."""
 
 
 class Aggregation(Generic[Piece]):
@@ -59,6 +61,7 @@ class Aggregation(Generic[Piece]):
         self._states: list[Any] = []
         self._new_rows = 0
         self._merged_rows = 0
+        self._unmerged_rows = 0
 
     def add(self, piece: Piece) -> Iterator[Piece]:
         """Aggregate the rows of a piece; return groups where there are too many to hold."""
@@ -88,6 +91,10 @@ class Aggregation(Generic[Piece]):
         """
         if not self._new_rows:
             return
+        if self._unmerged_rows > 0:
+            self._unmerged_rows -= self._new_rows
+            yield from self._let_go()
+            return
         size = sum(self._state.size(state)[1] for state in self._states)
         full = self._may_let_go and size > self._budget // 2
         # Merge when there are as many new rows as merged ones, so that each row is merged a few times only.
@@ -101,6 +108,8 @@ class Aggregation(Generic[Piece]):
         before = self._merged_rows + self._new_rows
         useless = before >= 2 * self._state.merged_rows and len(self._states) > 1 and rows > _USELESS * before
         self._states, self._new_rows, self._merged_rows = [merged], 0, rows
+        if useless and not self._node.once:
+            self._unmerged_rows = _PAUSE * before
         if self._over(rows, size) or (useless and not self._node.once):
             yield from self._let_go()
 

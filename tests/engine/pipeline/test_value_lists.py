@@ -35,6 +35,7 @@ def once(table: pa.Table, *keys: str, **calls: Aggregate) -> Tree:
     return Tree(dataclasses.replace(tree.relation, once=True), tree.mode)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("kind", COUNTED)
 def test_modes(kind: str, descending: bool, rng: np.random.Generator, seed: int) -> None:
@@ -43,6 +44,7 @@ def test_modes(kind: str, descending: bool, rng: np.random.Generator, seed: int)
     check_once(table, seed, v=mode, w=dataclasses.replace(mode, where=left("bool")), n=count())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("function", [AggregateFunction.PERCENTILE, AggregateFunction.PERCENTILE_DISC])
 @pytest.mark.parametrize("kind", ["i8", "i64", "f64"])
@@ -59,6 +61,7 @@ def test_several_percentages(
     check_once(table, seed, **calls)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["str", "bin"])
 @pytest.mark.parametrize("directions", [(), ((False, True),), ((True, False),), ((True, True), (False, False))])
 def test_joined_texts(
