@@ -36,8 +36,8 @@ where one task has all rows, it finishes the aggregation itself.
 `DISTINCT`, `FILTER` and grouping sets are covered. `bool_and`, `every`, `bool_or`, `any` and `some` are `Min` and
 `Max`, `any_value` is `First`. Which row `First` and `Last` take, and which of equal orderings `MinBy` and `MaxBy`, is
 as little said here as in Spark; several `First` and `Last` in one group take the same row. `Percentile`, which `median`
-becomes, takes constant percentages, and integers, floats or decimals of up to 15 digits; `CollectSet` and `Mode` take no
-floats. Of these, `CollectList` and `ListAgg` the rows of a group are brought to one task, which finishes it.
+becomes, takes constant percentages, and integers, floats or decimals of up to 15 digits; `CollectSet` and `Mode` take
+no floats. Of these, `CollectList` and `ListAgg` the rows of a group are brought to one task, which finishes it.
 `RegrReplacement` is `regr_sxx` and `regr_syy`; `HyperLogLogPlusPlus` is `approx_count_distinct`. All is in
 [aggregation](aggregation.md).
 

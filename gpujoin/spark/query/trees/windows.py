@@ -25,13 +25,13 @@ from gpujoin.model.windows import (
 )
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import (
-    UTC_NAMES,
     ExpressionReader,
     NotTranslatableError,
     object_name,
     ordered_by,
     python_value,
 )
+from gpujoin.spark.catalyst.zones import UTC_NAMES
 from gpujoin.spark.query.aggregates import BufferReader, read_call
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, told_apart
