@@ -19,6 +19,7 @@ from hypothesis import HealthCheck
 import gpujoin
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.model.backend import AnyBackend, BackendName
+from tests import java
 from tests.brief import few
 from tests.disks import Mount, mounts
 
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
 _SEED_VARIABLE = "GPUJOIN_TEST_SEED"
 _DEFAULT_SEED = "20260807"
 _DRAWN = "random"
-
-_SHORT_LIVED = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms1g -Xmn640m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=256m "
-    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
-"""For drivers of many small queries, for which Spark generates many classes that run once.
-
-Compiling them well, verifying them and growing the heap step by step costs a fifth of a driver's time. With one tier
-of compilation Java keeps 48 MiB for code, and once that is full searches it all the time for what may go.
-"""
 
 # How long a loaded machine takes says nothing of the code.
 hypothesis.settings.register_profile(
@@ -60,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         chosen = str(random.SystemRandom().randrange(2**32))
     os.environ[_SEED_VARIABLE] = chosen
     # Of this process's Spark and of those that tests start as programs.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", _SHORT_LIVED)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java.options())
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = chosen
 
@@ -177,6 +168,7 @@ _SPARK_CONF = {
     "spark.driver.memory": "1500m",
     "spark.sql.ui.retainedExecutions": "20",  # each keeps its plan as text
     "spark.buffer.pageSize": "1m",
+    "spark.python.task.killTimeout": "100ms",  # how long a worker of a cancelled task goes on
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

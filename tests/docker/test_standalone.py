@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.java import SHORT_LIVED
+
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
 
 JOB = """
@@ -52,7 +54,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {
         **clean,
         "SPARK_SUBMIT_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
-        "SPARK_DAEMON_JAVA_OPTS": os.environ["SPARK_SUBMIT_OPTS"],
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(SHORT_LIVED),
         "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), clean["PATH"]]),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "SPARK_CONF_DIR": str(conf),
@@ -101,7 +103,7 @@ def test_every_task_is_told_its_gpu(master: str, environment: dict[str, str], tm
     done = subprocess.run(
         ["spark-submit", "--master", master, "--conf", "spark.ui.enabled=false",
          "--conf", "spark.executor.resource.gpu.amount=1", "--conf", "spark.task.resource.gpu.amount=0.01",
-         "--conf", f"spark.executor.extraJavaOptions={environment['SPARK_SUBMIT_OPTS']}", str(job)],
+         "--conf", f"spark.executor.extraJavaOptions={' '.join(SHORT_LIVED)}", str(job)],
         env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     log = (tmp_path / "cluster.log").read_text()
