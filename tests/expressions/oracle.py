@@ -50,7 +50,7 @@ class Judge:
 
     def __init__(self, spark: SparkSession, table: pa.Table, folder: Path) -> None:
         path = folder / f"table-{len(list(folder.iterdir()))}.parquet"
-        # From Parquet, so that Spark runs its generated code; from local rows it would interpret.
+        # From Parquet: from local rows Spark interprets expressions, also where it generates code.
         pq.write_table(table, path)
         self._spark = spark
         self._frame: DataFrame = spark.read.parquet(str(path))
@@ -67,23 +67,23 @@ class Judge:
         return resolve_value(expression, self.left.schema, self.right.schema, mode=mode)
 
     def evaluate(self, resolved: Expression) -> Outcome:
-        """Evaluate on all rows; if that raises, row by row."""
+        """Evaluate on all rows; of rows that raise together, on each half."""
         assert resolved.type is not None
-        try:
-            values = evaluate_column(resolved, self.left, self.right, self._rows)
-        except ExpressionEvaluationError:
-            pass
-        else:
-            return Outcome(resolved.type, values, ())
         pieces, raised = [], []
-        for row in range(self._rows):
+        ranges = [range(self._rows)]
+        while ranges:
+            rows = ranges.pop()
+            left, right = (side.slice(rows.start, len(rows)) for side in (self.left, self.right))
             try:
-                piece = evaluate_column(resolved, self.left.slice(row, 1), self.right.slice(row, 1), 1)
+                pieces.append(evaluate_column(resolved, left, right, len(rows)))
             except ExpressionEvaluationError:
-                raised.append(row)
-                piece = pa.nulls(1, resolved.type)
-            pieces.append(piece)
-        assert raised, f"{resolved} raises on all rows together but on none alone"
+                half = len(rows) // 2
+                if half:
+                    ranges += [rows[half:], rows[:half]]
+                else:
+                    raised.append(rows.start)
+                    pieces.append(pa.nulls(1, resolved.type))
+        assert raised or len(pieces) == 1, f"{resolved} raises on all rows together but on none alone"
         return Outcome(resolved.type, pa.concat_arrays(pieces), tuple(raised))
 
     def check(self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, *, errors: int = 2) -> None:
