@@ -179,6 +179,7 @@ def test_joins_queries_and_a_stream_are_shown_and_equal(
     The demo has the tests' session in place of one of its own.
     """
     spark.conf.set("spark.gpujoin.backend", "cpu")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
     before = spark.conf.getAll
     monkeypatch.setattr(runner, "open_session", lambda *_: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
@@ -193,7 +194,7 @@ def test_joins_queries_and_a_stream_are_shown_and_equal(
         return results[0]
 
     monkeypatch.setattr(runner, "run_stream", one_file)
-    assert cli.main(["demo", "--scale", "0.01", "--backend", "cpu"]) == 0
+    assert cli.main(["demo", "--scale", "0.001", "--backend", "cpu"]) == 0
     assert spark.conf.getAll == before
     told = capsys.readouterr()
     assert "Traceback" not in told.err

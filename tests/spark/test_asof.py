@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -15,29 +16,27 @@ from gpujoin.testing import assert_same_rows
 pytestmark = pytest.mark.spark
 
 
-def test_shuffled_and_broadcast(spark: SparkSession) -> None:
+@pytest.mark.few
+@pytest.mark.parametrize("direction", ["backward", "nearest"])
+@pytest.mark.parametrize(("by", "strategy"), [("g", "shuffle"), ("g", "broadcast"), (None, None)])
+def test_shuffled_and_broadcast(spark: SparkSession, by: str | None, strategy: str | None, direction: str) -> None:
     one = spark.range(300).selectExpr(
         "if(id % 29 = 0, null, timestamp_seconds(id * 37 % 1000)) as t", "cast(id % 7 as int) as g", "id as i"
     )
     two = spark.range(200).selectExpr(
         "timestamp_seconds(id * 53 % 1000) as t", "if(id % 31 = 0, null, cast(id % 7 as int)) as g", "id as j"
     )
-    tables = one.toArrow(), two.toArrow()
-    for by, strategy in (("g", "shuffle"), ("g", "broadcast"), (None, None)):
-        for direction in ("backward", "nearest"):
-            tolerance = dt.timedelta(seconds=9)
-            found = gpu_asof_join(
-                one, two, "t", by, direction=direction, tolerance=tolerance, strategy=strategy, backend="cpu"
-            )
-            expected = asof_join_tables(*tables, "t", by, direction=direction, tolerance=tolerance, backend="cpu")
-            assert found.columns == expected.schema.names
-            (planned,) = explain(found.where("i > 0")).joins
-            assert (planned.shape, planned.strategy.value) == ("as-of: n log n", strategy or "broadcast")
-            assert planned.keys == (("g = g",) if by else ())
-            terms = {"backward": "backward, right.t <= left.t", "nearest": "right.t nearest to left.t"}
-            assert planned.condition == f"{terms[direction]}, within 0:00:09"
-            assert found.where("j is not null").count() > 20
-            assert_same_rows(found.toArrow(), expected, check_types=False)
+    given: dict[str, Any] = {"direction": direction, "tolerance": dt.timedelta(seconds=9), "backend": "cpu"}
+    found = gpu_asof_join(one, two, "t", by, strategy=strategy, **given)
+    expected = asof_join_tables(one.toArrow(), two.toArrow(), "t", by, **given)
+    assert found.columns == expected.schema.names
+    (planned,) = explain(found.where("i > 0")).joins
+    assert (planned.shape, planned.strategy.value) == ("as-of: n log n", strategy or "broadcast")
+    assert planned.keys == (("g = g",) if by else ())
+    terms = {"backward": "backward, right.t <= left.t", "nearest": "right.t nearest to left.t"}
+    assert planned.condition == f"{terms[direction]}, within 0:00:09"
+    assert found.where("j is not null").count() > 20
+    assert_same_rows(found.toArrow(), expected, check_types=False)
 
 
 def test_keys_that_are_not_numbers_match_nothing(spark: SparkSession) -> None:

@@ -97,8 +97,8 @@ QUERIES: dict[str, Query] = {
     "name",
     brief(
         QUERIES, "columns of either side", "hidden keys of two USING joins", "columns of a chain",
-        "columns that the inputs compute", "dropped columns", "self join by name", "join of a join with itself",
-        "Spark's join of a join with itself", "union with itself", "window", "of a cached side", "metadata",
+        "columns that the inputs compute", "dropped columns", "self join by name",
+        "Spark's join of a join with itself", "window", "metadata",
         "columns that are never null, outer", "variant and interval payload",
     ),
 )  # fmt: skip

@@ -63,7 +63,8 @@ SOURCES = {"files": ("sales", "items"), "rows": ("sales_rows", "items_rows"), "b
     ("name", "source"),
     # These types and conditions are exchanged by test_exchanges, and the ranges run by test_quadratic.
     each_once(
-        JOINS, SOURCES, extra=("right", "semi", "null-safe", "left range", "product", "anti range"),
+        JOINS, SOURCES,
+        extra=("left", "right", "semi", "existence", "null-safe", "left range", "product", "anti range"),
     ),
 )  # fmt: skip
 def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, source: str) -> None:
@@ -89,7 +90,7 @@ def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, sour
 
 @pytest.mark.parametrize(
     "name",
-    brief([name for name in JOINS if name not in KEYLESS], "inner", "full", "existence", "not in", "grouped"),
+    brief([name for name in JOINS if name not in KEYLESS], "full", "existence", "not in"),
 )
 def test_a_broadcast_sends_rows_from_spark_to_every_task(sides: SparkSession, name: str) -> None:
     sides.conf.set("spark.gpujoin.strategy", "broadcast")
@@ -161,7 +162,7 @@ HINTS = {
 }
 
 
-@pytest.mark.parametrize("hint", HINTS)
+@pytest.mark.parametrize("hint", brief(HINTS, "broadcast(a)", "merge(b)"))
 def test_hints_say_what_is_replicated_and_what_is_exchanged(tables: SparkSession, hint: str) -> None:
     for name in ("oneTaskBytes", "taskBytes"):
         tables.conf.set(f"spark.gpujoin.scan.{name}", "1")

@@ -48,7 +48,10 @@ JOINS = {
 }
 
 ADAPTIVE = tuple(JOINS)[::2]
-LONG = frozenset({"right", "anti", "null safe full", "condition", "expression keys", "no groups", "self join full"})
+LONG = frozenset({
+    "left", "right", "semi", "anti", "null safe full", "other types", "condition", "expression keys", "no groups",
+    "self join", "self join full",
+})  # fmt: skip
 """What differs little from another one here, and from the tests of the engine: in the long sweeps."""
 
 
@@ -89,7 +92,7 @@ REUSED = {
 
 @pytest.mark.parametrize(
     "name",
-    brief(REUSED, "three tables", "left below", "other keys", "groups above a join", "null-safe above left"),
+    brief(REUSED, "three tables", "other keys", "groups above a join"),
 )
 def test_a_partitioning_that_is_there_is_used_again(tables: SparkSession, name: str) -> None:
     query, count = REUSED[name]

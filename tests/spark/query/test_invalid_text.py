@@ -88,6 +88,7 @@ def test_islands(texts: None, spark: SparkSession, name: str, stages: str) -> No
 
 
 @rows_in
+@pytest.mark.few
 @pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_joins_fed_by_rows(texts: None, spark: SparkSession, strategy: str, how: str) -> None:

@@ -103,10 +103,10 @@ WHOLE = {
 
 
 SHORT = (
-    "global", "nothing left", "empty file", "empty groups", "wide decimal", "float keys", "result expression",
-    "filtered aggregate", "distinct beside others", "join and aggregate", "full join", "semi", "not in null",
-    "not in correlated", "existence", "aggregate below", "correlated", "empty scalar subquery", "cte",
-    "computed and named twice", "lateral", "text", "dates", "functions of text", "more functions of text",
+    "global", "empty file", "empty groups", "wide decimal", "float keys", "filtered aggregate",
+    "distinct beside others", "join and aggregate", "full join", "not in null", "not in correlated",
+    "empty scalar subquery", "cte", "computed and named twice", "text", "dates", "functions of text",
+    "more functions of text",
     "functions of bits and hashes", "window above",
 )  # fmt: skip
 

@@ -121,9 +121,7 @@ WAYS: dict[str, Callable[[SparkSession], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "way", brief(WAYS, "collect", "insert", "create table as", "cache table", "rdd", "describe", "subquery")
-)
+@pytest.mark.parametrize("way", brief(WAYS, "collect", "insert", "cache table", "rdd", "subquery"))
 def test_every_way_leads_here(enabled: SparkSession, planned: list[PlannedQuery], way: str) -> None:
     actual = rows(WAYS[way](enabled))
     assert any(query.changed and query.explanation.islands for query in planned)
@@ -308,9 +306,7 @@ def insert_count(session: SparkSession) -> int:
     return session.table("written").count()
 
 
-@pytest.mark.parametrize(
-    "way", brief(("insert", "create table as", "save as table", "checkpoint"), "insert", "checkpoint")
-)
+@pytest.mark.parametrize("way", brief(("insert", "create table as", "save as table", "checkpoint"), "insert"))
 def test_a_killed_worker_gives_a_statement_back(
     enabled: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str
 ) -> None:

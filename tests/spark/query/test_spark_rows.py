@@ -114,8 +114,7 @@ JOINS = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        JOINS, "inner", "full", "left of it", "anti", "semi of it", "not in nothing", "exists or", "range", "empty",
-        "twice", "two", "union", "scalar",
+        JOINS, "full", "left of it", "semi of it", "not in nothing", "exists or", "range", "empty", "twice", "union",
     ),
 )  # fmt: skip
 def test_every_join_is_that_of_spark(sources: SparkSession, name: str) -> None:

@@ -240,7 +240,7 @@ def kinds(*quick: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.usefixtures("killed", "derby")
-@kinds("parquet, overwrite", "saveAsTable, overwrite", "jdbc, overwrite")
+@kinds("saveAsTable, overwrite", "jdbc, overwrite")
 def test_no_table_is_lost_with_the_worker(
     session: SparkSession, kind: Kind, target: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,13 +22,9 @@ pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("input", pa.int32()), ("n", pa.int32()), ("second", pa.int64()), ("text", pa.string())])
 COLUMNS = "input int, n int, second long, text string"
-BRIEF = (
-    "StreamingOuterJoinSuite: SPARK-29438, union",
-    "StreamingLeftSemiJoinSuite: watermark range",
-)
 
 
-@pytest.mark.parametrize("name", brief(CASES, *BRIEF))
+@pytest.mark.parametrize("name", brief(CASES, "StreamingOuterJoinSuite: SPARK-49829, unmatched between the watermarks"))
 def test_cases_of_sparks_suites(streaming: SparkSession, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     for key, value in case.settings.items():

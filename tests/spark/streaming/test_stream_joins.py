@@ -82,9 +82,23 @@ def drawn(folder: Path, form: str, how: str, spark: SparkSession, key: str = "lo
     drawn = Streams.drawn(random.Random(name), folder, FORMS[form], how, batches=BATCHES, key=key)
     expected = drawn.run(spark, "spark", restarts=[RESTART])
     gpujoin.enable(spark)
-    assert_equal(drawn.run(spark, "here", restarts=[RESTART]), expected, name)
+    here = drawn.run(spark, "here", restarts=[RESTART])
+    assert_equal(here, expected, name)
     assert expected.total > 0
+    assert_observed(here)
     return drawn, expected
+
+
+def assert_observed(output: Output) -> None:
+    """Check what micro-batches tell of themselves."""
+    observed = [step["observedMetrics"].get("gpujoin") for step in output.progress]
+    counters = [row for row in observed if row is not None]
+    assert sum(row["output_rows"] for row in counters) == output.total
+    assert sum(row["left_rows"] + row["left_late_rows"] for row in counters) > 10
+    assert counters[0]["state_rows"] == counters[0]["left_rows"] + counters[0]["right_rows"]
+    assert counters[0]["state_bytes"] > 0
+    assert counters[0]["chunks_written"] >= 2
+    assert all(row["seconds"] > 0 for row in counters)
 
 
 def check(spark: SparkSession, folder: Path, form: str, how: str) -> None:

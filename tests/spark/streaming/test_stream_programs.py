@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import gpujoin
-from tests.brief import brief
 from tests.spark.streaming.queries import FORMS, WITHIN, Output, Streams, as_it_is, assert_equal, started
 
 pytestmark = pytest.mark.spark
@@ -120,7 +119,8 @@ def run(
     return started(query((left, right)), source / "checkpoint", sink=sink)
 
 
-@pytest.mark.parametrize("name", brief(JOINED_HERE, "coalesced"))
+@pytest.mark.extra
+@pytest.mark.parametrize("name", JOINED_HERE)
 def test_around_a_join_that_runs_here(streaming: SparkSession, streams: Streams, name: str) -> None:
     expected = run(streams, streaming, "spark", JOINED_HERE[name])
     assert expected.total

@@ -173,19 +173,6 @@ def test_update_mode_and_tables(streaming: SparkSession, streams: Streams) -> No
         streaming.sql("drop table joined_streams")
 
 
-def test_what_micro_batches_do_is_observed(streaming: SparkSession, streams: Streams) -> None:
-    gpujoin.enable(streaming)
-    output = streams.run(streaming, "here")
-    observed = [step["observedMetrics"].get("gpujoin") for step in output.progress]
-    counters = [row for row in observed if row is not None]
-    assert sum(row["output_rows"] for row in counters) == output.total
-    assert sum(row["left_rows"] + row["left_late_rows"] for row in counters) > 10
-    assert counters[0]["state_rows"] == counters[0]["left_rows"] + counters[0]["right_rows"]
-    assert counters[0]["state_bytes"] > 0
-    assert counters[0]["chunks_written"] >= 2
-    assert all(row["seconds"] > 0 for row in counters)
-
-
 @pytest.mark.slow
 def test_a_failed_micro_batch_is_run_again(streaming: SparkSession, streams: Streams) -> None:
     """The sink fails after the join has written its state, which is of no micro-batch that was committed."""
