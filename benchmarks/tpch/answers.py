@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.cli.demo.check import Row, create_views, quoted
-from gpujoin.errors import BackendUnavailableError
+from benchmarks.queries.suite import Suite
+from gpujoin.cli.demo.check import TOLERANCE, Row, difference
+from gpujoin.cli.demo.data import TABLES, tpch_directory
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,40 +22,6 @@ _DECIDED_BY_TEXTS = (13,)
 
 PUBLISHED_TOLERANCE = 0.01
 """Published answers are rounded, some of them to cents."""
-
-
-def connect(data: Path) -> duckdb.DuckDBPyConnection:
-    """A DuckDB with the TPC-H tables as views, and the TPC-H extension.
-
-    Parameters
-    ----------
-    data : pathlib.Path
-        Folder of ``<table>.parquet``.
-
-    Raises
-    ------
-    BackendUnavailableError
-        DuckDB or its extension is not installed.
-    """
-    install = 'pip install "gpujoin[bench]"'
-    try:
-        import duckdb
-    except ModuleNotFoundError:
-        raise BackendUnavailableError(f"DuckDB is not installed: {install}") from None
-    extension = importlib.util.find_spec("duckdb_extension_tpch")
-    if extension is None or extension.origin is None:
-        raise BackendUnavailableError(f"DuckDB's TPC-H extension is not installed: {install}")
-    files = sorted(Path(extension.origin).parent.rglob("tpch.duckdb_extension"))
-    connection = duckdb.connect()
-    connection.execute(f"LOAD '{quoted(files[-1])}'")
-    create_views(connection, data)
-    return connection
-
-
-def queries(connection: duckdb.DuckDBPyConnection) -> dict[int, str]:
-    """The texts of the 22 queries, by number."""
-    rows = connection.execute("SELECT query_nr, query FROM tpch_queries()").fetchall()
-    return {number: text.rstrip().rstrip(";") for number, text in rows}
 
 
 def published(connection: duckdb.DuckDBPyConnection, number: int, scale: float) -> list[list[str]] | None:
@@ -78,3 +43,24 @@ def without_texts(rows: Sequence[Row], names: Sequence[str]) -> list[list[Any]]:
     """Rows without their columns of random text."""
     kept = [i for i, name in enumerate(names) if not name.endswith(_TEXTS)]
     return [[row[i] for i in kept] for row in rows]
+
+
+def _further(
+    connection: duckdb.DuckDBPyConnection, number: int, text: str, scale: float, rows: Sequence[Row]
+) -> Mapping[str, str | None]:
+    """Compare rows with DuckDB's and the published ones."""
+    result = connection.execute(text)
+    names = [column[0] for column in result.description or ()]
+    compared = {"DuckDB": difference(rows, result.fetchall(), TOLERANCE)}
+    answer = published(connection, number, scale)
+    if answer is not None:
+        compared["the published answer"] = difference(
+            without_texts(rows, names), without_texts(answer, names), PUBLISHED_TOLERANCE
+        )
+    return compared
+
+
+SUITE = Suite(
+    name="tpch", title="TPC-H", tables=TABLES, queries=22, at_scale=tpch_directory, further=_further,
+)  # fmt: skip
+"""The 22 queries of TPC-H."""

@@ -107,6 +107,20 @@ class JoinExplanation:
         said.update(self.reasons)
 
 
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Numbers of operations of a plan."""
+
+    joins: int = 0
+    aggregations: int = 0
+    windows: int = 0
+
+    def __add__(self, other: Operations) -> Operations:
+        return Operations(
+            self.joins + other.joins, self.aggregations + other.aggregations, self.windows + other.windows
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IslandExplanation:
     """An island: a part of a query that runs in Python workers."""
@@ -126,6 +140,8 @@ class IslandExplanation:
     """Whether rows are read besides whose number nobody knows."""
     joins: tuple[JoinExplanation, ...] = ()
     """Joins of the island, parents first."""
+    operations: Operations = Operations()
+    """Of the query's plan, that it computes; an aggregation that Spark finishes is one."""
     notes: tuple[str, ...] = ()
     """What decided, in sentences for the user."""
     warnings: tuple[str, ...] = ()

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.queries.measure import Measured
+from benchmarks.queries.report import totals
 from benchmarks.tpch import answers
 from benchmarks.tpch.__main__ import main
-from benchmarks.tpch.measure import Measured
-from benchmarks.tpch.report import totals
 from gpujoin.cli.demo.data import tpch_directory
+from gpujoin.plan.explain import Operations
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_queries_and_published_answers() -> None:
-    with answers.connect(tpch_directory(0.01)) as connection:
-        texts = answers.queries(connection)
+    with answers.SUITE.connect(tpch_directory(0.01)) as connection:
+        texts = answers.SUITE.texts(connection)
         assert sorted(texts) == list(range(1, 23))
         assert [number for number in texts if not answers.published(connection, number, 1.0)] == [13]
         assert answers.published(connection, 1, 0.01) is None
@@ -32,8 +33,8 @@ def test_columns_of_random_text_are_left_out() -> None:
 
 
 def test_totals() -> None:
-    faster = Measured(1, (4.0, 2.0, 3.0), (1.0, 1.5, 2.0), 2, 1, "", ())
-    slower = Measured(2, (1.0,), (2.0,), 0, 0, "", ())
+    faster = Measured(1, (4.0, 2.0, 3.0), (1.0, 1.5, 2.0), Operations(2, 1), Operations(1), "", ())
+    slower = Measured(2, (1.0,), (2.0,), Operations(), Operations(), "", ())
     assert faster.medians == (3.0, 1.5)
     assert totals([faster, slower]) == {
         "spark_seconds": 4.0,
@@ -91,7 +92,7 @@ def test_a_run_checks_times_and_writes(tmp_path: Path) -> None:
     record = json.loads((out / "few.json").read_text())
     assert [query["number"] for query in record["queries"]] == [6, 12]
     assert all(query["spark"] and query["accelerated"] and not query["differences"] for query in record["queries"])
-    assert record["queries"][1]["joins"] == 1
+    assert record["queries"][1]["all"] == record["queries"][1]["here"] == {"joins": 1, "aggregations": 1, "windows": 0}
     assert record["settings"] == {"spark.sql.shuffle.partitions": "2"}
     assert record["machine"]["versions"]["pyspark"]
     assert (out / "few.png").read_bytes().startswith(b"\x89PNG")

@@ -47,9 +47,9 @@ def quoted(path: Path) -> str:
     return str(path).replace("'", "''")
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, data: Path) -> None:
+def create_views(connection: duckdb.DuckDBPyConnection, data: Path, tables: Sequence[str] = TABLES) -> None:
     """Make each table of a folder of ``<table>.parquet`` known to DuckDB as a view of that name."""
-    for name in TABLES:
+    for name in tables:
         connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{quoted(data / f'{name}.parquet')}')")
 
 

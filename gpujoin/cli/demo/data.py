@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from gpujoin.errors import ConfigurationError, GpuJoinError
@@ -26,20 +27,27 @@ def cache_directory() -> Path:
 def tpch_directory(scale: float, cache: Path | None = None) -> Path:
     """Folder with ``<table>.parquet`` for each TPC-H table of one scale; written first where it is not there yet.
 
-    Scale 1 is about 1 GB of text, some 300 MB of Parquet. The folder appears whole or not at all. Raises
-    ``ConfigurationError`` if the scale is absurd or the generator is not installed, ``GpuJoinError`` if the generator
-    failed.
+    Scale 1 is about 1 GB of text, some 300 MB of Parquet. Raises ``ConfigurationError`` if the scale is absurd or the
+    generator is not installed, ``GpuJoinError`` if the generator failed.
+    """
+    return kept_directory("tpch", scale, _generate, cache)
+
+
+def kept_directory(name: str, scale: float, generate: Callable[[float, Path], None], cache: Path | None = None) -> Path:
+    """Folder of the tables of one scale, in the cache; generated first, into a folder, where it is not there yet.
+
+    The folder appears whole or not at all. Raises ``ConfigurationError`` if the scale is absurd.
     """
     if not 0.001 <= scale <= 1000:
         raise ConfigurationError(f"scale is {scale:g}; give one between 0.001 and 1000, such as 0.1.")
     cache = cache or cache_directory()
-    target = cache / f"tpch-{scale:g}"
+    target = cache / f"{name}-{scale:g}"
     if target.is_dir():
         return target
     cache.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=cache))
     try:
-        _generate(scale, partial)
+        generate(scale, partial)
         partial.chmod(0o755)
         try:
             partial.rename(target)

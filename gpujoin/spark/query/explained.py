@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from gpujoin.model.windows import AnyWindowCall, FramedAggregate
 from gpujoin.plan.explain import (
     IslandExplanation,
     JoinExplanation,
+    Operations,
     bare_name,
     show_bytes,
     show_call,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from gpujoin.plan.cost import Estimate
     from gpujoin.spark.query.choice import IslandRun, StageRun
     from gpujoin.spark.query.island import Island
+    from gpujoin.spark.query.plans import PlanNode
     from gpujoin.spark.query.trees.builder import ScanSource
 
 _SHOWN = 400
@@ -71,12 +74,22 @@ def explain_island(
     explained = explain_stages(island.relation, run, island_id, leaves, backend)
     return dataclasses.replace(
         explained,
+        operations=operations(island.own_nodes()),
         input_bytes=island.known_bytes,
         more_inputs=bool(leaves.guessed),
         warnings=warnings,
         predicted_seconds=None if estimate is None else estimate.here,
         predicted_spark_seconds=None if estimate is None else estimate.spark,
     )
+
+
+def operations(nodes: Iterable[PlanNode]) -> Operations:
+    """Count the operations among nodes of a plan."""
+    counted = Counter(_KINDS.get(node.name, "") for node in nodes)
+    return Operations(**{kind: counted[kind] for kind in _KINDS.values()})
+
+
+_KINDS = {"Join": "joins", "GpuAsOfJoin": "joins", "Aggregate": "aggregations", "Window": "windows"}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -247,6 +247,8 @@ class QueryPlanner:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
+        if not self._runs:  # otherwise they have run, as queries of their own
+            below += [self._visit(self._marked(subquery_plan(part))) for part in _subqueries(island)]
         inputs = tuple(part for visited in below for part in visited.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
         explained = explain_island(island, run, island_id, BackendName(backend), warnings, estimate)
@@ -388,6 +390,10 @@ class QueryPlanner:
         if left is not None:
             return (self._within.get(id(node), left) if left.kind is ReasonKind.SLOWER else left,)
         return tuple(self._obstacles(node)[:1])
+
+
+def _subqueries(island: Island) -> Iterator[Node]:
+    return (subquery for node in island.own_nodes() for subquery in node.subqueries)
 
 
 def _is_multiplied(node: PlanNode) -> bool:

@@ -21,10 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indi
 @pytest.fixture(scope="module")
 def texts(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, str]]:
     data = tpch_directory(0.01, tmp_path_factory.mktemp("tpch"))
-    for table in TABLES:
-        spark_session.read.parquet(str(data / f"{table}.parquet")).createOrReplaceTempView(table)
-    with answers.connect(data) as connection:
-        yield answers.queries(connection)
+    answers.SUITE.register(spark_session, data)
+    with answers.SUITE.connect(data) as connection:
+        yield answers.SUITE.texts(connection)
     for table in TABLES:
         spark_session.catalog.dropTempView(table)
 

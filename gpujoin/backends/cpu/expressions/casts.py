@@ -16,12 +16,14 @@ from gpujoin.backends.cpu.expressions import dates, decimals, parse
 from gpujoin.backends.cpu.expressions.arithmetic import to_int64
 from gpujoin.backends.cpu.expressions.format import to_text
 from gpujoin.backends.cpu.expressions.implementation import null_or_raise
+from gpujoin.backends.cpu.expressions.rounding import MOST_DIGITS, round_double
 from gpujoin.backends.cpu.expressions.vector import (
     Array,
     Mask,
     Vector,
     as_numpy_bool,
     from_arrow,
+    mask_and_not,
     nulls,
     numpy_type,
     per_distinct,
@@ -59,7 +61,7 @@ def _supported(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
     if pat.is_date(source) or pat.is_date(target):
         return False
     if pat.is_decimal(target):
-        return not is_float(source) and _simple(source)
+        return target.precision <= MOST_DIGITS if is_float(source) else _simple(source)
     if pat.is_decimal(source):
         return not pat.is_float32(target) and _simple(target) and _rounding_known(node, source, target)
     return _number_or_bool(source) and _number_or_bool(target)
@@ -69,11 +71,11 @@ def _rounding_known(node: Cast, source: pa.DataType, target: pa.DataType) -> boo
     """Whether a cast of a decimal to an integer is known to be that of Spark.
 
     A checked cast to less than 64 bits goes by the nearest double if Spark holds the value as a ``BigDecimal``. That
-    is known of a column; the outcome is the same for decimals of few digits.
+    is known of a column; the outcome is the same for decimals of few digits, and for whole ones.
     """
     if not pat.is_integer(target) or target.bit_width == 64 or node.mode is EvalMode.LEGACY:
         return True
-    return source.precision <= _DOUBLE_DIGITS or isinstance(node.child, ColumnRef)
+    return source.precision <= _DOUBLE_DIGITS or source.scale == 0 or isinstance(node.child, ColumnRef)
 
 
 def _number_or_bool(dtype: pa.DataType) -> bool:
@@ -237,7 +239,21 @@ def _to_float(step: _Step) -> Vector:
 def _to_decimal(step: _Step) -> Vector:
     if pat.is_decimal(step.source):
         return decimals.to_decimal(step.node, step.vector)
+    if is_float(step.source):
+        return _float_to_decimal(step)
     return decimals.from_whole(step.node, step.vector.values, step.vector.valid)
+
+
+def _float_to_decimal(step: _Step) -> Vector:
+    """Round the decimals that are printed of floats; of NaN and the infinities there is none, which is no error."""
+    printed = round_double(step.vector.values.astype(np.float64), step.target.scale)
+    finite = np.isfinite(printed)
+    fits = finite & (np.abs(printed) < 10.0 ** (step.target.precision - step.target.scale))
+    # Of at most 15 digits, so that the product is nearer to the unscaled integer than to any other.
+    unscaled = np.rint(np.where(fits, printed, 0.0) * 10.0**step.target.scale).astype(np.int64)
+    valid = mask_and_not(step.vector.mask(), ~finite)
+    valid = null_or_raise(step.node, finite & ~fits, valid, f"a value does not fit {step.target}")
+    return Vector(step.target, unscaled, valid)
 
 
 def _to_whole(step: _Step) -> Vector:

@@ -30,7 +30,7 @@ from gpujoin.functions.signatures import types_of
 from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.types import MAX_PRECISION, is_float
 
-_MOST_DIGITS = 15
+MOST_DIGITS = 15
 """Most digits after the point to which doubles are rounded here."""
 _MOST_SCALE = 2 * MAX_PRECISION
 """Greatest scale, of either sign, to which integers and decimals are rounded here."""
@@ -49,7 +49,7 @@ def exact_scale(node: Call) -> bool:
     scale = constant_scale(node)
     if scale is None:
         return False
-    return 0 <= scale <= _MOST_DIGITS if is_float(types_of(node)[0]) else abs(scale) <= _MOST_SCALE
+    return 0 <= scale <= MOST_DIGITS if is_float(types_of(node)[0]) else abs(scale) <= _MOST_SCALE
 
 
 def _round(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -59,7 +59,7 @@ def _round(node: Call, operands: list[Vector], _length: int) -> Vector:
     if pat.is_decimal(vector.dtype):
         return _decimal(node, vector, scale)
     if is_float(vector.dtype):
-        rounded = _double(vector.values.astype(np.float64), scale, node.function)
+        rounded = round_double(vector.values.astype(np.float64), scale, node.function)
         values = rounded if pat.is_float64(vector.dtype) else _single(rounded, vector.values, scale, node.function)
         return Vector(node.type, values, vector.valid)
     if scale >= 0:
@@ -114,7 +114,10 @@ def _decimal(node: Call, vector: Vector, scale: int) -> Vector:
     return Vector(node.type, narrow(scale_up(multiples, -scale, largest(multiples))), vector.valid)
 
 
-def _double(values: npt.NDArray[np.float64], scale: int, function: Function) -> npt.NDArray[np.float64]:
+def round_double(
+    values: npt.NDArray[np.float64], scale: int, function: Function = Function.ROUND
+) -> npt.NDArray[np.float64]:
+    """Round doubles as the decimals that are printed of them, to 0 to 15 digits after the point."""
     size, unit = np.abs(values), 10.0**scale
     with np.errstate(all="ignore"):
         fractional = (size < _WHOLE) & (size != np.floor(size))

@@ -1,21 +1,23 @@
-"""One TPC-H query by Spark itself and accelerated, in one session, taking turns."""
+"""One query by Spark itself and accelerated, in one session, taking turns."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gpujoin
-from benchmarks.tpch import answers
+from benchmarks.queries.coverage import coverage
+from benchmarks.queries.suite import Suite
 from gpujoin.cli import session
 from gpujoin.cli.demo.check import TOLERANCE, difference
+from gpujoin.plan.explain import Operations
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Measured:
         Which.
     spark, accelerated : tuple of float
         Seconds from the text to the rows in the driver, of each timed run.
-    joins, joins_here : int
-        Joins of the optimized plan, and how many of them run here.
+    all, here : Operations
+        Operations of the optimized plan, and those that run here.
     explanation : str
         As ``explain`` says it.
     differences : tuple of str
@@ -39,8 +41,8 @@ class Measured:
     number: int
     spark: tuple[float, ...]
     accelerated: tuple[float, ...]
-    joins: int
-    joins_here: int
+    all: Operations
+    here: Operations
     explanation: str
     differences: tuple[str, ...]
 
@@ -61,15 +63,18 @@ def open_session(master: str, settings: dict[str, str]) -> SparkSession:
     return session.open_session("gpujoin bench", master, {**defaults, **settings})
 
 
-def warm_up(spark: SparkSession) -> None:
+def warm_up(tables: Sequence[DataFrame]) -> None:
     """Have the first query pay for the start of neither Spark nor its workers."""
-    text = "select n_name, count(*) from nation join customer on n_nationkey = c_nationkey group by n_name"
-    for frame in (spark.sql(text), gpujoin.accelerate(spark.sql(text))):
+    table = tables[0]
+    column = table.columns[0]
+    counted = table.join(table.select(column), column).groupBy(column).count()
+    for frame in (counted, gpujoin.accelerate(counted)):
         frame.collect()
 
 
 def measure(
     spark: SparkSession,
+    suite: Suite,
     connection: duckdb.DuckDBPyConnection,
     number: int,
     text: str,
@@ -89,8 +94,11 @@ def measure(
     middle = time.perf_counter()
     actual = accelerated()
     first = (middle - start, time.perf_counter() - middle)
-    differences = _differences(connection, number, text, scale, expected, actual)
-    explanation = gpujoin.explain(gpujoin.accelerate(spark.sql(text)))
+    compared = {
+        "Spark": difference(actual, expected, TOLERANCE),
+        **suite.further(connection, number, text, scale, actual),
+    }
+    covered = coverage(spark.sql(text))
     times: dict[Callable[[], list[Any]], list[float]] = {native: [], accelerated: []}
     for turn in range(repeats):
         order = list(times) if turn % 2 == 0 else list(times)[::-1]
@@ -102,32 +110,8 @@ def measure(
         number=number,
         spark=tuple(times[native]) or first[:1],
         accelerated=tuple(times[accelerated]) or first[1:],
-        joins=len(explanation.joins),
-        joins_here=sum(join.accelerated for join in explanation.joins),
-        explanation=str(explanation),
-        differences=differences,
+        all=covered.all,
+        here=covered.here,
+        explanation=str(covered.explanation),
+        differences=tuple(f"not as {name}: {what}" for name, what in compared.items() if what is not None),
     )
-
-
-def _differences(
-    connection: duckdb.DuckDBPyConnection,
-    number: int,
-    text: str,
-    scale: float,
-    expected: list[Any],
-    actual: list[Any],
-) -> tuple[str, ...]:
-    result = connection.execute(text)
-    names = [column[0] for column in result.description or ()]
-    compared = {
-        "Spark": difference(actual, expected, TOLERANCE),
-        "DuckDB": difference(actual, result.fetchall(), TOLERANCE),
-    }
-    published = answers.published(connection, number, scale)
-    if published is not None:
-        compared["the published answer"] = difference(
-            answers.without_texts(actual, names),
-            answers.without_texts(published, names),
-            answers.PUBLISHED_TOLERANCE,
-        )
-    return tuple(f"not as {name}: {what}" for name, what in compared.items() if what is not None)

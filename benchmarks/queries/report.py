@@ -1,4 +1,4 @@
-"""The results of a benchmark as a table, a page, a plot and JSON."""
+"""The results of a suite as a table, a page, a plot and JSON."""
 
 from __future__ import annotations
 
@@ -11,29 +11,35 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from benchmarks.tpch.measure import Measured
+from benchmarks.queries.measure import Measured
+from benchmarks.queries.suite import Suite
 from gpujoin.cli.demo.show import table
 from gpujoin.errors import BackendUnavailableError
 
-_HEADER = ("query", "Spark, s", "here, s", "times faster", "joins here", "answer")
+_HEADER = ("query", "Spark, s", "here, s", "times faster", "joins", "aggregations", "windows", "answer")
+_MOST_EXPLAINED = 30
+"""Pages of more queries do not say what ran where: JSON does."""
 
 
 def write(
+    suite: Suite,
     measured: Sequence[Measured],
     scale: float,
     master: str,
     settings: Mapping[str, str],
     folder: Path | None,
-    name: str = "tpch",
+    name: str,
 ) -> str:
     """Write all forms of the results into a folder, if one is given.
 
     Parameters
     ----------
+    suite : Suite
+        Whose queries they are.
     measured : sequence of Measured
         The queries.
     scale : float
-        TPC-H scale factor.
+        Scale factor of the tables.
     master : str
         Spark master.
     settings : mapping
@@ -49,12 +55,12 @@ def write(
         The table, for people.
     """
     rows = [_cells(query) for query in measured]
-    shown = table(_HEADER, rows, right=(0, 1, 2, 3, 4))
+    shown = table(_HEADER, rows, right=tuple(range(7)))
     if folder is not None:
         machine = describe()
         folder.mkdir(parents=True, exist_ok=True)
         record = {
-            "benchmark": "tpch",
+            "benchmark": suite.name,
             "scale": scale,
             "master": master,
             "settings": dict(settings),
@@ -63,9 +69,9 @@ def write(
             "queries": [{**dataclasses.asdict(query), "ratio": query.ratio} for query in measured],
         }
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-        (folder / f"{name}.md").write_text(_page(rows, measured, scale, master, machine, name))
-        _plot(measured, scale, folder / name)
-    return f"\nTPC-H scale {scale:g}, {master}\n\n{shown}\n\n{_summary(measured)}"
+        (folder / f"{name}.md").write_text(_page(suite, rows, measured, scale, master, settings, machine, name))
+        _plot(suite, measured, scale, folder / name)
+    return f"\n{suite.title} scale {scale:g}, {master}\n\n{shown}\n\n{_summary(measured)}"
 
 
 def totals(measured: Sequence[Measured]) -> dict[str, float]:
@@ -84,59 +90,69 @@ def totals(measured: Sequence[Measured]) -> dict[str, float]:
 
 def _cells(query: Measured) -> tuple[str, ...]:
     spark, here = query.medians
-    joins = f"{query.joins_here}/{query.joins}"
+    counts = zip(dataclasses.astuple(query.here), dataclasses.astuple(query.all), strict=True)
+    shown = tuple(f"{some}/{every}" if every else "–" for some, every in counts)
     answer = "WRONG" if query.differences else "equal"
-    return str(query.number), f"{spark:.2f}", f"{here:.2f}", f"{query.ratio:.2f}", joins, answer
+    return str(query.number), f"{spark:.2f}", f"{here:.2f}", f"{query.ratio:.2f}", *shown, answer
 
 
 def _summary(measured: Sequence[Measured]) -> str:
     total = totals(measured)
     wrong = sum(bool(query.differences) for query in measured)
+    counts = ", ".join(
+        f"{sum(getattr(query.here, kind) for query in measured)} of"
+        f" {sum(getattr(query.all, kind) for query in measured)} {kind}"
+        for kind in ("joins", "aggregations", "windows")
+    )
     return (
         f"total: Spark {total['spark_seconds']:.1f} s, here {total['accelerated_seconds']:.1f} s,"
         f" {total['ratio']:.2f} times faster; geometric mean {total['geometric_mean']:.2f},"
-        f" least {total['least']:.2f}; {len(measured) - wrong} of {len(measured)} answers equal"
+        f" least {total['least']:.2f}; {len(measured) - wrong} of {len(measured)} answers equal; here {counts}"
     )
 
 
 def _page(
+    suite: Suite,
     rows: Sequence[Sequence[str]],
     measured: Sequence[Measured],
     scale: float,
     master: str,
+    settings: Mapping[str, str],
     machine: Mapping[str, Any],
     name: str,
 ) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    given = "".join(f" --conf {key}={value}" for key, value in settings.items())
     lines = [
-        "# TPC-H: whole queries, by Spark and accelerated",
+        f"# {suite.title}: whole queries, by Spark and accelerated",
         "",
-        f"`python -m benchmarks.tpch --sf {scale:g} --master '{master}'` at {machine['revision']}",
+        f"`python -m benchmarks.{suite.name} --sf {scale:g} --master '{master}'{given}` at {machine['revision']}",
         "",
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory']};",
         f"Python {machine['python']}, {versions}.",
         "",
         "Median seconds from the text of the query to its rows in the driver; both ways take turns in one session.",
         f"Timed runs of each: {len(measured[0].spark)}.",
-        "*joins here*: joins of Spark's optimized plan that gpujoin runs.",
+        "*joins*, *aggregations*, *windows*: how many of those in Spark's optimized plan gpujoin runs.",
         "",
         "| " + " | ".join(_HEADER) + " |",
-        "|---:|---:|---:|---:|---:|---|",
+        "|" + "---:|" * (len(_HEADER) - 1) + "---|",
         *("| " + " | ".join(row) + " |" for row in rows),
         "",
         _summary(measured),
         "",
         f"![seconds by query]({name}.svg)",
         "",
-        "## What ran where",
-        "",
     ]
+    if len(measured) > _MOST_EXPLAINED:
+        return "\n".join(lines)
+    lines += ["## What ran where", ""]
     for query in measured:
         lines += [f"### Query {query.number}", "", "```", query.explanation, "```", ""]
     return "\n".join(lines)
 
 
-def _plot(measured: Sequence[Measured], scale: float, stem: Path) -> None:
+def _plot(suite: Suite, measured: Sequence[Measured], scale: float, stem: Path) -> None:
     try:
         import matplotlib as mpl
     except ModuleNotFoundError:
@@ -148,16 +164,18 @@ def _plot(measured: Sequence[Measured], scale: float, stem: Path) -> None:
     from matplotlib import pyplot as plt
 
     places = range(len(measured))
-    figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
+    figure, axes = plt.subplots(figsize=(max(10, len(measured) / 4), 4), layout="constrained")
     for shift, way, label, color in ((-0.2, 0, "Spark", "#b0b0b0"), (0.2, 1, "gpujoin", "#2a6f97")):
         heights = [query.medians[way] for query in measured]
         axes.bar([place + shift for place in places], heights, width=0.4, label=label, color=color)
     for place, query in zip(places, measured, strict=True):
-        axes.annotate(f"{query.ratio:.1f}×", (place, max(query.medians)), ha="center", va="bottom", fontsize=8)
+        at = (place, max(query.medians))
+        axes.annotate(f"{query.ratio:.1f}×", at, ha="center", va="bottom", fontsize=8 if len(measured) < 50 else 5)
+    axes.margins(x=0.01)
     axes.set_xticks(list(places), [str(query.number) for query in measured])
-    axes.set_xlabel("TPC-H query")
+    axes.set_xlabel(f"{suite.title} query")
     axes.set_ylabel("seconds")
-    axes.set_title(f"TPC-H scale {scale:g}: seconds from query text to rows")
+    axes.set_title(f"{suite.title} scale {scale:g}: seconds from query text to rows")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     figure.savefig(stem.with_name(f"{stem.name}.png"), dpi=120)

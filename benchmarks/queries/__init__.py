@@ -1,0 +1,1 @@
+"""What benchmarks of whole queries share: measuring, checking, reporting, and what runs where."""

@@ -1,0 +1,56 @@
+"""How much of a query's optimized plan runs here, and why the rest does not; it is planned, and not run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpujoin.plan.explain import Explanation, Operations
+from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
+from gpujoin.spark.query.accelerate import Purpose, rewrite
+from gpujoin.spark.query.explained import operations
+from gpujoin.spark.query.plans import PlanNode, read_plan, subquery_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What of a plan runs where."""
+
+    all: Operations
+    """Operations of the plan, those of scalar subqueries included."""
+    explanation: Explanation
+    """Of the plan, with its scalar subqueries."""
+
+    @property
+    def here(self) -> Operations:
+        """The operations that run here."""
+        return functools.reduce(Operations.__add__, (i.operations for i in self.explanation.islands), Operations())
+
+    @property
+    def tops(self) -> tuple[str, ...]:
+        """Kinds of nodes at the top of islands."""
+        return tuple(sorted({island.tree[0].split(" ", 2)[0] for island in self.explanation.islands}))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why operations are left to Spark."""
+        left = [str(reason) for join in self.explanation.joins for reason in join.reasons]
+        return tuple(dict.fromkeys([*left, *map(str, self.explanation.reasons)]))
+
+
+def coverage(frame: DataFrame) -> Coverage:
+    """Plan a query, and tell what of it runs where."""
+    plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession))
+    return Coverage(operations(_every_node(plan)), rewrite(frame, Purpose.EXPLAIN).explanation)
+
+
+def _every_node(plan: PlanNode) -> Iterator[PlanNode]:
+    for node in plan.walk():
+        yield node
+        for subquery in node.subqueries:
+            yield from _every_node(subquery_plan(subquery))

@@ -1,0 +1,1 @@
+"""Whole TPC-DS queries by Spark itself and accelerated: ``python -m benchmarks.tpcds --help``."""
