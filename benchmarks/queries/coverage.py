@@ -11,7 +11,7 @@ from gpujoin.plan.explain import Explanation, Operations
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.explained import operations
-from gpujoin.spark.query.plans import PlanNode, read_plan, subquery_plan
+from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ class Coverage:
     """What of a plan runs where."""
 
     all: Operations
-    """Operations of the plan, those of scalar subqueries included."""
+    """Operations of the plan, and of its scalar subqueries: of those that are alike once, as Spark runs them."""
     explanation: Explanation
     """Of the plan, with its scalar subqueries."""
 
@@ -53,4 +53,6 @@ def _every_node(plan: PlanNode) -> Iterator[PlanNode]:
     for node in plan.walk():
         yield node
         for subquery in node.subqueries:
-            yield from _every_node(subquery_plan(subquery))
+            plan_within = subquery_plan(subquery)
+            if first_alike(subquery) == plan_within.number:
+                yield from _every_node(plan_within)

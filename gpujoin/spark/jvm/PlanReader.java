@@ -107,6 +107,7 @@ public final class PlanReader {
         private final ArrayList plans = new ArrayList();
         private final ArrayList children = new ArrayList();
         private final ArrayList subqueries = new ArrayList();
+        private final ArrayList different = new ArrayList();
         private final ArrayList expressions = new ArrayList();
         private final ArrayList attributes = new ArrayList();
         private final HashMap attributeNumbers = new HashMap();
@@ -363,12 +364,28 @@ public final class PlanReader {
                     text.append(']');
                 } else if (node instanceof PlanExpression && name.equals("plan")) {
                     field(name);
-                    owned.add(new Object[] {node, Integer.valueOf(writePlan((LogicalPlan) value))});
+                    LogicalPlan inner = (LogicalPlan) value;
+                    int number = writePlan(inner);
+                    owned.add(new Object[] {node, Integer.valueOf(number)});
+                    field("@first");
+                    text.append(firstLike(inner, number));
                 } else if (!isChild(node, value)) {
                     field(name);
                     writeValue(value);
                 }
             }
+        }
+
+        /** The number of the first subquery with the same rows, as Spark tells: that of the given one, if there is none. */
+        private int firstLike(LogicalPlan plan, int number) {
+            for (int i = 0; plan.deterministic() && i < different.size(); i++) {
+                LogicalPlan other = plan(((Integer) different.get(i)).intValue());
+                if (other.deterministic() && other.sameResult(plan)) {
+                    return ((Integer) different.get(i)).intValue();
+                }
+            }
+            different.add(Integer.valueOf(number));
+            return number;
         }
 
         private static boolean isChild(Product node, Object value) {

@@ -29,7 +29,7 @@ from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.named import part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
-from gpujoin.spark.query.plans import PlanNode, read_plan, subquery_plan
+from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.top import Top, asked_below
@@ -132,6 +132,8 @@ class QueryPlanner:
         """Seconds that the largest island would have gained that was left to Spark."""
         self._refused: Reason | None = None
         """Why nothing can be run here."""
+        self._subqueries: dict[int, tuple[PlanNode, Rewritten]] = {}
+        """Scalar subqueries that were rewritten, by the number of the first one alike."""
         self._large: dict[int, tuple[bool, ...]] = {}
         """Sides of joins that Spark must not broadcast, though it takes them to be small, by the number of the join."""
         self._searched: set[int] = set()
@@ -183,7 +185,7 @@ class QueryPlanner:
             return below[0]
         parts = tuple(part for visited in below for part in visited.parts)
         changed = any(visited.changed for visited in below)
-        inner = [self._visit(self._marked(subquery_plan(subquery))) for subquery in node.subqueries]
+        inner = [self._visit_subquery(subquery) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
         alone = node.class_name == AGGREGATE or node.name == "Window"
         if islands and alone and id(node) not in self._left and not node.streaming:
@@ -201,6 +203,21 @@ class QueryPlanner:
         nbytes = max((visited.nbytes for visited in below), default=0.0)
         shown = (*parts, *(part for visited in inner for part in visited.parts))
         return Rewritten(shown, changed or replaced, nbytes)
+
+    def _visit_subquery(self, expression: Node) -> Rewritten:
+        """Rewrite the plan of an expression: scalar subqueries that are alike are one, so that Spark runs it once."""
+        plan = self._marked(subquery_plan(expression))
+        scalar = expression.name == "ScalarSubquery" and not expression.children
+        earlier = self._subqueries.get(first_alike(expression)) if scalar else None
+        if earlier is None:
+            visited = self._visit(plan)
+            if scalar:
+                self._subqueries[first_alike(expression)] = plan, visited
+            return visited
+        first, visited = earlier
+        if self._runs and visited.changed:
+            self._rewriting.replace(plan, self._rewriting.current(first))
+        return dataclasses.replace(visited, parts=())
 
     def _depends_on_layout(self, node: PlanNode) -> bool:
         """Whether a node samples its rows, or computes such as ``rand(7)``, ``uuid()`` or ``input_file_name()``.
@@ -248,7 +265,7 @@ class QueryPlanner:
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
         if not self._runs:  # otherwise they have run, as queries of their own
-            below += [self._visit(self._marked(subquery_plan(part))) for part in _subqueries(island)]
+            below += [self._visit_subquery(part) for part in _subqueries(island)]
         inputs = tuple(part for visited in below for part in visited.parts)
         warnings = product_warnings(products, self._options.warn_product_rows)
         explained = explain_island(island, run, island_id, BackendName(backend), warnings, estimate)

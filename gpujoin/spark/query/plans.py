@@ -182,6 +182,11 @@ def subquery_plan(expression: Node) -> PlanNode:
     return _tree(expression.reading, expression.fields["plan"])
 
 
+def first_alike(expression: Node) -> int:
+    """Number of the plan of the first expression in a query whose plan has the same rows as the given one's."""
+    return int(expression.fields["@first"])
+
+
 def _tree(reading: Reading, rows: Iterable[dict[str, Any]]) -> PlanNode:
     rest = iter(rows)
 

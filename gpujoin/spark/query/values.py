@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 from gpujoin.model.expressions import Literal
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of, refuse_replaced
-from gpujoin.spark.query.plans import PlanNode, subquery_plan
+from gpujoin.spark.query.plans import PlanNode, first_alike, subquery_plan
 
 _COVERED = (
     t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType,
@@ -19,7 +19,7 @@ _COVERED = (
 
 
 class SubqueryValues:
-    """Runs scalar subqueries, each once; ``run`` gives at most two of a plan's rows."""
+    """Runs scalar subqueries, those that are alike once; ``run`` gives at most two of a plan's rows."""
 
     def __init__(self, run: Callable[[PlanNode], list[Any]]) -> None:
         self._run = run
@@ -36,7 +36,7 @@ class SubqueryValues:
 
         Raises ``NotTranslatableError`` if the subquery has more than one row, or a type that is not covered.
         """
-        number = node.expr_id
+        number = first_alike(node)
         if number not in self._known:
             dtype = self._type(node)
             rows = self._run(subquery_plan(node))

@@ -56,6 +56,8 @@ WHOLE = {
     "aggregate below": """select id from sales a join
         (select k, avg(cast(cost as decimal(20, 3))) c, count(*) n from items group by k) b
         on a.k = b.k where a.price > b.c""",
+    "short average below": """select id from sales a join
+        (select k, avg(cast(cost as decimal(7, 2))) c from items group by k) b on a.k = b.k where a.price > b.c""",
     "correlated": "select id from sales a where price > (select 0.5 * sum(cost) from items b where b.k = a.k)",
     "aggregate twice": """select n, count(*) from
         (select k, count(item) n from sales left join items using (k) group by k) group by n""",
@@ -106,7 +108,7 @@ SHORT = (
     "global", "empty file", "empty groups", "wide decimal", "float keys", "filtered aggregate",
     "distinct beside others", "join and aggregate", "full join", "not in null", "not in correlated",
     "empty scalar subquery", "cte", "computed and named twice", "text", "dates", "functions of text",
-    "more functions of text",
+    "more functions of text", "short average below",
     "functions of bits and hashes", "window above",
 )  # fmt: skip
 
@@ -116,6 +118,29 @@ def test_queries_run_whole(tables: SparkSession, name: str) -> None:
     found = check(tables.sql(WHOLE[name]), allow_empty=name == "empty groups")
     assert found.islands
     assert all(join.accelerated and join.backend == "cpu" for join in found.joins)
+
+
+REPEATED = {
+    "in spark": ("select id, {} a, {} + id b from sales where id < 5", 1),
+    "in an island": ("select count(*) from sales where price > {} or weight > {}", 1),
+    "of other rows": ("select id, {} a, (select max(cost) from items where k > 0) b from sales where id < 5", 2),
+}
+
+
+@pytest.mark.parametrize(("query", "islands"), REPEATED.values(), ids=REPEATED)
+def test_equal_scalar_subqueries_are_computed_once(tables: SparkSession, query: str, islands: int) -> None:
+    """Spark runs a subquery that is not in an island once, if the plans that take its place are the same."""
+    subquery = "(select max(cost) from items where k = 1)"
+    frame = tables.sql(query.format(subquery, subquery))
+    check(frame)
+    explanation = rewrite(frame, Purpose.EXPLAIN).explanation
+    assert sum("aggregate max(cost)" in " ".join(island.tree) for island in explanation.islands) == islands
+    rewritten = accelerate(frame)
+    rewritten.collect()
+    executed = rewritten._jdf.queryExecution().executedPlan().toString()
+    if query == REPEATED["in spark"][0]:
+        assert "ReusedSubquery" in executed
+        assert len(set(re.findall("gpujoin_[0-9a-f]+", executed))) == 1
 
 
 COMPUTED = {
