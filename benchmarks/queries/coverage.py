@@ -46,13 +46,14 @@ class Coverage:
 def coverage(frame: DataFrame) -> Coverage:
     """Plan a query, and tell what of it runs where."""
     plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession))
-    return Coverage(operations(_every_node(plan)), rewrite(frame, Purpose.EXPLAIN).explanation)
+    return Coverage(operations(_every_node(plan, set())), rewrite(frame, Purpose.EXPLAIN).explanation)
 
 
-def _every_node(plan: PlanNode) -> Iterator[PlanNode]:
+def _every_node(plan: PlanNode, seen: set[int]) -> Iterator[PlanNode]:
+    """Yield the nodes of a plan and of its subqueries; subqueries that are alike are ``seen`` once."""
     for node in plan.walk():
         yield node
         for subquery in node.subqueries:
-            plan_within = subquery_plan(subquery)
-            if first_alike(subquery) == plan_within.number:
-                yield from _every_node(plan_within)
+            if first_alike(subquery) not in seen:
+                seen.add(first_alike(subquery))
+                yield from _every_node(subquery_plan(subquery), seen)

@@ -251,8 +251,8 @@ def _float_to_decimal(step: _Step) -> Vector:
     fits = finite & (np.abs(printed) < 10.0 ** (step.target.precision - step.target.scale))
     # Of at most 15 digits, so that the product is nearer to the unscaled integer than to any other.
     unscaled = np.rint(np.where(fits, printed, 0.0) * 10.0**step.target.scale).astype(np.int64)
-    valid = mask_and_not(step.vector.mask(), ~finite)
-    valid = null_or_raise(step.node, finite & ~fits, valid, f"a value does not fit {step.target}")
+    present = mask_and_not(step.vector.mask(), ~finite)
+    valid = null_or_raise(step.node, finite & ~fits, present, f"a value does not fit {step.target}")
     return Vector(step.target, unscaled, valid)
 
 
