@@ -82,7 +82,8 @@ NOTES = """
   that capture and over what may be empty; `regexp_replace` no pattern that may match nothing, and none with `$`.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value. Text is cast to timestamps only if
-  it is a constant. Floating-point numbers are not printed here, and not turned into decimals.
+  it is a constant. Floating-point numbers are not printed here. They become decimals of
+  up to 15 digits.
 - Text that is no UTF-8 is compared, ordered, searched, hashed, concatenated and trimmed of spaces as the bytes it is.
   Functions that read characters (`length`, `substring`, `LIKE` with `_` or several parts, `RLIKE`, casts) raise
   `InvalidTextError` over it.

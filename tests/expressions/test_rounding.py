@@ -53,6 +53,13 @@ def test_integers_upwards_and_downwards(judge: Callable[..., Judge], mode: EvalM
     judge(*WHOLE, pairs=False).check(_trees(DIRECTED, WHOLE, (1, 0, -1, -3)), mode)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_floats_upwards_and_downwards(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    """Spark makes decimals of 14 digits of them."""
+    judge(*FLOATS, pairs=False).check(_trees(DIRECTED, ["f32"], (1, 0, -1, -3)), mode)
+
+
 @pytest.mark.parametrize(
     ("value", "digits", "rounded"),
     [(2.675, 2, 2.68), (1.005, 2, 1.01), (-0.5, 0, -1.0), (0.49999999999999994, 0, 0.0),
