@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import duckdb
@@ -171,6 +171,18 @@ def sides(
     distinct: int | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Two tables with keys ``k0, k1, …``, a row number ``row``, a double ``v`` and a text ``s``."""
+    return _sides(seed, tuple(dtypes), rows, shape, nulls, distinct)
+
+
+@lru_cache(maxsize=256)
+def _sides(
+    seed: int,
+    dtypes: tuple[pa.DataType, ...],
+    rows: tuple[int, int],
+    shape: KeyShape,
+    nulls: float,
+    distinct: int | None,
+) -> tuple[pa.Table, pa.Table]:
     generator = Generator(seed)
     most = max(*rows, 1)
     columns: tuple[dict[str, pa.Array], dict[str, pa.Array]] = ({}, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -70,6 +71,7 @@ def distance(left: Any, right: Any) -> Any:
     return max(left, right) - min(left, right)
 
 
+@functools.cache
 def sides(seed: int, dtype: pa.DataType, by: int, rows: tuple[int, int] = (50, 40)) -> tuple[pa.Table, pa.Table]:
     generator = Generator(seed, Mix(nulls=0.1, special=0.05, spread=40))
     drawn = pa.int8() if pa.types.is_duration(dtype) else dtype  # Python has no long durations

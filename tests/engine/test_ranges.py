@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ SHAPES: dict[str, tuple[Expression, set[str]]] = {
 """Conditions over :func:`tables`, and the algorithms that they take: two where it depends on the build side."""
 
 
+@functools.cache
 def tables(
     seed: int, dtype: pa.DataType, rows: tuple[int, int] = (45, 39), *, keys: int = 0, nulls: float = 0.1
 ) -> tuple[pa.Table, pa.Table]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pyarrow as pa
 import pytest
 
@@ -38,6 +40,7 @@ CONDITIONS: dict[str, Expression | None] = {
 }
 
 
+@functools.cache
 def sides(seed: int, types: tuple[pa.DataType, ...], shape: KeyShape) -> tuple[pa.Table, pa.Table]:
     g = Generator(seed, Mix(spread=6))
     keys = [

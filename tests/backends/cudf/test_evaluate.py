@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import struct
 from collections.abc import Callable
 from decimal import Decimal
@@ -128,6 +129,7 @@ def zoned() -> Expression:
     return resolve(call(F.HOUR, left("t")) == 3, schema, schema)
 
 
+@functools.cache
 def both_sides(seed: int, rows: int = 400) -> tuple[pa.Table, pa.Table]:
     made = Generator(seed, Mix(nulls=0.2, special=0.4, spread=5))
     return made.table(SCHEMA, rows), made.table(SCHEMA, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ NAMED_JOINS = {f"{how.value}-{side.value}": (how, side) for how, side in JOINS}
 MANY_NULLS = Mix(nulls=0.7)
 
 
+@functools.cache
 def side_table(seed: int, *opaque: str, rows: int = 60, mix: Mix | None = None) -> pa.Table:
     """A key, a number, ordinary payload, and opaque payload."""
     generator = Generator(seed, mix)
