@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,16 +9,22 @@ from pyspark.sql import SparkSession
 
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.accelerate import PlannedQuery, plan_query
-from tests.spark.query.queries import write_tables
+from tests.spark.query.queries import views, write_tables
+
+
+@pytest.fixture(scope="session")
+def table_files(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables as Parquet files, which no test changes."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_tables(spark_session, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def written(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The tables as Parquet files, with views of them."""
-    write_tables(spark_session, tmp_path_factory.mktemp("tables"))
-    yield
-    for name in ("sales", "items", "none"):
-        spark_session.catalog.dropTempView(name)
+def written(spark_session: SparkSession, table_files: Path) -> Iterator[None]:
+    """Views of the tables."""
+    with views(spark_session, table_files, dict.fromkeys(("sales", "items", "none"))):
+        yield
 
 
 @pytest.fixture
