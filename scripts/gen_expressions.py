@@ -80,6 +80,13 @@ NOTES = """
   where the JVM's language has mappings of its own (Armenian, Azerbaijani, Dutch, Greek, Lithuanian, Turkish).
 - `regexp_extract` and `regexp_replace` take constants: the patterns that `RLIKE` takes, without quantifiers over groups
   that capture and over what may be empty; `regexp_replace` no pattern that may match nothing, and none with `$`.
+- Exponentials, logarithms, powers, roots, inverse and hyperbolic functions follow fdlibm step by step, as Java's
+  `StrictMath` does, bit for bit. `cbrt`, `hypot`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh` and `tanh`, for which
+  Spark calls `Math`, are computed where the driver's JVM is HotSpot of Java 17 to 23, in which the two are one.
+- `regexp_instr` takes the patterns that `RLIKE` takes. `encode` and `decode` take UTF-8 alone. The characters of `mask`
+  are constants, of ASCII. `format_number` takes integers and decimals, and a number of digits.
+- Over text that is not ASCII `mask` and `luhn_check` raise `UnsupportedValueError`; so do `unbase64` and `url_decode`
+  over malformed text, and `unbase64` over text without its padding.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value. Text is cast to timestamps only if
   it is a constant. Floating-point numbers are not printed here. They become decimals of

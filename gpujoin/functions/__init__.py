@@ -19,7 +19,19 @@ for each evaluator that is to have it, and one in the row-loop oracle of the tes
 from __future__ import annotations
 
 from gpujoin.errors import ConditionError
-from gpujoin.functions import arithmetic, bits, comparison, dates, hashes, logic, maths, rounding, structs, text
+from gpujoin.functions import (
+    arithmetic,
+    bits,
+    comparison,
+    dates,
+    encodings,
+    hashes,
+    logic,
+    maths,
+    rounding,
+    structs,
+    text,
+)
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.signatures import MANY, types_of
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
@@ -34,6 +46,7 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Bits": bits.TABLE,
     "Text": text.TABLE,
     "Hashes": hashes.TABLE,
+    "Encodings": encodings.TABLE,
     "Dates and timestamps": dates.TABLE,
     "Structs": structs.TABLE,
 }

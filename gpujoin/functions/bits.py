@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import INT, Parameter, Signature, first, kept, over, takes, type_of, types_of
-from gpujoin.functions.spec import ON_CPU, FunctionSpec
+from gpujoin.functions.spec import ON_CPU, FunctionSpec, Raises
 from gpujoin.functions.widening import tightest
-from gpujoin.model.expressions import Call, EvalMode, Function
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.types import is_whole
 
 
@@ -42,6 +42,13 @@ _SHIFT = takes(Parameter(_is_shifted, kept(pat.is_int64, INT.convert)), INT, giv
 _COUNTED = Parameter(_is_counted, lambda source, mode: source if _is_counted(source) else _same_integer(source, mode))
 _F = Function
 
+
+def _is_low_bit(node: Call) -> bool:
+    """Whether the position is a constant that all integers have a bit at."""
+    position = node.arguments[1]
+    return isinstance(position, Literal) and (position.value is None or 0 <= position.value < 8)
+
+
 TABLE = (
     FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, lacks=ON_CPU),
     FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, lacks=ON_CPU),
@@ -50,5 +57,9 @@ TABLE = (
     FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, lacks=ON_CPU),
     FunctionSpec(_F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT, lacks=ON_CPU),
     FunctionSpec(_F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT, lacks=ON_CPU),
+    FunctionSpec(
+        _F.BIT_GET, ("BitwiseGet",), takes(_INTEGER, INT, gives=pa.int8()),
+        raises=Raises.ALWAYS, safe=_is_low_bit, lacks=ON_CPU,
+    ),
     FunctionSpec(_F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()), lacks=ON_CPU),
-)
+)  # fmt: skip

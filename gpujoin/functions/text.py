@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.types as pat
 
-from gpujoin.functions.signatures import ESCAPE, INT, LONG, PATTERN, TEXT, TEXT_OR_BYTES, Parameter, Types, first, takes
+from gpujoin.functions.signatures import (
+    ESCAPE,
+    INT,
+    LONG,
+    PATTERN,
+    TEXT,
+    TEXT_OR_BYTES,
+    Parameter,
+    Types,
+    first,
+    kept,
+    takes,
+    to,
+)
 from gpujoin.functions.spec import (
     NOT_FUSED,
     NOT_ON_GPU,
@@ -19,6 +33,7 @@ from gpujoin.functions.spec import (
     lacking,
 )
 from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.types import is_numeric, is_text, is_whole
 
 
 class LikePatternError(ValueError):
@@ -91,6 +106,10 @@ def _text(types: Types) -> pa.DataType:
     return types[0] if types else pa.string()
 
 
+def _is_exact_number(dtype: pa.DataType) -> bool:
+    return is_whole(dtype) or bool(pat.is_decimal128(dtype))
+
+
 _AFFIX = takes(TEXT_OR_BYTES, TEXT_OR_BYTES, gives=pa.bool_())
 _MAPPED = takes(TEXT, gives=first)
 _TRIMMED = takes(TEXT, PATTERN, gives=first, optional=1)
@@ -99,6 +118,7 @@ _GRAPHEMES = lacking("Polars keeps the characters of a grapheme cluster in order
 _GROUPED = Parameter(TEXT.accepts, TEXT.convert, example="([a-z])b?")
 _REWRITE = Parameter(TEXT.accepts, TEXT.convert, example="<$1>")
 _NO_JAVA_REGEX = NOT_FUSED | lacking("libcudf's regular expressions differ from Java's", Evaluator.CUDF)
+_EXACT_NUMBER = Parameter(_is_exact_number, kept(_is_exact_number, to(pa.float64(), is_numeric, is_text)))
 _F = Function
 
 TABLE = (
@@ -155,6 +175,21 @@ TABLE = (
         raises=Raises.ALWAYS, safe=has_position, lacks=ON_CPU,
     ),
     FunctionSpec(_F.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=ON_CPU),
+    FunctionSpec(_F.REGEXP_INSTR, ("RegExpInStr",), takes(TEXT, _GROUPED, INT, gives=pa.int32(), optional=1),
+        raises=Raises.PATTERN, safe=has_constants, lacks=_NO_JAVA_REGEX,
+    ),
+    FunctionSpec(
+        _F.OVERLAY, ("Overlay",), takes(TEXT_OR_BYTES, TEXT_OR_BYTES, INT, INT, gives=first, optional=1), lacks=ON_CPU
+    ),
+    FunctionSpec(_F.SPACE, ("StringSpace",), takes(INT, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.FIND_IN_SET, ("FindInSet",), takes(TEXT, TEXT, gives=pa.int32()), lacks=ON_CPU),
+    FunctionSpec(
+        _F.MASK, ("Mask",), takes(TEXT, PATTERN, PATTERN, PATTERN, PATTERN, gives=first, optional=4),
+        nulls=Nulls.READ, lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), lacks=ON_CPU),
+    FunctionSpec(_F.QUOTE, (), takes(TEXT, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.FORMAT_NUMBER, ("FormatNumber",), takes(_EXACT_NUMBER, INT, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.ASCII, ("Ascii",), takes(TEXT, gives=pa.int32()), lacks=ON_CPU),
     FunctionSpec(_F.CHR, ("Chr",), takes(LONG, gives=pa.string()), lacks=ON_CPU),
 )  # fmt: skip

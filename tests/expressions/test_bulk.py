@@ -14,6 +14,7 @@ import pytest
 
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from tests.expressions.oracle import AS_WRITTEN, Judge
+from tests.expressions.test_maths import OF_ONE, OF_TWO
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +103,10 @@ def _year(rng: random.Random) -> int:
     return rng.choice([rng.randrange(-3, 10_003), 2000, 1900, 0, -1_000_000_000, 1_000_000_000, 5_000_000])
 
 
+def _text(rng: random.Random, characters: str) -> str:
+    return "".join(rng.choices(characters, k=rng.choice([0, 1, 2, 3, 5, 8, 13, 30])))
+
+
 def _columns(rng: random.Random) -> dict[str, tuple[pa.DataType, Callable[[], Any]]]:
     return {
         **{kind: (getattr(pa, f"int{bits}")(), lambda b=bits: _integer(rng, b)) for kind, bits in WHOLE.items()},
@@ -115,6 +120,10 @@ def _columns(rng: random.Random) -> dict[str, tuple[pa.DataType, Callable[[], An
         "year": (pa.int32(), lambda: _year(rng)),
         "month": (pa.int32(), lambda: rng.randrange(0, 14)),
         "day": (pa.int32(), lambda: rng.randrange(0, 33)),
+        "text": (pa.string(), lambda: _text(rng, "ab1 A-,%日é😀\n'")),
+        "ascii": (pa.string(), lambda: _text(rng, "abzAZ019 -_%+'")),
+        "hex": (pa.string(), lambda: _text(rng, "0123456789abcdefABCDEF" + "x" * (rng.random() < 0.1))),
+        "bytes": (pa.binary(), lambda: rng.randbytes(rng.randrange(100))),
         "second": (pa.int64(), lambda: rng.randrange(-62_135_596_800, 253_402_300_800)),
     }
 
@@ -210,3 +219,50 @@ def test_moments(drawn: Judge, trees: list[Expression], mode: EvalMode) -> None:
 
 def test_made_dates(drawn: Judge) -> None:
     drawn.check([call(_F.MAKE_DATE, left("year"), left("month"), left("day"))])
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+@pytest.mark.parametrize("kind", ["f64", "f32", "i32"])
+def test_elementary_functions(drawn: Judge, kind: str, mode: EvalMode) -> None:
+    one, two = left(kind), right(kind)
+    unit = call(_F.DIVIDE, call(_F.REMAINDER, one.cast(pa.float64()), 1000.0), 999.0)
+    trees: list[Expression] = [call(f, x) for f in OF_ONE for x in (one, unit)]
+    trees += [call(f, one, two) for f in OF_TWO]
+    trees += [call(_F.POW, unit, two), call(_F.POW, one, 3.0), call(_F.POW, one, 0.1), call(_F.POW, 10.0, unit)]
+    trees += [call(_F.LOG, 10.0, one), call(_F.RINT, one), call(_F.ATAN2, unit, one), call(_F.HYPOT, unit, 1.0)]
+    drawn.check(trees, mode)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_texts(drawn: Judge, mode: EvalMode) -> None:
+    text, other, plain, blob = left("text"), right("text"), left("ascii"), left("bytes")
+    trees: list[Expression] = [
+        *(call(_F.OVERLAY, text, other, n, size) for n in (-4, 0, 3, 12) for size in (-1, 2)),
+        call(_F.OVERLAY, text, other, left("day"), right("day")),
+        call(_F.OVERLAY, blob, right("bytes"), left("day")),
+        call(_F.FIND_IN_SET, "a", text),
+        call(_F.FIND_IN_SET, right("ascii"), call(_F.CONCAT_WS, ",", plain, right("ascii"), text)),
+        *(call(_F.REGEXP_INSTR, text, p) for p in ("b", "日|1", "[a-c]{2}", "(a)(,?)", "é$", r"\s", "A.")),
+        call(_F.BASE64, blob),
+        call(_F.UNBASE64, call(_F.BASE64, blob)),
+        call(_F.UNHEX, left("hex")),
+        call(_F.ENCODE, text, "UTF-8"),
+        call(_F.DECODE, call(_F.ENCODE, text, "UTF-8"), "UTF-8"),
+        call(_F.URL_ENCODE, text),
+        call(_F.URL_DECODE, call(_F.URL_ENCODE, text)),
+        call(_F.QUOTE, text),
+        call(_F.MASK, plain),
+        call(_F.MASK, plain, "U", None, "#", "-"),
+        call(_F.LUHN_CHECK, left("i64")),
+        call(_F.LUHN_CHECK, left("hex")),
+        call(_F.SPACE, left("day")),
+        *(call(f, blob, call(_F.SUBSTRING, right("bytes"), 1, 1)) for f in (_F.CONTAINS, _F.STARTS_WITH, _F.ENDS_WITH)),
+    ]
+    drawn.check(trees, mode)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_formatted_numbers(drawn: Judge, mode: EvalMode) -> None:
+    kinds = (*WHOLE, *DECIMALS)
+    trees: list[Expression] = [call(_F.FORMAT_NUMBER, left(kind), n) for kind in kinds for n in (0, 2, 7)]
+    drawn.check([*trees, call(_F.FORMAT_NUMBER, left("d38_18"), right("day"))], mode)

@@ -12,6 +12,12 @@ from tests.expressions.oracle import Judge
 
 KINDS = ["bool", "i8", "i16", "i32", "i64", "f32", "f64"]
 pytestmark = pytest.mark.spark
+_F = Function
+OF_ONE = (
+    _F.EXP, _F.EXPM1, _F.LN, _F.LOG2, _F.LOG10, _F.LOG1P, _F.CBRT, _F.ACOS, _F.ASIN, _F.ATAN, _F.SINH, _F.COSH,
+    _F.TANH, _F.ATANH,
+)  # fmt: skip
+OF_TWO = (_F.POW, _F.LOG, _F.HYPOT, _F.ATAN2)
 
 
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
@@ -32,6 +38,11 @@ def test_numbers(judge: Callable[..., Judge], mode: EvalMode) -> None:
         for count in (1, 10, 0, right("i64"))
     ]
     trees.append(call(Function.WIDTH_BUCKET, number, right("f64"), 3.0, 7))
+    trees += [call(f, left(kind)) for f in OF_ONE for kind in ("f64", "f32", "i32")]
+    trees += [call(f, number, right("f64")) for f in OF_TWO]
+    trees += [call(_F.POW, number, n) for n in (0.0, 1, -1, 2, 0.5, -0.5, 3.0, math.inf)]
+    trees += [call(_F.LOG, base, number) for base in (10.0, 2, 1.0, -1.0)]
+    trees += [call(_F.RINT, number), call(_F.FACTORIAL, left("i32")), call(_F.FACTORIAL, left("i8"))]
     judge(*KINDS).check(trees, mode)
 
 
@@ -46,5 +57,7 @@ def test_bits(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees.append(call(Function.BIT_COUNT, left("bool")))
     shifts = (Function.SHIFT_LEFT, Function.SHIFT_RIGHT, Function.SHIFT_RIGHT_UNSIGNED)
     trees += [call(f, left(a), right(b)) for f in shifts for a in integers for b in integers[:3]]
+    trees += [call(_F.BIT_GET, left(kind), n) for kind in integers for n in (0, 7)]
+    trees += [call(_F.BIT_GET, left("i64"), 63), call(_F.BIT_GET, left("i16"), right("i8"))]
     trees += [call(f, left("i64"), n) for f in shifts for n in (0, 1, 31, 32, 63, 64, -1)]
     judge(*KINDS).check(trees, mode)

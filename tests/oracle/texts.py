@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from decimal import Decimal
 
 from gpujoin.errors import ExpressionEvaluationError
 
@@ -110,3 +111,75 @@ def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1)
         r"\\(.)|\$(\d)", lambda part: f"\\g<{part[2]}>" if part[2] else part[1].replace("\\", r"\\"), replacement
     )
     return text[:start] + re.sub(pattern, template, text[start:], flags=re.ASCII)
+
+
+def regexp_instr(text: str, pattern: str, _group: int = 0) -> int:
+    """Position of the first match, 0 if there is none; only for patterns that Java and Python read alike."""
+    match = re.search(pattern, text, re.ASCII)
+    return match.start() + 1 if match else 0
+
+
+def overlay(text: str, replacement: str, position: int, length: int = -1) -> str | bytes:
+    """A text put in place of what is at a position."""
+    end = position + (length if length >= 0 else len(replacement))
+    return text[: max(position - 1, 0)] + replacement + str(substring(text, end))
+
+
+def mask(
+    text: str, upper: str | None = "X", lower: str | None = "x", digit: str | None = "n", other: str | None = None
+) -> str:
+    """Other characters in place of capitals, small letters, digits and all else."""
+    out = []
+    for char in text:
+        kind = upper if char.isupper() else lower if char.islower() else digit if char.isdigit() else other
+        out.append(char if kind is None else kind)
+    return "".join(out)
+
+
+def luhn_check(text: str) -> bool:
+    """Whether the last digit is the check digit of those before it."""
+    if not text or not all(char in "0123456789" for char in text):
+        return False
+    total = 0
+    for place, char in enumerate(reversed(text)):
+        value = int(char) * (1 + place % 2)
+        total += value - 9 if value > 9 else value
+    return total % 10 == 0
+
+
+def format_number(value: int | Decimal, digits: int) -> str | None:
+    """Rounded half to even, with commas between groups of three digits."""
+    if digits < 0:
+        return None
+    scaled = Decimal(value).copy_abs().scaleb(digits)
+    whole = int(scaled)
+    rest = scaled - whole
+    if rest > Decimal("0.5") or (rest == Decimal("0.5") and whole % 2):
+        whole += 1
+    text = str(whole).rjust(digits + 1, "0")
+    before, after = text[: len(text) - digits], text[len(text) - digits :]
+    groups = [before[max(i - 3, 0) : i] for i in range(len(before), 0, -3)][::-1]
+    return ("-" if value < 0 else "") + ",".join(groups) + ("." + after if digits else "")
+
+
+def unhex(text: str) -> bytes | None:
+    """Bytes of hexadecimal digits; null if there is anything else."""
+    if any(char not in "0123456789abcdefABCDEF" for char in text):
+        return None
+    padded = text if len(text) % 2 == 0 else "0" + text
+    return bytes(int(padded[i : i + 2], 16) for i in range(0, len(padded), 2))
+
+
+_UNRESERVED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-*_"
+
+
+def url_encode(text: str) -> str:
+    """Form encoding: spaces as plus signs, other bytes in hexadecimal."""
+    return "".join(
+        c if c in _UNRESERVED else "+" if c == " " else "".join(f"%{b:02X}" for b in c.encode()) for c in text
+    )
+
+
+def url_decode(text: str) -> str:
+    """Form encoding undone."""
+    return re.sub(rb"%(..)", lambda part: bytes([int(part[1], 16)]), text.replace("+", " ").encode()).decode()

@@ -17,12 +17,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
-from gpujoin.functions import BY_CLASS
+from gpujoin.functions import BY_CLASS, SPECS
+from gpujoin.functions.maths import UNINTRINSIC
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.types import is_text
 from gpujoin.model.zones import ZoneLiteral, zone_literal
-from gpujoin.spark.catalyst import zones
+from gpujoin.spark.catalyst import java, zones
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.compat import arrow_type
@@ -84,6 +85,8 @@ class ExpressionReader:
             return _WITH_CONSTANTS[node.name](self, node, self(node.children[0]))
         if node.name == "ElementAt":
             return self._part(node)
+        if node.name == "StaticInvoke":
+            return self._invoked(node)
         spec = BY_CLASS.get(node.name)
         if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
             raise NotTranslatableError(f"{node} is not computed here")
@@ -111,6 +114,16 @@ class ExpressionReader:
         if zone is not None and not ({type(k) for k in _kinds(node)} <= _CLOCKS and not is_text(type_of(child))):
             raise NotTranslatableError(f"{node} depends on the session's time zone")
         return cast if zone is None else zones.cast_in(cast, zone)
+
+    def _invoked(self, node: Node) -> Expression:
+        """Translate a call of a static method of Java, as which Spark writes some functions."""
+        function = java.function_of(node)
+        if function is None:
+            raise NotTranslatableError(f"{node} is not computed here")
+        operands = java.without_settings(function, [self(child) for child in node.children])
+        if operands is None:
+            raise NotTranslatableError(f"{node} follows a setting")
+        return Call(function=function, arguments=tuple(operands), type=arrow_of(node.data_type))
 
     def _part(self, node: Node) -> Expression:
         """Translate ``split_part``, which Spark writes as an element of the array of all parts."""
@@ -405,6 +418,21 @@ def _language(gateway: JvmNames) -> str:
     return _languages[gateway]
 
 
+def _refuse_intrinsics(node: Node) -> list[Literal]:
+    """Refuse functions that the JVM may compute otherwise than ``StrictMath`` does."""
+    why = java.other_than_strict(node.reading.gateway)
+    if why is not None:
+        raise NotTranslatableError(f"{node}: {why}")
+    return []
+
+
+def _refuse_errors(node: Node) -> list[Literal]:
+    """Refuse functions that raise errors for malformed text."""
+    if node.fields.get("failOnError"):
+        raise NotTranslatableError(f"{node} fails for malformed text")
+    return []
+
+
 _languages: WeakKeyDictionary[JvmNames, str] = WeakKeyDictionary()
 CASE_MAPPINGS = ("Upper", "Lower", "InitCap")
 """Functions that Spark alone computes for characters whose case is not settled."""
@@ -420,6 +448,8 @@ _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "Like": lambda node: [Literal(value=node.fields["escapeChar"], type=pa.string())],
     **dict.fromkeys(("Murmur3Hash", "XxHash64"), _refuse_other_seeds),
     **dict.fromkeys(CASE_MAPPINGS, _refuse_languages),
+    **{name: _refuse_intrinsics for function in UNINTRINSIC for name in SPECS[function].classes},
+    **dict.fromkeys(("Unhex", "UnBase64"), _refuse_errors),
 }
 """Operands that are no children of a node, by its class; or a refusal by what else the node has."""
 
@@ -433,6 +463,7 @@ def covered_expressions() -> tuple[str, ...]:
         "Cast",
         "ElementAt",
         "StringSplitSQL",
+        "StaticInvoke",
         "AttributeReference",
         "Literal",
         "ScalarSubquery",

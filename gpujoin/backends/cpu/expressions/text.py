@@ -361,6 +361,35 @@ def _regexp_replace(node: Call, vectors: list[Vector], _length: int) -> Vector:
     return from_arrow(pc.replace_substring_regex(text, groups.unnamed, rewrite))
 
 
+def _regexp_instr(node: Call, vectors: list[Vector], length: int) -> Vector:
+    """Position of the first match of a constant pattern; 0 if there is none."""
+    check_utf8(vectors[0].values, node)
+    text = vectors[0].expand(1 if all(v.constant for v in vectors) else length).values
+    if any(v.constant and v.mask() is not None for v in vectors[1:]):
+        return nulls(pa.int32())
+    places = pc.find_substring_regex(text, java_to_re2(_constant(node, 1)))
+    positions = np.array(places.fill_null(-1).to_numpy(zero_copy_only=False), np.int32)
+    wide = np.flatnonzero((positions > 0) & ~as_numpy_bool(pc.string_is_ascii(text).fill_null(True)))
+    prefixes = zip(_bytes_list(text.take(pa.array(wide))), positions[wide], strict=True)
+    positions[wide] = [len(value[:at].decode()) if value is not None else 0 for value, at in prefixes]
+    return Vector(pa.int32(), positions + 1, reduce(mask_and, (v.mask() for v in vectors)))
+
+
+def _overlay(text: Any, replacement: Any, position: int, length: int = -1) -> Any:
+    """Put a text in place of what is at a position."""
+    after = position + (length if length >= 0 else len(replacement))
+    if position == -(1 << 31) or after > _INT_MAX:
+        raise UnsupportedValueError(
+            f"overlay at {position}, which overflows in some versions of Spark, is left to Spark"
+        )
+    return _cut(text, 1, position - 1) + replacement + _cut(text, after)
+
+
+def _find_in_set(word: str, words: str) -> int:
+    parts = words.split(",")
+    return parts.index(word) + 1 if word in parts else 0
+
+
 def _constant(node: Call, position: int, default: Any = None) -> Any:
     """Value of a constant operand; the default if there is no operand, or no constant."""
     operand = node.arguments[position] if position < len(node.arguments) else None
@@ -449,4 +478,8 @@ FUNCTIONS: dict[Function, Run] = {
     Function.CHR: of_python(lambda number: chr(number & 255) if number >= 0 else ""),
     Function.REGEXP_EXTRACT: _regexp_extract,
     Function.REGEXP_REPLACE: _regexp_replace,
+    Function.REGEXP_INSTR: _regexp_instr,
+    Function.OVERLAY: of_python(_overlay),
+    Function.SPACE: of_python(lambda length: " " * _spaces("", length)),
+    Function.FIND_IN_SET: of_python(_find_in_set),
 }

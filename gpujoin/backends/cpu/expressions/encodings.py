@@ -1,0 +1,102 @@
+"""Texts and bytes written as other texts and bytes: hexadecimal digits, Base64, UTF-8, URLs."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote_plus, unquote_to_bytes
+
+import pyarrow as pa
+
+from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_python
+from gpujoin.backends.cpu.expressions.vector import Vector, from_arrow, per_distinct
+from gpujoin.backends.cpu.utf8 import as_bytes, check_utf8, is_utf8
+from gpujoin.errors import UnsupportedValueError
+from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.types import is_text, wide_offsets
+
+_HEX = re.compile(r"[0-9A-Fa-f]*")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4}|\r\n)*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_LINE = 76
+_URL = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
+
+
+def _unhex(text: str) -> bytes | None:
+    """Bytes of hexadecimal digits, of which the first may be one of its own; null if any character is none."""
+    if not _HEX.fullmatch(text):
+        return None
+    return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
+
+
+def _base64(value: bytes) -> str:
+    """Lines of 76 characters, as MIME has them."""
+    text = base64.b64encode(value).decode()
+    return "\r\n".join(text[at : at + _LINE] for at in range(0, len(text), _LINE))
+
+
+def _unbase64(text: str) -> bytes:
+    if not _BASE64.fullmatch(text):
+        raise UnsupportedValueError(f"unbase64 of {text[:50]!r}, which is no strict Base64, is left to Spark")
+    return base64.b64decode(text.replace("\r\n", ""))
+
+
+def _encode(node: Call, operands: list[Vector], _length: int) -> Vector:
+    text = operands[0].values
+    check_utf8(text, node)
+    return from_arrow(as_bytes(text))
+
+
+def _decode(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Read bytes as UTF-8; in every mode an error for those that are none."""
+    values = operands[0].values
+    text = values.cast(pa.large_binary()).view(pa.large_string()) if not is_text(values.type) else values
+    if not is_utf8(text):
+        fail(node, "some bytes are no UTF-8")
+    return from_arrow(text)
+
+
+def _url_encode(text: str) -> str:
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def _url_decode(text: str) -> str:
+    try:
+        return _unquoted(text)
+    except ValueError:
+        raise UnsupportedValueError(f"url_decode of {text[:50]!r} is left to Spark") from None
+
+
+def _unquoted(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError(text)
+    return unquote_to_bytes(text.replace("+", " ")).decode()
+
+
+def _of_bytes(compute: Callable[[bytes], Any]) -> Run:
+    """Make an implementation from a function of a value's bytes."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        assert node.type is not None
+        values = operands[0].values.cast(pa.large_binary())
+        return from_arrow(per_distinct(values, compute, wide_offsets(node.type)))
+
+    return run
+
+
+def is_utf8_named(node: Call) -> bool:
+    """Whether the name of a character set is a constant, and UTF-8's."""
+    name = node.arguments[1]
+    return isinstance(name, Literal) and isinstance(name.value, str) and name.value.upper() == "UTF-8"
+
+
+FUNCTIONS: dict[Function, Run] = {
+    Function.UNHEX: of_python(_unhex),
+    Function.BASE64: _of_bytes(_base64),
+    Function.UNBASE64: of_python(_unbase64),
+    Function.ENCODE: _encode,
+    Function.DECODE: _decode,
+    Function.URL_ENCODE: of_python(_url_encode),
+    Function.URL_DECODE: of_python(_url_decode),
+}

@@ -1,0 +1,122 @@
+"""Encodings, masks and formats of texts, against Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
+from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from gpujoin.plan.resolve import resolve_value
+from tests.expressions.oracle import Judge
+
+KINDS = ["str", "bin", "i8", "i32", "i64", "d9_2", "d38_18", "num_str"]
+MODES = [EvalMode.LEGACY, EvalMode.ANSI]
+_F = Function
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_encodings(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    text, blob = left("str"), left("bin")
+    long = call(_F.CONCAT, text, right("str"), "~*-_. /?é" * 20)
+    trees: list[Expression] = [
+        *(call(_F.BASE64, x) for x in (blob, text, long, lit(b""), lit(None))),
+        *(call(_F.UNHEX, x) for x in (text, left("num_str"), call(_F.HEX, blob), "abc", "", "é", "0x1f", None)),
+        call(_F.UNHEX, call(_F.CONCAT, "f", call(_F.HEX, blob))),
+        *(call(_F.UNBASE64, x) for x in ("", "YWI=", "YQ==", None)),
+        call(_F.UNBASE64, call(_F.BASE64, call(_F.CONCAT, text, right("str")))),
+        *(call(_F.ENCODE, x, "utf-8") for x in (text, long)),
+        *(call(_F.DECODE, x, "UTF-8") for x in (text, blob, call(_F.ENCODE, long, "UTF-8"))),
+        *(call(_F.URL_ENCODE, x) for x in (text, long, "")),
+        *(call(_F.URL_DECODE, x) for x in (call(_F.URL_ENCODE, long), "a+b%20", None)),
+        *(call(_F.QUOTE, x) for x in (text, "it's", "a\\'b")),
+    ]
+    judge(*KINDS).check(trees, mode)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_formats(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    ascii_text = left("num_str")
+    trees: list[Expression] = [
+        *(
+            call(_F.FORMAT_NUMBER, left(k), n)
+            for k in ("i8", "i32", "i64", "d9_2", "d38_18")
+            for n in (-1, 0, 1, 2, 20)
+        ),
+        call(_F.FORMAT_NUMBER, left("d9_2"), call(_F.REMAINDER, right("i32"), 9)),
+        call(_F.FORMAT_NUMBER, left("i32"), None),
+        call(_F.MASK, ascii_text),
+        call(_F.MASK, "Ab1-_ z"),
+        call(_F.MASK, ascii_text, "Q"),
+        call(_F.MASK, ascii_text, None, "q", "d", "o"),
+        call(_F.MASK, ascii_text, "Q", None, None, "*"),
+        call(_F.LUHN_CHECK, ascii_text),
+        call(_F.LUHN_CHECK, left("i64")),
+        *(call(_F.LUHN_CHECK, x) for x in ("79927398713", "79927398714", "0", "")),
+        *(call(_F.SPACE, x) for x in (0, 1, -1, left("i8"), None)),
+    ]
+    judge(*KINDS).check(trees, mode)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    text, other, blob = left("str"), right("str"), left("bin")
+    positions = (-2147483647, -3, -1, 0, 1, 2, 3, 50, 2147483000)
+    trees: list[Expression] = [call(_F.OVERLAY, text, other, n) for n in positions]
+    trees += [call(_F.OVERLAY, text, "日b", n, size) for n in positions for size in (-1, 0, 1, 600)]
+    trees += [call(_F.OVERLAY, blob, right("bin"), n) for n in positions]
+    trees += [call(_F.OVERLAY, blob, right("bin"), n, 1) for n in positions]
+    trees += [call(_F.OVERLAY, text, other, right("i8"), left("i8"))]
+    words = call(_F.CONCAT_WS, ",", text, "x", other, "", "ab")
+    trees += [call(_F.FIND_IN_SET, x, words) for x in (other, "ab", "", "a,b", "x", "zz", None)]
+    trees += [call(_F.FIND_IN_SET, other, text)]
+    patterns = ("a", "b", "^a", "b$", "日.", "[a-c]+", "(a)(b?)", "", "a|b", "x$", "\\d", ".$", "$")
+    texts = (text, call(_F.CONCAT, "é日", text, other))
+    trees += [call(_F.REGEXP_INSTR, x, p) for x in texts for p in patterns]
+    trees += [call(_F.REGEXP_INSTR, text, "a", n) for n in (0, 1, 5, -1, right("i32"))]
+    trees += [call(_F.REGEXP_INSTR, text, None), call(_F.REGEXP_INSTR, text, "a", None)]
+    judge(*KINDS).check(trees, mode)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [(_F.UNBASE64, "YQ"), (_F.UNBASE64, "Y W I="), (_F.UNBASE64, "YQ=\r\n="),
+     (_F.URL_DECODE, "%zz"), (_F.URL_DECODE, "%ff"), (_F.MASK, "é"),
+     (_F.LUHN_CHECK, "\u0661")],
+    ids=lambda value: value.value if isinstance(value, Function) else repr(value),
+)  # fmt: skip
+def test_values_that_are_left_to_spark(function: Function, text: str) -> None:
+    batch = pa.record_batch({"s": [text]})
+    with pytest.raises(UnsupportedValueError, match="left to Spark"):
+        evaluate_column(resolve_value(call(function, left("s")), batch.schema, batch.schema), batch, batch, 1)
+
+
+def test_bytes_that_are_no_utf_8_are_an_error() -> None:
+    batch = pa.record_batch({"b": [b"a", None, b"\xff"]})
+    tree = resolve_value(call(_F.DECODE, left("b"), "UTF-8"), batch.schema, batch.schema)
+    assert evaluate_column(tree, batch.slice(0, 2), batch, 2).to_pylist() == ["a", None]
+    with pytest.raises(ExpressionEvaluationError, match="no UTF-8"):
+        evaluate_column(tree, batch, batch, 3)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        call(_F.ENCODE, left("s"), "UTF-16"),
+        call(_F.DECODE, left("b"), left("s")),
+        call(_F.MASK, left("s"), left("s")),
+        call(_F.MASK, left("s"), "é"),
+        call(_F.REGEXP_INSTR, left("s"), left("s")),
+        call(_F.FORMAT_NUMBER, left("d"), 2),
+    ],
+    ids=str,
+)
+def test_calls_that_are_left_to_spark(tree: Expression) -> None:
+    schema = pa.schema([("s", pa.string()), ("b", pa.binary()), ("d", pa.float64())])
+    assert not can_evaluate(resolve_value(tree, schema, schema))
