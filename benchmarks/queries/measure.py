@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_BACKEND = "spark.gpujoin.backend"
+
+
 @dataclass(frozen=True)
 class Measured:
     """What was measured of one query.
@@ -63,13 +66,20 @@ def open_session(master: str, settings: dict[str, str]) -> SparkSession:
     return session.open_session("gpujoin bench", master, {**defaults, **settings})
 
 
-def warm_up(tables: Sequence[DataFrame]) -> None:
-    """Have the first query pay for the start of neither Spark nor its workers."""
+def warm_up(spark: SparkSession, tables: Sequence[DataFrame]) -> None:
+    """Have the first query pay for the start of neither Spark nor its workers, and planning know that it is paid."""
     table = tables[0]
     column = table.columns[0]
     counted = table.join(table.select(column), column).groupBy(column).count()
-    for frame in (counted, gpujoin.accelerate(counted)):
-        frame.collect()
+    counted.collect()
+    given = spark.conf.get(_BACKEND, None)
+    if given in (None, "auto"):
+        spark.conf.set(_BACKEND, "cpu")  # under auto so few rows are left to Spark
+    gpujoin.accelerate(counted).collect()
+    if given is None:
+        spark.conf.unset(_BACKEND)
+    else:
+        spark.conf.set(_BACKEND, given)
 
 
 def measure(

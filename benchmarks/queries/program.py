@@ -93,7 +93,7 @@ def _run(suite: Suite, arguments: argparse.Namespace) -> int:
         texts = suite.texts(connection)
         spark = open_session(arguments.master, settings)
         try:
-            warm_up(list(suite.register(spark, data).values()))
+            warm_up(spark, list(suite.register(spark, data).values()))
             for number in arguments.queries:
                 shown.step(f"query {number}")
                 query = measure(spark, suite, connection, number, texts[number], arguments.scale, arguments.repeats)
