@@ -21,6 +21,7 @@ from __future__ import annotations
 from gpujoin.errors import ConditionError
 from gpujoin.functions import (
     arithmetic,
+    arrays,
     bits,
     comparison,
     dates,
@@ -49,6 +50,7 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Encodings": encodings.TABLE,
     "Dates and timestamps": dates.TABLE,
     "Structs": structs.TABLE,
+    "Arrays and maps": arrays.TABLE,
 }
 SPARK_ONLY: tuple[SparkOnly, ...] = (*maths.SPARK_ONLY, *dates.SPARK_ONLY)
 

@@ -240,6 +240,26 @@ class Function(Enum):
     """A decimal of at most 18 digits without its point, as int64."""
     GET_FIELD = "get_field"
     """Field of a struct. Arguments: the struct, and the field's name as a string literal."""
+    GET_FIELDS = "get_fields"
+    """List of one field of the structs in a list. Arguments: the list, and the field's name as a string literal."""
+    GET_ITEM = "get_item"
+    """Element of a list, by a number that counts from 0."""
+    ELEMENT_AT = "element_at"
+    """Element of a list, by a number that counts from 1, or from -1 downwards, from the end."""
+    MAP_VALUE = "map_value"
+    """Value of a map for a key."""
+    SIZE = "size"
+    """Elements of a list or a map; null for null."""
+    ARRAY = "array"
+    """List of the operands."""
+    ARRAY_CONTAINS = "array_contains"
+    ARRAY_POSITION = "array_position"
+    """Number of the first element that is equal to a value, from 1 on; 0 if there is none."""
+    MAP_KEYS = "map_keys"
+    MAP_VALUES = "map_values"
+    SPLIT = "split"
+    """List of the parts of a text between separators. Arguments: the text, the separator, a regular expression that is
+    a constant, and the most parts, a literal; 0 or less: any number."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

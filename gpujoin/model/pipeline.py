@@ -187,6 +187,12 @@ class PipelineBackend(Protocol[Piece]):
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet. Raises :class:`~gpujoin.errors.ScanError`."""
 
+    def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
+        """Read Parquet with nested columns, without the scan's filters. Raises :class:`~gpujoin.errors.ScanError`."""
+
+    def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> Sequence[pa.ChunkedArray]:
+        """Compute expressions over columns, and of types, that pieces do not hold."""
+
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file. Raises :class:`~gpujoin.errors.ScanError`."""
 

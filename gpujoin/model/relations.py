@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
@@ -25,8 +26,9 @@ from gpujoin.model.stages import DeterminismLevel, Distribution
 from gpujoin.model.windows import AnyWindowCall, range_obstacle
 
 __all__ = [
-    "Constant", "ExchangeSource", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output", "PartialAggregate",
-    "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union", "Window", "bind_slices", "column",
+    "Constant", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output",
+    "PartialAggregate", "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union", "Window",
+    "bind_slices", "column",
 ]  # fmt: skip
 
 
@@ -293,6 +295,8 @@ class TopN(OneInput):
 
     order: tuple[SortKey, ...]
     count: int
+    once: bool = False
+    """Whether they are the first ones of all tasks' rows together, so that one task has to see them."""
 
     def __post_init__(self) -> None:
         if self.count < 0 or not self.order:
@@ -309,6 +313,8 @@ class Limit(OneInput):
     """Any rows, at most ``count`` of them; nothing is read once they are there."""
 
     count: int
+    once: bool = False
+    """Whether that is the number of all tasks' rows together."""
 
     def __post_init__(self) -> None:
         if self.count < 0:
@@ -372,6 +378,54 @@ class Expand(OneInput):
 
     def expressions(self) -> tuple[Expression, ...]:
         return tuple(output.expression for projection in self.projections for output in projection)
+
+
+@dataclass(frozen=True, eq=False)
+class Explode(OneInput):
+    """Each row once for each element of a list, or entry of a map, or as often as a number says.
+
+    The output has the kept columns, then the position if asked for, then the element, or the key and the value::
+
+        k  list    kept k, with positions     outer
+        1  [7, 8]  1  0  7                    1  0     7
+        2  []      1  1  8                    1  1     8
+                                              2  null  null
+    """
+
+    column: int
+    """A column of lists, maps or 64-bit integers."""
+    kept: tuple[int, ...]
+    """Columns that are passed on."""
+    outer: bool = False
+    """Whether a row without elements is given once, with nulls in their place."""
+    positions: bool = False
+    """Whether there is a column of positions, from 0 on."""
+
+    def __post_init__(self) -> None:
+        schema = self.child.schema
+        for position in (self.column, *self.kept):
+            check_position(position, schema, "column")
+        dtype = schema.field(self.column).type
+        if not (pat.is_list(dtype) or pat.is_map(dtype) or pat.is_int64(dtype)):
+            raise RelationError(f"rows are made of lists, maps and numbers, not of {dtype}")
+        if pat.is_int64(dtype) and (self.outer or self.positions):
+            raise RelationError("a repeated row has no position, and is not given where the number is 0")
+
+    @property
+    def element_fields(self) -> tuple[pa.Field, ...]:
+        """The columns that come after the kept ones."""
+        dtype = self.child.schema.field(self.column).type
+        fields = [pa.field("pos", pa.int32(), self.outer)] if self.positions else []
+        if pat.is_map(dtype):
+            fields += [pa.field("key", dtype.key_type, self.outer), pa.field("value", dtype.item_type)]
+        elif pat.is_list(dtype):
+            fields.append(pa.field("element", dtype.value_type))
+        return tuple(fields)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output."""
+        return pa.schema([*(self.child.schema.field(i) for i in self.kept), *self.element_fields])
 
 
 def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Relation:

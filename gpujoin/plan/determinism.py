@@ -17,6 +17,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
+    Explode,
     Filter,
     Join,
     Output,
@@ -50,6 +51,8 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
         case Expand():
             below = indeterminate_columns(relation.child, sources)
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
+        case Explode():
+            return _exploded(relation, indeterminate_columns(relation.child, sources))
         case Union():
             return frozenset().union(*(indeterminate_columns(child, sources) for child in relation.inputs))
         case PartialAggregate():
@@ -69,6 +72,11 @@ def _outputs(outputs: Iterable[Output], below: frozenset[int]) -> frozenset[int]
 
 def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool:
     return any(ref.index in below.get(ref.side, ()) for ref in expression.columns())
+
+
+def _exploded(node: Explode, below: frozenset[int]) -> frozenset[int]:
+    kept = frozenset(n for n, old in enumerate(node.kept) if old in below)
+    return kept | (frozenset(range(len(node.kept), len(node.schema))) if node.column in below else frozenset())
 
 
 def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]:

@@ -12,13 +12,16 @@ from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     Expand,
+    Explode,
     Filter,
     Join,
+    Limit,
     PartialAggregate,
     Project,
     Relation,
     Scan,
     SparkSource,
+    TopN,
     Union,
 )
 from gpujoin.plan.ranges import Shape, shape_of_node
@@ -29,6 +32,8 @@ _LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
 _MATCHED = 0.5
 _MUCH_SMALLER = 0.2
+_ELEMENTS = 4.0
+"""Taken for the elements of a list or a map."""
 _TEXT_BYTES = 24.0
 
 
@@ -69,8 +74,12 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
             return Estimate(rows, below[0].kept, below[0].read)
         case Project():
             return below[0]
+        case TopN() | Limit():
+            return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
         case Expand():
             return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
+        case Explode():
+            return Estimate(below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
         case Union():
             return Estimate(
                 sum(child.rows for child in below),

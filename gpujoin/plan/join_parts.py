@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan, SparkSource
+from gpujoin.model.relations import ExchangeSource, Join, Limit, Relation, Scan, SparkSource, TopN
 from gpujoin.model.spec import JoinSpec, NullEquality
 from gpujoin.model.stages import Distribution, Exchange, null_keys_of
 from gpujoin.plan.distribution import DIVIDES
@@ -185,8 +185,13 @@ class _Keys:
 
 
 def _is_computed_once(node: Relation) -> bool:
-    """Whether a node is not computed by each task that needs its rows."""
-    return isinstance(node, SparkSource) or (isinstance(node, Join) and node.distribution is Distribution.PARTITIONED)
+    """Whether a node is not computed by each task that needs its rows.
+
+    Of a limit each task might take other rows.
+    """
+    if isinstance(node, (SparkSource, Limit, TopN)):
+        return True
+    return isinstance(node, Join) and node.distribution is Distribution.PARTITIONED
 
 
 def _matched_only(kind: JoinType) -> bool:

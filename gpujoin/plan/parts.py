@@ -98,8 +98,15 @@ class Part:
         """The exchanges of which every task gets a share."""
         return tuple(exchange for exchange in self.inputs if not exchange.replicated)
 
+    @property
+    def in_one_task(self) -> bool:
+        """Whether all rows are in one task."""
+        return len(self.branches) == 1 and self.branches[0].partitioned is None
+
     def tasks(self, limits: StageLimits) -> int:
         """Give the number of tasks of a stage that ends with these rows."""
+        if self.in_one_task:
+            return 1
         if not self.partitioned:
             return max(limits.cores, math.ceil(self.nbytes / limits.task_bytes))
         if limits.partitions is not None:
@@ -220,6 +227,14 @@ class Planning:
         known = (Partitioning(columns, tuple(cut.types), spread),)
         fed = Part(ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0)
         return fed, moved
+
+    def gathered(self, part: Part, node: Relation) -> Part:
+        """End a stage; all its rows, which are about as many as a node's, go on to one task."""
+        nbytes = self.size_of(node)
+        exchange = self.replicated(part, nbytes)
+        source = ExchangeSource(exchange.index, part.tree.schema)
+        cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
+        return Part(source, (Branch(None),), (exchange,), frozenset(), (), cost, nbytes)
 
     def spread(self, part: Part, node: Relation) -> Part:
         """End a stage; each row goes on to any task of the next one."""

@@ -6,7 +6,11 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from gpujoin.model.expressions import ColumnRef, Expression
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import Call, Case, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.model.spec import JoinSpec, KeyPair
@@ -63,6 +67,56 @@ def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregat
         for key in node.keys
     )
     return dataclasses.replace(node, child=child, keys=keys)
+
+
+def with_plain_input(node: PartialAggregate) -> PartialAggregate:
+    """Project the input of an aggregation to what it reads, if a column of it is nested.
+
+    Nested values are counted by whether they are there.
+    """
+    if not any(map(pat.is_nested, node.child.schema.types)):
+        return node
+    outputs: dict[tuple[object, ...], Output] = {}
+
+    def column_of(value: Expression) -> Expression:
+        if isinstance(value, Literal):
+            return value
+        outputs.setdefault(value.signature(), Output(f"i{len(outputs)}", value))
+        return ColumnRef(
+            side=Side.LEFT, name=outputs[value.signature()].name, index=list(outputs).index(value.signature()),
+            type=value.type,
+        )  # fmt: skip
+
+    def read(call: AggregateCall) -> AggregateCall:
+        arguments = call.arguments
+        if call.function is AggregateFunction.COUNT:
+            arguments = tuple(map(_presence, arguments))
+        if call.filter is None:
+            return dataclasses.replace(call, arguments=tuple(map(column_of, arguments)))
+        passing = tuple(column_of(_where(call.filter, argument)) for argument in arguments)
+        return dataclasses.replace(call, arguments=passing, filter=column_of(call.filter))
+
+    keys = tuple(dataclasses.replace(key, expression=column_of(key.expression)) for key in node.keys)
+    calls = tuple(map(read, node.aggregates))
+    computed = tuple(outputs.values()) or (Output("i0", Literal(value=True, type=pa.bool_())),)
+    return dataclasses.replace(node, child=Project(node.child, computed), keys=keys, aggregates=calls)
+
+
+def _where(condition: Expression, value: Expression) -> Expression:
+    """A value that is computed of the rows for which a condition is true."""
+    if isinstance(value, (ColumnRef, Literal)):
+        return value
+    nothing = Literal(value=None, type=value.type)
+    return Case(conditions=(condition,), values=(value,), otherwise=nothing, type=value.type)
+
+
+def _presence(value: Expression) -> Expression:
+    """A nested value as true where it is there, and null where it is not."""
+    if value.type is None or not pat.is_nested(value.type):
+        return value
+    there = Call(function=Function.IS_NOT_NULL, arguments=(value,), type=pa.bool_())
+    true, nothing = (Literal(value=truth, type=pa.bool_()) for truth in (True, None))
+    return Case(conditions=(there,), values=(true,), otherwise=nothing, type=pa.bool_())
 
 
 def positions_of(outputs: Sequence[Output]) -> dict[int, int]:

@@ -14,6 +14,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
+    Explode,
     Filter,
     Join,
     Limit,
@@ -26,7 +27,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.stages import Stage
 from gpujoin.plan.distribution import DIVIDES
 
-_ROW_BY_ROW = (Filter, Project, Expand, Limit, TopN)
+_ROW_BY_ROW = (Filter, Project, Expand, Explode, Limit, TopN)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
     Expand,
+    Explode,
     Filter,
     Join,
     Limit,
@@ -68,7 +69,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     out of several tasks, and a limit at the top is one of each task. ``None`` where that cannot be.
     """
     top, below = [], relation
-    while isinstance(below, (Limit, TopN, Project)):
+    while isinstance(below, Project) or (isinstance(below, (Limit, TopN)) and not below.once):
         top.append(below)
         below = below.child
     part = _Planner(Planning(facts, limits)).place(below)
@@ -108,10 +109,18 @@ class _Planner:
             case Expand():
                 below = self.place(node.child)
                 return None if below is None else below.above(node.with_children([below.tree]))
+            case Explode():
+                below = self.place(node.child)
+                if below is None:
+                    return None
+                places = {old: new for new, old in enumerate(node.kept)}
+                return below.above(node.with_children([below.tree]), (by.moved(places) for by in below.known))
             case PartialAggregate():
                 return self._once(node) if node.once else self._partial(node)
             case Window():
                 return self._window(node)
+            case TopN() | Limit():
+                return self._limited(node)
             case Union():
                 return self._union(node)
             case Join():
@@ -129,10 +138,8 @@ class _Planner:
 
     def _once(self, node: PartialAggregate) -> Part | None:
         """Each group comes out of one task only, which must have all its rows."""
-        if not node.keys:
-            return None
         below = self.place(node.child)
-        if below is None:
+        if below is None or not (node.keys or below.in_one_task):
             return None
         keys = [key.expression for key in node.keys]
         if not _together(below, {key.index for key in keys if isinstance(key, ColumnRef)}):
@@ -172,8 +179,8 @@ class _Planner:
 
     def _window(self, node: Window) -> Part | None:
         """All rows of a partition are in one task."""
-        below = self.place(node.child) if node.partition else None
-        if below is None:
+        below = self.place(node.child)
+        if below is None or not (node.partition or below.in_one_task):
             return None
         if not _together(below, set(node.partition)):
             cut = _cut_by(below, node.partition, set(range(len(node.child.schema))))
@@ -182,6 +189,17 @@ class _Planner:
             below, _ = self.planning.cut(below, cut, node.child)
         return below.above(node.with_children([below.tree]), below.known)
 
+    def _limited(self, node: TopN | Limit) -> Part | None:
+        """Each task gives as many rows as are asked for; of these one task takes as many, if that is said of all."""
+        below = self.place(node.child)
+        if below is None:
+            return None
+        if not node.once:
+            return below.above(node.with_children([below.tree]))
+        each = dataclasses.replace(node, child=below.tree, once=False)
+        gathered = self.planning.gathered(below.above(each), node)
+        return gathered.above(node.with_children([gathered.tree]))
+
     def _union(self, node: Union) -> Part | None:
         parts: list[Part] = []
         for child in node.inputs:
@@ -189,7 +207,8 @@ class _Planner:
             if part is None:
                 return None
             parts.append(part)
-        if not all(part.branches for part in parts):
+        # What is sent to every task would be given by every task, where only one is to give it.
+        if not all(part.branches for part in parts) or any(part.in_one_task and part.inputs for part in parts):
             parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
         return Part(
             node.with_children([part.tree for part in parts]),
@@ -204,7 +223,7 @@ class _Planner:
 
 def _together(part: Part, columns: set[int]) -> bool:
     """Whether rows with equal values in these columns are in one task."""
-    return any(columns.issuperset(by.columns) and not by.spread for by in part.known)
+    return part.in_one_task or any(columns.issuperset(by.columns) and not by.spread for by in part.known)
 
 
 def _cut_by(part: Part, keys: Sequence[int], used: set[int]) -> Cut | None:

@@ -22,7 +22,7 @@ from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, F
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
-from tests.oracle import arithmetic, hashes, texts
+from tests.oracle import arithmetic, hashes, lists, texts
 from tests.oracle.casting import caster, failed, local_micros, wrap
 from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, start_of_day, to_utc, zone_offset
 from tests.oracle.ordering import aligner, common_type
@@ -814,4 +814,5 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.TIMESTAMP_ADD: _like_first(_timestamp_add),
     Function.GET_FIELD: _get_field,
     Function.UNSCALED_VALUE: _unscaled_value,
+    **lists.FUNCTIONS,
 } | dict.fromkeys(arithmetic.FUNCTIONS, _arithmetic)

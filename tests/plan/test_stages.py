@@ -12,6 +12,7 @@ from gpujoin.model.expressions import Call, Function
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ExchangeSource,
+    Explode,
     Filter,
     Join,
     Limit,
@@ -22,6 +23,7 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
     SparkSource,
+    TopN,
     Union,
     Window,
     column,
@@ -464,3 +466,40 @@ def test_windows_and_groups_of_one_key_take_one_exchange() -> None:
 def test_a_window_without_partitions_is_not_divided() -> None:
     assert plan_stages(windowed(scan(0)), {0: BIG}, LIMITS) is None
     assert plan_one_task(windowed(scan(0)), LIMITS).tree == windowed(scan(0))
+
+
+def first_rows(child: Relation, *, once: bool = True) -> TopN:
+    return TopN(child, (SortKey(column(child.schema, 2)),), 3, once)
+
+
+def test_of_a_limit_below_other_operations_one_task_has_the_last_word() -> None:
+    stage = planned(grouped(first_rows(scan(0))), BIG)
+    (exchange,) = stage.inputs
+    assert stage.tree == grouped(first_rows(ExchangeSource(exchange.index, SCHEMA)))
+    assert (stage.branches, exchange.replicated) == ((Branch(None),), True)
+    assert exchange.producer == Stage(first_rows(scan(0), once=False), (Branch(0),))
+
+
+def test_no_task_takes_first_rows_of_its_own_to_join_them() -> None:
+    stage = planned(joined(scan(0), first_rows(scan(1))), BIG, SMALL)
+    (exchange,) = stage.inputs
+    assert isinstance(stage.tree, Join)
+    assert stage.tree.right == ExchangeSource(exchange.index, SCHEMA)
+    assert exchange.producer.branches == (Branch(None),)
+
+
+def test_a_union_gives_first_rows_once() -> None:
+    stage = planned(Union((scan(0), first_rows(scan(1)))), BIG, SMALL)
+    assert not stage.branches
+    assert not any(exchange.replicated for exchange in stage.inputs)
+
+
+def test_rows_of_elements_are_made_in_any_task() -> None:
+    lists = Scan(pa.schema([("k", pa.int64()), ("l", pa.list_(pa.int64()))]), index=0)
+    stage = planned(grouped(Explode(windowed_by_key(lists), 1, (0,))), BIG)
+    assert stage.exchanges == 1, "rows stay where their key is"
+
+
+def windowed_by_key(child: Relation) -> Window:
+    calls = (WindowCall(function=WindowFunction.ROW_NUMBER, name="n"),)
+    return Window(child, (0,), (SortKey(column(child.schema, 0)),), calls)

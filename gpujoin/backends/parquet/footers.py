@@ -38,13 +38,23 @@ class Source:
     name: str | None
     """Name in the file; ``None``: the file has no such column, and its values are null."""
     leaf: int = -1
-    """Number of the column chunk in a row group."""
+    """Number of the column chunk in a row group; of a nested column, that of the first."""
     arrow: pa.DataType | None = None
     """Type in the file."""
     int96: bool = False
     """Whether values are stored as INT96."""
     integers: bool = False
     """Whether values are stored as INT32 or INT64."""
+    converted: bool = False
+    """Whether the values are of a type that Spark has not, or reads as a wider one: unsigned numbers, bytes of one
+    length, floats as doubles."""
+    count: int = 1
+    """Column chunks that it consists of."""
+
+    @property
+    def leaves(self) -> range:
+        """Numbers of its column chunks."""
+        return range(self.leaf, self.leaf + self.count if self.name is not None else self.leaf)
 
 
 def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
@@ -64,7 +74,7 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
             sources.append(columns.source_of(field))
         except ScanError as problem:
             problems.append(str(problem))
-    leaves = {source.leaf for source in sources if source.name is not None}
+    leaves = {leaf for source in sources for leaf in source.leaves}
     groups = range(len(parquet.groups))
     sizes: tuple[int, ...] = ()
     try:
@@ -221,7 +231,7 @@ def runs(
     groups: Sequence[int], sources: Sequence[Source], parquet: ParquetFooter, piece_bytes: int
 ) -> Iterator[tuple[int, ...]]:
     """Join neighbouring row groups to runs near a size."""
-    leaves = [source.leaf for source in sources if source.name is not None]
+    leaves = [leaf for source in sources for leaf in source.leaves]
     run: list[int] = []
     size = 0
     for group in groups:
@@ -241,7 +251,7 @@ def runs(
 
 def legacy_calendar(parquet: ParquetFooter, columns: pa.Schema) -> str | None:
     """Reason why dates of a file may be in the old calendar; ``None`` if they are not."""
-    if not any(pat.is_date(f.type) or pat.is_timestamp(f.type) for f in columns):
+    if not any(_has_dates(f.type) for f in columns):
         return None
     version = parquet.facts.get(_SPARK_VERSION)
     if version is not None:
@@ -253,6 +263,12 @@ def legacy_calendar(parquet: ParquetFooter, columns: pa.Schema) -> str | None:
     if any(key in parquet.facts for key in _LEGACY_KEYS):
         return f"{parquet.path}: {_OLD_CALENDAR}"
     return None
+
+
+def _has_dates(dtype: pa.DataType) -> bool:
+    if pat.is_nested(dtype):
+        return any(_has_dates(dtype.field(i).type) for i in range(dtype.num_fields))
+    return bool(pat.is_date(dtype) or pat.is_timestamp(dtype))
 
 
 _OLD_CALENDAR = "its dates were written in the old calendar, by Spark before 3.1 or in legacy mode"
@@ -284,10 +300,13 @@ class FileColumns:
         if not fitting:
             return Source(None)
         [column] = fitting
+        if pat.is_nested(logical(field.type)):
+            if column.nested is None or not _readable_nested(column.nested, field.type):
+                file_type = "not laid out as it should be" if column.nested is None else column.nested
+                raise ScanError(f"{path}: column {field.name!r} is {file_type}, planned as {field.type}")
+            return Source(column.name, column.first, column.nested, count=column.leaves)
         leaf = self._parquet.leaves[column.first] if column.leaves else None
         if leaf is None or not leaf.flat:
-            if pat.is_nested(logical(field.type)):
-                raise ScanError(f"{path}: column {field.name!r} is {field.type}; nested columns are not read here")
             raise ScanError(f"{path}: column {field.name!r} is nested, planned as {field.type}")
         int96 = leaf.physical is Physical.INT96
         if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type), int96=int96):
@@ -297,11 +316,18 @@ class FileColumns:
                 "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
             )
         integers = leaf.physical in (Physical.INT32, Physical.INT64)
-        return Source(column.name, column.first, leaf.arrow, int96, integers)
+        return Source(column.name, column.first, leaf.arrow, int96, integers, _is_converted(leaf.arrow, field.type))
+
+
+def _is_converted(file_type: pa.DataType, wanted: pa.DataType) -> bool:
+    unsigned = pat.is_unsigned_integer(file_type) or pat.is_fixed_size_binary(file_type)
+    return unsigned or (pat.is_float32(file_type) and pat.is_float64(wanted))
 
 
 def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
     if pat.is_decimal(wanted):
+        if pat.is_uint64(file_type):
+            return wanted == pa.decimal128(20, 0)
         return bool(
             pat.is_decimal128(file_type) and file_type.scale == wanted.scale and file_type.precision <= wanted.precision
         )
@@ -314,10 +340,32 @@ def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bo
     if is_text(wanted):
         return is_text(file_type)
     if is_bytes(wanted):
-        return pat.is_binary(file_type) or pat.is_large_binary(file_type) or pat.is_binary_view(file_type)
+        return is_bytes(file_type)
     if is_whole(wanted):
-        return bool(is_whole(file_type) and file_type.bit_width <= wanted.bit_width)
+        narrower = pat.is_unsigned_integer(file_type) and file_type.bit_width < wanted.bit_width
+        return bool(narrower or (is_whole(file_type) and file_type.bit_width <= wanted.bit_width))
+    if pat.is_float64(wanted) and pat.is_float32(file_type):
+        return True
     return bool(file_type == wanted)
+
+
+def _readable_nested(file_type: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether nested values are read as Spark reads them: of the same types, with all fields that are wanted."""
+    if pat.is_struct(wanted):
+        if not pat.is_struct(file_type):
+            return False
+        fields = {field.name.lower(): field.type for field in file_type}
+        return all(
+            field.name.lower() in fields and _readable_nested(fields[field.name.lower()], field.type)
+            for field in wanted
+        )
+    if pat.is_list(wanted):
+        return pat.is_list(file_type) and _readable_nested(file_type.value_type, wanted.value_type)
+    if pat.is_map(wanted):
+        return pat.is_map(file_type) and all(
+            map(_readable_nested, (file_type.key_type, file_type.item_type), (wanted.key_type, wanted.item_type))
+        )
+    return bool(logical(file_type) == logical(wanted))
 
 
 # -- statistics --------------------------------------------------------------------------------------------------
@@ -340,4 +388,6 @@ def statistics_of(source: Source, parquet: ParquetFooter, group: int) -> Statist
     rows = parquet.groups[group].rows
     if source.name is None:
         return Statistics(None, None, nulls=rows, rows=rows)
+    if source.arrow is not None and pat.is_nested(source.arrow):
+        return None
     return decoded(parquet.leaves[source.leaf], parquet.chunk(group, source.leaf).statistics, rows)

@@ -8,7 +8,7 @@ the file is refused with a message. Only the columns that are used are checked.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, BinaryIO, NoReturn
@@ -54,6 +54,9 @@ class _Converted(IntEnum):
     """Older logical types: ``ConvertedType`` of the format."""
 
     UTF8 = 0
+    MAP = 1
+    MAP_KEY_VALUE = 2
+    LIST = 3
     ENUM = 4
     DECIMAL = 5
     DATE = 6
@@ -77,6 +80,8 @@ class _Logical(IntEnum):
     """Newer logical types: the fields of the union ``LogicalType`` of the format."""
 
     STRING = 1
+    MAP = 2
+    LIST = 3
     ENUM = 4
     DECIMAL = 5
     DATE = 6
@@ -137,6 +142,9 @@ class FileColumn:
     first: int
     """Number of its first leaf."""
     leaves: int
+    nested: pa.DataType | None = None
+    """Type of a column of structs, lists or maps in the layout that the format has for them; ``None``: it is flat, or
+    of another layout, or a part of it is of an unknown or contradictory type."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +332,77 @@ def _schema(
         columns[-1] = dataclasses.replace(columns[-1], leaves=columns[-1].leaves + 1)
     if any(left for _, left in open_groups):
         raise ThriftError("its schema ends early")
-    return tuple(columns), tuple(leaves)
+    rest = iter(elements[1:])
+    nested = [_nested_type(_tree(next(rest), rest)) for _ in columns]
+    return tuple(
+        dataclasses.replace(column, nested=dtype) for column, dtype in zip(columns, nested, strict=True)
+    ), tuple(leaves)
+
+
+@dataclass(frozen=True)
+class _Element:
+    """An element of the schema with its children."""
+
+    about: Mapping[int, Any]
+    children: tuple[_Element, ...]
+
+    @property
+    def repeated(self) -> bool:
+        return bool(self.about.get(3, 0) == _Repetition.REPEATED)
+
+    @property
+    def is_group(self) -> bool:
+        return 1 not in self.about
+
+    def is_annotated(self, converted: tuple[int, ...], logical: int) -> bool:
+        """Whether it is marked as a list or a map."""
+        return self.about.get(6) in converted or logical in self.about.get(10, ())
+
+
+def _tree(element: dict[int, Any], rest: Iterator[dict[int, Any]]) -> _Element:
+    count = element.get(5, 0) if 1 not in element else 0
+    return _Element(element, tuple(_tree(next(rest), rest) for _ in range(count)))
+
+
+def _nested_type(element: _Element) -> pa.DataType | None:
+    return _type_of(element) if element.is_group else None
+
+
+def _type_of(element: _Element) -> pa.DataType | None:
+    """Type of a value; ``None`` if it is not known, or is not laid out as the format has it.
+
+    A list is ``group (LIST) { repeated group list { element } }``, a map ``group (MAP) { repeated group key_value { key
+    value } }``.
+    """
+    if element.repeated:
+        return None
+    if not element.is_group:
+        physical = Physical(element.about[1])
+        return None if physical is Physical.INT96 else _arrow_type(physical, dict(element.about))
+    is_list = element.is_annotated((_Converted.LIST,), _Logical.LIST)
+    is_map = element.is_annotated((_Converted.MAP, _Converted.MAP_KEY_VALUE), _Logical.MAP)
+    if not is_list and not is_map:
+        if 6 in element.about or 10 in element.about or not element.children:
+            return None
+        return _struct(element.children)
+    middle = element.children[0] if len(element.children) == 1 else None
+    if middle is None or not middle.repeated or not middle.is_group or len(middle.children) != (1 if is_list else 2):
+        return None
+    types = [_type_of(child) for child in middle.children]
+    if None in types:
+        return None
+    if is_list:
+        # Other readers take a group of these names for the element itself.
+        old = _text(middle.about[4]) == "array" or _text(middle.about[4]).endswith("_tuple")
+        return None if old else pa.list_(types[0])
+    return pa.map_(*types)
+
+
+def _struct(children: Sequence[_Element]) -> pa.DataType | None:
+    fields = [(_text(child.about[4]), _type_of(child)) for child in children]
+    if any(dtype is None for _, dtype in fields) or len({name.lower() for name, _ in fields}) < len(fields):
+        return None
+    return pa.struct(fields)
 
 
 def _leaf(path: tuple[str, ...], element: dict[int, Any], *, ordered: bool) -> Leaf:

@@ -14,6 +14,7 @@ array::
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,9 +22,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.layouts import in_layout
+from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
@@ -32,8 +35,7 @@ from gpujoin.model.pipeline import AnyPipelineBackend, Lookup, PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import (
     ExchangeSource,
-    Expand,
-    Filter,
+    Explode,
     Join,
     Output,
     PartialAggregate,
@@ -64,7 +66,7 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
 
     match node:
         case Scan():
-            return reasons(node.schema, "is not read from files here")
+            return reasons([f for f in node.schema if not _is_readable(f.type, backend)], "is not read from files here")
         case PartialAggregate():
             lists = {field.name for call in node.aggregates if call.gives_list for field in call.buffer}
             aggregated = [field for field in node.schema if field.name not in lists]
@@ -72,19 +74,23 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
         case Window():
             keyed = {*node.partition, *(ref.index for e in node.expressions() for ref in e.columns())}
             return reasons([node.schema.field(i) for i in sorted(keyed)], "is passed on only, not computed with")
-        case Project() | Expand() | Filter() | TopN():
-            computed = computed_part(node, backend).expressions()
-            read = dict.fromkeys(
-                ref.index for e in computed if not isinstance(e, ColumnRef) or isinstance(node, TopN)
-                for ref in e.columns()
-            )  # fmt: skip
+        case TopN():
             schema = node.children[0].schema
-            return reasons([schema.field(i) for i in read], "is passed on only, not computed with")
+            keys = [key.index for key in node.expressions() if isinstance(key, ColumnRef)]
+            return reasons([schema.field(i) for i in keys], "is passed on only, not computed with")
     return ()
 
 
+def _is_readable(dtype: pa.DataType, backend: AnyPipelineBackend) -> bool:
+    """Whether a nested type is read from files: one of types that the backend carries."""
+    if pat.is_list(dtype) or pat.is_map(dtype) or pat.is_struct(dtype):
+        fields = [dtype.field(i) for i in range(dtype.num_fields)]
+        return bool(fields) and all(_is_readable(field.type, backend) for field in fields)
+    return backend.carries(pa.schema([pa.field("c", dtype)]))
+
+
 def computed_part(node: Relation, backend: AnyPipelineBackend) -> Relation:
-    """What a backend has to compute of a node: of opaque columns of a projection, the rows in which they are null."""
+    """What a backend has to compute of a node: of opaque columns that a projection passes on, where they are null."""
     if not isinstance(node, Project):
         return node
 
@@ -139,7 +145,11 @@ class OpaquePipeline:
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[_Piece]:
         """Read Parquet."""
-        return self.inner.scan(node, piece_bytes, metrics)
+        if self.inner.carries(node.schema):
+            yield from self.inner.scan(node, piece_bytes, metrics)
+            return
+        for table in self.inner.scan_tables(node, piece_bytes, metrics):
+            yield functools.reduce(self.filter, node.filters, table)
 
     def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> _Piece:
         """Convert Arrow batches to a piece."""
@@ -168,12 +178,15 @@ class OpaquePipeline:
 
     def project(self, piece: _Piece, expressions: Sequence[Expression]) -> _Piece:
         """Compute one column for each expression."""
-        if not isinstance(piece, pa.Table):
-            return self.inner.project(piece, expressions)
         schema = _schema_of(expressions)
+        if not isinstance(piece, pa.Table):
+            if self.inner.carries(schema):
+                return self.inner.project(piece, expressions)
+            piece, expressions = self._columns_read(piece, expressions)
         if self.inner.carries(schema):
             return self.inner.project(*self._read(piece, expressions))
-        riding = [_riding(node) for node in expressions]
+        piece, expressions = self._evaluated(piece, expressions)
+        riding = [self._rides(node) for node in expressions]
         needed = [node if ride is None else ride.condition for node, ride in zip(expressions, riding, strict=True)]
         computed = {node.signature(): node for node in needed if node is not None}
         values: dict[Any, pa.ChunkedArray] = {}
@@ -205,6 +218,14 @@ class OpaquePipeline:
         if self.inner.carries(schema):
             return self.inner.concat(pieces, schema, metrics)
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+    def explode(self, piece: _Piece, node: Explode) -> Iterator[_Piece]:
+        """Make rows of the elements of lists or maps."""
+        schema = node.child.schema
+        table = piece if isinstance(piece, pa.Table) else self._out(piece, _all_columns(schema))
+        for batch in table.to_batches():
+            for made in exploded(batch, node):
+                yield self.take_in([made], node.schema, self._metrics)
 
     def window(self, piece: _Piece, node: Window) -> _Piece:
         """Compute window functions."""
@@ -296,6 +317,7 @@ class OpaquePipeline:
 
     def _read(self, table: pa.Table, expressions: Sequence[Expression]) -> tuple[_Inner, list[Expression]]:
         """The columns that expressions read as a piece, and the expressions over it."""
+        table, expressions = self._evaluated(table, expressions)
         read = sorted({ref.index for node in expressions for ref in node.columns()})
         columns = table.select(read)
         batches = columns.to_batches()
@@ -304,6 +326,38 @@ class OpaquePipeline:
         piece = self.inner.take_in(batches, columns.schema, self._metrics)
         positions = {index: position for position, index in enumerate(read)}
         return piece, [remapped(node, positions) for node in expressions]
+
+    def _columns_read(self, piece: _Inner, expressions: Sequence[Expression]) -> tuple[pa.Table, list[Expression]]:
+        """The columns of a piece that expressions read as a table, and the expressions over it."""
+        refs = {ref.index: ref for node in expressions for ref in node.columns()}
+        positions = {index: place for place, index in enumerate(refs)}
+        read = [*refs.values()] or [Literal(value=True, type=pa.bool_())]
+        table = self._out(self.inner.project(piece, read), read)
+        return table, [remapped(node, positions) for node in expressions]
+
+    def _evaluated(self, table: pa.Table, expressions: Sequence[Expression]) -> tuple[pa.Table, list[Expression]]:
+        """A table with columns for what reads opaque columns or gives one, and expressions that refer to these."""
+        opaque = {i for i, field in enumerate(table.schema) if not self.inner.carries(pa.schema([field]))}
+        evaluated: dict[Any, ColumnRef] = {}
+        computed: list[Expression] = []
+        result: list[Expression] = []
+        for node in expressions:
+            reads = any(ref.index in opaque for ref in node.columns())
+            gives = not self.inner.carries(_schema_of([node]))
+            if isinstance(node, ColumnRef) or not (reads or gives) or self._rides(node) is not None:
+                result.append(node)
+                continue
+            if node.signature() not in evaluated:
+                place = table.num_columns + len(computed)
+                evaluated[node.signature()] = ColumnRef(side=Side.LEFT, name="computed", index=place, type=node.type)
+                computed.append(node)
+            result.append(evaluated[node.signature()])
+        for values in self.inner.evaluate(computed, table) if computed else ():
+            table = table.append_column("computed", values)
+        return table, result
+
+    def _rides(self, node: Expression) -> _Riding | None:
+        return _riding(node) if not self.inner.carries(_schema_of([node])) or isinstance(node, ColumnRef) else None
 
     def _out(self, piece: _Inner, expressions: Sequence[Expression]) -> pa.Table:
         """The columns of a piece, one for each expression, as a table."""
@@ -353,6 +407,10 @@ def _masked(table: pa.Table, mask: npt.NDArray[np.bool_]) -> Iterator[pa.RecordB
         elif part.any():
             rows = pa.array(np.flatnonzero(part))
             yield pa.RecordBatch.from_arrays([take(c, rows) for c in batch.columns], schema=batch.schema)
+
+
+def _all_columns(schema: pa.Schema) -> list[Expression]:
+    return [column(schema, i) for i in range(len(schema))]
 
 
 def _schema_of(expressions: Sequence[Expression]) -> pa.Schema:

@@ -154,6 +154,14 @@ class MixedPipeline:
             metrics.scanned_rows += counted.scanned_rows
             metrics.evaluated += counted.evaluated
 
+    def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
+        """Read Parquet with nested columns, on the host."""
+        return self.host.scan_tables(node, piece_bytes, metrics)
+
+    def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> Sequence[pa.ChunkedArray]:
+        """Compute expressions over columns that pieces do not hold, on the host."""
+        return self.host.evaluate(expressions, table)
+
     def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> MixedPiece:
         """Convert Arrow batches to a piece."""
         if self.device.carries(schema):

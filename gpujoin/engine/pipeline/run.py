@@ -33,6 +33,7 @@ from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, Pipeli
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
+    Explode,
     FileSlice,
     Filter,
     Join,
@@ -129,7 +130,7 @@ def run(
             assert device is not None
             size = piece_bytes or DEVICE_PIECE_BYTES
             backend = MixedPipeline(device, host, options, metrics, join_metrics, size)
-        opaque = not all(backend.carries(node.schema) for node in tree.walk())
+        opaque = not all(backend.carries(node.schema) and not isinstance(node, Explode) for node in tree.walk())
         placed = OpaquePipeline(backend, metrics, size) if opaque else backend
         if tables is not None and rung is Rung.CAREFUL:
             tables.clear()
@@ -218,6 +219,8 @@ class _Runner:
                 return self._mapped(node.child, lambda piece: self._backend.project(piece, node.expressions()))
             case Expand():
                 return self._expand(node)
+            case Explode():
+                return self._explode(node)
             case Join():
                 return self._join(node)
             case PartialAggregate():
@@ -239,6 +242,11 @@ class _Runner:
         for piece in map(self._backend.collect, self._pieces(node.child)):
             for projection in node.projections:
                 yield self._backend.project(piece, [output.expression for output in projection])
+
+    def _explode(self, node: Explode) -> Iterator[_Piece]:
+        assert isinstance(self._backend, OpaquePipeline)
+        for piece in map(self._backend.collect, self._pieces(node.child)):
+            yield from self._backend.explode(piece, node)
 
     # -- sources ---------------------------------------------------------------------------------------------
 

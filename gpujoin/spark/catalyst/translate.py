@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ from gpujoin.functions import BY_CLASS, SPECS
 from gpujoin.functions.maths import UNINTRINSIC
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
-from gpujoin.model.types import is_text
+from gpujoin.model.types import is_float, is_text
 from gpujoin.model.zones import ZoneLiteral, zone_literal
 from gpujoin.spark.catalyst import java, zones
 from gpujoin.spark.catalyst.nodes import Node
@@ -84,7 +85,11 @@ class ExpressionReader:
         if node.name in _WITH_CONSTANTS:
             return _WITH_CONSTANTS[node.name](self, node, self(node.children[0]))
         if node.name == "ElementAt":
-            return self._part(node)
+            return self._element(node)
+        if node.name == "Size":
+            return self._size(node)
+        if node.name == "AtLeastNNonNulls":
+            return self._at_least(node)
         if node.name == "StaticInvoke":
             return self._invoked(node)
         spec = BY_CLASS.get(node.name)
@@ -117,6 +122,8 @@ class ExpressionReader:
 
     def _invoked(self, node: Node) -> Expression:
         """Translate a call of a static method of Java, as which Spark writes some functions."""
+        if node.fields.get("functionName") == "readSidePadding" and len(node.children) == 2:
+            return self._padded(node)
         function = java.function_of(node)
         if function is None:
             raise NotTranslatableError(f"{node} is not computed here")
@@ -125,8 +132,54 @@ class ExpressionReader:
             raise NotTranslatableError(f"{node} follows a setting")
         return Call(function=function, arguments=tuple(operands), type=arrow_of(node.data_type))
 
+    def _size(self, node: Node) -> Expression:
+        """Translate ``size``, which is -1 of null, unless a setting has it otherwise."""
+        count = Call(function=Function.SIZE, arguments=(self(node.children[0]),), type=pa.int32())
+        if not node.fields["legacySizeOfNull"]:
+            return count
+        return Call(function=Function.COALESCE, arguments=(count, Literal(value=-1, type=pa.int32())), type=pa.int32())
+
+    def _padded(self, node: Node) -> Expression:
+        """Translate a column of type ``CHAR``, which Spark fills with spaces where it is read."""
+        text, width = map(self, node.children)
+        length = Call(function=Function.LENGTH, arguments=(text,), type=pa.int32())
+        shorter = Call(function=Function.LT, arguments=(length, width), type=pa.bool_())
+        space = Literal(value=" ", type=pa.string())
+        filled = Call(function=Function.RPAD, arguments=(text, width, space), type=pa.string())
+        return Case(conditions=(shorter,), values=(filled,), otherwise=text, type=pa.string())
+
+    def _at_least(self, node: Node) -> Expression:
+        """Translate the condition of ``dropna``: so many operands are neither null nor NaN."""
+        present = [self._is_present(self(child)) for child in node.children]
+        one, nothing = (Literal(value=number, type=pa.int32()) for number in (1, 0))
+        total: Expression = nothing
+        for condition in present:
+            counted = Case(conditions=(condition,), values=(one,), otherwise=nothing, type=pa.int32())
+            total = Call(function=Function.ADD, arguments=(total, counted), type=pa.int32())
+        wanted = Literal(value=int(node.fields["n"]), type=pa.int32())
+        return Call(function=Function.GE, arguments=(total, wanted), type=pa.bool_())
+
+    def _is_present(self, value: Expression) -> Expression:
+        there = Call(function=Function.IS_NOT_NULL, arguments=(value,), type=pa.bool_())
+        if value.type is None or not is_float(value.type):
+            return there
+        no_number = Literal(value=math.nan, type=value.type)
+        different = Call(function=Function.NE, arguments=(value, no_number), type=pa.bool_())
+        return Call(function=Function.AND, arguments=(there, different), type=pa.bool_())
+
+    def _element(self, node: Node) -> Expression:
+        """Translate an element of an array or a map, and ``split_part``, which Spark writes as one of all parts."""
+        array, number = node.children
+        if array.name == "StringSplitSQL":
+            return self._part(node)
+        if node.fields.get("defaultValueOutOfBound") is not None:
+            raise NotTranslatableError(f"{node} with a default is not computed here")
+        function = Function.MAP_VALUE if isinstance(array.data_type, t.MapType) else Function.ELEMENT_AT
+        result = arrow_of(node.data_type)
+        return Call(function=function, arguments=(self(array), self(number)), mode=eval_mode(node), type=result)
+
     def _part(self, node: Node) -> Expression:
-        """Translate ``split_part``, which Spark writes as an element of the array of all parts."""
+        """Translate ``split_part``."""
         array, number = node.children
         default = node.fields.get("defaultValueOutOfBound")
         outside = node.reading.tree(default) if isinstance(default, list) else None
@@ -403,6 +456,16 @@ def _refuse_other_seeds(node: Node) -> list[Literal]:
     return []
 
 
+def _name_of_fields(node: Node) -> list[Literal]:
+    array = node.children[0].data_type
+    assert isinstance(array, t.ArrayType)
+    assert isinstance(array.elementType, t.StructType)
+    name = array.elementType.names[int(node.fields["ordinal"])]
+    if array.elementType.names.count(name) > 1:
+        raise NotTranslatableError(f"{node}: the structs have several fields {name!r}")
+    return [Literal(value=name, type=pa.string())]
+
+
 def _refuse_languages(node: Node) -> list[Literal]:
     """Refuse to map case where the JVM's default language has mappings of its own: those of Turkish, for one."""
     language = _language(node.reading.gateway)
@@ -445,6 +508,7 @@ _CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
 _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "InSet": _members,
     "GetStructField": _field_name,
+    "GetArrayStructFields": _name_of_fields,
     "Like": lambda node: [Literal(value=node.fields["escapeChar"], type=pa.string())],
     **dict.fromkeys(("Murmur3Hash", "XxHash64"), _refuse_other_seeds),
     **dict.fromkeys(CASE_MAPPINGS, _refuse_languages),
@@ -461,7 +525,10 @@ def covered_expressions() -> tuple[str, ...]:
         *_CONDITIONALS,
         *_TRANSPARENT,
         "Cast",
+        "AtLeastNNonNulls",
+        "StaticInvoke",
         "ElementAt",
+        "Size",
         "StringSplitSQL",
         "StaticInvoke",
         "AttributeReference",

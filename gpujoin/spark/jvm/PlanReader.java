@@ -22,6 +22,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -360,6 +361,15 @@ public final class PlanReader {
                     for (int n = 0; values.hasNext(); n++) {
                         comma(n);
                         writeInternal(values.next());
+                    }
+                    text.append(']');
+                } else if (node instanceof PivotFirst && name.equals("pivotColumnValues")) {
+                    field("@values");
+                    text.append('[');
+                    Seq values = (Seq) value;
+                    for (int n = 0; n < values.size(); n++) {
+                        comma(n);
+                        writeInternal(values.apply(n));
                     }
                     text.append(']');
                 } else if (node instanceof PlanExpression && name.equals("plan")) {

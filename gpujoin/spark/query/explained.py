@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow.types as pat
+
 from gpujoin.config import Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
+    Explode,
     Filter,
     Join,
     Limit,
@@ -259,6 +262,11 @@ def _head(node: Relation) -> str:
             return f"project {', '.join(show_expression(output.expression) for output in node.outputs)}"
         case Expand():
             return f"expand each row in {len(node.projections)} ways"
+        case Explode():
+            name = bare_name(node.child.schema.field(node.column).name)
+            if pat.is_int64(node.child.schema.field(node.column).type):
+                return f"repeat each row {name} times"
+            return f"{'outer ' if node.outer else ''}explode {name}"
         case Window():
             calls = ", ".join(map(_shown_call, node.calls))
             keys = ", ".join(bare_name(node.child.schema.field(i).name) for i in node.partition)

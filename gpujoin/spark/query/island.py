@@ -21,6 +21,7 @@ from gpujoin.model.expressions import Literal
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
+from gpujoin.plan.remap import with_plain_input
 from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
@@ -31,6 +32,7 @@ from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
 from gpujoin.spark.query.trees.builder import (
+    REPARTITIONS,
     BrokenError,
     Fragment,
     OtherBackendError,
@@ -42,9 +44,12 @@ from gpujoin.spark.query.trees.builder import (
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.estimates import Estimates
 from gpujoin.spark.query.trees.nodes import aggregated
+from gpujoin.spark.query.trees.pivot import is_pivot
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window"})
+_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand"})
+"""Nodes whose rows are in the tasks in which those of their input are."""
 _VALUE_BYTES = 8
 _MOST_COLUMNS = 1000
 """Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
@@ -237,7 +242,7 @@ class IslandFinder:
         try:
             read = read_aggregate(node)
             below = builder.input(node.children[0], read.attribute_ids)
-            if read.final_only:
+            if read.final_only or is_pivot(read):
                 ids = frozenset(column.expr_id for column in node.output)
                 return _columns(node, aggregated(builder, read, below, ids), builder)
             return _partial(node, read, below, builder)
@@ -269,10 +274,20 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
     ids = [column.expr_id for column in node.output]
     if len(ids) > _MOST_COLUMNS:
         raise BrokenError(node, f"it has {len(ids)} columns, more than {_MOST_COLUMNS}")
+    arranged = _arrangement(node)
+    if arranged is not None:
+        raise BrokenError(arranged, "above joins and aggregations, Spark arranges the rows")
     below = builder.build(node, frozenset(ids))
     if top is not None:
         below = top.of(below, builder)
     return _columns(node, below, builder)
+
+
+def _arrangement(node: PlanNode) -> PlanNode | None:
+    """The repartitioning by which the rows of a node are where they are."""
+    while node.name in _PASSES_ON:
+        node = node.children[0]
+    return node if node.name in REPARTITIONS else None
 
 
 def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
@@ -299,7 +314,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
-    plain = PartialAggregate(below.relation, outputs, unique)
+    plain = with_plain_input(PartialAggregate(below.relation, outputs, unique))
     obstacles = builder.obstacles(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))

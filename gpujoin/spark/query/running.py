@@ -208,7 +208,7 @@ class IslandPlacer:
         work = StageWork.of(run, options, island_id, size, estimate)
         described: dict[str, Any] = {
             "stage": self._stage(work, _schema(island, named)),
-            "columns": [None if i is None else named[i].number for i in island.columns],
+            "columns": _column_numbers(island, named),
             "python": {
                 "environment": context.environment,
                 "includes": context._python_includes,  # noqa: SLF001
@@ -294,6 +294,13 @@ def _named(island: Island) -> dict[int, Node]:
         if node.name == "AttributeReference"
     ]
     return {node.expr_id: node for node in parts}
+
+
+def _column_numbers(island: Island, named: Mapping[int, Node]) -> list[int | None]:
+    """Which attribute each column is; one attribute may have several names, as in ``select a.ID, a.Id``."""
+    if island.read is None:
+        return [column.number for column in island.node.output]
+    return [None if i is None else named[i].number for i in island.columns]
 
 
 def _finish(island: Island, read: ReadAggregate) -> dict[str, Any]:

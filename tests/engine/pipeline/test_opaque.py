@@ -18,9 +18,10 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Case, EvalMode, Expression, Function, Literal, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import ExchangeSource, Expand, Join, Output, Project, Relation, Union, column
+from gpujoin.model.relations import ExchangeSource, Expand, Explode, Join, Output, Project, Relation, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
+from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import SPARK_TYPES, Generator, Mix
 from tests.brief import brief
@@ -281,11 +282,6 @@ def test_memory_that_runs_out_on_a_device_is_no_failure(seed: int) -> None:
 
 ARRAYS = pa.schema([("k", pa.int32()), ("a", pa.list_(pa.int32()))])
 REFUSED = {
-    "computed with": (
-        Tree.source(ARRAYS).select("k", x=call(Function.IS_NULL, left("a"))),
-        "project column 'a'",
-    ),
-    "filtered by": (Tree.source(ARRAYS).where(call(Function.IS_NULL, left("a"))), "filter column 'a'"),
     "sorted by": (Tree.source(ARRAYS).top(1, ("a", True)), "top"),
     "counted": (Tree.source(ARRAYS).group("k", c=count(left("a"))), "not aggregated"),
     "beside what is counted": (Tree.source(ARRAYS).group("k", c=count()), "not aggregated"),
@@ -302,3 +298,55 @@ def test_what_reads_opaque_columns_is_refused(case: str) -> None:
 def test_nodes_that_pass_opaque_columns_on_are_not_refused() -> None:
     tree = Tree.source(ARRAYS).select("a", "k").where(left("k") > 1).top(5, ("k", False)).limit(3)
     assert supports(tree.relation) == ()
+
+
+@everywhere
+def test_what_reads_opaque_columns_is_computed_beside_the_others(seed: int) -> None:
+    """Projections, filters, tops and windows that read lists, and projections that give one."""
+    table = side_table(seed, "array", rows=200)
+    missing = call(Function.IS_NULL, left("array"))
+    tree = source(table).where(missing).select("n", gone=missing, pair=call(Function.ARRAY, left("n"), left("n")))
+    actual = rows_of(tree, table).sort_by("n").to_pylist()
+    numbers = [row["n"] for row in table.to_pylist() if row["array"] is None]
+    assert actual == [{"n": n, "gone": True, "pair": [n, n]} for n in numbers]
+    first = source(table).select("n", "array", x=call(Function.SIZE, left("array"))).top(3, ("x", True), ("n", False))
+    sizes = sorted(((-1 if row["array"] is None else len(row["array"])), -row["n"]) for row in table.to_pylist())[-3:]
+    assert sorted(row["n"] for row in rows_of(first, table).to_pylist()) == sorted(-n for _, n in sizes)
+
+
+def exploded(table: pa.Table, name: str, *, outer: bool, positions: bool) -> pa.Table:
+    schema = table.schema
+    node = Explode(source(table).relation, schema.get_field_index(name), (1, 3), outer, positions)
+    return rows_of(node, table)
+
+
+@everywhere
+@pytest.mark.parametrize("outer", [False, True], ids=["inner", "outer"])
+@pytest.mark.parametrize("name", ["array", "array_of_strings", "array_of_arrays", "map", "map_of_structs"])
+def test_rows_are_made_of_elements(name: str, outer: bool, seed: int) -> None:
+    table = side_table(seed, name, rows=200, mix=Mix(nulls=0.3))
+    actual = exploded(table, name, outer=outer, positions=True)
+    expected = []
+    for n, s, values in zip(*(cells(table.column(i)) for i in ("n", "s", name)), strict=True):
+        made = [(n, s, at, *(item if name.startswith("map") else (item,))) for at, item in enumerate(values or ())]
+        absent = (n, s, None, *((None, None) if name.startswith("map") else (None,)))
+        expected += made or ([absent] if outer else [])
+    rows = list(zip(*(cells(values) for values in actual.columns), strict=True))
+    assert sorted(map(repr, rows)) == sorted(map(repr, expected))
+
+
+def test_rows_are_repeated_as_often_as_a_number_says() -> None:
+    table = pa.table({"n": pa.array([2, 0, None, -1, 3], pa.int64()), "s": ["a", "b", "c", "d", "e"]})
+    node = Explode(Tree.source(table.schema).relation, 0, (1,))
+    assert sorted(rows_of(node, table).column("s").to_pylist()) == ["a", "a", "e", "e", "e"]
+
+
+def test_many_rows_of_one_list_come_in_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpujoin.engine.pipeline.explode._ROWS", 7)
+    lists = [list(range(n % 11)) for n in range(50)]
+    table = pa.table({"k": range(50), "l": pa.array(lists, pa.list_(pa.int64()))})
+    node = Explode(Tree.source(table.schema).relation, 1, (0,), outer=True)
+    actual = rows_of(node, table, piece_bytes=None)
+    expected = [(k, item) for k, values in enumerate(lists) for item in values or [None]]
+    pairs = zip(actual.column("k").to_pylist(), actual.column("element").to_pylist(), strict=True)
+    assert sorted(pairs, key=str) == sorted(expected, key=str)

@@ -100,6 +100,34 @@ def test_int96_timestamps(tmp_path: Path) -> None:
     assert result["t"].cast(pa.int64()).to_pylist() == table["t"].cast(pa.int64()).to_pylist()
 
 
+def test_int96_timestamps_before_the_first_julian_day_are_refused(tmp_path: Path) -> None:
+    """PyArrow takes the day for one in the far future."""
+    old, first = -300_000_000_000_000_000, -210_866_760_000_000_000 - 43_200_000_000
+    for micros, refused in ((old, True), (first - 1, True), (first, False)):
+        table = pa.table({"t": pa.array([0, micros, None]).cast(pa.timestamp("us", "UTC"))})
+        path = written(tmp_path, table, use_deprecated_int96_timestamps=True)
+        if refused:
+            with pytest.raises(ScanError, match=r"data\.parquet: column 't' has a timestamp before"):
+                scanned(scan_of(path, table.schema))
+        else:
+            assert scanned(scan_of(path, table.schema))["t"].cast(pa.int64()).to_pylist() == [0, micros, None]
+
+
+@everywhere
+def test_unsigned_numbers_bytes_of_one_length_and_floats_as_doubles(tmp_path: Path) -> None:
+    unsigned = {
+        f"u{bits}": pa.array([0, (1 << bits) - 1, None], getattr(pa, f"uint{bits}")()) for bits in (8, 16, 32, 64)
+    }
+    table = pa.table({
+        **unsigned,
+        "b": pa.array([b"abc", None, b"a\xff\0"], pa.binary(3)),
+        "f": pa.array([0.1, None, -0.0], pa.float32()),
+    })  # fmt: skip
+    types = [pa.int16(), pa.int32(), pa.int64(), pa.decimal128(20, 0), pa.binary(), pa.float64()]
+    wanted = pa.schema(list(zip(table.column_names, types, strict=True)))
+    assert_same_rows(scanned(scan_of(written(tmp_path, table), wanted)), table.cast(wanted))
+
+
 @everywhere
 def test_milliseconds_and_narrow_integers(tmp_path: Path) -> None:
     table = pa.table({
@@ -303,11 +331,76 @@ def test_other_types_than_planned_are_refused(file_type: pa.DataType, wanted: pa
     assert len(footer.obstacles) == 1
 
 
-def test_nested_columns_are_left_for_what_they_are(tmp_path: Path) -> None:
-    nested_type = pa.list_(pa.int32())
-    path = written(tmp_path, pa.table({"c": pa.nulls(3, nested_type)}))
-    [footer] = read_footers(scan_of(path, pa.schema([("c", nested_type)])), [str(path)])
-    assert "nested columns are not read here" in str(footer.obstacles)
+def nested_table(rng: np.random.Generator, rows: int = 300) -> pa.Table:
+    """Nested columns, a flat one, and structs of which a table reads fewer fields, in another spelling."""
+
+    def maybe(value: Any) -> Any:
+        return None if rng.random() < 0.2 else value
+
+    def many(make: Callable[[], Any]) -> Any:
+        return maybe([make() for _ in range(rng.integers(4))])
+
+    def struct() -> Any:
+        return maybe({"a": maybe(int(rng.integers(9))), "B": many(lambda: maybe("ü")), "c": maybe(1.5)})
+
+    whole = pa.struct([("a", pa.int32()), ("B", pa.list_(pa.string())), ("c", pa.float64())])
+    return pa.table({
+        "k": pa.array([maybe(n) for n in range(rows)], pa.int64()),
+        "l": pa.array([many(lambda: maybe(7)) for _ in range(rows)], pa.list_(pa.int32())),
+        "s": pa.array([struct() for _ in range(rows)], whole),
+        "ls": pa.array([many(struct) for _ in range(rows)], pa.list_(whole)),
+        "m": pa.array([maybe([(str(n), struct())]) for n in range(rows)], pa.map_(pa.string(), whole)),
+    })  # fmt: skip
+
+
+@everywhere
+def test_nested_columns(tmp_path: Path, rng: np.random.Generator) -> None:
+    table = nested_table(rng)
+    path = written(tmp_path, table, row_group_size=64)
+    less = pa.struct([("b", pa.list_(pa.string())), ("A", pa.int32())])
+    wanted = pa.schema([
+        ("M", pa.map_(pa.string(), less)), table.schema.field("k"), ("S", less), ("ls", pa.list_(less)),
+        table.schema.field("l"), ("gone", pa.list_(pa.int8())),
+    ])  # fmt: skip
+
+    def narrowed(value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else {"b": value["B"], "A": value["a"]}
+
+    expected = [
+        {
+            "M": None if row["m"] is None else [(key, narrowed(value)) for key, value in row["m"]],
+            "k": row["k"], "S": narrowed(row["s"]),
+            "ls": None if row["ls"] is None else [narrowed(value) for value in row["ls"]],
+            "l": row["l"], "gone": None,
+        }
+        for row in table.to_pylist()
+    ]  # fmt: skip
+    scan = scan_of(path, wanted)
+    [footer] = read_footers(scan, [str(path)])
+    assert footer.obstacles == ()
+    assert pa.Table.from_batches(run(scan), wanted).to_pylist() == expected
+    late = dataclasses.replace(scan, filters=(resolve(left("k") >= 250, wanted, wanted),))
+    metrics = PipelineMetrics()
+    rows = pa.Table.from_batches(run(late, metrics=metrics), wanted).to_pylist()
+    assert rows == [row for row in expected if row["k"] is not None and row["k"] >= 250]
+    assert metrics.skipped_row_groups == 3
+
+
+NESTED_OTHERWISE = {
+    "another element": (pa.list_(pa.int64()), pa.list_(pa.int32())),
+    "a field that is not there": (pa.struct([("a", pa.int32())]), pa.struct([("b", pa.int32())])),
+    "milliseconds": (pa.list_(pa.timestamp("ms")), pa.list_(pa.timestamp("us"))),
+    "a struct for a list": (pa.struct([("a", pa.int32())]), pa.list_(pa.int32())),
+    "a number for a list": (pa.int32(), pa.list_(pa.int32())),
+}
+
+
+@pytest.mark.parametrize("case", NESTED_OTHERWISE)
+def test_nested_columns_of_other_types_are_refused(case: str, tmp_path: Path) -> None:
+    file_type, wanted = NESTED_OTHERWISE[case]
+    path = written(tmp_path, pa.table({"c": pa.nulls(3, file_type)}))
+    [footer] = read_footers(scan_of(path, pa.schema([("c", wanted)])), [str(path)])
+    assert "planned as" in str(footer.obstacles)
 
 
 @everywhere

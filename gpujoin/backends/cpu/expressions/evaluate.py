@@ -13,6 +13,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions import (
     arithmetic,
+    arrays,
     compare,
     dates,
     encodings,
@@ -120,6 +121,7 @@ _FUNCTIONS: dict[Function, Run] = {
     **dates.FUNCTIONS,
     **patterns.FUNCTIONS,
     **zones.FUNCTIONS,
+    **arrays.FUNCTIONS,
     Function.GET_FIELD: _field,
 }
 FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
@@ -127,6 +129,7 @@ FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
 _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.LIKE: text.constant_escape,
     Function.RLIKE: text.known_regex,
+    Function.SPLIT: arrays.exact_separator,
     **dict.fromkeys(rounding.FUNCTIONS, rounding.exact_scale),
     Function.REGEXP_EXTRACT: text.known_groups,
     Function.REGEXP_REPLACE: text.known_replacement,

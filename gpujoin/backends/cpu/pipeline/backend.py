@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import polars as pl
 import pyarrow as pa
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
 from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
@@ -22,7 +22,18 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Constant, FileFooter, Join, PartialAggregate, Relation, Scan, SortKey, Window
+from gpujoin.model.relations import (
+    Constant,
+    Expand,
+    FileFooter,
+    Join,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    SortKey,
+    Window,
+)
 from gpujoin.model.types import is_float, logical
 
 _SAMPLE = 1 << 16
@@ -60,13 +71,26 @@ class CpuPipeline:
                 over = ", ".join(str(child.type) for child in part.children)
                 why = f"{part}{f' over {over}' if over else ''} is not evaluated exactly as Spark does"
                 reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
-            elif not (isinstance(expression, ColumnRef) or can_carry(logical(expression.type))):
+            elif not (isinstance(node, Project | Expand) or can_carry(logical(expression.type))):
+                if isinstance(expression, ColumnRef):
+                    continue
                 why = f"{expression}: type {expression.type} is not carried"
                 reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
         return tuple(reasons)
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         return parquet.read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
+
+    def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
+        return parquet.read_tables(node, metrics, piece_bytes=piece_bytes)
+
+    def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> list[pa.ChunkedArray]:
+        none = pa.record_batch([], pa.schema([]))
+        batches = table.to_batches()
+        return [
+            pa.chunked_array([evaluate_column(e, batch, none, batch.num_rows) for batch in batches], e.type)
+            for e in expressions
+        ]
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         file_footer = footer(node, path, constants)

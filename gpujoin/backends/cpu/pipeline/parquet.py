@@ -6,6 +6,7 @@ problem is a :class:`ScanError` that names the file.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -13,13 +14,14 @@ from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, polars_type, series_of
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
-from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
+from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
 from gpujoin.backends.parquet.footers import Source, opened, runs
 from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
@@ -41,6 +43,8 @@ PIECE_BYTES = 128 << 20
 _WHOLE = 4
 """Most pieces of a row group that is read at once, which takes less time than reading it in slices."""
 _VIEW_BYTES = 16
+_MOST_SECONDS = (1 << 63) // 1_000_000
+"""Of the timestamps that Spark holds, which are 64-bit microseconds."""
 _SAMPLE = 1024
 """Rows of the sample from which the size of a row group in memory is estimated."""
 
@@ -61,6 +65,70 @@ def read(
         yield from _read_slice(scan, part, piece_bytes, metrics, rung)
 
 
+def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
+    """Read a scan's slices with nested columns, without its filters, as tables of exactly its schema.
+
+    PyArrow decodes all columns. Errors are those of :func:`read`.
+    """
+    flat = [field for field in scan.file_columns if not pat.is_nested(field.type)]
+    constants = list(scan.columns)[len(scan.file_columns) :]
+    plain = dataclasses.replace(scan, columns=pa.schema([*flat, *constants]), filters=())
+    for part in scan.slices or ():
+        metrics.files += 1
+        with opened(scan, part, metrics) as (parquet, sources, groups):
+            by_name = dict(zip(scan.file_columns.names, sources, strict=True))
+            plain_sources = [by_name[field.name] for field in flat]
+            for run in runs(groups, sources, parquet, piece_bytes):
+                table, rows = _run_of(parquet, sources, run), sum(parquet.groups[g].rows for g in run)
+                named = {source.name: source for source in plain_sources if source.name is not None}
+                decoded = _of_arrow(table, named) if named else _decoded(parquet, (), run, 0, rows, Rung.CAREFUL)
+                piece = _piece(plain, part, plain_sources, decoded, rows, metrics, Rung.CAREFUL).collect()
+                batches = to_batches(piece, plain.schema, 1 << 62) if len(plain.schema) else ()
+                columns = pa.Table.from_batches(batches, plain.schema)
+                yield pa.Table.from_arrays(
+                    [_column_of(field, by_name, columns, table, rows) for field in scan.schema], schema=scan.schema
+                )
+
+
+def _run_of(parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...]) -> pa.Table:
+    """The columns of row groups that a file has, decoded by PyArrow."""
+    named = {source.name: source for source in sources if source.name is not None}
+    return _by_arrow(parquet.path, named, run)
+
+
+def _column_of(
+    field: pa.Field, by_name: Mapping[str, Source], columns: pa.Table, table: pa.Table, rows: int
+) -> pa.ChunkedArray:
+    if not pat.is_nested(field.type):
+        return columns.column(field.name)
+    source = by_name[field.name]
+    if source.name is None:
+        return pa.chunked_array([pa.nulls(rows, field.type)])
+    chunks = [_in_type(chunk, field.type) for chunk in table.column(source.name).chunks]
+    return pa.chunked_array(chunks, field.type)
+
+
+def _in_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Nested values with the fields and names of a type, whose leaves they have."""
+    if values.type == wanted or not pat.is_nested(wanted):
+        return values if values.type == wanted else values.cast(wanted)
+    validity = pc.is_null(values) if values.null_count else None
+    if pat.is_struct(wanted):
+        places = {field.name.lower(): i for i, field in enumerate(values.type)}
+        fields = [_in_type(pc.struct_field(values, [places[f.name.lower()]]), f.type) for f in wanted]
+        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=validity)
+    offsets = _offsets(values)
+    if pat.is_map(wanted):
+        keys, items = _in_type(values.keys, wanted.key_type), _in_type(values.items, wanted.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, wanted, mask=validity)
+    return pa.ListArray.from_arrays(offsets, _in_type(values.values, wanted.value_type), wanted, mask=validity)
+
+
+def _offsets(values: pa.Array) -> pa.Array:
+    """Where each list begins in the values, as an array of its own, as masks ask for."""
+    return pa.array(values.offsets.to_numpy())
+
+
 def obstacles(scan: Scan, path: str) -> list[str]:
     """Reasons why Polars cannot read a file whose footer is valid.
 
@@ -70,7 +138,8 @@ def obstacles(scan: Scan, path: str) -> list[str]:
         schema = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
         return [f"{path}: {problem}"]
-    wanted = {field.name.lower() for field in scan.file_columns}
+    # PyArrow decodes nested columns.
+    wanted = {field.name.lower() for field in scan.file_columns if not pat.is_nested(field.type)}
     problems = []
     for name, dtype in schema.items():
         if name.lower() not in wanted:
@@ -106,6 +175,7 @@ def _slices(
         return
     seen = 0
     try:
+        _check_int96(path, named, [group])
         with _arrow_reader(path) as reader:
             first = next(reader.iter_batches(_SAMPLE, [group], list(named), use_threads=False), None)
             # A footer does not say how large dictionaries become when they are decoded.
@@ -114,6 +184,8 @@ def _slices(
             for batch in reader.iter_batches(step, [group], list(named), use_threads=False):
                 seen += batch.num_rows
                 yield _of_arrow(pa.Table.from_batches([batch]), named), batch.num_rows
+    except ScanError:
+        raise
     except (OSError, pa.ArrowException, ValueError) as problem:
         raise ScanError(f"{path}: row group {group} is corrupt: {problem}") from problem
     if seen != rows:
@@ -126,7 +198,7 @@ def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int
     for source in sources:
         if source.name is not None:
             views = _VIEW_BYTES * rows if _has_texts(source) else 0
-            size += views + max(parquet.chunk(group, source.leaf).uncompressed, rows * 8)
+            size += views + sum(max(parquet.chunk(group, leaf).uncompressed, rows * 8) for leaf in source.leaves)
     return size
 
 
@@ -198,20 +270,39 @@ def _decoded(
 def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pa.Table:
     """Columns of row groups, decoded by PyArrow, with INT96 timestamps in microseconds."""
     try:
+        _check_int96(path, named, run)
         with _arrow_reader(path) as reader:
             return reader.read_row_groups(list(run), columns=list(named), use_threads=False)
+    except ScanError:
+        raise
     except (OSError, pa.ArrowException, ValueError) as problem:
         raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} are corrupt: {problem}") from problem
 
 
 @contextmanager
-def _arrow_reader(path: str) -> Iterator[pq.ParquetFile]:
-    """Open a file whose footer is valid; INT96 timestamps are decoded to microseconds."""
+def _arrow_reader(path: str, unit: str = "us") -> Iterator[pq.ParquetFile]:
+    """Open a file whose footer is valid; INT96 timestamps are decoded to microseconds, or another unit."""
     with (
         open_binary(path) as file,
-        pq.ParquetFile(file, coerce_int96_timestamp_unit="us", pre_buffer=not is_local(path)) as reader,
+        pq.ParquetFile(file, coerce_int96_timestamp_unit=unit, pre_buffer=not is_local(path)) as reader,
     ):
         yield reader
+
+
+def _check_int96(path: str, named: Mapping[str, Source], run: Sequence[int]) -> None:
+    """Raise ``ScanError`` if an INT96 timestamp is before the first Julian day.
+
+    PyArrow takes such a day for a large one, of which the microseconds exceed 64 bits; the seconds do not.
+    """
+    names = [name for name, source in named.items() if source.int96]
+    if not names:
+        return
+    with _arrow_reader(path, "s") as reader:
+        seconds = reader.read_row_groups(list(run), columns=names, use_threads=False)
+    for name, column in zip(names, seconds.columns, strict=True):
+        latest = pc.max(column.cast(pa.int64())).as_py()
+        if latest is not None and latest > _MOST_SECONDS:
+            raise ScanError(f"{path}: column {name!r} has a timestamp before the year -4712, which is not read here")
 
 
 def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
@@ -238,7 +329,7 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool)
     if pat.is_decimal(dtype):
         physical = column.to_physical()
         if dtype.precision > 18:
-            return physical
+            return physical.cast(pl.Int128) if source.converted else physical
         # Values that the file stores in 64 bits fit without a check, which would take as long as decoding.
         return physical.cast(pl.Int64, wrap_numerical=source.integers)
     if pat.is_timestamp(dtype):
@@ -250,4 +341,4 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool)
     # Polars may decode text as a dictionary, and integers to a narrower type.
     if is_text(dtype):
         return column if wide else column.cast(pl.String)
-    return column.cast(polars_type(dtype)) if is_whole(dtype) else column
+    return column.cast(polars_type(dtype)) if is_whole(dtype) or source.converted else column

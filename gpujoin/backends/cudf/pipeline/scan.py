@@ -36,13 +36,14 @@ def read(
     """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
     A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
-    nanoseconds, because it is in an object store, or because it does not fit the device. Raises ``ScanError`` if a
+    nanoseconds, or values that have to be converted, because it is in an object store, or because it does not fit the
+    device. Raises ``ScanError`` if a
     file is not as planned, unreadable or corrupt.
     """
     for part in scan.slices or ():
         metrics.files += 1
         with opened(scan, part, metrics) as (parquet, sources, groups):
-            if any(source.int96 for source in sources) or not is_local(part.path):
+            if any(source.int96 or source.converted for source in sources) or not is_local(part.path):
                 if groups:
                     yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
                 continue

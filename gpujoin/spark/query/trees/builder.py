@@ -35,6 +35,8 @@ _BY_HINTS = "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_
 """How a join is told apart from others that was not written as ``gpu_join``."""
 _OF_STREAMS = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
 """Nodes that compute the rows of each micro-batch by themselves: Spark's do the same with a stream as with a table."""
+REPARTITIONS = ("Repartition", "RepartitionByExpression", "RebalancePartitions")
+"""Nodes that say which task is to have which row."""
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpujoin.spark.query.trees.asof import as_of_join
-from gpujoin.spark.query.trees.builder import BuildNode
+from gpujoin.spark.query.trees.builder import REPARTITIONS, BuildNode
+from gpujoin.spark.query.trees.generate import generate
 from gpujoin.spark.query.trees.joins import join
-from gpujoin.spark.query.trees.nodes import aggregate, expand, filter_, project, scan, union
+from gpujoin.spark.query.trees.limits import limit, local_limit
+from gpujoin.spark.query.trees.nodes import aggregate, expand, filter_, project, repartition, scan, union
 from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
@@ -19,5 +21,10 @@ BUILDERS: dict[str, BuildNode] = {
     "Expand": expand,
     "Window": window,
     "WindowGroupLimit": group_limit,
+    "GlobalLimit": limit,
+    "LocalLimit": local_limit,
+    "Offset": limit,
+    "Generate": generate,
+    **dict.fromkeys(REPARTITIONS, repartition),
 }
 """How each class of plan nodes becomes a fragment."""

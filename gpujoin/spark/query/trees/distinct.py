@@ -20,6 +20,7 @@ from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.plan.merging import Merging, NotMergeableError
+from gpujoin.plan.remap import with_plain_input
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, unique_calls
@@ -37,7 +38,7 @@ def in_two_steps(
     columns = (column.children[0] if column.name == "UnscaledValue" else column for column in read.distinct_columns)
     keys = (*read.keys, *columns)
     outputs = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(keys))
-    first = PartialAggregate(child, outputs, unique_calls(calls), once=True)
+    first = with_plain_input(PartialAggregate(child, outputs, unique_calls(calls), once=True))
     of_keys = _KeyReader(first, keys)
     distinct = {n: read_call(node, of_keys, f"a{n}") for n, node in enumerate(read.aggregates) if n not in calls}
     try:

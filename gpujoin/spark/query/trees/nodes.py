@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Relation, Scan, Union
 from gpujoin.plan.explain import show_expression
 from gpujoin.plan.ranges import all_of
+from gpujoin.plan.remap import with_plain_input
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
@@ -27,6 +28,7 @@ from gpujoin.spark.query.trees.builder import (
     narrowed,
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
+from gpujoin.spark.query.trees.pivot import is_pivot, pivoted, without_arrays
 
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
@@ -73,12 +75,19 @@ def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
 
 def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Compute columns; mere renaming needs no node."""
+    return projected(node, required, lambda needed: builder.build(node.children[0], needed), builder)
+
+
+def projected(
+    node: PlanNode, required: frozenset[int], build: Callable[[frozenset[int]], Fragment], builder: TreeBuilder
+) -> Fragment:
+    """Compute the columns of a ``Project`` over the fragment that is built of what they need."""
     chosen = {
         named.expr_id: named for named in node.expressions("projectList") if named.expr_id in required
     }.values()  # one column may be named twice
     values = {named.expr_id: named.children[0] if named.name == "Alias" else named for named in chosen}
     needed = frozenset().union(*(value.attribute_ids for value in values.values()))
-    below = builder.build(node.children[0], needed)
+    below = build(needed)
     if all(value.name == "AttributeReference" for value in values.values()):
         positions = {i: below.positions[_known(value, below)] for i, value in values.items()}
         return Fragment(below.relation, positions)
@@ -90,8 +99,13 @@ def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
     outputs = tuple(
         Output(f"{named.fields['name']}#{named.expr_id}", value_of(values[named.expr_id])) for named in chosen
     )
-    relation = Project(below.relation, outputs)
+    relation = without_arrays(Project(below.relation, outputs))
     return Fragment(relation, {i: position for position, i in enumerate(values)})
+
+
+def repartition(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Pass rows on: which task has which row is of no matter to what is above in an island."""
+    return builder.build(node.children[0], required)
 
 
 def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -144,6 +158,8 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
     """
     for _, node in read.estimates:
         raise NotTranslatableError(f"{node} below another operation, or finished by a task: only Spark estimates")
+    if is_pivot(read):
+        return pivoted(builder, read, below, required)
     reader = builder.reader(below)
     relation: Relation
     if read.distinct:
@@ -151,7 +167,7 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
     else:
         calls = read.calls(reader)
         keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
-        relation = PartialAggregate(below.relation, keys, unique_calls(calls), once=True)
+        relation = with_plain_input(PartialAggregate(below.relation, keys, unique_calls(calls), once=True))
     final = FinalReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
     outputs = tuple(

@@ -1,0 +1,222 @@
+"""Elements of arrays and maps: where the elements of each row begin, and the elements of all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.backends.cpu.expressions.compare import compare
+from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise
+from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_groups
+from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
+from gpujoin.backends.cpu.utf8 import check_utf8
+from gpujoin.model.expressions import Call, Function, Literal
+
+_Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """Lists, or one part of the entries of maps."""
+
+    starts: _Indices
+    """Where the elements of each row begin."""
+    counts: _Indices
+    """How many elements a row has: none where it is null."""
+    valid: Mask | None
+    elements: pa.Array
+    """Of all rows."""
+
+    @classmethod
+    def of(cls, vector: Vector, *, items: bool = False) -> _Lists:
+        values = vector.values
+        offsets = values.offsets.to_numpy().astype(np.int64)
+        valid = vector.mask()
+        counts = np.diff(offsets)
+        if valid is not None:
+            counts = np.where(valid, counts, 0)
+        if pat.is_map(values.type):
+            return cls(offsets[:-1], counts, valid, values.items if items else values.keys)
+        return cls(offsets[:-1], counts, valid, values.values)
+
+    @property
+    def rows(self) -> _Indices:
+        """The row of each element."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def places(self) -> _Indices:
+        """Where each element is among the elements of all rows, without those of no row."""
+        return np.repeat(self.starts - (np.cumsum(self.counts) - self.counts), self.counts) + np.arange(
+            int(self.counts.sum())
+        )
+
+    def taken(self, positions: _Indices, present: Mask) -> Vector:
+        """The element at a position of each row, from 0 on; null where there is none."""
+        places = np.where(present, self.starts + positions, 0)
+        return from_arrow(self.elements.take(pa.array(places, mask=~present)))
+
+
+def _operands(operands: list[Vector], length: int) -> list[Vector]:
+    """Operands of as many rows; constants alone have one."""
+    if all(operand.constant for operand in operands):
+        return [Vector(o.dtype, o.values, o.valid) for o in operands]
+    return [operand.expand(length) for operand in operands]
+
+
+def _is_present(mask: Mask | None, length: int) -> Mask:
+    return np.ones(length, np.bool_) if mask is None else mask
+
+
+def _get_item(node: Call, operands: list[Vector], length: int) -> Vector:
+    values, numbers = _operands(operands, length)
+    lists, positions = _Lists.of(values), numbers.values.astype(np.int64)
+    return _taken(node, lists, positions, mask_and(lists.valid, numbers.mask()))
+
+
+def _element_at(node: Call, operands: list[Vector], length: int) -> Vector:
+    values, numbers = _operands(operands, length)
+    lists, positions = _Lists.of(values), numbers.values.astype(np.int64)
+    valid = mask_and(lists.valid, numbers.mask())
+    # Elements of the array that no position reaches are looked for before the position is.
+    reached = np.abs(positions) <= lists.counts
+    if (_is_present(valid, len(positions)) & reached & (positions == 0)).any():
+        fail(node, "there is no element number 0")
+    return _taken(node, lists, np.where(positions > 0, positions - 1, lists.counts + positions), valid)
+
+
+def _taken(node: Call, lists: _Lists, positions: _Indices, valid: Mask | None) -> Vector:
+    outside = (positions < 0) | (positions >= lists.counts)
+    present = _is_present(null_or_raise(node, outside, valid, "there is no such element"), len(positions))
+    return lists.taken(positions, present)
+
+
+def _first_equal(lists: _Lists, value: Vector) -> tuple[_Indices, Mask]:
+    """Position of each row's first element that is equal to its value, or -1; and which rows have a null element."""
+    rows, places = lists.rows, lists.places
+    elements = from_arrow(lists.elements.take(pa.array(places)))
+    equal = compare(Function.EQ, elements, value.take(rows))
+    matches = equal.values & _is_present(equal.mask(), len(rows))
+    positions = np.full(len(lists.counts), -1)
+    matched = np.flatnonzero(matches)[::-1]
+    positions[rows[matched]] = places[matched] - lists.starts[rows[matched]]
+    has_null = np.zeros(len(lists.counts), np.bool_)
+    has_null[rows[~_is_present(elements.mask(), len(rows))]] = True
+    return positions, has_null
+
+
+def _contains(_node: Call, operands: list[Vector], length: int) -> Vector:
+    values, value = _operands(operands, length)
+    lists = _Lists.of(values)
+    positions, has_null = _first_equal(lists, value)
+    known = (positions >= 0) | ~has_null
+    return Vector(pa.bool_(), positions >= 0, mask_and(mask_and(lists.valid, value.mask()), known))
+
+
+def _position(_node: Call, operands: list[Vector], length: int) -> Vector:
+    values, value = _operands(operands, length)
+    lists = _Lists.of(values)
+    return Vector(pa.int64(), _first_equal(lists, value)[0] + 1, mask_and(lists.valid, value.mask()))
+
+
+def _map_value(_node: Call, operands: list[Vector], length: int) -> Vector:
+    maps, key = _operands(operands, length)
+    positions, _ = _first_equal(_Lists.of(maps), key)
+    valid = _is_present(mask_and(maps.mask(), key.mask()), len(positions))
+    return _Lists.of(maps, items=True).taken(positions, valid & (positions >= 0))
+
+
+def _size(_node: Call, operands: list[Vector], _length: int) -> Vector:
+    lists = _Lists.of(operands[0])
+    return Vector(pa.int32(), lists.counts.astype(np.int32), lists.valid)
+
+
+def _array(node: Call, operands: list[Vector], length: int) -> Vector:
+    assert node.type is not None
+    rows = 1 if all(operand.constant for operand in operands) else length
+    count, element = len(operands), node.type.value_type
+    columns = pa.concat_arrays([to_arrow(operand, element, rows) for operand in operands])
+    order = np.arange(rows * count).reshape(count, rows).T.ravel()
+    offsets = pa.array(np.arange(0, rows * count + 1, count), pa.int32())
+    return Vector(node.type, pa.ListArray.from_arrays(offsets, columns.take(pa.array(order)), node.type))
+
+
+def _map_part(*, items: bool) -> Run:
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        assert node.type is not None
+        lists = _Lists.of(operands[0], items=items)
+        return Vector(node.type, _listed(node.type, lists, lists.elements))
+
+    return run
+
+
+def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
+    name = node.arguments[1]
+    assert isinstance(name, Literal)
+    assert node.type is not None
+    lists = _Lists.of(operands[0])
+    position = [field.name for field in lists.elements.type].index(str(name.value))
+    return Vector(node.type, _listed(node.type, lists, pc.struct_field(lists.elements, [position])))
+
+
+def _listed(dtype: pa.DataType, lists: _Lists, elements: pa.Array) -> pa.Array:
+    """Lists of other elements in the same places."""
+    offsets = np.concatenate([[0], np.cumsum(lists.counts)]).astype(np.int32)
+    absent = None if lists.valid is None else pa.array(~lists.valid)
+    taken = elements.take(pa.array(lists.places)).cast(dtype.value_type)
+    return pa.ListArray.from_arrays(pa.array(offsets), taken, dtype, mask=absent)
+
+
+def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
+    assert node.type is not None
+    regex, most = _separator(node)
+    text = operands[0].values
+    check_utf8(text, node)
+    splits = most - 1 if most > 0 else None
+    parts = pc.split_pattern_regex(text, regex, max_splits=splits)
+    return Vector(node.type, parts.cast(node.type), constant=operands[0].constant)
+
+
+def _separator(node: Call) -> tuple[str, int]:
+    """RE2's pattern of a ``split``, and how many parts there are at most.
+
+    Raises ``UnsupportedPatternError`` if they are no constants, or mean something else in Java.
+    """
+    pattern, most = (*node.arguments[1:], Literal(value=-1))[:2]
+    if not isinstance(pattern, Literal) or not isinstance(most, Literal):
+        raise UnsupportedPatternError(f"{pattern}: no constant")
+    if not isinstance(pattern.value, str) or not isinstance(most.value, int):
+        raise UnsupportedPatternError(f"{pattern}: no constant")
+    groups = java_to_groups(pattern.value)
+    if groups.least_width == 0 or groups.at_line_end:
+        raise UnsupportedPatternError(f"{pattern}: a separator that may be empty")
+    return groups.unnamed, most.value
+
+
+FUNCTIONS: dict[Function, Run] = {
+    Function.GET_ITEM: _get_item,
+    Function.ELEMENT_AT: _element_at,
+    Function.MAP_VALUE: _map_value,
+    Function.SIZE: _size,
+    Function.ARRAY: _array,
+    Function.ARRAY_CONTAINS: _contains,
+    Function.ARRAY_POSITION: _position,
+    Function.MAP_KEYS: _map_part(items=False),
+    Function.MAP_VALUES: _map_part(items=True),
+    Function.GET_FIELDS: _fields,
+    Function.SPLIT: _split,
+}
+
+
+def exact_separator(node: Call) -> bool:
+    """Whether ``split`` has constants that mean the same in Java and RE2, and no empty separator."""
+    try:
+        _separator(node)
+    except UnsupportedPatternError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Elements of arrays and maps."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.functions.comparison import alike, comparable
+from gpujoin.functions.signatures import INT, MANY, PATTERN, TEXT, Signature, cast_to, takes, type_of, typed, types_of
+from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Raises
+from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.types import is_whole, logical
+
+
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype))
+
+
+def _is_listed(node: Call) -> bool:
+    return _is_list(types_of(node)[0]) or pat.is_map(types_of(node)[0])
+
+
+def _indexed(node: Call) -> Call | None:
+    values, number = node.arguments
+    dtype = type_of(values)
+    return typed(node, dtype.value_type) if _is_list(dtype) and is_whole(type_of(number)) else None
+
+
+def _accepts_index(node: Call) -> bool:
+    return _is_list(types_of(node)[0]) and INT.accepts(types_of(node)[1])
+
+
+def _of_key(node: Call) -> Call | None:
+    values, key = node.arguments
+    dtype = type_of(values)
+    if not pat.is_map(dtype):
+        return None
+    return typed(node, dtype.item_type, values, cast_to(key, dtype.key_type, node.mode))
+
+
+def _accepts_key(node: Call) -> bool:
+    dtype, key = types_of(node)
+    return pat.is_map(dtype) and comparable(logical(dtype.key_type)) and alike([logical(dtype.key_type), key])
+
+
+def _searched(node: Call) -> Call | None:
+    values, value = node.arguments
+    dtype = type_of(values)
+    if not _is_list(dtype):
+        return None
+    result = pa.bool_() if node.function is Function.ARRAY_CONTAINS else pa.int64()
+    return typed(node, result, values, cast_to(value, dtype.value_type, node.mode))
+
+
+def _accepts_value(node: Call) -> bool:
+    dtype, value = types_of(node)
+    return _is_list(dtype) and comparable(logical(dtype.value_type)) and alike([logical(dtype.value_type), value])
+
+
+def _sized(node: Call) -> Call | None:
+    return typed(node, pa.int32()) if _is_listed(node) else None
+
+
+def _part_of_map(node: Call) -> Call | None:
+    dtype = type_of(node.arguments[0])
+    if not pat.is_map(dtype):
+        return None
+    return typed(node, pa.list_(dtype.key_type if node.function is Function.MAP_KEYS else dtype.item_type))
+
+
+def _listed(node: Call) -> Call | None:
+    types = [type_of(argument) for argument in node.arguments]
+    return typed(node, pa.list_(types[0])) if len(set(types)) == 1 else None
+
+
+def _accepts_elements(node: Call) -> bool:
+    assert node.type is not None
+    return bool(node.arguments) and all(
+        pat.is_null(dtype) or dtype == logical(node.type.value_type) for dtype in types_of(node)
+    )
+
+
+def _field_of_each(node: Call) -> Call | None:
+    values, name = node.arguments
+    dtype = type_of(values)
+    if not _is_list(dtype) or not pat.is_struct(dtype.value_type) or not isinstance(name, Literal):
+        return None
+    return typed(node, pa.list_(dtype.value_type.field(name.value).type))
+
+
+def _accepts_structs(node: Call) -> bool:
+    dtype = types_of(node)[0]
+    return _is_list(dtype) and pat.is_struct(dtype.value_type)
+
+
+_F = Function
+_MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
+_SEARCH = Signature(_searched, _accepts_value)
+
+TABLE = (
+    FunctionSpec(
+        _F.GET_ITEM, ("GetArrayItem",), Signature(_indexed, _accepts_index, examples=(None, 0)),
+        raises=Raises.ANSI, lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.ELEMENT_AT, (), Signature(_indexed, _accepts_index, examples=(None, 1)), raises=Raises.ALWAYS, lacks=ON_CPU
+    ),
+    FunctionSpec(_F.MAP_VALUE, ("GetMapValue",), Signature(_of_key, _accepts_key), lacks=ON_CPU),
+    FunctionSpec(_F.SIZE, (), Signature(_sized, _is_listed, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(
+        _F.ARRAY, ("CreateArray",), Signature(_listed, _accepts_elements, (1, MANY)), nulls=Nulls.READ, lacks=ON_CPU
+    ),
+    FunctionSpec(_F.ARRAY_CONTAINS, ("ArrayContains",), _SEARCH, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_POSITION, ("ArrayPosition",), _SEARCH, lacks=ON_CPU),
+    FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _MAP_PART, lacks=ON_CPU),
+    FunctionSpec(_F.MAP_VALUES, ("MapValues",), _MAP_PART, lacks=ON_CPU),
+    FunctionSpec(
+        _F.GET_FIELDS, ("GetArrayStructFields",), Signature(_field_of_each, _accepts_structs, examples=(None, "a")),
+        lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.SPLIT, ("StringSplit",), takes(TEXT, PATTERN, INT, gives=pa.list_(pa.string()), optional=1), lacks=ON_CPU
+    ),
+)  # fmt: skip

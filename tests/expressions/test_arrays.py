@@ -1,0 +1,131 @@
+"""Elements of arrays and maps against the row-loop oracle, over many rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left
+from gpujoin.plan.resolve import resolve_value
+from gpujoin.testing import assert_same_rows
+from gpujoin.testing.cells import cells
+from tests.oracle.interpreter import compile_expression
+
+ROWS = 2_000
+ITEMS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "i": (pa.int32(), [None, 0, 1, -1, 2**31 - 1, -(2**31)]),
+    "f": (pa.float64(), [None, 0.0, -0.0, 1.5, math.nan, math.inf, -math.inf]),
+    "s": (pa.string(), [None, "", "a", "A", "ü", "😀", "a,b"]),
+    "d": (pa.date32(), [None, 0, -1, 2**31 - 1, -(2**31)]),
+    "n": (pa.decimal128(20, 2), [None, 0, 1, -1, 10**17]),
+}
+
+
+def table(rng: np.random.Generator) -> pa.RecordBatch:
+    """A list, a map and a value of each type, and numbers of elements; sliced, so that offsets do not begin at 0."""
+    columns: dict[str, pa.Array] = {"number": pa.array([None, *rng.integers(-4, 5, ROWS)][:ROWS], pa.int32())}
+    columns["csv"] = pa.array([None, *("".join(rng.choice(list("ab,|ü"), n % 6)) for n in range(ROWS))][:ROWS])
+    for name, (dtype, values) in ITEMS.items():
+        made = pa.array(values, pa.int32() if pa.types.is_date(dtype) else dtype).cast(dtype)
+        lengths = rng.choice([0, 0, 1, 2, 3, 5], ROWS)
+        offsets = pa.array([0, *np.cumsum(lengths)], pa.int32())
+        mask = pa.array(rng.random(ROWS) < 0.15)
+        total = int(lengths.sum())
+        columns[f"{name}s"] = pa.ListArray.from_arrays(
+            offsets, made.take(pa.array(rng.integers(0, len(made), total))), mask=mask
+        )
+        keys = made.take(pa.array(1 + rng.integers(0, len(made) - 1, total)))
+        columns[f"{name}m"] = pa.MapArray.from_arrays(offsets, keys, pa.array(np.arange(total)), mask=mask)
+        columns[name] = made.take(pa.array(rng.integers(0, len(made), ROWS)))
+    structs = pa.StructArray.from_arrays(
+        [columns["i"], columns["s"]], ["a", "b"], mask=pa.array(rng.random(ROWS) < 0.2)
+    )
+    lengths = rng.choice([0, 1, 2], ROWS)
+    offsets = pa.array([0, *np.cumsum(lengths)], pa.int32())
+    taken = structs.take(pa.array(rng.integers(0, ROWS, int(lengths.sum()))))
+    columns["structs"] = pa.ListArray.from_arrays(offsets, taken, mask=pa.array(rng.random(ROWS) < 0.2))
+    return pa.RecordBatch.from_pydict(columns).slice(7)
+
+
+CALLS: dict[str, Callable[[str], Expression]] = {
+    "get_item": lambda name: call(Function.GET_ITEM, left(f"{name}s"), left("number"), mode=EvalMode.LEGACY),
+    "get_item constant": lambda name: call(Function.GET_ITEM, left(f"{name}s"), 1, mode=EvalMode.LEGACY),
+    "element_at": lambda name: call(Function.ELEMENT_AT, left(f"{name}s"), -2, mode=EvalMode.LEGACY),
+    "map_value": lambda name: call(Function.MAP_VALUE, left(f"{name}m"), left(name)),
+    "size": lambda name: call(Function.SIZE, left(f"{name}s")),
+    "size of a map": lambda name: call(Function.SIZE, left(f"{name}m")),
+    "array": lambda name: call(Function.ARRAY, left(name), left(name)),
+    "array_contains": lambda name: call(Function.ARRAY_CONTAINS, left(f"{name}s"), left(name)),
+    "array_position": lambda name: call(Function.ARRAY_POSITION, left(f"{name}s"), left(name)),
+    "map_keys": lambda name: call(Function.MAP_KEYS, left(f"{name}m")),
+    "map_values": lambda name: call(Function.MAP_VALUES, left(f"{name}m")),
+}
+OTHERS = {
+    "get_fields": call(Function.GET_FIELDS, left("structs"), "b"),
+    "split": call(Function.SPLIT, left("csv"), ","),
+    "split by a class": call(Function.SPLIT, left("csv"), "[,|]+", -1),
+    "split in two": call(Function.SPLIT, left("csv"), r"\|", 2),
+    "item of a split": call(Function.GET_ITEM, call(Function.SPLIT, left("csv"), ","), 0, mode=EvalMode.LEGACY),
+    "array of constants": call(Function.ARRAY, 1, 2),
+}
+
+
+def check(expression: Expression, batch: pa.RecordBatch) -> None:
+    resolved = resolve_value(expression, batch.schema, batch.schema)
+    assert can_evaluate(resolved), resolved
+    actual = evaluate_column(resolved, batch, batch, batch.num_rows)
+    oracle = compile_expression(resolved, batch.schema, batch.schema)
+    rows = list(zip(*(cells(column) for column in batch.columns), strict=True))
+    assert [repr(cell) for cell in cells(actual)] == [repr(oracle.run((row, row))) for row in rows]
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("name", CALLS)
+def test_functions_of_elements(name: str, item: str, rng: np.random.Generator) -> None:
+    check(CALLS[name](item), table(rng))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_functions(name: str, rng: np.random.Generator) -> None:
+    check(OTHERS[name], table(rng))
+
+
+@pytest.mark.parametrize("function", [Function.GET_ITEM, Function.ELEMENT_AT])
+def test_an_element_that_is_not_there_is_an_error_in_ansi_mode(function: Function) -> None:
+    batch = pa.RecordBatch.from_pydict({"s": pa.array([[1, 2], None, [3]], pa.list_(pa.int32()))})
+    expression = resolve_value(call(function, left("s"), 2, mode=EvalMode.ANSI), batch.schema, batch.schema)
+    with pytest.raises(ExpressionEvaluationError, match="no such element"):
+        evaluate_column(expression, batch, batch, 3)
+
+
+def test_there_is_no_element_0() -> None:
+    batch = pa.RecordBatch.from_pydict({"s": pa.array([[1]], pa.list_(pa.int32()))})
+    expression = resolve_value(
+        call(Function.ELEMENT_AT, left("s"), 0, mode=EvalMode.LEGACY), batch.schema, batch.schema
+    )
+    with pytest.raises(ExpressionEvaluationError, match="number 0"):
+        evaluate_column(expression, batch, batch, 1)
+
+
+def test_separators_that_mean_something_else_here_are_refused() -> None:
+    batch = pa.RecordBatch.from_pydict({"s": pa.array(["a"])})
+    for pattern in ("", "a*", "x|", "$", "(?=a)", "[a&&b]"):
+        assert not can_evaluate(resolve_value(call(Function.SPLIT, left("s"), pattern), batch.schema, batch.schema))
+
+
+def test_lists_of_the_rows_alone_are_read() -> None:
+    """Values outside the rows of a slice, and under nulls, are no elements."""
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 2, 4, 5]), pa.array([1, 2, 3, 4, 5]), mask=pa.array([False, True, False])
+    )
+    batch = pa.RecordBatch.from_pydict({"s": lists}).slice(1)
+    expression = resolve_value(call(Function.ARRAY_CONTAINS, left("s"), 3), batch.schema, batch.schema)
+    actual = evaluate_column(expression, batch, batch, 2)
+    assert_same_rows(pa.table({"c": actual}), pa.table({"c": pa.array([None, False])}))

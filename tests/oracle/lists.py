@@ -1,0 +1,120 @@
+"""Functions of arrays and maps, one row at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
+from gpujoin.testing.cells import Cell, sort_key
+
+if TYPE_CHECKING:
+    from tests.oracle.interpreter import Compiled
+
+Build = Callable[[Call, "list[Compiled]"], "Compiled"]
+
+
+def strict(compute: Callable[..., Cell]) -> Build:
+    """A function whose result is null where an operand is; it is given the call first."""
+
+    def build(node: Call, operands: list[Compiled]) -> Compiled:
+        from tests.oracle.interpreter import Compiled
+
+        def run(rows: Any) -> Cell:
+            values = [operand.run(rows) for operand in operands]
+            return None if None in values else compute(node, *values)
+
+        assert node.type is not None
+        return Compiled(node.type, run)
+
+    return build
+
+
+def _outside(node: Call) -> Cell:
+    if node.mode is EvalMode.ANSI:
+        raise ExpressionEvaluationError("no such element")
+    return None
+
+
+def _get_item(node: Call, values: tuple[Cell, ...], number: int) -> Cell:
+    return values[number] if 0 <= number < len(values) else _outside(node)
+
+
+def _element_at(node: Call, values: tuple[Cell, ...], number: int) -> Cell:
+    if number == 0:
+        raise ExpressionEvaluationError("element 0")
+    return values[number - (number > 0)] if abs(number) <= len(values) else _outside(node)
+
+
+def _places(values: tuple[Cell, ...], value: Cell) -> list[int]:
+    return [n for n, item in enumerate(values) if item is not None and sort_key(item) == sort_key(value)]
+
+
+def _contains(_node: Call, values: tuple[Cell, ...], value: Cell) -> Cell:
+    if _places(values, value):
+        return True
+    return None if None in values else False
+
+
+def _position(_node: Call, values: tuple[Cell, ...], value: Cell) -> Cell:
+    return (_places(values, value) or [-1])[0] + 1
+
+
+def _map_value(_node: Call, entries: tuple[tuple[Cell, Cell], ...], key: Cell) -> Cell:
+    places = _places(tuple(name for name, _ in entries), key)
+    return entries[places[0]][1] if places else None
+
+
+def _get_fields(node: Call, values: tuple[Cell, ...], name: str) -> Cell:
+    dtype = node.arguments[0].type
+    assert dtype is not None
+    index = dtype.value_type.get_field_index(name)
+    return tuple(None if item is None else item[index] for item in values)
+
+
+def _array(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    assert node.type is not None
+    return Compiled(node.type, lambda rows: tuple(operand.run(rows) for operand in operands))
+
+
+def _split(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    pattern = node.arguments[1]
+    assert isinstance(pattern, Literal)
+    separator = re.compile(str(pattern.value))
+    most = node.arguments[2].value if len(node.arguments) > 2 else -1  # type: ignore[attr-defined]
+
+    def run(rows: Any) -> Cell:
+        text, parts, start = operands[0].run(rows), [], 0
+        if text is None:
+            return None
+        for match in separator.finditer(text):
+            if 0 < most <= len(parts) + 1:
+                break
+            parts.append(text[start : match.start()])
+            start = match.end()
+        return (*parts, text[start:])
+
+    return Compiled(pa.list_(pa.string()), run)
+
+
+FUNCTIONS: dict[Function, Build] = {
+    Function.GET_ITEM: strict(_get_item),
+    Function.ELEMENT_AT: strict(_element_at),
+    Function.MAP_VALUE: strict(_map_value),
+    Function.SIZE: strict(lambda _node, values: len(values)),
+    Function.ARRAY: _array,
+    Function.ARRAY_CONTAINS: strict(_contains),
+    Function.ARRAY_POSITION: strict(_position),
+    Function.MAP_KEYS: strict(lambda _node, entries: tuple(key for key, _ in entries)),
+    Function.MAP_VALUES: strict(lambda _node, entries: tuple(value for _, value in entries)),
+    Function.GET_FIELDS: strict(_get_fields),
+    Function.SPLIT: _split,
+}

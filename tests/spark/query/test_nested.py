@@ -1,0 +1,131 @@
+"""Arrays, maps and structs in islands: read from files, computed with, and made rows of; answers and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.brief import brief
+from tests.spark.query.queries import FORCED, check, views
+
+ANSI = {"ansi": FORCED | {"spark.sql.ansi.enabled": "true"}, "legacy": FORCED | {"spark.sql.ansi.enabled": "false"}}
+pytestmark = pytest.mark.spark
+
+NESTED = """
+select * from values
+  (1, 1, array(1, 2, 3), map('a', 1, 'b', 2), named_struct('x', 1, 'y', 'p'), array('p', 'q'), 'a,b,,c',
+    array(named_struct('u', 1, 'v', 'a'), named_struct('u', 2, 'v', null)),
+    array(1.5D, double('NaN'), -0.0D, 0.0D, null)),
+  (2, 1, array(), map(), named_struct('x', null, 'y', 'q'), array(), '', array(), array()),
+  (3, 2, null, null, null, null, null, null, null),
+  (4, 2, array(null, 5, 5), map('a', null, 'ü', 7), named_struct('x', 3, 'y', null), array(null, 'ü'), ',x,',
+    array(null, named_struct('u', null, 'v', 'ü')), array(double('-infinity'))),
+  (5, null, array(-2147483648, 2147483647), map('z', 0), named_struct('x', 1, 'y', 'p'), array('p', 'p', 'Q'), 'q',
+    array(named_struct('u', 1, 'v', 'a')), array(0.0D, -0.0D)),
+  (6, 3, array(3, 2, 1), map('b', 9), named_struct('x', 0, 'y', ''), array(''), 'ü|é,', null, array(2.5D))
+  as t(id, k, numbers, m, st, tags, csv, structs, doubles)
+"""
+
+COMPUTED = {
+    "payload": "select n.*, i.item from nested n left join items i on n.k = i.k",
+    "field": "select st.x, count(*), max(st.y), count(st) from nested where st.y is not null or id > 2 group by st.x",
+    "field as a key": "select n.id, i.item from nested n join items i on n.st.x = i.k",
+    "item": """select item, numbers[0], get(tags, 1), try_element_at(tags, -2)
+        from nested join items using (k) where size(numbers) > 1""",
+    "element_at": """select item, element_at(tags, 1), element_at(tags, -1)
+        from nested join items using (k) where size(tags) > 0""",
+    "map": "select item, m['a'], element_at(m, 'b'), map_keys(m), map_values(m) from nested join items using (k)",
+    "map in a group": "select m['a'], map_contains_key(m, 'b'), count(m) from nested group by all",
+    "size": """select size(numbers), cardinality(m), array_size(tags), sum(size(split(csv, '[,|]')))
+        from nested group by all""",
+    "search": """select id, array_contains(doubles, 0.0D), array_contains(doubles, double('NaN')),
+        array_position(doubles, -0.0D), array_position(doubles, double('NaN')), array_contains(numbers, 5), item
+        from nested join items using (k)""",
+    "search in a filter": "select count(*) from nested where array_contains(tags, 'p') or m is null",
+    "array": """select id, array(id, k, 7), array(csv, 'x', null), structs.u, structs.v, item
+        from nested join items using (k)""",
+    "split": """select id, split(csv, ','), split(csv, ',', 2), split(csv, '\\\\|', 0), split(csv, ',')[0], item
+        from nested join items using (k)""",
+    "filtered aggregate": """select k, count(numbers[0]) filter (where size(numbers) > 0), count(tags)
+        from nested group by k""",
+    "join on an element": "select a.id, b.item from nested a join items b on array_contains(a.numbers, b.k)",
+    "window": "select id, tags, sum(st.x) over (partition by st.y) from nested",
+    "union": """select u.id, u.tags, i.item from (select id, k, tags from nested union all
+        select id, k, tags from nested where id > 3) u join items i using (k)""",
+    "condition": "select id, case when id > 2 then numbers end, item from nested join items using (k)",
+}
+ROWS = {
+    "explode": "select t, count(*) from nested lateral view explode(tags) as t group by t",
+    "outer": "select t, count(*), sum(id) from nested lateral view outer explode(tags) as t group by t",
+    "beside columns": """select n.*, i.item from (select id, a, t from nested lateral view explode(numbers) as a
+        lateral view outer explode(tags) as t) n join items i on i.k = n.a""",
+    "positions": "select p, t, count(*), sum(id) from nested lateral view posexplode(numbers) as p, t group by all",
+    "outer positions": "select p, t, count(*) from nested lateral view outer posexplode(tags) as p, t group by all",
+    "map": "select key, sum(value), count(*) from nested lateral view explode(m) group by key",
+    "outer map": "select key, value, count(*) from nested lateral view outer explode(m) group by all",
+    "map positions": "select pos, key, max(value) from (select posexplode(m) from nested) group by all",
+    "inline": "select u, v, count(*) from nested lateral view inline(structs) group by all",
+    "outer inline": """select n.*, i.item from (select u, v, id, k from nested lateral view outer inline(structs)) n
+        join items i using (k)""",
+    "structs": "select s.u, max(s.v), count(*) from (select explode(structs) s from nested) group by s.u",
+    "split": "select w, count(*) from (select explode(split(csv, ',')) w from nested) group by w",
+    "split of flat rows": "select w, count(*) from (select explode(split(s, 'x')) w from sales) group by w",
+    "array": "select v, count(*) from (select explode(array(id, k)) v from sales) group by v",
+    "lateral": "select n.id, t.col from nested n, lateral explode(n.numbers) t join items i on i.k = n.k",
+    "stack": "select n, sum(v) from (select stack(2, 'a', id, 'b', k) as (n, v) from sales) group by n",
+    "stack with a gap": """select n, v, item from (select stack(2, id, 'a', k) as (n, v) from sales)
+        join items on item = n * 10""",
+}
+
+
+@pytest.fixture(scope="module")
+def nested(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, written: None) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("nested")
+    spark_session.sql(NESTED).repartition(2, "k").write.parquet(str(folder / "nested"))
+    with views(spark_session, folder, {"nested": None}):
+        yield
+
+
+def check_whole(spark: SparkSession, text: str) -> None:
+    """Check a query's rows, and that all of it is in one island that takes no rows from Spark."""
+    (island,) = check(spark.sql(text)).islands
+    assert not any("rows from Spark" in line for line in island.tree), island.tree
+
+
+SHORT = ("payload", "field", "item", "map", "search", "split", "filtered aggregate", "window")
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [pytest.param(ANSI["ansi"], id="ansi"), pytest.param(ANSI["legacy"], id="legacy", marks=pytest.mark.extra)],
+    indirect=True,
+)
+@pytest.mark.parametrize("name", brief(COMPUTED, *SHORT))
+def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name: str) -> None:
+    check_whole(spark, COMPUTED[name])
+
+
+SHORT_ROWS = ("outer", "beside columns", "outer positions", "outer map", "outer inline", "split", "stack")
+
+
+@pytest.mark.parametrize("spark", [ANSI["ansi"]], indirect=True, ids=["ansi"])
+@pytest.mark.parametrize("name", brief(ROWS, *SHORT_ROWS))
+def test_rows_are_made_of_elements(nested: None, spark: SparkSession, name: str) -> None:
+    check_whole(spark, ROWS[name])
+
+
+LEFT = {
+    "an array as a group": ("select tags, count(*) from nested group by tags", "is not aggregated"),
+    "a lambda": ("select count(*) from nested where exists(numbers, x -> x = 5)", "exists"),
+    "JSON": ("select to_json(st), count(*) from nested group by 1", "StructsToJson"),
+    "a pattern that may be empty": ("select sum(size(split(csv, 'x*'))) from nested", "split"),
+}
+
+
+@pytest.mark.parametrize("spark", [FORCED | {"spark.gpujoin.fallback": "silent"}], indirect=True, ids=["silent"])
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_left_to_spark_has_a_reason(nested: None, spark: SparkSession, name: str) -> None:
+    text, reason = LEFT[name]
+    assert reason in str(check(spark.sql(text)))
