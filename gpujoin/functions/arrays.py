@@ -9,7 +9,7 @@ from gpujoin.functions.comparison import alike, comparable
 from gpujoin.functions.signatures import INT, MANY, PATTERN, TEXT, Signature, cast_to, takes, type_of, typed, types_of
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Raises
 from gpujoin.model.expressions import Call, Function, Literal
-from gpujoin.model.types import is_whole, logical
+from gpujoin.model.types import is_float, is_text, is_whole, logical
 
 
 def _is_list(dtype: pa.DataType) -> bool:
@@ -93,8 +93,53 @@ def _accepts_structs(node: Call) -> bool:
     return _is_list(dtype) and pat.is_struct(dtype.value_type)
 
 
+def _is_sorted(dtype: pa.DataType) -> bool:
+    """Whether elements are told apart and ordered as in Spark; of zeros and NaNs it makes more than one thing."""
+    return comparable(dtype) and not is_float(dtype) and not pat.is_struct(dtype)
+
+
+def _same_list(node: Call) -> Call | None:
+    dtype = type_of(node.arguments[0])
+    return typed(node, dtype) if _is_list(dtype) else None
+
+
+def _element(node: Call) -> Call | None:
+    dtype = type_of(node.arguments[0])
+    return typed(node, dtype.value_type) if _is_list(dtype) else None
+
+
+def _accepts_ordered(node: Call) -> bool:
+    dtype = types_of(node)[0]
+    constants = all(isinstance(argument, Literal) and argument.value is not None for argument in node.arguments[1:])
+    return _is_list(dtype) and _is_sorted(logical(dtype.value_type)) and constants
+
+
+def _joined(node: Call) -> Call | None:
+    return typed(node, pa.string()) if _accepts_texts(node) else None
+
+
+def _accepts_texts(node: Call) -> bool:
+    dtype, *others = types_of(node)
+    return _is_list(dtype) and is_text(dtype.value_type) and all(map(is_text, others))
+
+
+def _struct(node: Call) -> Call | None:
+    names = [argument.value if isinstance(argument, Literal) else None for argument in node.arguments[::2]]
+    if not all(isinstance(name, str) for name in names) or len(names) != len(node.arguments[1::2]):
+        return None
+    fields = zip(names, map(type_of, node.arguments[1::2]), strict=True)
+    return typed(node, pa.struct(list(fields)))
+
+
+def _accepts_fields(node: Call) -> bool:
+    values = [logical(type_of(argument)) for argument in node.arguments[1::2]]
+    assert node.type is not None
+    return len(node.arguments) == 2 * node.type.num_fields and values == [logical(field.type) for field in node.type]
+
+
 _F = Function
 _MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
+_EXTREME = Signature(_element, _accepts_ordered, (1, 1), (None,))
 _SEARCH = Signature(_searched, _accepts_value)
 
 TABLE = (
@@ -112,6 +157,21 @@ TABLE = (
     ),
     FunctionSpec(_F.ARRAY_CONTAINS, ("ArrayContains",), _SEARCH, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_POSITION, ("ArrayPosition",), _SEARCH, lacks=ON_CPU),
+    FunctionSpec(
+        _F.SORT_ARRAY, ("SortArray",), Signature(_same_list, _accepts_ordered, (1, 2), (None,)), lacks=ON_CPU
+    ),
+    FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _EXTREME, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _EXTREME, lacks=ON_CPU),
+    FunctionSpec(
+        _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(_same_list, _accepts_ordered, (1, 1), (None,)), lacks=ON_CPU
+    ),
+    FunctionSpec(
+        _F.ARRAY_JOIN, ("ArrayJoin",), Signature(_joined, _accepts_texts, (2, 3), (None, ",")), lacks=ON_CPU
+    ),
+    FunctionSpec(
+        _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_struct, _accepts_fields, (2, MANY), ("a", None)),
+        nulls=Nulls.READ, lacks=ON_CPU,
+    ),
     FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _MAP_PART, lacks=ON_CPU),
     FunctionSpec(_F.MAP_VALUES, ("MapValues",), _MAP_PART, lacks=ON_CPU),
     FunctionSpec(

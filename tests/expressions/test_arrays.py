@@ -67,7 +67,17 @@ CALLS: dict[str, Callable[[str], Expression]] = {
     "map_keys": lambda name: call(Function.MAP_KEYS, left(f"{name}m")),
     "map_values": lambda name: call(Function.MAP_VALUES, left(f"{name}m")),
 }
+ORDERED: dict[str, Callable[[str], Expression]] = {
+    "sort_array": lambda name: call(Function.SORT_ARRAY, left(f"{name}s")),
+    "sort_array descending": lambda name: call(Function.SORT_ARRAY, left(f"{name}s"), False),
+    "array_min": lambda name: call(Function.ARRAY_MIN, left(f"{name}s")),
+    "array_max": lambda name: call(Function.ARRAY_MAX, left(f"{name}s")),
+    "array_distinct": lambda name: call(Function.ARRAY_DISTINCT, left(f"{name}s")),
+}
 OTHERS = {
+    "array_join": call(Function.ARRAY_JOIN, left("ss"), left("s")),
+    "array_join with nulls": call(Function.ARRAY_JOIN, left("ss"), ", ", left("csv")),
+    "named_struct": call(Function.NAMED_STRUCT, "a", left("i"), "b", left("ss")),
     "get_fields": call(Function.GET_FIELDS, left("structs"), "b"),
     "split": call(Function.SPLIT, left("csv"), ","),
     "split by a class": call(Function.SPLIT, left("csv"), "[,|]+", -1),
@@ -90,6 +100,18 @@ def check(expression: Expression, batch: pa.RecordBatch) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_functions_of_elements(name: str, item: str, rng: np.random.Generator) -> None:
     check(CALLS[name](item), table(rng))
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item != "f"])
+@pytest.mark.parametrize("name", ORDERED)
+def test_functions_of_ordered_elements(name: str, item: str, rng: np.random.Generator) -> None:
+    check(ORDERED[name](item), table(rng))
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_zeros_and_nans_are_not_ordered_here(name: str, rng: np.random.Generator) -> None:
+    batch = table(rng)
+    assert not can_evaluate(resolve_value(ORDERED[name]("f"), batch.schema, batch.schema))
 
 
 @pytest.mark.parametrize("name", OTHERS)

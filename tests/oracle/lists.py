@@ -105,6 +105,28 @@ def _split(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(pa.list_(pa.string()), run)
 
 
+def _sort_array(_node: Call, values: tuple[Cell, ...], ascending: bool = True) -> Cell:
+    there = sorted((value for value in values if value is not None), key=sort_key, reverse=not ascending)
+    absent = [None] * (len(values) - len(there))
+    return (*absent, *there) if ascending else (*there, *absent)
+
+
+def _extreme(choose: Callable[..., Cell]) -> Callable[..., Cell]:
+    return lambda _node, values: choose((v for v in values if v is not None), key=sort_key, default=None)
+
+
+def _join(_node: Call, values: tuple[Cell, ...], separator: str, replacement: str | None = None) -> Cell:
+    parts = [replacement if value is None else value for value in values]
+    return separator.join(part for part in parts if part is not None)
+
+
+def _struct(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    assert node.type is not None
+    return Compiled(node.type, lambda rows: tuple(operand.run(rows) for operand in operands[1::2]))
+
+
 FUNCTIONS: dict[Function, Build] = {
     Function.GET_ITEM: strict(_get_item),
     Function.ELEMENT_AT: strict(_element_at),
@@ -117,4 +139,10 @@ FUNCTIONS: dict[Function, Build] = {
     Function.MAP_VALUES: strict(lambda _node, entries: tuple(value for _, value in entries)),
     Function.GET_FIELDS: strict(_get_fields),
     Function.SPLIT: _split,
+    Function.SORT_ARRAY: strict(_sort_array),
+    Function.ARRAY_MIN: strict(_extreme(min)),
+    Function.ARRAY_MAX: strict(_extreme(max)),
+    Function.ARRAY_DISTINCT: strict(lambda _node, values: tuple(dict.fromkeys(values))),
+    Function.ARRAY_JOIN: strict(_join),
+    Function.NAMED_STRUCT: _struct,
 }

@@ -31,7 +31,8 @@ def test_several_joins(spark: SparkSession) -> None:
         strategy="broadcast",
         backend="cpu",
     )
-    third = second.select("f.id", "f.w").limit(99).where("id > 1").join(left.select("id"), "id", "left_semi")
+    observed = second.select("f.id", "f.w").observe("seen", sf.count("*").alias("n"))
+    third = observed.where("id > 1").join(left.select("id"), "id", "left_semi")
     found = explain(third.groupBy("w").count())
     assert [(j.join_type, j.strategy.value, j.backend) for j in found.joins] == [
         ("left_semi", "spark", "spark"),

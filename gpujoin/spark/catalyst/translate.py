@@ -84,14 +84,10 @@ class ExpressionReader:
             return self(node.children[0])
         if node.name in _WITH_CONSTANTS:
             return _WITH_CONSTANTS[node.name](self, node, self(node.children[0]))
-        if node.name == "ElementAt":
-            return self._element(node)
-        if node.name == "Size":
-            return self._size(node)
-        if node.name == "AtLeastNNonNulls":
-            return self._at_least(node)
-        if node.name == "StaticInvoke":
-            return self._invoked(node)
+        if node.name in _OF_THEIR_OWN:
+            return _OF_THEIR_OWN[node.name](self, node)
+        if node.name == "ConcatWs" and any(isinstance(child.data_type, t.ArrayType) for child in node.children):
+            return self._joined(node)
         spec = BY_CLASS.get(node.name)
         if spec is None and node.name != "Cast" and node.name not in _CONDITIONALS:
             raise NotTranslatableError(f"{node} is not computed here")
@@ -138,6 +134,16 @@ class ExpressionReader:
         if not node.fields["legacySizeOfNull"]:
             return count
         return Call(function=Function.COALESCE, arguments=(count, Literal(value=-1, type=pa.int32())), type=pa.int32())
+
+    def _joined(self, node: Node) -> Expression:
+        """Translate ``concat_ws`` of one array, which takes null for no text."""
+        separator, *arrays = node.children
+        if len(arrays) != 1 or separator.name != "Literal" or separator.fields["@value"] is None:
+            raise NotTranslatableError(f"{node} of several arrays is not computed here")
+        operands = (self(arrays[0]), self(separator))
+        joined = Call(function=Function.ARRAY_JOIN, arguments=operands, type=pa.string())
+        nothing = Literal(value="", type=pa.string())
+        return Call(function=Function.COALESCE, arguments=(joined, nothing), type=pa.string())
 
     def _padded(self, node: Node) -> Expression:
         """Translate a column of type ``CHAR``, which Spark fills with spaces where it is read."""
@@ -436,6 +442,13 @@ _NO_TIME = dt.timedelta()
 _DAY = dt.timedelta(days=1)
 _CLOCKS = frozenset({t.TimestampType, t.TimestampNTZType, t.DateType, t.StringType})
 """Types between which casts go by the session's clock."""
+_OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
+    "ElementAt": ExpressionReader._element,  # noqa: SLF001
+    "Size": ExpressionReader._size,  # noqa: SLF001
+    "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
+    "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
+}
+"""Classes that are no single function here."""
 _PATTERNS = frozenset({"DateFormatClass"})
 _WITH_CONSTANTS: dict[str, Callable[[ExpressionReader, Node, Expression], Expression]] = {
     "DateAddYMInterval": _shifted_date,
@@ -525,12 +538,8 @@ def covered_expressions() -> tuple[str, ...]:
         *_CONDITIONALS,
         *_TRANSPARENT,
         "Cast",
-        "AtLeastNNonNulls",
-        "StaticInvoke",
-        "ElementAt",
-        "Size",
+        *_OF_THEIR_OWN,
         "StringSplitSQL",
-        "StaticInvoke",
         "AttributeReference",
         "Literal",
         "ScalarSubquery",

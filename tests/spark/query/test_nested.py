@@ -54,6 +54,14 @@ COMPUTED = {
     "window": "select id, tags, sum(st.x) over (partition by st.y) from nested",
     "union": """select u.id, u.tags, i.item from (select id, k, tags from nested union all
         select id, k, tags from nested where id > 3) u join items i using (k)""",
+    "order": """select id, sort_array(numbers), sort_array(tags, false), array_distinct(numbers), array_min(tags),
+        array_max(numbers), array_distinct(tags), named_struct('a', id, 'b', csv), item
+        from nested join items using (k)""",
+    "joined texts": """select array_join(tags, '-'), array_join(tags, '-', '?'), concat_ws('+', tags), item
+        from nested join items using (k)""",
+    "collected lists": """select k, sort_array(collect_list(id)), size(collect_set(s)),
+        array_join(sort_array(collect_set(s)), ','), concat_ws('-', sort_array(collect_list(s), false)),
+        array_contains(collect_list(id), 3) from sales group by k""",
     "condition": "select id, case when id > 2 then numbers end, item from nested join items using (k)",
 }
 ROWS = {
@@ -63,11 +71,11 @@ ROWS = {
         lateral view outer explode(tags) as t) n join items i on i.k = n.a""",
     "positions": "select p, t, count(*), sum(id) from nested lateral view posexplode(numbers) as p, t group by all",
     "outer positions": "select p, t, count(*) from nested lateral view outer posexplode(tags) as p, t group by all",
-    "map": "select key, sum(value), count(*) from nested lateral view explode(m) group by key",
-    "outer map": "select key, value, count(*) from nested lateral view outer explode(m) group by all",
+    "map": "select key, sum(value), count(*) from nested lateral view explode(m) x group by key",
+    "outer map": "select key, value, count(*) from nested lateral view outer explode(m) x group by all",
     "map positions": "select pos, key, max(value) from (select posexplode(m) from nested) group by all",
-    "inline": "select u, v, count(*) from nested lateral view inline(structs) group by all",
-    "outer inline": """select n.*, i.item from (select u, v, id, k from nested lateral view outer inline(structs)) n
+    "inline": "select u, v, count(*) from nested lateral view inline(structs) x group by all",
+    "outer inline": """select n.*, i.item from (select u, v, id, k from nested lateral view outer inline(structs) x) n
         join items i using (k)""",
     "structs": "select s.u, max(s.v), count(*) from (select explode(structs) s from nested) group by s.u",
     "split": "select w, count(*) from (select explode(split(csv, ',')) w from nested) group by w",
@@ -94,7 +102,10 @@ def check_whole(spark: SparkSession, text: str) -> None:
     assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
-SHORT = ("payload", "field", "item", "map", "search", "split", "filtered aggregate", "window")
+SHORT = (
+    "payload", "field", "item", "map", "search", "split", "filtered aggregate", "order",
+    "joined texts", "collected lists", "window",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

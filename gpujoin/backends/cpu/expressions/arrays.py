@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -164,12 +165,91 @@ def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
     return Vector(node.type, _listed(node.type, lists, pc.struct_field(lists.elements, [position])))
 
 
-def _listed(dtype: pa.DataType, lists: _Lists, elements: pa.Array) -> pa.Array:
-    """Lists of other elements in the same places."""
+def _listed(dtype: pa.DataType, lists: _Lists, elements: pa.Array, places: _Indices | None = None) -> pa.Array:
+    """Lists of other elements in the same places, or in others."""
     offsets = np.concatenate([[0], np.cumsum(lists.counts)]).astype(np.int32)
     absent = None if lists.valid is None else pa.array(~lists.valid)
-    taken = elements.take(pa.array(lists.places)).cast(dtype.value_type)
+    taken = elements.take(pa.array(lists.places if places is None else places)).cast(dtype.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets), taken, dtype, mask=absent)
+
+
+def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
+    assert node.type is not None
+    values, ascending = operands[0], _constant(node, 1, default=True)
+    lists = _Lists.of(values)
+    return Vector(node.type, _listed(node.type, lists, lists.elements, _order(lists, ascending=ascending)))
+
+
+def _order(lists: _Lists, *, ascending: bool) -> _Indices:
+    """Places of the elements, row by row in order; nulls come first, or last where the greatest element is first."""
+    rows, places = lists.rows, lists.places
+    elements = lists.elements.take(pa.array(places))
+    table = pa.table({"row": rows, "present": elements.is_valid(), "value": elements})
+    way = "ascending" if ascending else "descending"
+    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("present", way), ("value", way)])
+    return np.asarray(places[order.to_numpy().astype(np.int64)])
+
+
+def _extreme(*, greatest: bool) -> Run:
+    def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
+        lists = _Lists.of(operands[0])
+        rows, places = lists.rows, lists.places
+        present = _is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
+        starts, counts = _spans(rows[present], len(lists.counts))
+        values = _Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
+        order = _order(values, ascending=not greatest)
+        ordered = _Lists(starts, counts, lists.valid, values.elements.take(pa.array(order)))
+        return ordered.taken(np.zeros(len(counts), np.int64), counts > 0)
+
+    return run
+
+
+def _spans(rows: _Indices, length: int) -> tuple[_Indices, _Indices]:
+    """Where the elements of each row begin, and how many there are, given the row of each, in order."""
+    counts = np.bincount(rows, minlength=length).astype(np.int64)
+    return np.cumsum(counts) - counts, counts
+
+
+def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
+    assert node.type is not None
+    lists = _Lists.of(operands[0])
+    rows, places = lists.rows, lists.places
+    codes = pc.fill_null(lists.elements.take(pa.array(places)).dictionary_encode().indices, -1).to_numpy()
+    _, first = np.unique(np.stack([rows, codes.astype(np.int64)]), axis=1, return_index=True)
+    first.sort()
+    starts, counts = _spans(rows[first], len(lists.counts))
+    kept = _Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[first])))
+    return Vector(node.type, _listed(node.type, kept, kept.elements))
+
+
+def _join(_node: Call, operands: list[Vector], length: int) -> Vector:
+    values, separator, *replacement = _operands(operands, length)
+    lists = _Lists.of(values)
+    rows, places = lists.rows, lists.places
+    elements = lists.elements.take(pa.array(places))
+    if replacement:
+        elements = pc.coalesce(elements, replacement[0].values.take(pa.array(rows)))
+    present = _is_present(from_arrow(elements).mask(), len(rows))
+    starts, counts = _spans(rows[present], len(lists.counts))
+    offsets = pa.array(np.concatenate([starts, [int(counts.sum())]]).astype(np.int32))
+    texts = pa.ListArray.from_arrays(offsets, elements.filter(pa.array(present)).cast(pa.string()))
+    joined = pc.binary_join(texts, separator.values.cast(pa.string()))
+    valid = _is_present(reduce(mask_and, (operand.mask() for operand in (values, separator, *replacement))), len(texts))
+    return from_arrow(pc.if_else(pa.array(valid), joined, pa.scalar(None, pa.string())))
+
+
+def _struct(node: Call, operands: list[Vector], length: int) -> Vector:
+    assert node.type is not None
+    fields = list(node.type)
+    rows = 1 if all(operand.constant for operand in operands) else length
+    columns = [to_arrow(value, field.type, rows) for value, field in zip(operands[1::2], fields, strict=True)]
+    return Vector(node.type, pa.StructArray.from_arrays(columns, fields=fields))
+
+
+def _constant(node: Call, position: int, *, default: bool) -> bool:
+    operand = node.arguments[position] if position < len(node.arguments) else Literal(value=default)
+    assert isinstance(operand, Literal)
+    return bool(operand.value)
 
 
 def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -210,6 +290,12 @@ FUNCTIONS: dict[Function, Run] = {
     Function.MAP_VALUES: _map_part(items=True),
     Function.GET_FIELDS: _fields,
     Function.SPLIT: _split,
+    Function.SORT_ARRAY: _sort_array,
+    Function.ARRAY_MIN: _extreme(greatest=False),
+    Function.ARRAY_MAX: _extreme(greatest=True),
+    Function.ARRAY_DISTINCT: _distinct,
+    Function.ARRAY_JOIN: _join,
+    Function.NAMED_STRUCT: _struct,
 }
 
 
