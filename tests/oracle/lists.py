@@ -92,7 +92,8 @@ def _split(node: Call, operands: list[Compiled]) -> Compiled:
     most = node.arguments[2].value if len(node.arguments) > 2 else -1  # type: ignore[attr-defined]
 
     def run(rows: Any) -> Cell:
-        text, parts, start = operands[0].run(rows), [], 0
+        text, start = operands[0].run(rows), 0
+        parts: list[str] = []
         if text is None:
             return None
         for match in separator.finditer(text):

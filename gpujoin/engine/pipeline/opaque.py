@@ -331,7 +331,7 @@ class OpaquePipeline:
         """The columns of a piece that expressions read as a table, and the expressions over it."""
         refs = {ref.index: ref for node in expressions for ref in node.columns()}
         positions = {index: place for place, index in enumerate(refs)}
-        read = [*refs.values()] or [Literal(value=True, type=pa.bool_())]
+        read: list[Expression] = [*refs.values()] or [Literal(value=True, type=pa.bool_())]
         table = self._out(self.inner.project(piece, read), read)
         return table, [remapped(node, positions) for node in expressions]
 

@@ -347,6 +347,6 @@ def test_many_rows_of_one_list_come_in_several_pieces(monkeypatch: pytest.Monkey
     table = pa.table({"k": range(50), "l": pa.array(lists, pa.list_(pa.int64()))})
     node = Explode(Tree.source(table.schema).relation, 1, (0,), outer=True)
     actual = rows_of(node, table, piece_bytes=None)
-    expected = [(k, item) for k, values in enumerate(lists) for item in values or [None]]
+    expected = [(k, item) for k, values in enumerate(lists) for item in (values or (None,))]
     pairs = zip(actual.column("k").to_pylist(), actual.column("element").to_pylist(), strict=True)
     assert sorted(pairs, key=str) == sorted(expected, key=str)
