@@ -17,7 +17,7 @@ from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Window
+from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
 
 _AGGREGATES = CENTRAL_MOMENTS | {
@@ -121,6 +121,8 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     ]
     if isinstance(node, Window):
         return (*reasons, _unsupported("window", "windows are computed by the CPU"))
+    if isinstance(node, Explode):
+        return (*reasons, _unsupported("explode", "rows are made of elements by the CPU"))
     if isinstance(node, Join):
         return (*reasons, *_join_obstacles(node))
     if isinstance(node, PartialAggregate):
