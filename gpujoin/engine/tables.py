@@ -149,8 +149,8 @@ def asof_join_tables(
     direction : {"backward", "forward", "nearest"}
         The last row at or before the key, the first at or after it, or the nearer of the two, of two as near the
         earlier. Of several right rows with one order key the last is taken looking backward, the first looking forward.
-    tolerance : int, float, Decimal or timedelta, optional
-        Largest distance, included, in terms of the order key.
+    tolerance : int, float, Decimal, timedelta or str, optional
+        Largest distance, included, in terms of the order key; as text an interval: ``"1 hour 30 minutes"``.
     allow_exact : bool
         Whether an equal key counts.
     suffixes : (str, str)

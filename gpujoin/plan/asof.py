@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +25,8 @@ _NARROW_DIGITS = 18
 _MOST_UNITS = (1 << 64) - 1
 _FAR = 100
 """Power of ten above all distances of decimals."""
+_PART = re.compile(r"'?(-?\d+)'?\s+(week|day|hour|minute|second|millisecond|microsecond)s?\b", re.IGNORECASE | re.ASCII)
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:(?:{_PART.pattern})\s*)+", re.IGNORECASE | re.ASCII)
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -62,7 +65,7 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     units: int | float | None = None
     is_number = isinstance(tolerance, (Real, Decimal)) and not isinstance(tolerance, bool)
     if pat.is_temporal(dtype):
-        wanted = "a datetime.timedelta"
+        wanted = "an interval or a datetime.timedelta"
         if isinstance(tolerance, dt.timedelta):
             units = _time_units(dtype, tolerance)
     elif pat.is_floating(dtype):
@@ -80,6 +83,20 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     if not units >= 0:
         raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
     return units if isinstance(units, float) else min(units, _MOST_UNITS)
+
+
+def _interval(text: str) -> dt.timedelta | str:
+    """Read an interval of weeks to microseconds in SQL's words, as in ``1 hour 30 minutes``; other text is kept.
+
+    Raises ``JoinSpecError`` if it is too long.
+    """
+    if _INTERVAL.fullmatch(text) is None:
+        return text
+    try:
+        parts = [dt.timedelta(**{f"{unit.lower()}s": int(number)}) for number, unit in _PART.findall(text)]
+        return sum(parts, dt.timedelta())
+    except OverflowError:
+        raise JoinSpecError(f"the tolerance {text!r} is too long") from None
 
 
 def _float(tolerance: Any) -> float:
@@ -151,6 +168,8 @@ def plan_as_of(
         raise JoinSpecError(f"left_by has {len(lefts)} keys, right_by has {len(rights)}: {lefts} and {rights}")
     if not isinstance(allow_exact, bool):
         raise JoinSpecError(f"allow_exact must be a bool, got {allow_exact!r}")
+    if isinstance(tolerance, str):
+        tolerance = _interval(tolerance)
     terms = AsOf(
         _position(left, str(left_order), "left"), _position(right, str(right_order), "right"),
         Direction.parse(direction), tolerance, allow_exact,

@@ -230,6 +230,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no order key": ({"on": None}, JoinSpecError, "order key"),
     "unknown column": ({"on": "tt"}, JoinSpecError, "no column 'tt'.*Did you mean 't'"),
     "unknown direction": ({"direction": "backwards"}, JoinSpecError, "Did you mean 'backward'"),
+    "an interval that is too long": ({"tolerance": "999999999999 days"}, JoinSpecError, "too long"),
     "negative tolerance": ({"tolerance": -1}, JoinSpecError, "negative"),
     "tolerance of the wrong type": (
         {"tolerance": dt.timedelta(1)},
@@ -284,6 +285,8 @@ WRONG: dict[str, tuple[pa.DataType, Any, str]] = {
     "a number for moments": (MOMENT, 2, "a datetime.timedelta, got 2"),
     "NumPy's timedelta": (MOMENT, np.timedelta64(2, "us"), "a datetime.timedelta, got"),
     "a text for moments": (MOMENT, "2s", "a datetime.timedelta, got '2s'"),
+    "an interval of months": (MOMENT, "5 months", "an interval or a datetime.timedelta, got '5 months'"),
+    "a negative interval": (MOMENT, "-5 minutes", "negative or NaN"),
     "a negative duration": (MOMENT, -dt.timedelta(microseconds=1), "negative or NaN"),
     "a negative part of a day": (DAY, -dt.timedelta(hours=1), "negative or NaN"),
     "a text for numbers": (pa.float64(), "1", "a number, got '1'"),
@@ -351,3 +354,21 @@ def test_units_and_zones(backend: AnyBackend) -> None:
     far = left.set_column(0, "t", pa.array([10**15, 1], pa.timestamp("s", "UTC")))
     with pytest.raises(KeyTypeError, match="cannot hold"):
         asof_join_tables(far, right, "t", backend=backend)
+
+
+INTERVALS = {
+    "5 minutes": dt.timedelta(minutes=5),
+    "interval 1 day 2 hours": dt.timedelta(days=1, hours=2),
+    "INTERVAL '3' SECOND": dt.timedelta(seconds=3),
+    "1 week 1 millisecond 1 microsecond": dt.timedelta(weeks=1, milliseconds=1, microseconds=1),
+}
+
+
+@pytest.mark.parametrize("text", INTERVALS)
+def test_a_tolerance_may_be_an_interval_in_words(text: str) -> None:
+    within = INTERVALS[text]
+    start, microsecond = dt.datetime(2024, 2, 28, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
+    left = pa.table({"t": [start + within, start + within + microsecond]})
+    right = pa.table({"t": [start], "v": [1]})
+    result = asof_join_tables(left, right, "t", tolerance=text, backend="cpu")
+    assert result.sort_by("t")["v"].to_pylist() == [1, None]
