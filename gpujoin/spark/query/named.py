@@ -61,6 +61,8 @@ _OPERATIONS = {
     "SerializeFromObject": "rows of an RDD or of a typed Dataset",
     "GpuAsOfJoin": "the as-of join",
     "WithCTE": "the with clause",
+    "CollectMetrics": "the observed metrics",
+    "UnionLoop": "the recursive query",
 }
 _OF_PYTHON = frozenset({"BatchEvalPython", "ArrowEvalPython"})
 _AFTER = "functions of Spark's own, or with calls after the joins and aggregations"
