@@ -68,8 +68,11 @@ class Merging:
         if function in (AggregateFunction.SUM, AggregateFunction.AVG) and call.mode is not EvalMode.TRY:
             if pat.is_decimal(call.dtype) and may_overflow(call):
                 raise NotMergeableError(f"{call}: Spark finds its overflow")
-            summed = parts[:1] if function is AggregateFunction.SUM else parts
-            return [self._made(AggregateFunction.SUM, part, name=part.name, mode=call.mode) for part in summed]
+            if function is AggregateFunction.AVG:
+                return [self._made(AggregateFunction.SUM, part, name=part.name, mode=call.mode) for part in parts]
+            # The decimal sum of nothing is a zero that is marked as empty.
+            summed = Call(function=Function.NOT, arguments=(parts[1],), type=pa.bool_()) if len(parts) > 1 else None
+            return [self._made(function, parts[0], name=parts[0].name, filter_=summed, mode=call.mode)]
         raise NotMergeableError(str(call))
 
     def _made(
