@@ -72,10 +72,10 @@ LEFT_TO_SPARK = (
     LeftToSpark("UTF-8 alone", ("encode",)),
     LeftToSpark("of bytes, and of occurrences by number, not written yet", ("lpad", "rpad", "instr")),
     LeftToSpark("of dates and intervals not written yet", ("try_add", "try_subtract", "width_bucket")),
-    LeftToSpark("makes arrays", ("split",)),
-    LeftToSpark("an array without a value", ("concat_ws",)),
+    LeftToSpark("patterns are constants that mean the same in RE2 and match something", ("split",)),
+    LeftToSpark("of one array, or of texts", ("concat_ws",)),
     LeftToSpark(
-        "arrays, maps and structs are passed on, not computed with",
+        "some functions of arrays, maps and structs are written, these are not; lambdas are Spark's",
         ("||",),
         (
             "array_funcs", "map_funcs", "lambda_funcs", "struct_funcs", "collection_funcs", "generator_funcs",
