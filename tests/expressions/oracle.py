@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
@@ -119,7 +120,7 @@ class Judge:
         return self._frame.orderBy("id").selectExpr(*columns).toArrow()
 
     def _differences(self, expression: Expression, outcome: Outcome, theirs: pa.Array) -> list[str]:
-        if logical(theirs.type) != logical(outcome.dtype):
+        if not _alike(theirs.type, outcome.dtype):
             return [f"{expression}: type {outcome.dtype} here, {theirs.type} in Spark"]
         mine, spark = _comparable(outcome.values), _comparable(theirs)
         different = [i for i in range(self._rows) if mine[i] != spark[i]]
@@ -154,3 +155,10 @@ def _comparable(values: pa.Array) -> list[Any]:
     if pa.types.is_temporal(values.type):
         return values.cast(pa.int64() if values.type.bit_width == 64 else pa.int32()).to_pylist()
     return [repr(v) if isinstance(v, float) else v for v in values.to_pylist()]
+
+
+def _alike(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether types are the same to Spark's users; it alone names the elements of lists, and says that none is null."""
+    if pat.is_list(left) and pat.is_list(right):
+        return _alike(left.value_type, right.value_type)
+    return logical(left) == logical(right)
