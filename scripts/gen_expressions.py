@@ -66,8 +66,9 @@ NOTES = """
 - `round` and `bround` of doubles and floats round to 0 to 15 digits after the point, as the decimal that Java prints of
   the value; `ceil` and `floor` of two arguments take integers and decimals. The number of digits is a constant.
 - Units of `trunc` and `date_trunc`, days of `next_day` and the third argument of `months_between` are constants.
-- `date_format` and `from_unixtime` take a constant pattern of `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `S` to `SSSSSS`,
-  separators and quoted words, unless `spark.sql.legacy.timeParserPolicy` is `LEGACY`.
+- `date_format` and `from_unixtime` take a constant pattern of `yyyy`, `MM`, `dd`, `HH`, `hh`, `mm`, `ss`, `S` to
+  `SSSSSS`, `M`, `d`, `H`, `h`, `m`, `s`, `a`, `MMM`, `MMMM`, `E` to `EEEE`, separators and quoted words, unless
+  `spark.sql.legacy.timeParserPolicy` is `LEGACY` or `EXCEPTION`; so do functions that parse by a pattern.
 - Of a session's time zone the JVM is asked once when it changes its offset, for all years: skipped times are moved
   forward, and of two instants the earlier is taken, as in Spark. `start_of_day` and the operands after the second of
   `to_utc_timestamp` and after the third of `months_between` stand for what such zones need; SQL has them not.
@@ -90,9 +91,14 @@ NOTES = """
 - Over text that is not ASCII `mask` and `luhn_check` raise `UnsupportedValueError`; so do `unbase64` and `url_decode`
   over malformed text, and `unbase64` over text without its padding.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
-- Text is parsed (cast to numbers, dates, booleans) once for each distinct value. Text is cast to timestamps only if
-  it is a constant. Floating-point numbers are not printed here. They become decimals of
-  up to 15 digits.
+- Text is parsed (cast to numbers, dates, booleans) once for each distinct value; timestamps of the usual form are read
+  all at once. Over a time without a date, and over a time with the name of a zone, a cast to a timestamp raises
+  `UnsupportedValueError`. Floating-point numbers are not printed here. They become decimals of up to 15 digits.
+- `to_timestamp`, `to_date` and `unix_timestamp` of text take a constant pattern of `yyyy` and the fields after it
+  without a gap (`yyyy`, `yyyyMM`, `dd/MM/yyyy`, … down to `ss`), in any order, with separators and quoted words. Over a
+  year with a sign, and over words in the other case, they raise `UnsupportedValueError`.
+- `timestampadd` takes a column or a constant, `make_timestamp` its parts and a constant zone, `timestampdiff` a
+  constant unit, `convert_timezone` constant zones. Intervals of years and months are constants.
 - Text that is no UTF-8 is compared, ordered, searched, hashed, concatenated and trimmed of spaces as the bytes it is.
   Functions that read characters (`length`, `substring`, `LIKE` with `_` or several parts, `RLIKE`, casts) raise
   `InvalidTextError` over it.

@@ -26,7 +26,7 @@ from gpujoin.functions.signatures import (
 )
 from gpujoin.functions.spec import NOT_FUSED, ON_CPU, FunctionSpec, Raises, SparkOnly
 from gpujoin.model.expressions import Call, Expression, Function, Literal
-from gpujoin.model.types import is_whole
+from gpujoin.model.types import is_numeric, is_text, is_whole
 from gpujoin.model.zones import ZoneRules, zone_literal
 
 DATE_UNITS = {
@@ -45,6 +45,13 @@ TIME_UNITS = {
     **dict.fromkeys(("DAY", "DD"), 86_400 * 10**6),
 }
 """Microseconds of the other units that ``date_trunc`` cuts to."""
+DIFFERENCE_UNITS = {
+    **{word: TIME_UNITS[word] for word in ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY")},
+    "WEEK": 7 * TIME_UNITS["DAY"],
+}
+"""Microseconds of the units of ``timestampdiff`` that have one length."""
+DIFFERENCE_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+"""Months of its other units."""
 DAYS_OF_WEEK = {
     name[:length]: day
     for day, name in enumerate(("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"))
@@ -72,6 +79,11 @@ def _constant(example: object, like: Parameter) -> Parameter:
 _INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
 _ZONE = _constant(zone_literal("+05:30", ZoneRules((), offsets=(19_800,))), TEXT)
 _NEAR = Parameter(_is_instant, _INSTANT.convert)
+_TEXT_ONLY = Parameter(is_text, to(pa.string(), is_text))
+_SECONDS = Parameter(
+    lambda t: pat.is_decimal128(t) and t.scale == 6 and t.precision <= 16,
+    to(pa.decimal128(16, 6), is_numeric, is_text),
+)
 _WHOLE = Parameter(is_whole, NUMBER.convert)
 _DATE_ONLY = Parameter(pat.is_date, to(pa.date32(), pat.is_date))
 _INT_COLUMN = Parameter(INT.accepts, INT.convert)
@@ -181,6 +193,28 @@ TABLE = (
         _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(_WHOLE, gives=_UTC), lacks=ON_CPU
     ),
     FunctionSpec(
+        _F.TIMESTAMP_ADD_MONTHS, ("TimestampAddYMInterval",), takes(_MICROS, INT, gives=first),
+        raises=Raises.VARIABLE, safe=shifts_little, lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(_constant("hour", TEXT), _INSTANT, _INSTANT, gives=pa.int64()),
+        zoned=True, lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.MAKE_TIMESTAMP, ("MakeTimestamp",),
+        takes(_INT_COLUMN, _INT_COLUMN, _INT_COLUMN, _INT_COLUMN, _INT_COLUMN, _SECONDS, gives=_UTC),
+        raises=Raises.ALWAYS, lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.SECOND_WITH_FRACTION, ("SecondWithFraction",), takes(_MICROS, gives=pa.decimal128(8, 6)),
+        zoned=True, lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, _constant("yyyy-MM-dd", TEXT), gives=_UTC),
+        raises=Raises.ANSI, lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, _ZONE, gives=_UTC), raises=Raises.ANSI, lacks=ON_CPU),
+    FunctionSpec(
         _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(_INSTANT, _ZONE, gives=first), lacks=ON_CPU,
     ),
     FunctionSpec(
@@ -196,7 +230,7 @@ TABLE = (
 
 SPARK_ONLY = (
     SparkOnly(("YearOfWeek",)),
-    SparkOnly(("ExtractANSIIntervalDays", "TimestampAddYMInterval"), "intervals are not computed with"),
+    SparkOnly(("ExtractANSIIntervalDays",), "intervals are not computed with"),
 )
 
 

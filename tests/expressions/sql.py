@@ -67,13 +67,26 @@ def _call(node: Call) -> str:
         case Function.TRIM | Function.TRIM_LEFT | Function.TRIM_RIGHT if len(arguments) > 1:
             end = {Function.TRIM: "BOTH", Function.TRIM_LEFT: "LEADING", Function.TRIM_RIGHT: "TRAILING"}[node.function]
             return f"trim({end} {arguments[1]} FROM {arguments[0]})"
-        case Function.TIMESTAMP_ADD:
-            return f"({arguments[0]} + {arguments[1]})"
         case Function.GET_FIELD:
             name = node.arguments[1]
             assert isinstance(name, Literal)
             return f"{arguments[0]}.{name.value}"
-    return f"{node.function.value}({', '.join(arguments)})"
+    return _of_times(node, arguments) or f"{node.function.value}({', '.join(arguments)})"
+
+
+def _of_times(node: Call, arguments: list[str]) -> str | None:
+    match node.function:
+        case Function.TIMESTAMP_ADD:
+            return f"({arguments[0]} + {arguments[1]})"
+        case Function.TIMESTAMP_ADD_MONTHS:
+            return f"({arguments[0]} + make_ym_interval(0, {arguments[1]}))"
+        case Function.TIMESTAMP_DIFF:
+            unit = node.arguments[0]
+            assert isinstance(unit, Literal)
+            return f"timestampdiff({unit.value}, {', '.join(arguments[1:])})"
+        case Function.SECOND_WITH_FRACTION:
+            return f"extract(second from {arguments[0]})"
+    return None
 
 
 def _literal(node: Literal) -> str:

@@ -83,6 +83,11 @@ PATTERNS = [
     "HH:mm:ss,SSSSSS",
     "ss S",
     "; /",
+    "d MMM yyyy",
+    "EEEE, MMMM d yyyy",
+    "EEE M/d h:mm a",
+    "E hh:m:s a H",
+    "EE",
 ]
 
 
@@ -95,7 +100,7 @@ def test_patterns(judge: Callable[..., Judge], mode: EvalMode) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["y", "yyyyy", "MMM", "d", "hh", "SSSSSSS", "yyyy''MM", "'T''Z'", "'", "[yyyy]", "yyyy#", "E", "é", "yyyy-MMMM"],
+    ["y", "yyyyy", "MMMMM", "D", "kk", "SSSSSSS", "yyyy''MM", "'T''Z'", "'", "[yyyy]", "yyyy#", "EEEEE", "é", "Q"],
 )
 def test_patterns_that_are_left_to_spark(pattern: str) -> None:
     schema = pa.schema([("t", pa.timestamp("us", "UTC"))])

@@ -15,8 +15,10 @@ from tests.expressions.values import VALUES
 from tests.functions.calls import calls
 
 KINDS = ["bool", "i8", "i32", "i64", "f64", "d9_2", "d38_18", "str", "bin", "date", "ts", "ntz"]
-WITHOUT_SQL = {Function.UNSCALED_VALUE, Function.START_OF_DAY}
-GIVEN_BACK = {Function.LUHN_CHECK, Function.MASK, Function.SPACE, Function.UNBASE64, Function.URL_DECODE}
+WITHOUT_SQL = {Function.UNSCALED_VALUE, Function.START_OF_DAY, Function.CAST_TIMESTAMP}
+GIVEN_BACK = {
+    Function.FORMAT_NUMBER, Function.LUHN_CHECK, Function.MASK, Function.SPACE, Function.UNBASE64, Function.URL_DECODE,
+}  # fmt: skip
 """Functions that leave some of these values to Spark; tests of their own compare the others."""
 
 

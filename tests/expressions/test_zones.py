@@ -50,6 +50,23 @@ MAKING = (
     "t + interval '23:59' hour to minute", "months_between(t, u)", "months_between(t, u, false)",
     "months_between(d, t)",
     "from_utc_timestamp(t, 'Asia/Tehran')", "to_utc_timestamp(t, 'America/New_York')",
+    *(f"timestampadd({unit}, {quantity}, t)" for quantity in ("n", "-3")
+      for unit in ("second", "hour", "day", "week", "month", "quarter", "year")),
+    *(f"timestampdiff({unit}, t, u)" for unit in ("microsecond", "second", "hour", "day", "week", "month", "quarter",
+                                                  "year")),
+    "t + interval '1' month", "t - interval '13' month", "t + interval '2' year", "z + interval '1' month",
+    "timestampadd(day, n, z)", "timestampadd(month, n, z)", "timestampadd(minute, 5, z)", "dateadd(hour, n, t)",
+    "make_timestamp(year(z), month(z), day(z), hour(z), minute(z), extract(second from z))",
+    "make_timestamp(year(z), month(z), day(z), hour(z), minute(z), 60)",
+    "make_timestamp(year(z), month(z), day(z), hour(z), minute(z), 1.5, 'America/New_York')",
+    "make_timestamp_ntz(year(z), month(z), day(z), hour(z), minute(z), extract(second from z))",
+    "make_timestamp_ltz(year(z), month(z), day(z), hour(z), minute(z), 0)",
+    "extract(second from t)", "convert_timezone('Europe/Paris', 'Asia/Tokyo', z)", "convert_timezone('Asia/Tokyo', z)",
+    "cast(cast(z as string) as timestamp)", "to_timestamp(cast(z as string))", "to_timestamp_ntz(cast(z as string))",
+    "cast(concat(cast(z as string), 'Z') as timestamp)", "cast(concat(cast(z as string), ' +01:30') as timestamp)",
+    *(f"{function}(date_format(t, '{pattern}'), '{pattern}')"
+      for function in ("to_timestamp", "to_date", "unix_timestamp", "try_to_timestamp")
+      for pattern in ("yyyy-MM-dd HH:mm:ss", "yyyyMMdd", "dd/MM/yyyy HH:mm", "yyyy-MM", "yyyy.MM.dd_HH")),
 )  # fmt: skip
 
 
@@ -95,7 +112,7 @@ def _table(rules: ZoneRules, seed: int, count: int) -> pa.Table:
 def session(spark_session: SparkSession) -> Iterator[SparkSession]:
     """A session whose time zone and mode are put back."""
     names = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
-    before = {name: spark_session.conf.get(name) for name in names}
+    before = {name: str(spark_session.conf.get(name)) for name in names}
     yield spark_session
     for name, value in before.items():
         spark_session.conf.set(name, value)

@@ -9,6 +9,7 @@ import binascii
 import datetime as dt
 import hashlib
 import math
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
 from tests.oracle import arithmetic, hashes, lists, texts
 from tests.oracle.casting import caster, failed, local_micros, wrap
-from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, start_of_day, to_utc, zone_offset
+from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, parse_timestamp, start_of_day, to_utc, zone_offset
 from tests.oracle.ordering import aligner, common_type
 
 Rows = tuple[Sequence[Cell], Sequence[Cell]]
@@ -372,6 +373,84 @@ def _make_date(node: Call, operands: list[Compiled]) -> Compiled:
         return failed(node.mode, f"no date {year}-{month}-{day}") if number is None else _date32(number)
 
     return _strict(pa.date32(), make)(node, operands)
+
+
+def _clock_time(day: int, micros: int) -> int:
+    if not -(1 << 63) <= day * MICROS_PER_DAY + micros < 1 << 63:
+        raise OverflowError(day)
+    return day * MICROS_PER_DAY + micros
+
+
+def _timestamp_add_months(micros: int, months: int) -> int:
+    day, rest = divmod(micros, MICROS_PER_DAY)
+    shifted = _plus_months(day, months)
+    assert isinstance(shifted, int)
+    return _clock_time(shifted, rest)
+
+
+_DIFFERENCE_UNITS = {
+    "MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6,
+    "DAY": MICROS_PER_DAY, "WEEK": 7 * MICROS_PER_DAY,
+}  # fmt: skip
+_DIFFERENCE_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def _timestamp_diff(unit: str, start: int, end: int) -> int:
+    sign = 1 if end >= start else -1
+    first, last = sorted((start, end))
+    if unit.upper() in _DIFFERENCE_UNITS:
+        return sign * ((last - first) // _DIFFERENCE_UNITS[unit.upper()])
+    (day, time), (other, other_time) = divmod(start, MICROS_PER_DAY), divmod(end, MICROS_PER_DAY)
+    if other > day and other_time < time:
+        other -= 1
+    elif other < day and other_time > time:
+        other += 1
+    (y1, m1, d1), (y2, m2, d2) = civil(day), civil(other)
+    months = int((32 * (12 * (y2 - y1) + m2 - m1) + d2 - d1) / 32)
+    return int(months / _DIFFERENCE_MONTHS[unit.upper()])
+
+
+def _make_timestamp(node: Call, operands: list[Compiled]) -> Compiled:
+    def make(year: int, month: int, day: int, hour: int, minute: int, second: Decimal) -> Cell:
+        number = None if abs(year) > 999_999_999 else day_number(year, month, day)
+        if number is None or not (0 <= hour < 24 and 0 <= minute < 60 and 0 <= second <= 60):
+            return failed(node.mode, f"no time {year}-{month}-{day} {hour}:{minute}:{second}")
+        return _clock_time(number, (hour * 60 + minute) * 60_000_000 + int(second * 10**6))
+
+    return _strict(pa.timestamp("us", "UTC"), make)(node, operands)
+
+
+def _parse_timestamp(node: Call, operands: list[Compiled]) -> Compiled:
+    def parse(text: str, pattern: str) -> Cell:
+        fields = {"yyyy": r"(?P<y>\d{4})", "MM": r"(?P<m>\d\d)", "dd": r"(?P<d>\d\d)", "HH": r"(?P<H>\d\d)",
+                  "mm": r"(?P<M>\d\d)", "ss": r"(?P<S>\d\d)"}  # fmt: skip
+        regex = re.escape(pattern.replace("'", ""))
+        for name, group in fields.items():
+            regex = regex.replace(name, group)
+        match = re.fullmatch(regex, text, re.ASCII)
+        number = {name: int(value) for name, value in match.groupdict().items()} if match else {}
+        day = day_number(number["y"], number.get("m", 1), number.get("d", 1)) if match else None
+        hour, minute, second = (number.get(name, 0) for name in "HMS")
+        if day is None or hour > 23 or minute > 59 or second > 59:
+            return failed(node.mode, f"{text!r} is not of the form {pattern}")
+        return _clock_time(day, ((hour * 60 + minute) * 60 + second) * 1_000_000)
+
+    return _strict(pa.timestamp("us", "UTC"), parse)(node, operands)
+
+
+def _cast_timestamp(node: Call, operands: list[Compiled]) -> Compiled:
+    def parse(text: str, zone: str) -> Cell:
+        local = parse_timestamp(text)
+        return failed(node.mode, f"{text!r} is no timestamp") if local is None else to_utc(local, zone)
+
+    return _strict(pa.timestamp("us", "UTC"), parse)(node, operands)
+
+
+def _second_with_fraction(node: Call, operands: list[Compiled]) -> Compiled:
+    dtype = operands[0].type
+    return _strict(pa.decimal128(8, 6), lambda value: Decimal(local_micros(value, dtype) % 60_000_000).scaleb(-6))(
+        node, operands
+    )
 
 
 def _months_between(node: Call, operands: list[Compiled]) -> Compiled:
@@ -808,6 +887,12 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.DATE_ADD: _date_shift(1),
     Function.DATE_SUB: _date_shift(-1),
     Function.DATE_DIFF: _date_diff,
+    Function.TIMESTAMP_ADD_MONTHS: _like_first(_timestamp_add_months),
+    Function.TIMESTAMP_DIFF: _strict(pa.int64(), _timestamp_diff),
+    Function.MAKE_TIMESTAMP: _make_timestamp,
+    Function.SECOND_WITH_FRACTION: _second_with_fraction,
+    Function.PARSE_TIMESTAMP: _parse_timestamp,
+    Function.CAST_TIMESTAMP: _cast_timestamp,
     Function.FROM_UTC_TIMESTAMP: _like_first(lambda micros, zone: micros + zone_offset(micros, zone)),
     Function.TO_UTC_TIMESTAMP: _made(to_utc),
     Function.START_OF_DAY: _made(start_of_day),

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS, SPECS
 from gpujoin.functions.maths import UNINTRINSIC
-from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
-from gpujoin.model.types import is_float, is_text
-from gpujoin.model.zones import ZoneLiteral, zone_literal
-from gpujoin.spark.catalyst import java, zones
+from gpujoin.model.types import is_float
+from gpujoin.model.zones import ZoneLiteral
+from gpujoin.spark.catalyst import dates, java, zones
+from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.compat import arrow_type
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
 
 
-class NotTranslatableError(Exception):
-    """A node is not understood; the message says which, and why."""
+__all__ = ["ExpressionReader", "NotTranslatableError"]
 
 
 class ExpressionReader:
@@ -59,7 +57,7 @@ class ExpressionReader:
 
         Raises ``NotTranslatableError`` if its rules are not covered.
         """
-        return session_zone(node)
+        return zones.session_zone(node)
 
     def zone_of_days(self, node: Node) -> ZoneLiteral | None:
         """As :meth:`zone`, for a node that adds whole days by the clock."""
@@ -82,8 +80,8 @@ class ExpressionReader:
     def _operation(self, node: Node) -> Expression:
         if node.name in _TRANSPARENT:
             return self(node.children[0])
-        if node.name in _WITH_CONSTANTS:
-            return _WITH_CONSTANTS[node.name](self, node, self(node.children[0]))
+        if node.name in dates.TRANSLATIONS:
+            return dates.TRANSLATIONS[node.name](self, node)
         if node.name in _OF_THEIR_OWN:
             return _OF_THEIR_OWN[node.name](self, node)
         if node.name == "ConcatWs" and any(isinstance(child.data_type, t.ArrayType) for child in node.children):
@@ -98,7 +96,7 @@ class ExpressionReader:
         if spec is None:
             return _case(node.name, operands, result)
         if node.name in _PATTERNS and self.legacy_patterns:
-            raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy=LEGACY")
+            raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy, which is not CORRECTED")
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
@@ -112,7 +110,7 @@ class ExpressionReader:
         if not _converts_clocks(node):
             return cast
         zone = self.zone(node)
-        if zone is not None and not ({type(k) for k in _kinds(node)} <= _CLOCKS and not is_text(type_of(child))):
+        if zone is not None and not {type(k) for k in _kinds(node)} <= _CLOCKS:
             raise NotTranslatableError(f"{node} depends on the session's time zone")
         return cast if zone is None else zones.cast_in(cast, zone)
 
@@ -193,82 +191,6 @@ class ExpressionReader:
             raise NotTranslatableError(f"{node} is not computed here")
         operands = (*map(self, array.children), self(number))
         return Call(function=Function.SPLIT_PART, arguments=operands, type=arrow_of(node.data_type))
-
-
-def _shifted_date(_reader: ExpressionReader, node: Node, date: Expression) -> Expression:
-    """Translate a date plus a constant interval of years and months."""
-    months = Literal(value=_constant_months(node.children[1]), type=pa.int32())
-    return Call(function=Function.ADD_MONTHS, arguments=(date, months), type=pa.date32())
-
-
-def _constant_months(interval: Node) -> int:
-    if interval.name != "Literal" or interval.fields["@value"] is None:
-        raise NotTranslatableError(f"{interval} is no constant interval of years and months")
-    return int(interval.fields["@value"])
-
-
-def _shifted_timestamp(reader: ExpressionReader, node: Node, moment: Expression) -> Expression:
-    """Translate a timestamp plus a constant interval of days to seconds: whole days by the clock."""
-    shift, dtype = _constant_interval(node.children[1]), arrow_of(node.data_type)
-    days = abs(shift) // _DAY * (_DAY if shift > _NO_TIME else -_DAY)
-    zone = reader.zone_of_days(node) if days and isinstance(node.data_type, t.TimestampType) else None
-    if zone is None:
-        return _plus(moment, shift, dtype)
-    moved = zones.instant(_plus(zones.clock(moment, zone), days, dtype), zone, moment)
-    return moved if days == shift else _plus(moved, shift - days, dtype)
-
-
-def _plus(moment: Expression, shift: dt.timedelta, dtype: pa.DataType) -> Expression:
-    interval = Literal(value=shift, type=pa.duration("us"))
-    return Call(function=Function.TIMESTAMP_ADD, arguments=(moment, interval), type=dtype)
-
-
-def _unix_timestamp(reader: ExpressionReader, node: Node, moment: Expression) -> Expression:
-    """Translate the seconds of a date or timestamp; the pattern is for texts."""
-    kind = node.children[0].data_type
-    if isinstance(kind, t.DateType):
-        zone = reader.zone(node)
-        moment = Cast(child=moment, to=zones.INSTANT, type=zones.INSTANT)
-        moment = moment if zone is None else zones.start_of_day(moment, zone)
-    elif not isinstance(kind, t.TimestampType):
-        raise NotTranslatableError(f"{node} is not computed here")
-    return Call(function=Function.UNIX_TIMESTAMP, arguments=(moment,), type=pa.int64())
-
-
-def _from_unixtime(reader: ExpressionReader, node: Node, seconds: Expression) -> Expression:
-    """Translate seconds since 1970 as text: that of a timestamp, to which seconds too large wrap."""
-    if reader.legacy_patterns:
-        raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy=LEGACY")
-    zone, pattern = reader.zone(node), reader(node.children[1])
-    if zone is None:
-        return Call(function=Function.FROM_UNIXTIME, arguments=(seconds, pattern), type=pa.string())
-    factor = Literal(value=10**6, type=pa.int64())
-    micros = Call(function=Function.MULTIPLY, arguments=(seconds, factor), type=pa.int64())
-    moment = Call(function=Function.TIMESTAMP_MICROS, arguments=(micros,), type=zones.INSTANT)
-    return Call(function=Function.DATE_FORMAT, arguments=(zones.clock(moment, zone), pattern), type=pa.string())
-
-
-def _moved_timestamp(_reader: ExpressionReader, node: Node, moment: Expression) -> Expression:
-    """Translate ``from_utc_timestamp`` and ``to_utc_timestamp``, of a constant zone."""
-    name = node.children[1]
-    value = name.fields["@value"] if name.name == "Literal" else None
-    if not isinstance(value, str) or not isinstance(node.children[0].data_type, t.TimestampType):
-        raise NotTranslatableError(f"{node}: only a constant zone is covered")
-    zone = _zone(node.reading.gateway, value, node)
-    return Call(function=BY_CLASS[node.name].function, arguments=(moment, zone), type=zones.INSTANT)
-
-
-def _constant_interval(node: Node) -> dt.timedelta:
-    """Read a constant interval of days and less. Raises ``NotTranslatableError`` if it is none."""
-    negated = False
-    while node.name == "UnaryMinus":
-        node, negated = node.children[0], not negated
-    if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
-        raise NotTranslatableError(f"{node} is no constant interval of days and less")
-    if node.fields["@value"] is None:
-        raise NotTranslatableError(f"{node} is null")
-    micros = int(node.fields["@value"])
-    return dt.timedelta(microseconds=-micros if negated else micros)
 
 
 def _case(name: str, operands: list[Expression], result: pa.DataType) -> Expression:
@@ -385,30 +307,6 @@ def refuse_collation(node: Node) -> None:
         raise NotTranslatableError(f"{node} has type {node.type_name}; only strings compared by bytes are covered")
 
 
-def session_zone(node: Node) -> ZoneLiteral | None:
-    """Give the session's time zone, as a node has it; ``None`` if it is UTC.
-
-    Raises ``NotTranslatableError`` if its rules are not covered.
-    """
-    name = node.fields.get("timeZoneId")
-    if name in zones.UTC_NAMES:
-        return None
-    if not isinstance(name, str):
-        raise NotTranslatableError(f"{node} depends on the session's time zone")
-    zone = _zone(node.reading.gateway, name, node)
-    return None if zone.rules.is_utc else zone
-
-
-def _zone(gateway: JvmNames, name: str, node: Node) -> ZoneLiteral:
-    try:
-        rules = zones.rules_of(gateway, name)
-    except Py4JJavaError:
-        raise NotTranslatableError(f"{node}: there is no time zone {name!r}") from None
-    if rules is None:
-        raise NotTranslatableError(f"{node}: the clock of {name} is set again before a change is over")
-    return zone_literal(name, rules)
-
-
 def refuse_zones(node: Node) -> None:
     """Refuse conversions between timestamps with a zone and anything else, by ``NotTranslatableError``.
 
@@ -438,8 +336,6 @@ def _converts_clocks(cast: Node) -> bool:
     return any('"timestamp"' in kind.json() for kind in (source, target))
 
 
-_NO_TIME = dt.timedelta()
-_DAY = dt.timedelta(days=1)
 _CLOCKS = frozenset({t.TimestampType, t.TimestampNTZType, t.DateType, t.StringType})
 """Types between which casts go by the session's clock."""
 _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
@@ -450,17 +346,6 @@ _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
 }
 """Classes that are no single function here."""
 _PATTERNS = frozenset({"DateFormatClass"})
-_WITH_CONSTANTS: dict[str, Callable[[ExpressionReader, Node, Expression], Expression]] = {
-    "DateAddYMInterval": _shifted_date,
-    "TimestampAddInterval": _shifted_timestamp,
-    "TimeAdd": _shifted_timestamp,
-    "UnixTimestamp": _unix_timestamp,
-    "ToUnixTimestamp": _unix_timestamp,
-    "FromUnixTime": _from_unixtime,
-    "FromUTCTimestamp": _moved_timestamp,
-    "ToUTCTimestamp": _moved_timestamp,
-}
-"""Functions whose second operand is a constant of its own kind; ``TimeAdd`` is the name before Spark 4.1."""
 
 
 def _refuse_other_seeds(node: Node) -> list[Literal]:
@@ -537,6 +422,7 @@ def covered_expressions() -> tuple[str, ...]:
         *BY_CLASS,
         *_CONDITIONALS,
         *_TRANSPARENT,
+        *(set(dates.TRANSLATIONS) - set(BY_CLASS)),
         "Cast",
         *_OF_THEIR_OWN,
         "StringSplitSQL",

@@ -17,11 +17,15 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.types as pat
+from py4j.protocol import Py4JJavaError
 
 from gpujoin.functions.dates import DATE_UNITS, TIME_UNITS, constant_word
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Cast, Expression, Function
-from gpujoin.model.zones import ZoneLiteral, ZoneRules
+from gpujoin.model.types import is_text
+from gpujoin.model.zones import ZoneLiteral, ZoneRules, zone_literal
+from gpujoin.spark.catalyst.errors import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.jvm.compiled import shared_instance
 from gpujoin.spark.jvm.gateway import unpacked
 
@@ -50,6 +54,31 @@ def rules_of(gateway: JvmNames, name: str) -> ZoneRules | None:
     return known[name]
 
 
+def session_zone(node: Node) -> ZoneLiteral | None:
+    """Give the session's time zone, as a node has it; ``None`` if it is UTC.
+
+    Raises ``NotTranslatableError`` if its rules are not covered.
+    """
+    name = node.fields.get("timeZoneId")
+    if name in UTC_NAMES:
+        return None
+    if not isinstance(name, str):
+        raise NotTranslatableError(f"{node} depends on the session's time zone")
+    zone = named_zone(node, name)
+    return None if zone.rules.is_utc else zone
+
+
+def named_zone(node: Node, name: str) -> ZoneLiteral:
+    """Give the zone of a name that a node has. Raises ``NotTranslatableError`` if its rules are not covered."""
+    try:
+        rules = rules_of(node.reading.gateway, name)
+    except Py4JJavaError:
+        raise NotTranslatableError(f"{node}: there is no time zone {name!r}") from None
+    if rules is None:
+        raise NotTranslatableError(f"{node}: the clock of {name} is set again before a change is over")
+    return zone_literal(name, rules)
+
+
 def is_instant(dtype: pa.DataType) -> bool:
     """Whether a type is that of timestamps with a zone."""
     return bool(pat.is_timestamp(dtype) and dtype.tz is not None)
@@ -74,6 +103,8 @@ def start_of_day(midnight: Expression, zone: ZoneLiteral, near: Expression | Non
 
 def cast_in(cast: Cast, zone: ZoneLiteral) -> Expression:
     """Convert between timestamps with a zone and dates, texts or timestamps without one."""
+    if is_text(type_of(cast.child)):
+        return Call(function=Function.CAST_TIMESTAMP, arguments=(cast.child, zone), mode=cast.mode, type=INSTANT)
     if is_instant(type_of(cast.child)):
         return cast.with_children([clock(cast.child, zone)])
     return start_of_day(cast, zone) if pat.is_date(type_of(cast.child)) else instant(cast, zone)

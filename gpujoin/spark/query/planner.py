@@ -157,7 +157,7 @@ class QueryPlanner:
 
     def _finder_with(self, constant: Callable[[Node], Literal]) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
-        legacy = self._conf.get("spark.sql.legacy.timeParserPolicy", "").upper() == "LEGACY"
+        legacy = self._conf.get("spark.sql.legacy.timeParserPolicy", "CORRECTED").upper() != "CORRECTED"
         zone = self._conf.get("spark.sql.session.timeZone")
         return IslandFinder(self._options, constant, self._unreadable, rows, legacy_patterns=legacy, zone=zone)
 

@@ -23,9 +23,10 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
 from gpujoin.plan.ranges import all_of
+from gpujoin.spark.catalyst import zones
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, NotTranslatableError, refuse_zones, session_zone
+from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, NotTranslatableError, refuse_zones
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
@@ -69,6 +70,14 @@ class ReadJoin:
     rows: Mapping[Side, SparkRows]
 
 
+_OF_SOME_VALUES = frozenset({"GetTimestamp", "MakeTimestamp", "TimestampDiff", "ToUnixTimestamp", "UnixTimestamp"})
+"""Functions that only Spark knows for some values: texts with the name of a zone, for one."""
+
+
+_UNSOLVED_SHIFTS = frozenset({"TimestampAdd", "TimestampAddYMInterval"})
+"""Shifts of event times of which it is not said how long rows are kept."""
+
+
 class _StreamReader(ColumnReader):
     """Translates conditions; what depends on the session's time zone is left to Spark, in UTC too.
 
@@ -81,17 +90,22 @@ class _StreamReader(ColumnReader):
             raise NotTranslatableError(f"{node} of some characters is known to Spark alone")
         if node.name == "Cast":
             refuse_zones(node)
+        kinds = {child.type_name for child in node.children[:1]}
+        if node.name in _UNSOLVED_SHIFTS:
+            raise NotTranslatableError(f"{node} is not computed here")
+        if node.name in _OF_SOME_VALUES or (node.data_type.typeName() == "timestamp_ntz" and "string" in kinds):
+            raise NotTranslatableError(f"{node} of some values is known to Spark alone")
         return super()._operation(node)
 
     def zone(self, node: Node) -> None:
         """Refuse what depends on the session's time zone."""
         refuse_zones(node)
-        if session_zone(node) is not None:
+        if zones.session_zone(node) is not None:
             raise NotTranslatableError(f"{node} depends on the session's time zone")
 
     def zone_of_days(self, node: Node) -> None:
         """Refuse to add whole days where they are not always 24 hours."""
-        zone = session_zone(node)
+        zone = zones.session_zone(node)
         if zone is not None:
             raise NotTranslatableError(f"{node} is a day or more, which is not always 24 hours in {zone}")
 

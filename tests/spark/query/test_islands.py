@@ -154,6 +154,14 @@ COMPUTED = {
         from_unixtime(id),
         t + interval '1' day, cast(t as string), date_format(t, 'yyyy-MM'), count(*)
         from (select *, timestamp_seconds(k * 86399 + id) t from sales) group by all""",
+    "shifts of timestamps": """select timestampadd(month, k, t), timestampadd(hour, k, t), timestampadd(day, -3, t),
+        timestampdiff(day, t, timestamp'2024-02-29 12:00:00'), t + interval '1' month,
+        make_timestamp(2024, 2, k, 3, 4, 5.5), extract(second from t), from_utc_timestamp(t, 'Asia/Tokyo'), count(*)
+        from (select *, timestamp_seconds(k * 86399 + id) t from sales) group by all""",
+    "times as text": """select to_timestamp(cast(t as string)), date_format(t, 'EEE d MMM yyyy h:mm a'),
+        to_date(date_format(t, 'dd/MM/yyyy'), 'dd/MM/yyyy'), unix_timestamp(date_format(t, 'yyyyMMdd'), 'yyyyMMdd'),
+        try_to_timestamp(s, 'yyyy-MM-dd'), count(*)
+        from (select *, timestamp_seconds(k * 86399 + id) t from sales) group by all""",
 }
 
 

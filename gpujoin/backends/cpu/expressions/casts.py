@@ -17,6 +17,7 @@ from gpujoin.backends.cpu.expressions.arithmetic import to_int64
 from gpujoin.backends.cpu.expressions.format import to_text
 from gpujoin.backends.cpu.expressions.implementation import null_or_raise
 from gpujoin.backends.cpu.expressions.rounding import MOST_DIGITS, round_double
+from gpujoin.backends.cpu.expressions.timetexts import cast_texts
 from gpujoin.backends.cpu.expressions.vector import (
     Array,
     Mask,
@@ -30,6 +31,7 @@ from gpujoin.backends.cpu.expressions.vector import (
     to_arrow,
 )
 from gpujoin.backends.cpu.utf8 import check_utf8
+from gpujoin.errors import UnsupportedValueError
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
@@ -88,12 +90,17 @@ def _simple(dtype: pa.DataType) -> bool:
 
 def _from_text_supported(node: Cast, target: pa.DataType) -> bool:
     if pat.is_timestamp(target):
-        offset = dates.zone_offset(target)
-        if offset is None or target.unit != "us" or not isinstance(node.child, Literal):
+        if dates.zone_offset(target) is None or target.unit != "us":
             return False
-        text = node.child.value
-        return text is None or parse.timestamp(text, offset, zoned=target.tz is not None) is not None
+        return not isinstance(node.child, Literal) or node.child.value is None or _is_time(node.child.value, target)
     return is_bytes(target) or (_simple(target) and not pat.is_float32(target) and not pat.is_float16(target))
+
+
+def _is_time(text: str, target: pa.DataType) -> bool:
+    try:
+        return parse.timestamp(text, zoned=target.tz is not None) is not None
+    except UnsupportedValueError:
+        return False
 
 
 def _instants_supported(source: pa.DataType, target: pa.DataType) -> bool:
@@ -201,9 +208,9 @@ def _text_to_date(step: _Step) -> Vector:
 
 
 def _text_to_timestamp(step: _Step) -> Vector:
-    offset, zoned = dates.zone_offset(step.target) or 0, step.target.tz is not None
-    micros = _parsed(step.node, step.vector, lambda t: parse.timestamp(t, offset, zoned=zoned), pa.int64())
-    return Vector(step.target, micros.values, micros.valid)
+    ahead = (dates.zone_offset(step.target) or 0) * _MICROS
+    zoned = step.target.tz is not None
+    return cast_texts(step.node, step.vector.values, zoned=zoned, to_instants=lambda shown: shown - ahead)
 
 
 def _text_to_bool(step: _Step) -> Vector:

@@ -10,6 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.backends.cpu.expressions.calendar import (
+    DAYS,
+    MONTHS,
+    day_of_month,
+    day_of_year,
+    days_from_months,
+    days_in,
+    month_of,
+    months_of,
+    plus_months,
+    weekday,
+    year_of,
+)
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise, of_arrays
 from gpujoin.backends.cpu.expressions.vector import Array, Mask, Vector, from_arrow, mask_and
 from gpujoin.backends.cpu.expressions.zones import clock, starts_of_day
@@ -24,8 +37,7 @@ _DAY_MICROS = _DAY * 10**6
 _MONTH_SECONDS = 31 * _DAY
 _MOST_YEARS = 999_999_999
 """Java's calendar ends at this year, and begins as many before the year 0."""
-_DAY_NAMES = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAY_NAMES, _MONTH_NAMES = (tuple(name[:3] for name in names) for names in (DAYS, MONTHS))
 _UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Etc/Universal"})
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z")
 
@@ -53,58 +65,25 @@ def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:
     return (values + offset * per_second if offset else values), per_second
 
 
-def _days_in(days: Array) -> Array:
-    return days.astype("datetime64[D]")
-
-
-def year_of(days: Array) -> Array:
-    """Years of days since 1970."""
-    return _days_in(days).astype("datetime64[Y]").astype(np.int64) + 1970
-
-
-def month_of(days: Array) -> Array:
-    """Months, from 1, of days since 1970."""
-    return _days_in(days).astype("datetime64[M]").astype(np.int64) % 12 + 1
-
-
-def day_of_month(days: Array) -> Array:
-    """Days of the month, from 1, of days since 1970."""
-    return (_days_in(days) - _days_in(days).astype("datetime64[M]")).astype(np.int64) + 1
-
-
-def _day_of_year(days: Array) -> Array:
-    return (_days_in(days) - _days_in(days).astype("datetime64[Y]")).astype(np.int64) + 1
-
-
 def _last_day(days: Array) -> Array:
-    next_month = _days_in(days).astype("datetime64[M]") + 1
+    next_month = days_in(days).astype("datetime64[M]") + 1
     return next_month.astype("datetime64[D]").astype(np.int64) - 1
-
-
-def _weekday(days: Array) -> Array:
-    """Day of the week, Monday is 0."""
-    return (days.astype(np.int64) + 3) % 7
 
 
 def _week_of_year(days: Array) -> Array:
     """ISO week: it belongs to the year of its Thursday."""
     days = days.astype(np.int64)
-    return (_day_of_year(days + 3 - _weekday(days)) - 1) // 7 + 1
+    return (day_of_year(days + 3 - weekday(days)) - 1) // 7 + 1
 
 
 def _first_day(days: Array, unit: str) -> Array:
     """First day of the week, month, quarter or year of each day, as int64."""
     days = days.astype(np.int64)
     if unit == "week":
-        return np.asarray(days - _weekday(days))
-    months = _days_in(days).astype("datetime64[M]").astype(np.int64)
+        return np.asarray(days - weekday(days))
+    months = months_of(days)
     months -= months % {"month": 1, "quarter": 3, "year": 12}[unit]
-    return _days_from_months(months)
-
-
-def _days_from_months(months: Array) -> Array:
-    """First day of each month, counted from January 1970."""
-    return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+    return days_from_months(months)
 
 
 def _trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -130,7 +109,7 @@ def _date_trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
 def _next_day(node: Call, operands: list[Vector], _length: int) -> Vector:
     days = operands[0].values.astype(np.int64)
     wanted = DAYS_OF_WEEK[constant_word(node.arguments[1])]
-    later = days + 1 + (wanted - _weekday(days) - 1) % 7
+    later = days + 1 + (wanted - weekday(days) - 1) % 7
     return Vector(pa.date32(), later.astype(np.int32), operands[0].valid)
 
 
@@ -157,11 +136,8 @@ def _dates_within(node: Call, days: Array, valid: Mask | None) -> Vector:
 def _add_months(node: Call, operands: list[Vector], _length: int) -> Vector:
     """Keep the day of the month, or take the last one of a shorter month."""
     days, shift = operands
-    months = _days_in(days.values).astype("datetime64[M]").astype(np.int64) + shift.values.astype(np.int64)
-    first = _days_from_months(months)
-    most = _days_from_months(months + 1) - first
-    shifted = first + np.minimum(day_of_month(days.values), most) - 1
-    return _dates_within(node, np.asarray(shifted), mask_and(days.valid, shift.valid))
+    shifted = plus_months(days.values, shift.values.astype(np.int64))
+    return _dates_within(node, shifted, mask_and(days.valid, shift.valid))
 
 
 def _make_date(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -169,8 +145,8 @@ def _make_date(node: Call, operands: list[Vector], _length: int) -> Vector:
     valid = mask_and(mask_and(operands[0].valid, operands[1].valid), operands[2].valid)
     bad = np.asarray((np.abs(year) > _MOST_YEARS) | (month < 1) | (month > 12) | (day < 1))
     months = np.where(bad, 0, (year - 1970) * 12 + month - 1)
-    first = _days_from_months(months)
-    bad |= np.asarray(day > _days_from_months(months + 1) - first)
+    first = days_from_months(months)
+    bad |= np.asarray(day > days_from_months(months + 1) - first)
     valid = null_or_raise(node, bad, valid, "there is no such date")
     return _dates_within(node, np.where(bad, 0, first + day - 1), valid)
 
@@ -194,7 +170,7 @@ def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
     days, seconds = zip(
         *(_days_and_seconds(m, node, a) for m, a in zip((later, earlier), node.arguments, strict=False)), strict=True
     )
-    months = [_days_in(d).astype("datetime64[M]").astype(np.int64) for d in days]
+    months = [months_of(d) for d in days]
     of_month = [day_of_month(d) for d in days]
     last = [_last_day(d) == d for d in days]
     whole = (months[0] - months[1]).astype(np.float64)
@@ -315,10 +291,10 @@ FUNCTIONS: dict[Function, Run] = {
     Function.MONTH: of_arrays(month_of),
     Function.DAY: of_arrays(day_of_month),
     Function.DAY_OF_WEEK: of_arrays(lambda days: (days.astype(np.int64) + 4) % 7 + 1),
-    Function.WEEKDAY: of_arrays(_weekday),
-    Function.DAY_OF_YEAR: of_arrays(_day_of_year),
+    Function.WEEKDAY: of_arrays(weekday),
+    Function.DAY_OF_YEAR: of_arrays(day_of_year),
     Function.WEEK_OF_YEAR: of_arrays(_week_of_year),
-    Function.DAY_NAME: _named(_DAY_NAMES, _weekday),
+    Function.DAY_NAME: _named(_DAY_NAMES, weekday),
     Function.MONTH_NAME: _named(_MONTH_NAMES, lambda days: month_of(days) - 1),
     Function.LAST_DAY: of_arrays(_last_day),
     Function.NEXT_DAY: _next_day,

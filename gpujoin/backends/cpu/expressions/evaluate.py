@@ -24,6 +24,8 @@ from gpujoin.backends.cpu.expressions import (
     patterns,
     rounding,
     text,
+    timestamps,
+    timetexts,
     zones,
 )
 from gpujoin.backends.cpu.expressions.casts import can_cast, cast
@@ -122,6 +124,8 @@ _FUNCTIONS: dict[Function, Run] = {
     **patterns.FUNCTIONS,
     **zones.FUNCTIONS,
     **arrays.FUNCTIONS,
+    **timestamps.FUNCTIONS,
+    **timetexts.FUNCTIONS,
     Function.GET_FIELD: _field,
 }
 FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
@@ -143,6 +147,9 @@ _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.DATE_TRUNC: dates.exact_date_trunc,
     **dict.fromkeys(patterns.FUNCTIONS, patterns.exact_pattern),
     **dict.fromkeys(zones.FUNCTIONS, zones.known_zone),
+    **timetexts.EXACT,
+    Function.TIMESTAMP_ADD_MONTHS: dates.exact_months,
+    Function.TIMESTAMP_DIFF: timestamps.exact_difference,
     Function.NEXT_DAY: dates.exact_next_day,
     Function.MONTHS_BETWEEN: dates.exact_months_between,
     **dict.fromkeys((Function.HOUR, Function.MINUTE, Function.SECOND), dates.known_zone),

@@ -9,6 +9,7 @@ import datetime as dt
 import re
 
 from gpujoin.backends.cpu.expressions.decimals import divide_half_up_int
+from gpujoin.errors import UnsupportedValueError
 from gpujoin.model.types import MAX_PRECISION
 
 BLANK = "".join(map(chr, range(0x21))) + "\x7f"
@@ -100,32 +101,55 @@ def days_from_civil(year: int, month: int, day: int) -> int | None:
 
 
 _TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?(Z|[+-]\d{2}:\d{2})?)?\Z",
-    re.ASCII,
+    r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})"
+    r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(\D.*)?)?)?)?)?)?\Z",
+    re.ASCII | re.DOTALL,
 )
+_TIME_ALONE = re.compile(r"T\d|\d{1,2}:\d", re.ASCII)
+_OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{1,2})\Z", re.ASCII)
+_ZONE = re.compile(r"[+-].*|[A-Za-z][A-Za-z0-9~/._+-]+\Z", re.ASCII)
+_UTC_NAMES = frozenset({"Z", "UTC", "GMT"})
 
 
-def timestamp(text: str, offset: int, *, zoned: bool) -> int | None:
-    """Parse a timestamp written in full, with no zone, ``Z`` or an offset, and give it as microseconds since 1970.
+def timestamp(text: str, *, zoned: bool) -> tuple[int, bool] | None:
+    """Parse a timestamp, and give it as microseconds since 1970, and whether they are those of a clock without a zone.
 
-    ``None`` for other forms, though Spark accepts more: times without a date, zone names. The target's zone is
-    ``offset`` seconds ahead of UTC; if it has none, a zone in the text is ignored.
+    If it is to have no zone, a zone in the text is ignored. Raises ``UnsupportedValueError`` over a time without a date
+    and over the name of a zone.
     """
-    match = _TIMESTAMP.match(text.strip(BLANK))
+    text = text.strip(BLANK)
+    if _TIME_ALONE.match(text):
+        if zoned:
+            raise UnsupportedValueError(f"{text!r} is of the current day, which Spark knows")
+        return None
+    match = _TIMESTAMP.match(text)
     if match is None:
         return None
-    days = days_from_civil(int(match[1]), int(match[2]), int(match[3]))
-    hour, minute, second = (int(match[i] or 0) for i in (4, 5, 6))
+    days = days_from_civil(int(match[1] + match[2]), int(match[3] or 1), int(match[4] or 1))
+    hour, minute, second = (int(match[i] or 0) for i in (5, 6, 7))
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
-    micros = int((match[7] or "").ljust(6, "0")[:6])
-    ahead = offset
-    if match[8] is not None and zoned:
-        ahead = 0 if match[8] == "Z" else int(match[8][1:3]) * 3600 + int(match[8][4:]) * 60
-        if ahead > 18 * 3600 or int(match[8][-2:] if match[8] != "Z" else 0) > 59:
-            return None
-        ahead = -ahead if match[8][0] == "-" else ahead
-    return ((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + micros - ahead * 1_000_000
+    ahead = None if match[9] is None else _offset(match[9].strip(_JAVA_BLANK))
+    if match[9] is not None and ahead is None:
+        return None
+    micros = ((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000
+    micros += int((match[8] or "").ljust(6, "0")[:6]) - (ahead or 0) * (1_000_000 if zoned else 0)
+    return (micros, ahead is None or not zoned) if -(1 << 63) <= micros < 1 << 63 else None
+
+
+def _offset(zone: str) -> int | None:
+    """Seconds ahead of UTC of a zone; ``None`` if there is none of that name."""
+    if zone in _UTC_NAMES:
+        return 0
+    match = _OFFSET.match(zone)
+    if match is None:
+        if _ZONE.match(zone):
+            raise UnsupportedValueError(f"the time zone {zone!r} in a text is left to Spark")
+        return None
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60
+    if int(match[3]) > 59 or seconds > 18 * 3600:
+        return None
+    return -seconds if match[1] == "-" else seconds
 
 
 TRUE_WORDS = ("t", "true", "y", "yes", "1")

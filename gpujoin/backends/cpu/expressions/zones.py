@@ -125,7 +125,8 @@ def _shifted(values: Array, shift: Array, valid: Mask | None) -> Array:
     return moved
 
 
-def _rules(node: Call) -> ZoneRules:
+def rules_in(node: Call) -> ZoneRules:
+    """The rules of the zone of a call, its second argument."""
     zone = node.arguments[1]
     assert isinstance(zone, ZoneLiteral)
     return zone.rules
@@ -138,7 +139,7 @@ def known_zone(node: Call) -> bool:
 
 def _from_utc(node: Call, operands: list[Vector], _length: int) -> Vector:
     moment = operands[0]
-    return Vector(moment.dtype, clock(moment.values, moment.valid, _rules(node)), moment.valid)
+    return Vector(moment.dtype, clock(moment.values, moment.valid, rules_in(node)), moment.valid)
 
 
 def _made(make: Callable[[Array, Mask | None, ZoneRules], Array]) -> Run:
@@ -146,7 +147,7 @@ def _made(make: Callable[[Array, Mask | None, ZoneRules], Array]) -> Run:
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
         shown, _, *others = operands
-        rules = _rules(node)
+        rules = rules_in(node)
         made = make(shown.values, shown.valid, rules)
         if not others:
             return Vector(shown.dtype, made, shown.valid)

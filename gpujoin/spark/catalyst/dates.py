@@ -1,0 +1,297 @@
+"""Translates functions of dates and timestamps whose operands are more than columns: constants, units, zones."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from gpujoin.functions import BY_CLASS
+from gpujoin.functions.dates import DIFFERENCE_MONTHS, TIME_UNITS
+from gpujoin.functions.signatures import type_of
+from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
+from gpujoin.model.zones import ZoneLiteral
+from gpujoin.spark.catalyst import zones
+from gpujoin.spark.catalyst.errors import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import eval_mode
+
+_NO_TIME = dt.timedelta()
+_DAY = dt.timedelta(days=1)
+_LOCAL = pa.timestamp("us")
+_UNITS = {"DAYOFYEAR": "DAY"}
+"""Other names of units of ``timestampadd``."""
+_DAYS = {"DAY": 1, "WEEK": 7}
+"""Days of the units of ``timestampadd`` that go by the clock."""
+
+
+class Reader(Protocol):
+    """What a translation asks the reader of expressions."""
+
+    legacy_patterns: bool
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression."""
+
+    def zone(self, node: Node) -> ZoneLiteral | None:
+        """Give the session's time zone; ``None`` if it is UTC."""
+
+    def zone_of_days(self, node: Node) -> ZoneLiteral | None:
+        """As :meth:`zone`, for a node that adds whole days by the clock."""
+
+
+Translation: TypeAlias = Callable[[Reader, Node], Expression]
+
+
+# -- shifts --------------------------------------------------------------------------------------------------------
+
+
+def _shifted_date(reader: Reader, node: Node) -> Expression:
+    """Translate a date plus a constant interval of years and months."""
+    return _call(Function.ADD_MONTHS, pa.date32(), reader(node.children[0]), _constant_months(node.children[1]))
+
+
+def _constant_months(interval: Node) -> Literal:
+    if interval.name != "Literal" or interval.fields["@value"] is None:
+        raise NotTranslatableError(f"{interval} is no constant interval of years and months")
+    return Literal(value=int(interval.fields["@value"]), type=pa.int32())
+
+
+def _shifted_by_months(reader: Reader, node: Node) -> Expression:
+    """Translate a timestamp plus a constant interval of years and months."""
+    months, moment = _constant_months(node.children[1]), reader(node.children[0])
+    return _by_clock(reader, node, moment, lambda shown: _plus_months(shown, months))
+
+
+def _shifted_timestamp(reader: Reader, node: Node) -> Expression:
+    """Translate a timestamp plus a constant interval of days to seconds: whole days by the clock."""
+    moment, shift = reader(node.children[0]), _constant_interval(node.children[1])
+    days = abs(shift) // _DAY * (_DAY if shift > _NO_TIME else -_DAY)
+    zone = reader.zone_of_days(node) if days and _is_zoned(node) else None
+    if zone is None:
+        return _plus(moment, shift)
+    moved = zones.instant(_plus(zones.clock(moment, zone), days), zone, moment)
+    return moved if days == shift else _plus(moved, shift - days)
+
+
+def _constant_interval(node: Node) -> dt.timedelta:
+    """Read a constant interval of days and less. Raises ``NotTranslatableError`` if it is none."""
+    negated = False
+    while node.name == "UnaryMinus":
+        node, negated = node.children[0], not negated
+    if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
+        raise NotTranslatableError(f"{node} is no constant interval of days and less")
+    if node.fields["@value"] is None:
+        raise NotTranslatableError(f"{node} is null")
+    micros = int(node.fields["@value"])
+    return dt.timedelta(microseconds=-micros if negated else micros)
+
+
+def _timestampadd(reader: Reader, node: Node) -> Expression:
+    """Translate ``timestampadd``: months, days and weeks by the clock, other units by instants."""
+    unit, quantity, moment = _unit(node), reader(node.children[0]), reader(node.children[1])
+    if unit in DIFFERENCE_MONTHS:
+        months = _months(node, quantity, DIFFERENCE_MONTHS[unit])
+        return _by_clock(reader, node, moment, lambda shown: _plus_months(shown, months))
+    if unit in _DAYS:
+        micros = _DAYS[unit] * TIME_UNITS["DAY"]
+        return _by_clock(reader, node, moment, lambda shown: _plus_units(node, shown, quantity, micros))
+    if unit not in TIME_UNITS:
+        raise NotTranslatableError(f"{node}: {unit} is no unit that is covered")
+    return _plus_units(node, moment, quantity, TIME_UNITS[unit])
+
+
+def _unit(node: Node) -> str:
+    name = str(node.fields.get("unit")).upper()
+    return _UNITS.get(name, name)
+
+
+def _months(node: Node, quantity: Expression, unit: int) -> Expression:
+    """A number of units of some months; numbers beyond 32 bits are an error in every mode."""
+    if isinstance(quantity, Literal):
+        value = None if quantity.value is None else int(quantity.value) * unit
+        if value is not None and abs(value) >= 1 << 31:
+            raise NotTranslatableError(f"{node} overflows")
+        return Literal(value=value, type=pa.int32())
+    number = Cast(child=quantity, to=pa.int32(), mode=EvalMode.ANSI, type=pa.int32())
+    return _checked(Function.MULTIPLY, number, Literal(value=unit, type=pa.int32())) if unit > 1 else number
+
+
+def _plus_months(moment: Expression, months: Expression) -> Expression:
+    return _call(Function.TIMESTAMP_ADD_MONTHS, type_of(moment), moment, months)
+
+
+def _plus_units(node: Node, moment: Expression, quantity: Expression, unit: int) -> Expression:
+    """A timestamp plus a number of units of one length; an overflow is an error in every mode."""
+    if isinstance(quantity, Literal) and quantity.value is not None:
+        try:
+            return _plus(moment, dt.timedelta(microseconds=int(quantity.value) * unit))
+        except OverflowError:
+            raise NotTranslatableError(f"{node} overflows") from None
+    shift = _checked(Function.MULTIPLY, _to(quantity, pa.int64()), Literal(value=unit, type=pa.int64()))
+    micros = _checked(Function.ADD, _call(Function.UNIX_MICROS, pa.int64(), _to(moment, zones.INSTANT)), shift)
+    return _to(_call(Function.TIMESTAMP_MICROS, zones.INSTANT, micros), type_of(moment))
+
+
+def _plus(moment: Expression, shift: dt.timedelta) -> Expression:
+    interval = Literal(value=shift, type=pa.duration("us"))
+    return _call(Function.TIMESTAMP_ADD, type_of(moment), moment, interval)
+
+
+def _by_clock(reader: Reader, node: Node, moment: Expression, shift: Callable[[Expression], Expression]) -> Expression:
+    """Shift what the session's clock shows; the offset stays where it may."""
+    zone = reader.zone_of_days(node) if _is_zoned(node) else None
+    return shift(moment) if zone is None else zones.instant(shift(zones.clock(moment, zone)), zone, moment)
+
+
+# -- differences and parts -----------------------------------------------------------------------------------------
+
+
+def _timestampdiff(reader: Reader, node: Node) -> Expression:
+    """Translate ``timestampdiff``, which goes by the clock for every unit."""
+    zone, moments = reader.zone(node), list(map(reader, node.children))
+    if zone is not None:
+        moments = [zones.clock(moment, zone) for moment in moments]
+    unit = Literal(value=str(node.fields.get("unit")), type=pa.string())
+    return _call(Function.TIMESTAMP_DIFF, pa.int64(), unit, *moments)
+
+
+def _unix_timestamp(reader: Reader, node: Node) -> Expression:
+    """Translate the seconds of a date or timestamp, or of a text by its pattern."""
+    kind = node.children[0].data_type
+    if isinstance(kind, t.StringType):
+        moment = _parsed(reader, node)
+    else:
+        moment = reader(node.children[0])
+        if isinstance(kind, t.DateType):
+            zone, moment = reader.zone(node), _to(moment, zones.INSTANT)
+            moment = moment if zone is None else zones.start_of_day(moment, zone)
+    return _call(Function.UNIX_TIMESTAMP, pa.int64(), _to(moment, zones.INSTANT))
+
+
+def _from_unixtime(reader: Reader, node: Node) -> Expression:
+    """Translate seconds since 1970 as text: that of a timestamp, to which seconds too large wrap."""
+    _refuse_legacy_patterns(reader, node)
+    zone, seconds, pattern = reader.zone(node), reader(node.children[0]), reader(node.children[1])
+    if zone is None:
+        return _call(Function.FROM_UNIXTIME, pa.string(), seconds, pattern)
+    micros = _call(Function.MULTIPLY, pa.int64(), seconds, Literal(value=10**6, type=pa.int64()))
+    moment = _call(Function.TIMESTAMP_MICROS, zones.INSTANT, micros)
+    return _call(Function.DATE_FORMAT, pa.string(), zones.clock(moment, zone), pattern)
+
+
+def _precise_conversion(reader: Reader, node: Node) -> Expression:
+    """Translate a timestamp to its microseconds, or back: what ``window`` computes with."""
+    value = reader(node.children[0])
+    if isinstance(node.data_type, t.LongType):
+        return _call(Function.UNIX_MICROS, pa.int64(), _to(value, zones.INSTANT))
+    moment = _call(Function.TIMESTAMP_MICROS, zones.INSTANT, value)
+    return _to(moment, zones.INSTANT if _is_zoned(node) else _LOCAL)
+
+
+# -- texts and parts -----------------------------------------------------------------------------------------------
+
+
+def _get_timestamp(reader: Reader, node: Node) -> Expression:
+    """Translate ``to_timestamp`` of a text by a pattern."""
+    if not isinstance(node.children[0].data_type, t.StringType):
+        raise NotTranslatableError(f"{node} is not computed here")
+    moment = _parsed(reader, node)
+    return moment if _is_zoned(node) else _to(moment, _LOCAL)
+
+
+def _parsed(reader: Reader, node: Node) -> Expression:
+    """A timestamp of a text by a pattern, by the session's clock if it is one with a zone."""
+    _refuse_legacy_patterns(reader, node)
+    zone = None if isinstance(node.data_type, t.TimestampNTZType) else reader.zone(node)
+    text, pattern = map(reader, node.children[:2])
+    shown = Call(function=Function.PARSE_TIMESTAMP, arguments=(text, pattern), mode=eval_mode(node), type=zones.INSTANT)
+    return shown if zone is None else zones.instant(shown, zone)
+
+
+def _refuse_legacy_patterns(reader: Reader, node: Node) -> None:
+    if reader.legacy_patterns:
+        raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy, which is not CORRECTED")
+
+
+def _make_timestamp(reader: Reader, node: Node) -> Expression:
+    """Translate a timestamp of its parts, by the clock of a constant zone or of the session."""
+    parts = node.children[:6]
+    if len(node.children) > 6:
+        zone: ZoneLiteral | None = _constant_zone(node, node.children[6])
+    else:
+        zone = reader.zone(node) if _is_zoned(node) else None
+    shown = Call(
+        function=Function.MAKE_TIMESTAMP,
+        arguments=tuple(map(reader, parts)),
+        mode=eval_mode(node),
+        type=zones.INSTANT,
+    )
+    if not _is_zoned(node):
+        return _to(shown, _LOCAL)
+    return shown if zone is None else zones.instant(shown, zone)
+
+
+# -- zones ---------------------------------------------------------------------------------------------------------
+
+
+def _moved_timestamp(reader: Reader, node: Node) -> Expression:
+    """Translate ``from_utc_timestamp`` and ``to_utc_timestamp``, of a constant zone."""
+    if not isinstance(node.children[0].data_type, t.TimestampType):
+        raise NotTranslatableError(f"{node} is not computed here")
+    zone = _constant_zone(node, node.children[1])
+    return _call(BY_CLASS[node.name].function, zones.INSTANT, reader(node.children[0]), zone)
+
+
+def _convert_timezone(reader: Reader, node: Node) -> Expression:
+    """Translate a timestamp without a zone, from one clock to another."""
+    source, target = (_constant_zone(node, name) for name in node.children[:2])
+    moment = zones.instant(_to(reader(node.children[2]), zones.INSTANT), source)
+    return _to(zones.clock(moment, target), _LOCAL)
+
+
+def _constant_zone(node: Node, name: Node) -> ZoneLiteral:
+    value = name.fields["@value"] if name.name == "Literal" else None
+    if not isinstance(value, str):
+        raise NotTranslatableError(f"{node}: only a constant zone is covered")
+    return zones.named_zone(node, value)
+
+
+def _is_zoned(node: Node) -> bool:
+    return isinstance(node.data_type, t.TimestampType)
+
+
+def _to(value: Expression, dtype: pa.DataType) -> Expression:
+    """The same clock or number in another type."""
+    return value if value.type == dtype else Cast(child=value, to=dtype, type=dtype)
+
+
+def _call(function: Function, dtype: pa.DataType, *arguments: Expression) -> Call:
+    return Call(function=function, arguments=arguments, type=dtype)
+
+
+def _checked(function: Function, *arguments: Expression) -> Call:
+    return Call(function=function, arguments=arguments, mode=EvalMode.ANSI, type=arguments[0].type)
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "DateAddYMInterval": _shifted_date,
+    "TimestampAddInterval": _shifted_timestamp,
+    "TimeAdd": _shifted_timestamp,
+    "TimestampAddYMInterval": _shifted_by_months,
+    "TimestampAdd": _timestampadd,
+    "TimestampDiff": _timestampdiff,
+    "UnixTimestamp": _unix_timestamp,
+    "ToUnixTimestamp": _unix_timestamp,
+    "FromUnixTime": _from_unixtime,
+    "PreciseTimestampConversion": _precise_conversion,
+    "GetTimestamp": _get_timestamp,
+    "MakeTimestamp": _make_timestamp,
+    "FromUTCTimestamp": _moved_timestamp,
+    "ToUTCTimestamp": _moved_timestamp,
+    "ConvertTimezone": _convert_timezone,
+}
+"""By the classes of Spark's expressions; ``TimeAdd`` is the name before Spark 4.1."""
