@@ -121,7 +121,16 @@ def compare(actual: DataFrame, expected: DataFrame, compared: str) -> None:
 
 
 def _rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in frame.toArrow().columns), strict=True))
+    """Rows with texts as bytes, since not all are UTF-8."""
+    columns = []
+    for column in frame.toArrow().columns:
+        kind = column.type
+        if pa.types.is_string(kind):
+            kind = pa.binary()
+        elif pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
+            kind = pa.list_(pa.binary())
+        columns.append(column.cast(kind).to_pylist())
+    return list(zip(*columns, strict=True))
 
 
 def _group(row: tuple[Any, ...]) -> tuple[bool, str]:
