@@ -6,9 +6,20 @@ import pyarrow as pa
 
 from gpujoin.costs import Costs
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
-from gpujoin.model.expressions import Call, ColumnRef, Expression, Function
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Join, Output, PartialAggregate, Relation, Scan, SortKey, SparkSource, Window, column
+from gpujoin.model.relations import (
+    Filter,
+    Join,
+    Output,
+    PartialAggregate,
+    Relation,
+    Scan,
+    SortKey,
+    SparkSource,
+    Window,
+    column,
+)
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.windows import WindowCall, WindowFunction
 from gpujoin.plan.cost import Estimate, predict
@@ -64,3 +75,12 @@ def test_windows_over_files_are_taken_and_those_over_rows_of_spark_are_not() -> 
 
     assert _predicted(windowed(Scan(COLUMNS)), 1e7, exchanges=0).taken
     assert not _predicted(windowed(_spark(1e6)), 1.0).taken
+
+
+def test_searches_of_arrays_are_left_to_spark_and_the_numbers_beside_them_are_not() -> None:
+    scan = Scan(COLUMNS.append(pa.field("tags", pa.list_(pa.string()))))
+    wanted = Literal(value="a", type=pa.string())
+    contains = Call(function=Function.ARRAY_CONTAINS, arguments=(column(scan.schema, 2), wanted), type=pa.bool_())
+    count = AggregateCall(function=AggregateFunction.COUNT, name="n")
+    assert not _predicted(PartialAggregate(Filter(scan, contains), (), (count,)), 1.5e6, exchanges=0).taken
+    assert _predicted(PartialAggregate(scan, (), (count,)), 1.5e6, exchanges=0).taken
