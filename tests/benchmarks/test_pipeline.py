@@ -17,6 +17,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return into
 
 
+@pytest.mark.extra
 def test_it_runs_and_writes_a_page(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "pipeline.json"
     done = subprocess.run(

@@ -51,6 +51,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert "benchmarks.tpcds: error" in capsys.readouterr().err
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
 def test_operations_are_counted_with_those_of_subqueries(

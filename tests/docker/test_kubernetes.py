@@ -130,6 +130,7 @@ def test_what_is_missing_is_said(arguments: list[str], given: dict[str, str], sa
     assert said in done.stderr
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_submit_creates_the_driver_pod(api_server: Notes) -> None:
     done = submit(
@@ -147,6 +148,7 @@ def test_submit_creates_the_driver_pod(api_server: Notes) -> None:
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_a_driver_with_these_settings_asks_for_gpu_executors(api_server: Notes, tmp_path: Path) -> None:
     echo = tmp_path / "spark-submit"

@@ -64,6 +64,7 @@ def test_a_worker_takes_little_more_than_its_budget(name: str, folder: Path) -> 
     assert use.growth < 1.25 * BUDGET + 96 * MIB, f"{use.growth / MIB:.0f} MiB"
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("name", ["aggregate", pytest.param("join", marks=pytest.mark.slow)])
 def test_a_limited_address_space_ends_no_worker(name: str, folder: Path) -> None:
     use = measured(name, folder, {"memory_budget": 1 << 40}, address_space=1 << 30)

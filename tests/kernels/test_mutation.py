@@ -133,6 +133,7 @@ def test_explanations_are_about_lines_that_are_there() -> None:
         assert len(entry.reason) > 20, entry
 
 
+@pytest.mark.extra
 def test_what_computes_too_long_is_late_and_what_ends_by_itself_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

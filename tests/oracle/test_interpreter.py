@@ -354,6 +354,7 @@ def test_casts_of_texts_against_spark(spark: SparkSession, mode: EvalMode, seed:
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [{"spark.sql.ansi.enabled": "true"}], indirect=True, ids=["ansi"])
 def test_ansi_errors_where_spark_fails(spark: SparkSession, data: pa.Table) -> None:

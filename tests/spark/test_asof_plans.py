@@ -415,6 +415,7 @@ def test_writes(spark: SparkSession, tables: dict[str, DataFrame], tmp_path: Pat
 # -- how it is run -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize(
     ("given", "strategy"),
     [({"strategy": "shuffle"}, "shuffle"), ({"strategy": "broadcast"}, "broadcast"), ({}, "broadcast")],

@@ -84,6 +84,7 @@ def test_errors_of_the_user_are_sparks(spark: SparkSession) -> None:
     assert failure_of(ValueError("in the driver")) is Failure.SPARKS
 
 
+@pytest.mark.extra
 def test_a_traceback_that_settings_hide_may_be_ours(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
     assert failure_of(error_of(through(spark, raise_an_error).collect)) is Failure.OURS

@@ -154,6 +154,7 @@ def test_a_build_side_over_its_budget_spills(sides: tuple[DataFrame, DataFrame],
     assert report.metrics.joins.spills
 
 
+@pytest.mark.extra
 def test_joins_nest_and_run_again(sides: tuple[DataFrame, DataFrame]) -> None:
     left, right = sides
     once = joined(left, right, JoinType.INNER).select("l0", "l1", "r2")

@@ -180,6 +180,7 @@ def test_conditions(spark: SparkSession, condition: str) -> None:
     check(spark, lambda join: join(left, right, sf.expr(condition), "left"), strategy="nested_loop")
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("spark", [{"spark.sql.ansi.enabled": "true"}], indirect=True)
 def test_an_error_on_data_is_an_error_here_too(spark: SparkSession) -> None:
     left, right = left_side(spark).alias("a"), right_side(spark).alias("b")

@@ -212,6 +212,7 @@ def test_products_of_unknown_size_are_refused_once_it_is_known(
         tables.conf.unset("spark.gpujoin.maxProductRows")
 
 
+@pytest.mark.extra
 def test_products_are_warned_of(tables: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     left, right = tables.table("l"), tables.table("r")
     tables.conf.set("spark.gpujoin.warnProductRows", "1000")

@@ -252,7 +252,8 @@ def test_rows_come_in_batches_near_the_size_that_is_asked_for() -> None:
     assert max(sizes) < 200_000
 
 
-@pytest.mark.parametrize("rows", [12, pytest.param(60, marks=pytest.mark.extra)])
+@pytest.mark.extra
+@pytest.mark.parametrize("rows", [12, 60])
 @pytest.mark.parametrize("error", [MemoryError, pl.exceptions.ComputeError], ids=lambda e: e.__name__)
 def test_a_fault_of_the_library_is_recovered_from(error: Any, rows: int, seed: int) -> None:
     left_table, right_table = side_table(seed, "map", rows=rows), side_table(seed + 1, rows=rows)

@@ -44,6 +44,7 @@ def test_another_schema_after_planning(tables: SparkSession, table: tuple[DataFr
         planned.collect()
 
 
+@pytest.mark.extra
 def test_damage_that_neither_size_nor_time_show(table: tuple[DataFrame, Path]) -> None:
     frame, file = table
     planned, before = accelerate(frame), file.stat()

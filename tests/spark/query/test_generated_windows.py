@@ -16,7 +16,7 @@ from tests.spark.query.queries import EXCHANGED, FORCED
 
 pytestmark = pytest.mark.spark
 
-QUICK, ALL = 4, 300
+QUICK, ALL = 2, 300
 
 
 @pytest.fixture(scope="module")

@@ -303,6 +303,7 @@ def configure(session: SparkSession, settings: dict[str, str]) -> None:
         session.conf.set(key, value)
 
 
+@pytest.mark.extra
 @pytest.mark.usefixtures("works_after")
 def test_cancelled_in_a_subquery_that_planning_runs(cancelled: Cancelled) -> None:
     slow_items(cancelled)
@@ -317,6 +318,7 @@ def test_cancelled_while_a_build_side_is_collected(cancelled: Cancelled) -> None
     cancelled.run(frame.collect, jobs=1)
 
 
+@pytest.mark.extra
 def test_cancelled_while_gpu_join_collects_a_build_side(cancelled: Cancelled) -> None:
     slow_items(cancelled)
     sales, items = cancelled.session.table("sales"), cancelled.session.table("slow_items")
@@ -324,6 +326,7 @@ def test_cancelled_while_gpu_join_collects_a_build_side(cancelled: Cancelled) ->
     cancelled.run(joined.collect, jobs=1)
 
 
+@pytest.mark.extra
 def test_cancelled_while_keys_of_a_row_fed_join_are_sampled(cancelled: Cancelled) -> None:
     slow_items(cancelled)
     configure(cancelled.session, SHUFFLED)
@@ -331,6 +334,7 @@ def test_cancelled_while_keys_of_a_row_fed_join_are_sampled(cancelled: Cancelled
     cancelled.run(frame.collect, jobs=1)
 
 
+@pytest.mark.extra
 def test_cancelled_while_keys_of_an_island_are_sampled(cancelled: Cancelled, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(cancelled.session, {**EXCHANGED, "spark.gpujoin.exchange.skew": "on"})
     monkeypatch.setattr(heavykeys, "SampleExchanges", partial(HangingSample, flag=cancelled.flag))
@@ -369,6 +373,7 @@ def test_every_way_of_cancelling(cancelled: Cancelled, hangs: DataFrame, way: st
         cancelled.session.sparkContext.removeJobTag("gpujoin-tag")
 
 
+@pytest.mark.extra
 @pytest.mark.usefixtures("works_after")
 def test_cancelled_after_it_was_given_back(
     cancelled: Cancelled, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch

@@ -341,6 +341,7 @@ def test_a_session_has_one_rule_however_often_it_is_enabled(enabled: SparkSessio
     assert rule_of(enabled) is None
 
 
+@pytest.mark.extra
 def test_writes_over_other_sources_are_staged_too(
     enabled: SparkSession, planned: list[PlannedQuery], tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
-from tests.brief import brief
 from tests.engine.streaming.streams import counted
 from tests.oracle.streams import rows_of
 from tests.spark.streaming.cases import CASES, Add, Case, Feed, Where
@@ -24,7 +23,8 @@ SCHEMA = pa.schema([("input", pa.int32()), ("n", pa.int32()), ("second", pa.int6
 COLUMNS = "input int, n int, second long, text string"
 
 
-@pytest.mark.parametrize("name", brief(CASES, "StreamingOuterJoinSuite: SPARK-49829, unmatched between the watermarks"))
+@pytest.mark.extra
+@pytest.mark.parametrize("name", CASES)
 def test_cases_of_sparks_suites(streaming: SparkSession, tmp_path: Path, name: str) -> None:
     case = CASES[name]
     for key, value in case.settings.items():

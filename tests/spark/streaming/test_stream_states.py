@@ -93,6 +93,7 @@ def test_a_stream_goes_on_when_gpujoin_is_disabled(streaming: SparkSession, stre
     assert sum(counted) == expected.total > 0
 
 
+@pytest.mark.extra
 def test_another_join_is_refused(streaming: SparkSession, streams: Streams) -> None:
     gpujoin.enable(streaming)
     source = begun(streams, streaming)

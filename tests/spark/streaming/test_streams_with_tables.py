@@ -90,6 +90,7 @@ def test_subqueries_over_tables(session: SparkSession, tmp_path: Path, negated: 
     assert_equal(*both(session, tmp_path, query))
 
 
+@pytest.mark.extra
 def test_several_tables_are_joined_in_one_stage(session: SparkSession, tmp_path: Path) -> None:
     def query(stream: DataFrame, given: Readings) -> DataFrame:
         bands = given.bands()
@@ -104,6 +105,7 @@ def test_several_tables_are_joined_in_one_stage(session: SparkSession, tmp_path:
     assert "FileScan" in plan.split("MapInArrow")[1], "the stream is read by Spark, below the stage"
 
 
+@pytest.mark.extra
 def test_a_stateful_operator_above_keeps_its_state_and_watermarks(session: SparkSession, tmp_path: Path) -> None:
     here, spark = both(session, tmp_path, per_window)
     assert_equal(here, spark)
@@ -194,6 +196,7 @@ def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(session: Spa
     assert not any("'1-" in row for row in runs[0][0][1])
 
 
+@pytest.mark.extra
 def test_files_that_were_written_anew_are_read_by_spark(session: SparkSession, tmp_path: Path) -> None:
     runs = []
     for name in ("spark", "here"):
