@@ -14,8 +14,6 @@ JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME
 PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 # Sweeps are single files of many tests: these are dealt out one by one.
 SWEEP = -m pytest -n $(WORKERS) --dist load -rs $(PYTEST_ARGS)
-# Java maps Spark's classes from an archive of the environment, made once; without it tests are only slower.
-CLASSES = -m tests.java
 JOINS ?= 4000
 STREAMS ?= 4000
 QUERIES ?= 320
@@ -42,7 +40,6 @@ demo: ## Run and check TPC-H joins, queries and a stream at scale SF (default 0.
 test: ## Run the tests on the same data each time, without long sweeps and further cases (some 8 minutes)
 	@$(SETUP) test
 	@scripts/find_gxx.sh
-	-@$(JAVA) && $(PYTHON_IN_VENV) $(CLASSES)
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not extra and not spark40 and not chaos"
 
 # Spark generates code for queries as it does for users; in `make test` it interprets them, which takes less time.
@@ -52,7 +49,6 @@ test-all: ## Run all tests, long sweeps, injected faults and PySpark 4.0 include
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test
-	-@$(JAVA) && $(PYTHON_IN_VENV) $(CLASSES)
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow and not chaos"

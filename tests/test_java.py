@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.java import CODEGEN_VARIABLE, options
@@ -13,13 +11,6 @@ from tests.java import CODEGEN_VARIABLE, options
 def test_spark_generates_code_if_asked(monkeypatch: pytest.MonkeyPatch, variable: str, interprets: bool) -> None:
     monkeypatch.setenv(CODEGEN_VARIABLE, variable)
     assert ("-Dspark.sql.codegen.wholeStage=false" in options()) is interprets
-
-
-def test_classes_are_mapped_from_an_archive_that_is_there(tmp_path: Path) -> None:
-    archive = tmp_path / "classes.jsa"
-    assert "SharedArchiveFile" not in options(archive=archive)
-    archive.touch()
-    assert f"-XX:SharedArchiveFile={archive}" in options(archive=archive)
 
 
 @pytest.mark.spark
