@@ -35,7 +35,7 @@ VALUES: Mapping[str, int] = dict(zip("abcdefgh", (977, 1009, 1013, 1019, 1021, 1
 """Columns of integers, and how many different ones each has: primes, so that no two columns are alike."""
 
 # No row fulfils the condition of an `exists`: Spark stops at a row's first match, and has to look at all pairs.
-# Islands do not compute `bit_xor`: Spark does, and takes all rows of the join from the island.
+# Islands compute no greatest struct: Spark does, and takes all rows of the join from the island.
 QUERIES: Mapping[str, Query] = {
     "tiny": Query("select sum(a) from tiny"),
     "tiny joins": Query("select sum(x.a) from tiny x join tiny y on x.id = y.id join tiny z on y.id = z.id"),
@@ -49,12 +49,13 @@ QUERIES: Mapping[str, Query] = {
     ),
     "decimals": Query("select min(price), min(rate) from fact"),
     "decimal calls": Query("select sum(price * rate), sum(price * (rate + 1)), sum((price + 1) * rate) from fact"),
+    "lists": Query("select sum(array_position(array(a, part_id), a)) from fact"),
     "two columns": Query("select sum(a), sum(part_id) from fact"),
     "tiny groups": Query("select sum(s) from (select dimension_id, sum(a) s from tiny group by dimension_id)"),
     "groups": Query("select sum(s) from (select dimension_id, sum(a) s from fact group by dimension_id)"),
     "small join": Query("select sum(f.a) from fact f join dimension d on f.dimension_id = d.id"),
     "large join": Query("select sum(f.a) from fact f join part p on f.part_id = p.id"),
-    "rows out": Query("select bit_xor(f.a) from fact f join dimension d on f.dimension_id = d.id"),
+    "rows out": Query("select max(struct(f.a)) from fact f join dimension d on f.dimension_id = d.id"),
     "few rows in": Query("select sum(r.id) from few_spark_rows r join dimension d on r.id % 1000 = d.id"),
     "rows in": Query("select sum(r.id) from spark_rows r join dimension d on r.id % 1000 = d.id"),
     "few pairs": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a * u.a < 0)"),
@@ -88,6 +89,8 @@ PROBES = (
     Probe("spark_value", "columns", "column"),
     Probe("decimal_call", "decimal calls", "decimals"),
     Probe("spark_decimal_call", "decimal calls", "decimals"),
+    Probe("list_call", "lists", "two columns"),
+    Probe("spark_list_call", "lists", "two columns"),
     Probe("group_row", "groups", "tiny groups"),
     Probe("spark_group_row", "groups", "tiny groups"),
     Probe("join_row", "large join", "two columns"),
