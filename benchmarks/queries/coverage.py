@@ -24,7 +24,7 @@ class Coverage:
     all: Operations
     """Operations of the plan, and of its scalar subqueries: of those that are alike once, as Spark runs them."""
     explanation: Explanation
-    """Of the plan, with its scalar subqueries."""
+    """Explanation of the plan, its scalar subqueries included."""
 
     @property
     def here(self) -> Operations:

@@ -155,8 +155,8 @@ class AggregateCall:
             raise RelationError(f"{self}: delimiter {self.delimiter!r}; listagg has one, other functions none")
 
     def _check_arguments(self) -> None:
-        two = EXTREMES_BY | COMOMENTS | REGRESSIONS
-        count, wanted = (2, "two arguments") if self.function in two else (1, "one argument")
+        of_pairs = EXTREMES_BY | COMOMENTS | REGRESSIONS
+        count, wanted = (2, "two arguments") if self.function in of_pairs else (1, "one argument")
         if self.function is AggregateFunction.LISTAGG:
             count, wanted = 1 + len(self.directions), "a text and what it is ordered by"
         if self.function is not AggregateFunction.COUNT and len(self.arguments) != count:

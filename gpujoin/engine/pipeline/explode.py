@@ -50,7 +50,7 @@ def _made(
 
 
 def _elements(values: pa.Array) -> tuple[_Indices, _Indices, list[pa.Array]]:
-    """Where the elements of each row begin, how many there are, and the elements of all rows."""
+    """First index and number of the elements of each row, and the columns of the elements of all rows."""
     if pat.is_int64(values.type):
         counts: Any = np.maximum(values.fill_null(0).to_numpy(), 0)
         return np.zeros(len(values), np.int64), counts, []

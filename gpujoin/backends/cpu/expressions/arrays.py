@@ -26,12 +26,12 @@ class _Lists:
     """Lists, or one part of the entries of maps."""
 
     starts: _Indices
-    """Where the elements of each row begin."""
+    """Index in ``elements`` of the first element of each row."""
     counts: _Indices
     """How many elements a row has: none where it is null."""
     valid: Mask | None
     elements: pa.Array
-    """Of all rows."""
+    """Elements of all rows, one row after the other."""
 
     @classmethod
     def of(cls, vector: Vector, *, items: bool = False) -> _Lists:
@@ -52,7 +52,7 @@ class _Lists:
 
     @property
     def places(self) -> _Indices:
-        """Where each element is among the elements of all rows, without those of no row."""
+        """Index in ``elements`` of each element that belongs to a row that is not null."""
         return np.repeat(self.starts - (np.cumsum(self.counts) - self.counts), self.counts) + np.arange(
             int(self.counts.sum())
         )
@@ -205,7 +205,7 @@ def _extreme(*, greatest: bool) -> Run:
 
 
 def _spans(rows: _Indices, length: int) -> tuple[_Indices, _Indices]:
-    """Where the elements of each row begin, and how many there are, given the row of each, in order."""
+    """First index and number of the elements of each row, from the row of each element in ascending order."""
     counts = np.bincount(rows, minlength=length).astype(np.int64)
     return np.cumsum(counts) - counts, counts
 
