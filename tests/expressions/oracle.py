@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
@@ -97,18 +98,31 @@ class Judge:
         for key, value in AS_WRITTEN.items():
             self._spark.conf.set(key, value)
         outcomes = []
+        problems = []
         for expression in expressions:
             resolved = self.resolve(expression, mode)
             assert can_evaluate(resolved), f"cannot evaluate {resolved}"
             outcomes.append(self.evaluate(resolved))
+            problems += self._of_few_rows(resolved, outcomes[-1])
         found = self._ask([to_sql(e) for e in expressions], outcomes)
-        problems = []
         for expression, outcome, column in zip(expressions, outcomes, found.columns, strict=True):
             problems += self._differences(expression, outcome, column.combine_chunks())
         raising = [(e, o) for e, o in zip(expressions, outcomes, strict=True) if o.raised]
         for expression, outcome in raising[:: max(1, len(raising) // errors)][:errors]:
             problems += self._unraised(expression, outcome)
         assert not problems, f"{len(problems)} differences from Spark ({mode.value}):\n" + "\n".join(problems)
+
+    def _of_few_rows(self, resolved: Expression, outcome: Outcome) -> list[str]:
+        """Values that depend on the rows beside them; some rows whose value is null, and some others, are tried."""
+        fine = np.setdiff1d(np.arange(self._rows), outcome.raised)
+        null = np.intersect1d(fine, np.flatnonzero(outcome.values.is_null().to_numpy(zero_copy_only=False)))
+        problems = []
+        for rows in (null[:: max(1, len(null) // 2)][:3], fine[:: max(1, len(fine) // 3)][:4]):
+            taken = pa.array(rows)
+            alone = evaluate_column(resolved, self.left.take(taken), self.right.take(taken), len(rows))
+            if comparable(alone) != comparable(outcome.values.take(taken)):
+                problems.append(f"{resolved} of rows {rows.tolist()} alone: {alone.to_pylist()}")
+        return problems
 
     def _ask(self, sqls: list[str], outcomes: list[Outcome]) -> pa.Table:
         columns = []
@@ -122,7 +136,7 @@ class Judge:
     def _differences(self, expression: Expression, outcome: Outcome, theirs: pa.Array) -> list[str]:
         if not _alike(theirs.type, outcome.dtype):
             return [f"{expression}: type {outcome.dtype} here, {theirs.type} in Spark"]
-        mine, spark = _comparable(outcome.values), _comparable(theirs)
+        mine, spark = comparable(outcome.values), comparable(theirs)
         different = [i for i in range(self._rows) if mine[i] != spark[i]]
         return [
             f"{expression} at {self._row(expression, i)}: {mine[i]} here, {spark[i]} in Spark"
@@ -150,7 +164,7 @@ class Judge:
         return ", ".join(f"{c}={sides[c.side.value].column(c.name)[row].as_py()!r}" for c in expression.columns())
 
 
-def _comparable(values: pa.Array) -> list[Any]:
+def comparable(values: pa.Array) -> list[Any]:
     """Values such that equal means the same, the sign of zero included; all NaN are one."""
     if pa.types.is_temporal(values.type):
         return values.cast(pa.int64() if values.type.bit_width == 64 else pa.int32()).to_pylist()

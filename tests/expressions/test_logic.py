@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate, evaluate_column
-from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from gpujoin.plan.resolve import resolve, resolve_value
-from tests.expressions.oracle import Judge
+from tests.expressions.oracle import Judge, comparable
 
 KINDS = ["bool", "i32", "str", "f64", "d9_2", "struct"]
 MODES = [EvalMode.LEGACY, EvalMode.ANSI]
@@ -153,3 +155,39 @@ def test_a_column_of_nulls() -> None:
         resolved = resolve_value(tree, batch.schema, batch.schema)
         assert can_evaluate(resolved), tree
         assert evaluate_column(resolved, batch, batch, 2).to_pylist() == expected, tree
+
+
+RAISING = -when(right("bool"), right("i32")).else_(lit(1))
+"""Raises for the least integer in ANSI mode, so that it is computed only where the operand before it is not null."""
+BESIDE_RAISING = [
+    left("i32") + RAISING, left("i32") % RAISING, left("i32") < RAISING, left("i32").equal_null_safe(RAISING),
+    call(Function.GREATEST, left("i32"), RAISING), left("i32").is_in([RAISING, lit(1)]),
+    call(Function.SUBSTRING, left("str"), RAISING, 2), call(Function.REPEAT, left("str"), RAISING),
+    left("bool") & (RAISING > 0), call(Function.DATE_ADD, left("date"), RAISING),
+    call(Function.POW, left("f64"), RAISING), call(Function.ROUND, left("d9_2"), 1) + RAISING,
+    call(Function.SHIFT_LEFT, left("i32"), RAISING),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", BESIDE_RAISING, ids=str)
+def test_an_operand_that_is_constant_in_these_rows(judge: Callable[..., Judge], expression: Expression) -> None:
+    """A choice of one branch in all rows is a constant; an operand that no row needs is null."""
+    j = judge("bool", "i32", "str", "f64", "d9_2", "date")
+    resolved = j.resolve(expression, EvalMode.ANSI)
+    (column,) = (c for c in expression.columns() if c.side.value == "left")
+
+    def compute(rows: npt.NDArray[np.int64]) -> pa.Array:
+        return evaluate_column(resolved, j.left.take(pa.array(rows)), j.right.take(pa.array(rows)), len(rows))
+
+    alone = {}
+    for row in range(j.left.num_rows):
+        try:
+            alone[row] = compute(np.array([row]))
+        except (ExpressionEvaluationError, UnsupportedValueError):
+            continue
+    null = j.left[column.name].is_null().to_numpy(zero_copy_only=False)
+    chosen = j.right["bool"].fill_null(False).to_numpy(zero_copy_only=False)
+    for mask in (null & chosen, null & ~chosen, ~null & chosen, ~null & ~chosen):
+        rows = np.intersect1d(np.flatnonzero(mask), list(alone))
+        assert len(rows) > 1
+        assert comparable(compute(rows)) == comparable(pa.concat_arrays([alone[r] for r in rows]))

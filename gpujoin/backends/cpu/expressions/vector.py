@@ -38,6 +38,13 @@ class Vector:
     constant: bool = False
     """Whether one value stands for all rows."""
 
+    def __post_init__(self) -> None:
+        # Of a constant and a column, functions may take the validity of the one and the values of the other.
+        if self.valid is not None and len(self.valid) != len(self.values):
+            values, valid = np.broadcast_arrays(self.values, self.valid)
+            object.__setattr__(self, "values", values)
+            object.__setattr__(self, "valid", valid)
+
     @property
     def in_arrow(self) -> bool:
         """Whether the values are an Arrow array."""
