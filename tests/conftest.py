@@ -15,6 +15,8 @@ import hypothesis
 import numpy as np
 import pytest
 from hypothesis import HealthCheck
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 import gpujoin
 from gpujoin.backends.registry import BackendRequest, create, unavailable
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 _SEED_VARIABLE = "GPUJOIN_TEST_SEED"
 _DEFAULT_SEED = "20260807"
 _DRAWN = "random"
+
+# Hypothesis draws constants that it reads in modules, too. Which are imported depends on the tests run before; with
+# this, draws depend on the seed alone.
+HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
 
 # How long a loaded machine takes says nothing of the code.
 hypothesis.settings.register_profile(
