@@ -290,6 +290,8 @@ class Expression:
 
     type: pa.DataType | None = None
     """Result type; ``None`` until resolved."""
+    written: str | None = None
+    """How the query writes the value, where the tree is another way to it; for users to read."""
 
     @property
     def children(self) -> tuple[Expression, ...]:
@@ -614,6 +616,6 @@ def _signature(node: Expression) -> tuple[Any, ...]:
     plain = tuple(
         (f.name, repr(getattr(node, f.name)) if f.name == "value" else getattr(node, f.name))
         for f in dataclasses.fields(node)
-        if f.name not in ("child", "arguments", "conditions", "values", "otherwise")
+        if f.name not in ("child", "arguments", "conditions", "values", "otherwise", "written")
     )
     return (type(node).__name__, plain, tuple(_signature(c) for c in node.children))

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 import os.path
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 
 from gpujoin.config import Strategy
-from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
 
-_NUMBER = re.compile(r"#\d+$")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -229,61 +222,3 @@ def show_paths(paths: Sequence[str]) -> str:
         return "no files"
     store, scheme, _ = paths[0].rpartition("://")
     return store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
-
-
-def bare_name(name: str) -> str:
-    """Give a column's name without the number that tells columns of one name apart."""
-    return _NUMBER.sub("", name)
-
-
-class _Column(ColumnRef):
-    """A column that is shown without its side, and without the number that tells columns of one name apart."""
-
-    def __str__(self) -> str:
-        return bare_name(self.name)
-
-
-class _Constant(Literal):
-    """A constant that is shown as queries write it."""
-
-    def __str__(self) -> str:
-        match self.value:
-            case Decimal() | dt.timedelta():
-                return str(self.value)
-            case dt.date():
-                return f"'{self.value}'"
-        return super().__str__()
-
-
-class _SidedColumn(ColumnRef):
-    """The same, with its side."""
-
-    def __str__(self) -> str:
-        return f"{self.side.value}.{bare_name(self.name)}"
-
-
-def show_expression(expression: Expression) -> str:
-    """Format an expression over a single input, with columns without a side."""
-    return str(_shown(expression, _Column))
-
-
-def show_condition(expression: Expression) -> str:
-    """Format an expression over the two inputs of a join."""
-    return str(_shown(expression, _SidedColumn))
-
-
-def show_call(call: AggregateCall) -> str:
-    """Format a call of an aggregate function, with columns without a side."""
-    arguments = tuple(_shown(argument, _Column) for argument in call.arguments)
-    condition = None if call.filter is None else _shown(call.filter, _Column)
-    return str(dataclasses.replace(call, arguments=arguments, filter=condition))
-
-
-def _shown(expression: Expression, column: type[ColumnRef]) -> Expression:
-    if isinstance(expression, ColumnRef):
-        return column(side=expression.side, name=expression.name, index=expression.index, type=expression.type)
-    if isinstance(expression, Literal):
-        return _Constant(value=expression.value, type=expression.type)
-    if not expression.children:
-        return expression
-    return expression.with_children([_shown(child, column) for child in expression.children])

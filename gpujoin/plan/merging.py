@@ -12,6 +12,7 @@ A projection above gives the sums the names, types and, where nothing was summed
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.types as pat
 from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.plan.sqltext import show_call
 
 _OF_THEMSELVES = BITWISE | EXTREMES_BY | {AggregateFunction.MIN, AggregateFunction.MAX}
 """Functions that merge their own buffers."""
@@ -54,7 +56,12 @@ class Merging:
 
     def __init__(self, call: AggregateCall, schema: pa.Schema) -> None:
         self._call = call
-        self._parts = [column(schema, field.name) for field in call.buffer]
+        self._parts = [
+            dataclasses.replace(
+                column(schema, field.name), written=f"{show_call(call)}.{field.name.rpartition('.')[2]}"
+            )
+            for field in call.buffer
+        ]
         self.calls = tuple(self._merging())
 
     def _merging(self) -> list[AggregateCall]:

@@ -28,6 +28,7 @@ from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Exp
 from gpujoin.model.relations import Relation, column
 from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.plan.merging import may_overflow
+from gpujoin.plan.sqltext import show_call
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import eval_mode
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of, ordered_by, python_value
@@ -326,6 +327,9 @@ class BufferReader(ExpressionReader):
         return Call(function=Function.UNSCALED_VALUE, arguments=(value,), type=pa.int64())
 
     def _final(self, node: Node, call: AggregateCall) -> Expression:
+        return dataclasses.replace(self._finished(node, call), written=show_call(call))
+
+    def _finished(self, node: Node, call: AggregateCall) -> Expression:
         parts = [column(self._schema, buffer.name) for buffer in call.buffer]
         if call.function is AggregateFunction.SUM and pat.is_decimal(call.dtype):
             return self._checked_sum(call, parts)
@@ -362,7 +366,8 @@ class FinalReader(BufferReader):
         """Translate a grouping attribute."""
         if node.expr_id not in self._keys:
             raise NotTranslatableError(f"{node.fields['name']} is no grouping column")
-        return column(self._schema, self._keys[node.expr_id])
+        key = column(self._schema, self._keys[node.expr_id])
+        return dataclasses.replace(key, written=node.fields["name"])
 
     def call_of(self, node: Node) -> AggregateCall | None:
         """Give the call of an aggregate expression."""

@@ -13,6 +13,7 @@ import pyarrow.types as pat
 from gpujoin.config import Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import conjuncts
 from gpujoin.model.relations import (
     ExchangeSource,
     Expand,
@@ -35,14 +36,11 @@ from gpujoin.plan.explain import (
     IslandExplanation,
     JoinExplanation,
     Operations,
-    bare_name,
     show_bytes,
-    show_call,
-    show_condition,
-    show_expression,
     show_paths,
 )
 from gpujoin.plan.ranges import Shape, shape_of_node
+from gpujoin.plan.sqltext import bare_name, show_call, show_condition, show_expression, show_filters
 from gpujoin.spark.query.asof import AsOfTerms
 
 if TYPE_CHECKING:
@@ -235,7 +233,9 @@ class _Shown:
 
 
 def _is_plain(node: Project, position: int) -> bool:
-    return not node.outputs[position].expression.children and bool(node.outputs[position].expression.columns())
+    """Whether an output is a column of the input, or a result of the aggregation below that is shown by its call."""
+    expression = node.outputs[position].expression
+    return expression.written is not None or (not expression.children and bool(expression.columns()))
 
 
 def _head(node: Relation) -> str:
@@ -257,7 +257,7 @@ def _head(node: Relation) -> str:
             calls = ", ".join(map(show_call, node.aggregates))
             return f"{kind} {calls or 'distinct'}{f' by {keys}' if keys else ''}"
         case Filter():
-            return f"filter {show_expression(node.condition)}"
+            return f"filter {' and '.join(show_filters(conjuncts(node.condition)))}"
         case Project():
             return f"project {', '.join(show_expression(output.expression) for output in node.outputs)}"
         case Expand():

@@ -22,7 +22,7 @@ from gpujoin.model.relations import FileFooter, Output, Project, Relation, Spark
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import estimate, row_bytes
-from gpujoin.plan.explain import bare_name
+from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst import moments
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError

@@ -14,6 +14,7 @@ that are not distinct are computed in the first step and merged in the second. A
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from gpujoin.model.aggregates import AggregateCall
@@ -21,6 +22,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.plan.merging import Merging, NotMergeableError
 from gpujoin.plan.remap import with_plain_input
+from gpujoin.plan.sqltext import show_expression
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, unique_calls
@@ -40,12 +42,16 @@ def in_two_steps(
     outputs = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(keys))
     first = with_plain_input(PartialAggregate(child, outputs, unique_calls(calls), once=True))
     of_keys = _KeyReader(first, keys)
-    distinct = {n: read_call(node, of_keys, f"a{n}") for n, node in enumerate(read.aggregates) if n not in calls}
+    distinct = {
+        n: _shown_distinct(read_call(node, of_keys, f"a{n}"))
+        for n, node in enumerate(read.aggregates)
+        if n not in calls
+    }
     try:
         merging = [Merging(call, first.schema) for call in first.aggregates]
     except NotMergeableError as problem:
         raise NotTranslatableError(f"beside a distinct aggregate: {problem}") from problem
-    grouped = tuple(Output(f"k{n}", column(first.schema, n)) for n in range(len(read.keys)))
+    grouped = tuple(Output(f"k{n}", of_keys.key(n)) for n in range(len(read.keys)))
     counted = unique_calls(distinct)
     second = PartialAggregate(first, grouped, (*(call for each in merging for call in each.calls), *counted), once=True)
     schema = second.schema
@@ -66,4 +72,16 @@ class _KeyReader(ExpressionReader):
 
     def __call__(self, node: Node) -> Expression:
         place = self._places.get(identity(node))
-        return super().__call__(node) if place is None else column(self._first.schema, place)
+        return super().__call__(node) if place is None else self.key(place)
+
+    def key(self, place: int) -> Expression:
+        """The column of a key, shown as what it is of."""
+        key = column(self._first.schema, place)
+        return dataclasses.replace(key, written=show_expression(self._first.keys[place].expression))
+
+
+def _shown_distinct(call: AggregateCall) -> AggregateCall:
+    """The same call, shown as of distinct values."""
+    first, *others = call.arguments
+    first = dataclasses.replace(first, written=f"distinct {show_expression(first)}")
+    return dataclasses.replace(call, arguments=(first, *others))

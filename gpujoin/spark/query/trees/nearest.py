@@ -11,8 +11,8 @@ from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, Project, column
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
-from gpujoin.plan.explain import bare_name
 from gpujoin.plan.ranges import all_of
+from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode

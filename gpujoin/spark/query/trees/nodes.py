@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Relation, Scan, Union
-from gpujoin.plan.explain import show_expression
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.remap import with_plain_input
+from gpujoin.plan.sqltext import show_filters
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
@@ -56,7 +56,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
         footers = footers_of(bare, files.files)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
-    builder.sources[index] = ScanSource(files, footers, tuple(bare.columns.names), tuple(map(show_expression, filters)))
+    builder.sources[index] = ScanSource(files, footers, tuple(bare.columns.names), show_filters(filters))
     filtered = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
     return narrowed(filtered, required)
 
