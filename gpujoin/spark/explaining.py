@@ -7,6 +7,7 @@ from typing import Any
 
 from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.algorithm import rule
 from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation
@@ -39,6 +40,14 @@ def joins_in(plan: Any) -> tuple[JoinExplanation | IslandExplanation, ...]:
     return below
 
 
+NOT_ENABLED = Reason(
+    ReasonKind.CONFIGURED,
+    "the session",
+    "it is not enabled, and gpu_join did not make the join",
+    "gpujoin.enable(spark)",
+)
+
+
 def _spark_join(join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplanation, ...]) -> JoinExplanation:
     """Describe a Join of a session that is not planned here."""
     condition = join.condition()
@@ -49,7 +58,7 @@ def _spark_join(join: Any, sizes: Sequence[int | None], inputs: tuple[JoinExplan
         condition=str(condition.get().sql()) if condition.isDefined() else None,
         left_bytes=sizes[0],
         right_bytes=sizes[1],
-        notes=("the session is not enabled, and gpu_join did not make it: gpujoin.enable(spark)",),
+        reasons=(NOT_ENABLED,),
         inputs=inputs,
     )
 

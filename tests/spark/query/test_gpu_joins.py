@@ -18,6 +18,7 @@ from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.api.metrics import IslandReport
+from gpujoin.spark.explaining import NOT_ENABLED
 from gpujoin.spark.query import hooks, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from tests.brief import brief
@@ -114,10 +115,8 @@ def test_queries_without_it_are_left_alone(tables: SparkSession, planned: list[P
     plain = joined(tables, native)
     assert plain.count() == 11
     assert len(planned) == 1
-    assert all(
-        join.notes == ("the session is not enabled, and gpu_join did not make it: gpujoin.enable(spark)",)
-        for join in explain(plain).joins
-    )
+    assert all(join.reasons == (NOT_ENABLED,) for join in explain(plain).joins)
+    assert str(explain(plain)).count("change with gpujoin.enable(spark)") == 1
 
 
 def test_what_is_around_it_and_left_to_spark_is_no_refusal(tables: SparkSession, planned: list[PlannedQuery]) -> None:
