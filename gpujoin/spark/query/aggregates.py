@@ -256,6 +256,8 @@ def _list_of_texts(function: Node) -> tuple[tuple[Node, ...], dict[str, Any]]:
 def _percentage(function: Node, reader: ExpressionReader) -> float | tuple[float, ...]:
     if _version() < _INTERPOLATES:
         raise NotTranslatableError(f"{function}: Spark interpolated in other steps before 4.3, and rounded otherwise")
+    if function.fields.get("legacyCalculation"):
+        raise NotTranslatableError(f"{function} follows spark.sql.legacy.percentileDiscCalculation")
     percentage, *frequency = function.children[1:]
     if frequency and (frequency[0].name != "Literal" or frequency[0].fields["@value"] != 1):
         raise NotTranslatableError(f"{function}: with frequencies")

@@ -214,3 +214,9 @@ def test_functions_that_are_not_covered_are_named(tables: SparkSession, query: s
     )
     with pytest.raises(FallbackError, match=named):
         accelerate(tables.sql(query))
+
+
+def test_discrete_percentiles_of_earlier_versions_are_left_to_spark(tables: SparkSession) -> None:
+    tables.conf.set("spark.sql.legacy.percentileDiscCalculation", "true")
+    with pytest.raises(FallbackError, match="percentileDiscCalculation"):
+        accelerate(tables.sql("select k, percentile_disc(0.4) within group (order by id) from sales group by k"))
