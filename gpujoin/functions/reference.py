@@ -139,6 +139,10 @@ FURTHER_CALLS: dict[str, tuple[str, ...]] = {
     "to_binary": ("to_binary(string, 'hex')", "to_binary(string, 'base64')"),
     "unhex": ("unhex(string)",),
     "mask": ("mask(string)", "mask(string, 'Q', 'q', 'd', '*')"),
+    "percentile": ("percentile(int, 0.3)", "percentile(decimal, array(0.25, 0.75))"),
+    "percentile_cont": ("percentile_cont(0.25) WITHIN GROUP (ORDER BY int)",),
+    "percentile_disc": ("percentile_disc(0.25) WITHIN GROUP (ORDER BY int)",),
+    "stack": ("stack(2, int, int)",),
     "nth_value": ("nth_value(int, 2) OVER (PARTITION BY string ORDER BY int)",),
     "ntile": ("ntile(4) OVER (PARTITION BY string ORDER BY int)",),
 }  # fmt: skip
