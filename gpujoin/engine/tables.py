@@ -30,7 +30,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.maps import GatherMaps, Indices, OutOfBounds
 from gpujoin.model.spec import Direction, JoinSpec, KeyPair, NullEquality
-from gpujoin.plan.asof import plan_as_of
+from gpujoin.plan.asof import check_suffixes, plan_as_of
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
 from gpujoin.plan.resolve import resolve
@@ -106,7 +106,7 @@ def join_tables(
         raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
     request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
-    _check_suffixes(suffixes)
+    check_suffixes(suffixes)
     plan = _plan(tables, request, suffixes)
     build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
     return plan.finish(_joined(plan.spec, tables, build_side, options, chosen, metrics))
@@ -183,7 +183,6 @@ def asof_join_tables(
     _check_metrics(metrics)
     chosen = _backend(backend, options)
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
-    _check_suffixes(suffixes)
     schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
     plan = plan_as_of(
         *schemas, on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by, right_by=right_by,
@@ -479,11 +478,6 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise JoinSpecError(f"key columns are given by name, got {name!r}; for an expression use condition=")
     return names
-
-
-def _check_suffixes(given: Any) -> None:
-    if not isinstance(given, (tuple, list)) or [type(suffix) for suffix in given] != [str, str]:
-        raise JoinSpecError(f"suffixes must be two texts, left and right, got {given!r}")
 
 
 def _check_metrics(given: Any) -> None:

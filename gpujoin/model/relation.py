@@ -173,7 +173,8 @@ def check_over(
         schema = left if ref.side is Side.LEFT else right
         if schema is None:
             raise RelationError(f"{expression}: reads {ref} of the right side, but there is only one input")
-        check_position(ref.index, schema, f"{expression}: column")
+        if not 0 <= ref.index < len(schema):  # the text of a long expression is made for errors alone
+            raise RelationError(f"{expression}: column {ref.index} does not exist: the input has {len(schema)} columns")
         actual = logical(schema.field(ref.index).type)
         if actual != logical(ref.type) and not _zones_differ(actual, ref.type):
             raise RelationError(f"{expression}: takes {ref} for {ref.type}, but it is {actual}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -47,9 +48,11 @@ def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataTyp
     if terms.direction is Direction.NEAREST or terms.tolerance is not None:
         wide = pat.is_decimal(common) and common.precision > _NARROW_DIGITS
         if wide or pat.is_large_string(common) or pat.is_large_binary(common):
+            problem = "that fits into 64 bits, " if wide else ""
+            cure = "cast them to a narrower type, or " if wide else ""
             raise KeyTypeError(
-                f"as-of keys of type {common} have no distance that fits into 64 bits, which direction='nearest' and a"
-                " tolerance need; cast them to a narrower type, or use direction='backward' or 'forward'"
+                f"as-of keys of types {left} and {right} have no distance {problem}which direction='nearest' and a"
+                f" tolerance need; {cure}use direction='backward' or 'forward' without a tolerance"
             )
     if terms.tolerance is not None:
         tolerance_in(common, terms.tolerance)
@@ -168,6 +171,7 @@ def plan_as_of(
         raise JoinSpecError(f"left_by has {len(lefts)} keys, right_by has {len(rights)}: {lefts} and {rights}")
     if not isinstance(allow_exact, bool):
         raise JoinSpecError(f"allow_exact must be a bool, got {allow_exact!r}")
+    check_suffixes(suffixes)
     if isinstance(tolerance, str):
         tolerance = _interval(tolerance)
     terms = AsOf(
@@ -193,10 +197,19 @@ def plan_as_of(
     return AsOfPlan(spec, tuple(names))
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def check_suffixes(given: Any) -> None:
+    """Refuse suffixes of column names that are not two texts; a text alone is not two of one character.
+
+    Raises ``JoinSpecError``.
+    """
+    if not isinstance(given, (tuple, list)) or [type(suffix) for suffix in given] != [str, str]:
+        raise JoinSpecError(f"suffixes must be two texts, left and right, got {given!r}")
+
+
+def _names(given: Any) -> tuple[str, ...]:
     if given is None:
         return ()
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, (AbstractSet, Mapping)):  # sets do not pair up in order
         raise JoinSpecError(f"by columns are given by name or as a sequence of names, got {given!r}")
     names = (given,) if isinstance(given, str) else tuple(given)
     if not all(isinstance(name, str) for name in names):

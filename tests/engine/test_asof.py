@@ -244,13 +244,22 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "by and left_by": ({"by": "t", "left_by": "t"}, JoinSpecError, "not both"),
     "by without partner": ({"left_by": "t"}, JoinSpecError, "left_by has 1 keys"),
     "both kinds of on": ({"left_on": "t", "right_on": "t"}, JoinSpecError, "either on"),
+    "by as a set, without an order": ({"left_by": {"t"}, "right_by": {"t"}}, JoinSpecError, "sequence of names"),
+    "a suffix alone": ({"suffixes": "_r"}, JoinSpecError, "suffixes must be two texts"),
+    "a tuple of one suffix": ({"suffixes": ("_r",)}, JoinSpecError, "suffixes must be two texts"),
+    "no suffix of a side": ({"suffixes": ("_l", None)}, JoinSpecError, "suffixes must be two texts"),
+    "no distance of texts": (
+        {"on": "s", "tolerance": 1},
+        KeyTypeError,
+        "types string and string have no distance which",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(name: str) -> None:
     changes, error, message = BAD[name]
-    table = pa.table({"t": [1], "l": [[1]], "b": [True]})
+    table = pa.table({"t": [1], "l": [[1]], "b": [True], "s": ["x"]})
     with pytest.raises(error, match=message):
         asof_join_tables(table, table, **({"on": "t"} | changes))
 

@@ -131,6 +131,10 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
             lambda: Project(ExchangeSource(0, SCHEMA.remove(0)), (Output("k", column(SCHEMA, "k")),)),
             "takes left.k",
         ),
+        (
+            lambda: Project(ExchangeSource(0, SCHEMA.remove(3)), (Output("x", column(SCHEMA, "x")),)),
+            "column 3 does not",
+        ),
         (lambda: Scan(SCHEMA, partition_columns=1, slices=(FileSlice("f", 1),)), "0 constants for 1"),
         (lambda: Scan(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "repeated: 'a'"),
         (lambda: FileSlice("f", 1, row_groups=(0,), byte_range=(0, 1)), "not both"),
@@ -169,3 +173,17 @@ def test_contradictions_are_refused(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(RelationError, match=message):
         make()
+
+
+class _WithoutText(ColumnRef):
+    """A column whose text must not be asked for."""
+
+    def __str__(self) -> str:
+        raise AssertionError("text of an expression that is in order")
+
+
+def test_expressions_in_order_are_checked_without_writing_them_out() -> None:
+    """Texts of an expression's columns and of the whole, for each of its columns, take quadratic time."""
+    column_k = _WithoutText(side=Side.LEFT, name="k", index=0, type=pa.int64())
+    assert Project(SOURCE, (Output("k", column_k),)).schema == pa.schema([("k", pa.int64())])
+    assert Filter(SOURCE, typed(call(Function.IS_NULL, column_k))).schema == SCHEMA

@@ -82,6 +82,8 @@ def test_bad_input(spark: SparkSession) -> None:
     for key, tolerance in (("t", -dt.timedelta(1)), ("f", float("nan")), ("f", -1)):
         with pytest.raises(JoinSpecError, match="negative or NaN"):
             gpu_asof_join(moments, moments, key, tolerance=tolerance)
+    with pytest.raises(JoinSpecError, match="suffixes must be two texts"):
+        gpu_asof_join(frame, frame, "t", suffixes="_r")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="must be a Spark DataFrame"):
         gpu_asof_join(frame, None, "t")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="streaming"):
