@@ -8,7 +8,7 @@ import pyarrow.types as pat
 from gpujoin.functions.comparison import alike, comparable
 from gpujoin.functions.signatures import INT, MANY, PATTERN, TEXT, Signature, cast_to, takes, type_of, typed, types_of
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Raises
-from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.expressions import Call, Function, Literal, Variable
 from gpujoin.model.types import is_float, is_text, is_whole, logical
 
 
@@ -137,7 +137,28 @@ def _accepts_fields(node: Call) -> bool:
     return len(node.arguments) == 2 * node.type.num_fields and values == [logical(field.type) for field in node.type]
 
 
+def _of_elements(node: Call) -> Call | None:
+    array, body = map(type_of, node.arguments[:2])
+    if not _is_list(array):
+        return None
+    match node.function:
+        case Function.TRANSFORM:
+            return typed(node, pa.list_(body))
+        case Function.FILTER:
+            return typed(node, array)
+    return typed(node, pa.bool_())
+
+
+def _accepts_lambda(node: Call) -> bool:
+    array, body = types_of(node)[:2]
+    named = all(isinstance(argument, Variable) for argument in node.arguments[2:])
+    return _is_list(array) and named and (node.function is Function.TRANSFORM or pat.is_boolean(body))
+
+
 _F = Function
+_X = Variable(name="x", type=pa.int32())
+_ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4), (None, True, _X))
+_QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3), (None, True, _X))
 _MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
 _EXTREME = Signature(_element, _accepts_ordered, (1, 1), (None,))
 _SEARCH = Signature(_searched, _accepts_value)
@@ -172,6 +193,10 @@ TABLE = (
         _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_struct, _accepts_fields, (2, MANY), ("a", None)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
+    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.FILTER, ("ArrayFilter",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.EXISTS, ("ArrayExists",), _QUANTIFIED, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.FORALL, ("ArrayForAll",), _QUANTIFIED, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _MAP_PART, lacks=ON_CPU),
     FunctionSpec(_F.MAP_VALUES, ("MapValues",), _MAP_PART, lacks=ON_CPU),
     FunctionSpec(

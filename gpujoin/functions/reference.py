@@ -75,7 +75,7 @@ LEFT_TO_SPARK = (
     LeftToSpark("patterns are constants that mean the same in RE2 and match something", ("split",)),
     LeftToSpark("of one array, or of texts", ("concat_ws",)),
     LeftToSpark(
-        "some functions of arrays, maps and structs are written, these are not; lambdas are Spark's",
+        "some functions of arrays, maps and structs are written, these are not",
         ("||",),
         (
             "array_funcs", "map_funcs", "lambda_funcs", "struct_funcs", "collection_funcs", "generator_funcs",

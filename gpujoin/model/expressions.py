@@ -277,6 +277,15 @@ class Function(Enum):
     """Texts of a list with a separator between them. Third argument: what is put in the place of nulls."""
     NAMED_STRUCT = "named_struct"
     """Struct of fields. Arguments: the name of each, a literal, and its value."""
+    TRANSFORM = "transform"
+    """List of what an expression gives for each element. Arguments: the list, the expression, and the variables of the
+    element and, optionally, of its number, which counts from 0."""
+    FILTER = "filter"
+    """List of the elements for which a condition is true. Arguments: as of ``TRANSFORM``."""
+    EXISTS = "exists"
+    """Whether a condition is true for any element. Arguments: the list, the condition, the variable of the element."""
+    FORALL = "forall"
+    """Whether a condition is true for all elements. Arguments: as of ``EXISTS``."""
     MAP_KEYS = "map_keys"
     MAP_VALUES = "map_values"
     SPLIT = "split"
@@ -470,6 +479,17 @@ class ColumnRef(Expression):
 
     def __str__(self) -> str:
         return f"{self.side.value}.{self.name}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Variable(Expression):
+    """An element of a list, or its number, in an expression that is evaluated for each element."""
+
+    name: str
+    """What it is called; no other variable of a tree is called so."""
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.expressions import EvalMode, Expression, Function, call, left
+from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, left, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import assert_same_rows
 from gpujoin.testing.cells import cells
@@ -87,6 +87,32 @@ OTHERS = {
 }
 
 
+LAMBDAS: dict[str, Callable[[str, Variable, Variable], Expression]] = {
+    "transform": lambda name, x, n: call(Function.TRANSFORM, left(f"{name}s"), x.equal_null_safe(left(name)), x, n),
+    "transform to the element": lambda name, x, _: call(Function.TRANSFORM, left(f"{name}s"), x, x),
+    "transform to the number": lambda name, x, n: call(Function.TRANSFORM, left(f"{name}s"), n - left("i"), x, n),
+    "transform to a constant": lambda name, x, _: call(Function.TRANSFORM, left(f"{name}s"), "ü", x),
+    "filter": lambda name, x, _: call(Function.FILTER, left(f"{name}s"), x >= left(name), x),
+    "filter by the number": lambda name, x, n: call(Function.FILTER, left(f"{name}s"), n < left("number"), x, n),
+    "filter by a constant": lambda name, x, _: call(Function.FILTER, left(f"{name}s"), True, x),
+    "exists": lambda name, x, _: call(Function.EXISTS, left(f"{name}s"), x == left(name), x),
+    "forall": lambda name, x, _: call(Function.FORALL, left(f"{name}s"), x <= left(name), x),
+    "case": lambda name, x, _: call(
+        Function.TRANSFORM, left(f"{name}s"), when(x == left(name), x).when(x.is_null(), left(name)).else_(None), x
+    ),
+    "nested": lambda name, x, n: call(
+        Function.TRANSFORM,
+        left(f"{name}s"),
+        call(
+            Function.FILTER, left(f"{name}s"), Variable(name="y", type=x.type).equal_null_safe(x) & (n > 0),
+            Variable(name="y", type=x.type),
+        ),
+        x,
+        n,
+    ),
+}  # fmt: skip
+
+
 def check(expression: Expression, batch: pa.RecordBatch) -> None:
     resolved = resolve_value(expression, batch.schema, batch.schema)
     assert can_evaluate(resolved), resolved
@@ -112,6 +138,34 @@ def test_functions_of_ordered_elements(name: str, item: str, rng: np.random.Gene
 def test_zeros_and_nans_are_not_ordered_here(name: str, rng: np.random.Generator) -> None:
     batch = table(rng)
     assert not can_evaluate(resolve_value(ORDERED[name]("f"), batch.schema, batch.schema))
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("name", LAMBDAS)
+def test_functions_of_each_element(name: str, item: str, rng: np.random.Generator) -> None:
+    element, number = Variable(name="x", type=ITEMS[item][0]), Variable(name="n", type=pa.int32())
+    check(LAMBDAS[name](item, element, number), table(rng))
+
+
+def test_elements_of_null_rows_raise_no_errors() -> None:
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2]), pa.array([0, 5], pa.int32()), mask=pa.array([True, False]))
+    batch = pa.RecordBatch.from_pydict({"s": lists})
+    x = Variable(name="x", type=pa.int32())
+    quotient = call(Function.TRANSFORM, left("s"), call(Function.INTEGRAL_DIVIDE, 10, x, mode=EvalMode.ANSI), x)
+    resolved = resolve_value(quotient, batch.schema, batch.schema)
+    assert evaluate_column(resolved, batch, batch, 2).to_pylist() == [None, [2]]
+    failing = pa.RecordBatch.from_pydict({"s": pa.array([None, [0]], pa.list_(pa.int32()))})
+    with pytest.raises(ExpressionEvaluationError):
+        evaluate_column(resolved, failing, failing, 2)
+
+
+@pytest.mark.parametrize("function", [Function.EXISTS, Function.FORALL])
+def test_conditions_that_may_raise_are_left_to_spark_where_it_stops_early(function: Function) -> None:
+    schema = pa.schema([("s", pa.list_(pa.int32()))])
+    x = Variable(name="x", type=pa.int32())
+    for mode, evaluated in {EvalMode.ANSI: False, EvalMode.LEGACY: True}.items():
+        condition = call(Function.INTEGRAL_DIVIDE, 10, x, mode=mode) == 2
+        assert can_evaluate(resolve_value(call(function, left("s"), condition, x), schema, schema)) == evaluated
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -19,7 +19,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 from gpujoin.errors import ConditionError, ExpressionEvaluationError, did_you_mean
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
@@ -113,6 +113,9 @@ class _Compiler:
         match expression:
             case ColumnRef():
                 return self.column(expression)
+            case Variable(name=name, type=dtype):
+                assert dtype is not None
+                return Compiled(plain(dtype), lambda rows: lists.variable(rows, name))
             case Literal():
                 return self.literal(expression)
             case Cast():

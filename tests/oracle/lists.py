@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.expressions import Call, EvalMode, Function, Literal
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal, Variable
 from gpujoin.testing.cells import Cell, sort_key
 
 if TYPE_CHECKING:
@@ -128,7 +128,51 @@ def _struct(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(node.type, lambda rows: tuple(operand.run(rows) for operand in operands[1::2]))
 
 
+def variable(rows: Any, name: str) -> Cell:
+    """The value of a variable, which rows within a lambda have after the cells of both sides."""
+    return rows[2][name]
+
+
+def _of_elements(finish: Callable[[list[Cell], list[Cell]], Cell]) -> Build:
+    """A function of the elements of a list, and of the values of an expression for them."""
+
+    def build(node: Call, operands: list[Compiled]) -> Compiled:
+        from tests.oracle.interpreter import Compiled
+
+        array, body, *_ = operands
+        names = [argument.name for argument in node.arguments[2:] if isinstance(argument, Variable)]
+
+        def run(rows: Any) -> Cell:
+            elements = array.run(rows)
+            if elements is None:
+                return None
+            left, right, *outer = rows
+            known = outer[0] if outer else {}
+            bound = [known | dict(zip(names, (element, n), strict=False)) for n, element in enumerate(elements)]
+            return finish(elements, [body.run((left, right, variables)) for variables in bound])
+
+        assert node.type is not None
+        return Compiled(node.type, run)
+
+    return build
+
+
+def _quantified(deciding: bool) -> Build:
+    def finish(_elements: list[Cell], values: list[Cell]) -> Cell:
+        if deciding in [value for value in values if value is not None]:
+            return deciding
+        return None if None in values else not deciding
+
+    return _of_elements(finish)
+
+
 FUNCTIONS: dict[Function, Build] = {
+    Function.TRANSFORM: _of_elements(lambda _elements, values: tuple(values)),
+    Function.FILTER: _of_elements(
+        lambda elements, values: tuple(e for e, keep in zip(elements, values, strict=True) if keep)
+    ),
+    Function.EXISTS: _quantified(deciding=True),
+    Function.FORALL: _quantified(deciding=False),
     Function.GET_ITEM: strict(_get_item),
     Function.ELEMENT_AT: strict(_element_at),
     Function.MAP_VALUE: strict(_map_value),

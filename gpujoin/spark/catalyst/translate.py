@@ -19,7 +19,7 @@ from pyspark.sql import types as t
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS, SPECS
 from gpujoin.functions.maths import UNINTRINSIC
-from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal, Variable
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.catalyst import dates, java, zones
@@ -182,6 +182,25 @@ class ExpressionReader:
         result = arrow_of(node.data_type)
         return Call(function=function, arguments=(self(array), self(number)), mode=eval_mode(node), type=result)
 
+    def _of_elements(self, node: Node) -> Expression:
+        """Translate a function that evaluates a lambda for each element of an array."""
+        array, function = node.children
+        if function.name != "LambdaFunction" or any(v.name != "NamedLambdaVariable" for v in function.children[1:]):
+            raise NotTranslatableError(f"{node} is not computed here")
+        body, *variables = map(self, function.children)
+        if not node.fields.get("followThreeValuedLogic", True):
+            false = Literal(value=False, type=pa.bool_())
+            body = Call(function=Function.COALESCE, arguments=(body, false), type=pa.bool_())
+        return Call(
+            function=BY_CLASS[node.name].function,
+            arguments=(self(array), body, *variables),
+            type=arrow_of(node.data_type),
+        )
+
+    def _variable(self, node: Node) -> Expression:
+        """Translate a variable of a lambda."""
+        return Variable(name=f"{node.fields['name']}#{node.expr_id}", type=arrow_of(node.data_type))
+
     def _part(self, node: Node) -> Expression:
         """Translate ``split_part``."""
         array, number = node.children
@@ -343,6 +362,11 @@ _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
     "Size": ExpressionReader._size,  # noqa: SLF001
     "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
     "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
+    "ArrayTransform": ExpressionReader._of_elements,  # noqa: SLF001
+    "ArrayFilter": ExpressionReader._of_elements,  # noqa: SLF001
+    "ArrayExists": ExpressionReader._of_elements,  # noqa: SLF001
+    "ArrayForAll": ExpressionReader._of_elements,  # noqa: SLF001
+    "NamedLambdaVariable": ExpressionReader._variable,  # noqa: SLF001
 }
 """Classes that are no single function here."""
 _PATTERNS = frozenset({"DateFormatClass"})
@@ -424,7 +448,8 @@ def covered_expressions() -> tuple[str, ...]:
         *_TRANSPARENT,
         *(set(dates.TRANSLATIONS) - set(BY_CLASS)),
         "Cast",
-        *_OF_THEIR_OWN,
+        *(set(_OF_THEIR_OWN) - set(BY_CLASS)),
+        "LambdaFunction",
         "StringSplitSQL",
         "AttributeReference",
         "Literal",

@@ -62,6 +62,19 @@ COMPUTED = {
     "collected lists": """select k, sort_array(collect_list(id)), size(collect_set(s)),
         array_join(sort_array(collect_set(s)), ','), concat_ws('-', sort_array(collect_list(s), false)),
         array_contains(collect_list(id), 3) from sales group by k""",
+    "transform": """select id, transform(numbers, x -> x % 7 + id), transform(tags, (x, n) -> concat(x, n, csv)),
+        transform(structs, x -> x.u), transform(numbers, x -> named_struct('a', x, 'b', item)),
+        transform(array(numbers, array(k)), a -> filter(a, x -> x <= id)), transform(doubles, x -> x = 0),
+        case when id > 2 then transform(numbers, x -> 10 div x) end, item from nested join items using (k)
+        where id <> 2""",
+    "filter": """select id, filter(numbers, x -> x > k), filter(tags, (x, n) -> n > 0 or x is null),
+        filter(structs, x -> x.v is null), filter(doubles, x -> x <=> 0.0D), array_compact(numbers),
+        filter(tags, x -> x in (csv, 'p', 'ü')), size(filter(doubles, x -> not isnan(x))), item
+        from nested join items using (k)""",
+    "quantifiers": """select k, count_if(exists(numbers, x -> x = 5)), count_if(forall(numbers, x -> x > k)),
+        count(exists(tags, x -> x like 'p%')), count(forall(doubles, x -> x < 2)), sum(size(filter(tags, x ->
+        exists(tags, y -> y > x)))), max(array_join(transform(tags, x -> upper(x)), '-')) from nested group by k""",
+    "join on a quantifier": "select a.id, b.item from nested a join items b on exists(a.numbers, x -> x = b.k)",
     "condition": "select id, case when id > 2 then numbers end, item from nested join items using (k)",
 }
 ROWS = {
@@ -104,7 +117,7 @@ def check_whole(spark: SparkSession, text: str) -> None:
 
 SHORT = (
     "payload", "field", "item", "map", "search", "split", "filtered aggregate", "order",
-    "joined texts", "collected lists", "window",
+    "joined texts", "collected lists", "window", "transform", "filter", "quantifiers", "join on a quantifier",
 )  # fmt: skip
 
 
@@ -129,7 +142,11 @@ def test_rows_are_made_of_elements(nested: None, spark: SparkSession, name: str)
 
 LEFT = {
     "an array as a group": ("select tags, count(*) from nested group by tags", "is not aggregated"),
-    "a lambda": ("select count(*) from nested where exists(numbers, x -> x = 5)", "exists"),
+    "a lambda of two variables": ("select sum(aggregate(numbers, 0, (a, x) -> a)) from nested", "aggregate"),
+    "a lambda that may fail before it decides": (
+        "select count(*) from nested where exists(numbers, x -> cast(x as bigint) + 1 = 2)",
+        "exists",
+    ),
     "JSON": ("select to_json(st), count(*) from nested group by 1", "StructsToJson"),
     "a pattern that may be empty": ("select sum(size(split(csv, 'x*'))) from nested", "split"),
 }

@@ -22,7 +22,7 @@ _Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class _Lists:
+class Lists:
     """Lists, or one part of the entries of maps."""
 
     starts: _Indices
@@ -34,7 +34,7 @@ class _Lists:
     """Elements of all rows, one row after the other."""
 
     @classmethod
-    def of(cls, vector: Vector, *, items: bool = False) -> _Lists:
+    def of(cls, vector: Vector, *, items: bool = False) -> Lists:
         values = vector.values
         offsets = values.offsets.to_numpy().astype(np.int64)
         valid = vector.mask()
@@ -76,13 +76,13 @@ def _is_present(mask: Mask | None, length: int) -> Mask:
 
 def _get_item(node: Call, operands: list[Vector], length: int) -> Vector:
     values, numbers = _operands(operands, length)
-    lists, positions = _Lists.of(values), numbers.values.astype(np.int64)
+    lists, positions = Lists.of(values), numbers.values.astype(np.int64)
     return _taken(node, lists, positions, mask_and(lists.valid, numbers.mask()))
 
 
 def _element_at(node: Call, operands: list[Vector], length: int) -> Vector:
     values, numbers = _operands(operands, length)
-    lists, positions = _Lists.of(values), numbers.values.astype(np.int64)
+    lists, positions = Lists.of(values), numbers.values.astype(np.int64)
     valid = mask_and(lists.valid, numbers.mask())
     # Elements of the array that no position reaches are looked for before the position is.
     reached = np.abs(positions) <= lists.counts
@@ -91,13 +91,13 @@ def _element_at(node: Call, operands: list[Vector], length: int) -> Vector:
     return _taken(node, lists, np.where(positions > 0, positions - 1, lists.counts + positions), valid)
 
 
-def _taken(node: Call, lists: _Lists, positions: _Indices, valid: Mask | None) -> Vector:
+def _taken(node: Call, lists: Lists, positions: _Indices, valid: Mask | None) -> Vector:
     outside = (positions < 0) | (positions >= lists.counts)
     present = _is_present(null_or_raise(node, outside, valid, "there is no such element"), len(positions))
     return lists.taken(positions, present)
 
 
-def _first_equal(lists: _Lists, value: Vector) -> tuple[_Indices, Mask]:
+def _first_equal(lists: Lists, value: Vector) -> tuple[_Indices, Mask]:
     """Position of each row's first element that is equal to its value, or -1; and which rows have a null element."""
     rows, places = lists.rows, lists.places
     elements = from_arrow(lists.elements.take(pa.array(places)))
@@ -113,7 +113,7 @@ def _first_equal(lists: _Lists, value: Vector) -> tuple[_Indices, Mask]:
 
 def _contains(_node: Call, operands: list[Vector], length: int) -> Vector:
     values, value = _operands(operands, length)
-    lists = _Lists.of(values)
+    lists = Lists.of(values)
     positions, has_null = _first_equal(lists, value)
     known = (positions >= 0) | ~has_null
     return Vector(pa.bool_(), positions >= 0, mask_and(mask_and(lists.valid, value.mask()), known))
@@ -121,19 +121,19 @@ def _contains(_node: Call, operands: list[Vector], length: int) -> Vector:
 
 def _position(_node: Call, operands: list[Vector], length: int) -> Vector:
     values, value = _operands(operands, length)
-    lists = _Lists.of(values)
+    lists = Lists.of(values)
     return Vector(pa.int64(), _first_equal(lists, value)[0] + 1, mask_and(lists.valid, value.mask()))
 
 
 def _map_value(_node: Call, operands: list[Vector], length: int) -> Vector:
     maps, key = _operands(operands, length)
-    positions, _ = _first_equal(_Lists.of(maps), key)
+    positions, _ = _first_equal(Lists.of(maps), key)
     valid = _is_present(mask_and(maps.mask(), key.mask()), len(positions))
-    return _Lists.of(maps, items=True).taken(positions, valid & (positions >= 0))
+    return Lists.of(maps, items=True).taken(positions, valid & (positions >= 0))
 
 
 def _size(_node: Call, operands: list[Vector], _length: int) -> Vector:
-    lists = _Lists.of(operands[0])
+    lists = Lists.of(operands[0])
     return Vector(pa.int32(), lists.counts.astype(np.int32), lists.valid)
 
 
@@ -150,8 +150,8 @@ def _array(node: Call, operands: list[Vector], length: int) -> Vector:
 def _map_part(*, items: bool) -> Run:
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
         assert node.type is not None
-        lists = _Lists.of(operands[0], items=items)
-        return Vector(node.type, _listed(node.type, lists, lists.elements))
+        lists = Lists.of(operands[0], items=items)
+        return Vector(node.type, listed(node.type, lists, lists.elements))
 
     return run
 
@@ -160,12 +160,12 @@ def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
     name = node.arguments[1]
     assert isinstance(name, Literal)
     assert node.type is not None
-    lists = _Lists.of(operands[0])
+    lists = Lists.of(operands[0])
     position = [field.name for field in lists.elements.type].index(str(name.value))
-    return Vector(node.type, _listed(node.type, lists, pc.struct_field(lists.elements, [position])))
+    return Vector(node.type, listed(node.type, lists, pc.struct_field(lists.elements, [position])))
 
 
-def _listed(dtype: pa.DataType, lists: _Lists, elements: pa.Array, places: _Indices | None = None) -> pa.Array:
+def listed(dtype: pa.DataType, lists: Lists, elements: pa.Array, places: _Indices | None = None) -> pa.Array:
     """Lists of other elements in the same places, or in others."""
     offsets = np.concatenate([[0], np.cumsum(lists.counts)]).astype(np.int32)
     absent = None if lists.valid is None else pa.array(~lists.valid)
@@ -176,11 +176,11 @@ def _listed(dtype: pa.DataType, lists: _Lists, elements: pa.Array, places: _Indi
 def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     values, ascending = operands[0], _constant(node, 1, default=True)
-    lists = _Lists.of(values)
-    return Vector(node.type, _listed(node.type, lists, lists.elements, _order(lists, ascending=ascending)))
+    lists = Lists.of(values)
+    return Vector(node.type, listed(node.type, lists, lists.elements, _order(lists, ascending=ascending)))
 
 
-def _order(lists: _Lists, *, ascending: bool) -> _Indices:
+def _order(lists: Lists, *, ascending: bool) -> _Indices:
     """Places of the elements, row by row in order; nulls come first, or last where the greatest element is first."""
     rows, places = lists.rows, lists.places
     elements = lists.elements.take(pa.array(places))
@@ -192,19 +192,19 @@ def _order(lists: _Lists, *, ascending: bool) -> _Indices:
 
 def _extreme(*, greatest: bool) -> Run:
     def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
-        lists = _Lists.of(operands[0])
+        lists = Lists.of(operands[0])
         rows, places = lists.rows, lists.places
         present = _is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
-        starts, counts = _spans(rows[present], len(lists.counts))
-        values = _Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
+        starts, counts = spans(rows[present], len(lists.counts))
+        values = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
         order = _order(values, ascending=not greatest)
-        ordered = _Lists(starts, counts, lists.valid, values.elements.take(pa.array(order)))
+        ordered = Lists(starts, counts, lists.valid, values.elements.take(pa.array(order)))
         return ordered.taken(np.zeros(len(counts), np.int64), counts > 0)
 
     return run
 
 
-def _spans(rows: _Indices, length: int) -> tuple[_Indices, _Indices]:
+def spans(rows: _Indices, length: int) -> tuple[_Indices, _Indices]:
     """First index and number of the elements of each row, from the row of each element in ascending order."""
     counts = np.bincount(rows, minlength=length).astype(np.int64)
     return np.cumsum(counts) - counts, counts
@@ -212,25 +212,25 @@ def _spans(rows: _Indices, length: int) -> tuple[_Indices, _Indices]:
 
 def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
-    lists = _Lists.of(operands[0])
+    lists = Lists.of(operands[0])
     rows, places = lists.rows, lists.places
     codes = pc.fill_null(lists.elements.take(pa.array(places)).dictionary_encode().indices, -1).to_numpy()
     _, first = np.unique(np.stack([rows, codes.astype(np.int64)]), axis=1, return_index=True)
     first.sort()
-    starts, counts = _spans(rows[first], len(lists.counts))
-    kept = _Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[first])))
-    return Vector(node.type, _listed(node.type, kept, kept.elements))
+    starts, counts = spans(rows[first], len(lists.counts))
+    kept = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[first])))
+    return Vector(node.type, listed(node.type, kept, kept.elements))
 
 
 def _join(_node: Call, operands: list[Vector], length: int) -> Vector:
     values, separator, *replacement = _operands(operands, length)
-    lists = _Lists.of(values)
+    lists = Lists.of(values)
     rows, places = lists.rows, lists.places
     elements = lists.elements.take(pa.array(places))
     if replacement:
         elements = pc.coalesce(elements, replacement[0].values.take(pa.array(rows)))
     present = _is_present(from_arrow(elements).mask(), len(rows))
-    starts, counts = _spans(rows[present], len(lists.counts))
+    starts, counts = spans(rows[present], len(lists.counts))
     offsets = pa.array(np.concatenate([starts, [int(counts.sum())]]).astype(np.int32))
     texts = pa.ListArray.from_arrays(offsets, elements.filter(pa.array(present)).cast(pa.string()))
     joined = pc.binary_join(texts, separator.values.cast(pa.string()))

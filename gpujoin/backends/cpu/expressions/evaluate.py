@@ -19,6 +19,7 @@ from gpujoin.backends.cpu.expressions import (
     encodings,
     formatting,
     hashes,
+    lambdas,
     logic,
     maths,
     patterns,
@@ -35,7 +36,7 @@ from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, ma
 from gpujoin.functions import SPECS, can_raise
 from gpujoin.functions.comparison import comparable
 from gpujoin.functions.spec import Nulls, Order
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 from gpujoin.model.types import logical
 
 
@@ -63,6 +64,8 @@ def evaluate_column(expression: Expression, left: pa.RecordBatch, right: pa.Reco
 def _evaluate(node: Expression, rows: Rows) -> Vector:
     if isinstance(node, ColumnRef):
         return _relabelled(rows.column(node), node)
+    if isinstance(node, Variable):
+        return _relabelled(rows.variable(node.name), node)
     if isinstance(node, Literal):
         return dataclasses.replace(from_arrow(pa.array([node.value], node.type)), constant=True)
     if isinstance(node, Cast):
@@ -71,7 +74,7 @@ def _evaluate(node: Expression, rows: Rows) -> Vector:
     if isinstance(node, Case):
         return logic.case(node, rows, _evaluate)
     assert isinstance(node, Call), node
-    lazy = logic.LAZY.get(node.function)
+    lazy = _LAZY.get(node.function)
     if lazy is not None:
         return lazy(node, rows, _evaluate)
     operands = _operands(node, rows)
@@ -79,7 +82,7 @@ def _evaluate(node: Expression, rows: Rows) -> Vector:
     return dataclasses.replace(result, constant=result.constant or all(o.constant for o in operands))
 
 
-def _relabelled(vector: Vector, node: Expression) -> Vector:
+def _relabelled(vector: Vector, node: ColumnRef | Variable) -> Vector:
     """Read timestamps in the zone that the expression's type names: Spark's session zone."""
     if node.type is not None and pat.is_timestamp(vector.dtype) and pat.is_timestamp(node.type):
         return dataclasses.replace(vector, dtype=pa.timestamp(vector.dtype.unit, node.type.tz))
@@ -128,12 +131,14 @@ _FUNCTIONS: dict[Function, Run] = {
     **timetexts.FUNCTIONS,
     Function.GET_FIELD: _field,
 }
-FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(logic.LAZY)
+_LAZY = logic.LAZY | lambdas.LAZY
+FUNCTIONS = frozenset(_FUNCTIONS) | frozenset(_LAZY)
 """Functions that are implemented."""
 _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     Function.LIKE: text.constant_escape,
     Function.RLIKE: text.known_regex,
     Function.SPLIT: arrays.exact_separator,
+    **dict.fromkeys((Function.EXISTS, Function.FORALL), lambdas.never_raises),
     **dict.fromkeys(rounding.FUNCTIONS, rounding.exact_scale),
     Function.REGEXP_EXTRACT: text.known_groups,
     Function.REGEXP_REPLACE: text.known_replacement,
@@ -168,6 +173,8 @@ def _supported(node: Expression) -> bool:
     match node:
         case ColumnRef():
             return node.index >= 0
+        case Variable():
+            return True
         case Literal():
             return _is_value(node.type) or node.value is None
         case Cast():

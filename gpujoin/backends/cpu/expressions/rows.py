@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -22,6 +24,7 @@ class Rows:
         self._columns: dict[tuple[Side, int], Vector] = {}
         self._selection: npt.NDArray[np.int64] | None = None
         self._parent: Rows | None = None
+        self._variables: dict[str, Vector] = {}
         self.length = length
 
     def column(self, ref: ColumnRef) -> Vector:
@@ -36,12 +39,26 @@ class Rows:
             self._columns[key] = column
         return column
 
+    def variable(self, name: str) -> Vector:
+        """The values of a variable."""
+        values = self._variables.get(name)
+        if values is None:
+            assert self._parent is not None, f"{name} has no value"
+            assert self._selection is not None
+            values = self._variables[name] = self._parent.variable(name).take(self._selection)
+        return values
+
     def where(self, mask: Mask) -> tuple[Rows, npt.NDArray[np.int64]]:
         """The rows at which a mask is true, and their positions."""
         selection = np.flatnonzero(mask)
+        return self.repeated(selection, {}), selection
+
+    def repeated(self, selection: npt.NDArray[np.int64], variables: Mapping[str, Vector]) -> Rows:
+        """The rows at some positions, and values of variables for them."""
         rows = Rows(self._batches[Side.LEFT], self._batches[Side.RIGHT], len(selection))
         rows._selection, rows._parent = selection, self
-        return rows, selection
+        rows._variables.update(variables)
+        return rows
 
 
 def scatter(vector: Vector, positions: npt.NDArray[np.int64], length: int) -> Vector:

@@ -130,8 +130,8 @@ class ComputedParts:
 
         ``always``: Spark computes it of every row, so that it may fail here too.
         """
-        if node.name in ("AttributeReference", "Literal"):
-            return node
+        if node.name in ("AttributeReference", "Literal", "LambdaFunction"):
+            return node  # a lambda is covered as a whole, or not at all
         side = self._side_of(node)
         if side is not None:
             return self._one_sided(node, side, always=always)
