@@ -15,7 +15,7 @@ import pyarrow as pa
 from gpujoin.functions import SPECS
 from gpujoin.functions.spec import Nulls
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 
 _NUMBER = re.compile(r"#\d+$")
 
@@ -118,6 +118,8 @@ class _Writer:
                 return text, _ATOM
             case ColumnRef():
                 return f"{node.side.value}." * self._sided + bare_name(node.name), _ATOM
+            case Variable():
+                return bare_name(node.name), _ATOM
             case Literal():
                 return show_value(node.value), _ATOM
             case Cast():
@@ -152,6 +154,10 @@ class _Writer:
             case Function.IN:
                 value, *options = arguments
                 return f"{self.at(value, _SUM)} in ({', '.join(self.at(o, _OR) for o in options)})", _COMPARISON
+            case Function.TRANSFORM | Function.FILTER | Function.EXISTS | Function.FORALL:
+                array, body, *variables = (self.at(argument, _OR) for argument in arguments)
+                named = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
+                return f"{function.value}({array}, {named} -> {body})", _ATOM
             case Function.GET_FIELD if isinstance(arguments[1], Literal):
                 return f"{self.at(arguments[0], _ATOM)}.{arguments[1].value}", _ATOM
         return f"{function.value}({', '.join(self.at(a, _OR) for a in arguments)})", _ATOM

@@ -9,10 +9,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gpujoin.model.expressions import Expression, Function, call, coalesce, left, lit, right, when
+from gpujoin.model.expressions import Expression, Function, Variable, call, coalesce, left, lit, right, when
 from gpujoin.plan.sqltext import show_condition, show_expression, show_filters, show_type, show_value
 
 A, B, C = left("a"), left("b"), left("c#12")
+X, N = Variable(name="x#3"), Variable(name="n#4")
 EXPRESSIONS: list[tuple[Expression, str]] = [
     (C, "c"),
     ((A + B) * C, "(a + b) * c"),
@@ -35,6 +36,8 @@ EXPRESSIONS: list[tuple[Expression, str]] = [
     (when(A > 1, B).when(A > 2, 0).else_(C), "case when a > 1 then b when a > 2 then 0 else c end"),
     (when(A > 1, B), "case when a > 1 then b end"),
     (A.cast(pa.decimal128(38, 4)), "cast(a as decimal(38,4))"),
+    (call(Function.TRANSFORM, A, X + N, X, N), "transform(a, (x, n) -> x + n)"),
+    (call(Function.EXISTS, A, X > B, X), "exists(a, x -> x > b)"),
     (dataclasses.replace(A + B, written="sum(x)") * 2, "sum(x) * 2"),
 ]
 
