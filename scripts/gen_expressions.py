@@ -91,8 +91,8 @@ NOTES = """
 - Over text that is not ASCII `mask` and `luhn_check` raise `UnsupportedValueError`; so do `unbase64` and `url_decode`
   over malformed text, and `unbase64` over text without its padding.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
-- The expression of `transform`, `filter`, `exists` and `forall` is evaluated once, over the elements of all rows. `exists`
-  and `forall` take conditions that cannot raise: Spark evaluates none after the element that decides.
+- The expression of `transform`, `filter`, `exists` and `forall` is evaluated once, over the elements of all rows.
+  `exists` and `forall` take conditions that cannot raise: Spark evaluates none after the element that decides.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value; timestamps of the usual form are read
   all at once. Over a time without a date, and over a time with the name of a zone, a cast to a timestamp raises
   `UnsupportedValueError`. Floating-point numbers are not printed here. They become decimals of up to 15 digits.

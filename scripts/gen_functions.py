@@ -126,10 +126,15 @@ def listed(spark: SparkSession) -> list[SparkFunction]:
     """All built-in functions and operators of this Spark, by name."""
     sql = gateway_of(spark).org.apache.spark.sql
     infos = {info.getName(): info for info in sql.api.python.PythonSQLUtils.listBuiltinFunctionInfos()}
-    operators = sql.catalyst.analysis.FunctionRegistry.builtinOperators()
+    registry, identifier = sql.catalyst.analysis.FunctionRegistry, sql.catalyst.FunctionIdentifier
     for name in {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()} - infos.keys():
-        infos[name] = operators.get(name).get()
-    return [_function(name, infos[name]) for name in sorted(infos)]
+        infos[name] = registry.builtinOperators().get(name).get()
+    functions = []
+    for name, info in sorted(infos.items()):
+        # The list has either of a function and a table function of one name.
+        scalar = registry.builtin().lookupFunction(identifier(name))
+        functions.append(_function(name, scalar.get() if scalar.isDefined() else info))
+    return functions
 
 
 def _function(name: str, info: Any) -> SparkFunction:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.brief import brief
-from tests.spark.query.queries import FORCED, check, views
+from tests.spark.query.queries import EXCHANGED, FORCED, check, views
 
 ANSI = {"ansi": FORCED | {"spark.sql.ansi.enabled": "true"}, "legacy": FORCED | {"spark.sql.ansi.enabled": "false"}}
 pytestmark = pytest.mark.spark
@@ -77,6 +77,26 @@ COMPUTED = {
     "join on a quantifier": "select a.id, b.item from nested a join items b on exists(a.numbers, x -> x = b.k)",
     "condition": "select id, case when id > 2 then numbers end, item from nested join items using (k)",
 }
+GROUPED = {
+    "a struct": "select st, count(*), max(id), st.y from nested group by st",
+    "a struct and a column": "select k, st, count(*) from nested group by k, st having count(*) < 9",
+    "a computed struct": "select named_struct('a', k % 2, 'b', csv) g, count(*), min(id) from nested group by 1",
+    "structs in a struct": """select g, g.b.x, count(*) from (select named_struct('b', st, 'c', k % 2) g from nested)
+        group by g""",
+    "floats in a struct": """select named_struct('d', d) g, count(*), max(id) from
+        (select id, explode(doubles) d from nested) group by 1""",
+    "distinct structs": "select distinct st, k from nested",
+    "counted structs": "select k % 2, count(distinct st), count(st), sum(id) from nested group by 1",
+    "all counted structs": "select count(distinct st), count(distinct st, k) from nested",
+    "below a join": """select g.st, g.n, i.item from (select st, k, count(*) n from nested group by st, k) g
+        join items i using (k)""",
+    "windows of time": """select window(timestamp_seconds(id * 437), '10 minutes') w, count(*), sum(k) from nested
+        group by 1""",
+    "sliding windows": """select window.start, window.end, k, count(*) n from nested
+        group by window(timestamp_seconds(id * 437), '10 minutes', '4 minutes', '1 minute'), k""",
+    "the time of a window": """select window_time(w), n from (select window(timestamp_seconds(id * 437), '1 hour') w,
+        count(*) n from nested group by 1)""",
+}
 ROWS = {
     "explode": "select t, count(*) from nested lateral view explode(tags) as t group by t",
     "outer": "select t, count(*), sum(id) from nested lateral view outer explode(tags) as t group by t",
@@ -129,6 +149,12 @@ SHORT = (
 @pytest.mark.parametrize("name", brief(COMPUTED, *SHORT))
 def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name: str) -> None:
     check_whole(spark, COMPUTED[name])
+
+
+@pytest.mark.parametrize("spark", [ANSI["ansi"], EXCHANGED], indirect=True, ids=["one task", "divided"])
+@pytest.mark.parametrize("name", GROUPED)
+def test_groups_of_structs(nested: None, spark: SparkSession, name: str) -> None:
+    check_whole(spark, GROUPED[name])
 
 
 SHORT_ROWS = ("outer", "beside columns", "outer positions", "outer map", "outer inline", "split", "stack")

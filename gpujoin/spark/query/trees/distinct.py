@@ -17,12 +17,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.plan.merging import Merging, NotMergeableError
-from gpujoin.plan.remap import with_plain_input
 from gpujoin.plan.sqltext import show_expression
+from gpujoin.plan.struct_keys import with_plain_keys
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, unique_calls
@@ -40,20 +42,22 @@ def in_two_steps(
     columns = (column.children[0] if column.name == "UnscaledValue" else column for column in read.distinct_columns)
     keys = (*read.keys, *columns)
     outputs = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(keys))
-    first = with_plain_input(PartialAggregate(child, outputs, unique_calls(calls), once=True))
-    of_keys = _KeyReader(first, keys)
+    merged = unique_calls(calls)
+    first = with_plain_keys(PartialAggregate(child, outputs, merged, once=True))
+    of_keys = _KeyReader(first.schema, keys, tuple(show_expression(output.expression) for output in outputs))
     distinct = {
         n: _shown_distinct(read_call(node, of_keys, f"a{n}"))
         for n, node in enumerate(read.aggregates)
         if n not in calls
     }
     try:
-        merging = [Merging(call, first.schema) for call in first.aggregates]
+        merging = [Merging(call, first.schema) for call in merged]
     except NotMergeableError as problem:
         raise NotTranslatableError(f"beside a distinct aggregate: {problem}") from problem
     grouped = tuple(Output(f"k{n}", of_keys.key(n)) for n in range(len(read.keys)))
     counted = unique_calls(distinct)
-    second = PartialAggregate(first, grouped, (*(call for each in merging for call in each.calls), *counted), once=True)
+    summed = tuple(call for each in merging for call in each.calls)
+    second = with_plain_keys(PartialAggregate(first, grouped, (*summed, *counted), once=True))
     schema = second.schema
     finished = [output for each in merging for output in each.buffer(schema)]
     buffers = [field.name for call in counted for field in call.buffer]
@@ -66,8 +70,9 @@ def in_two_steps(
 class _KeyReader(ExpressionReader):
     """Translates what distinct aggregates read over the groups of the first step."""
 
-    def __init__(self, first: PartialAggregate, keys: Sequence[Node]) -> None:
-        self._first = first
+    def __init__(self, schema: pa.Schema, keys: Sequence[Node], texts: Sequence[str]) -> None:
+        self._schema = schema
+        self._texts = texts
         self._places = {identity(key): place for place, key in enumerate(keys)}
 
     def __call__(self, node: Node) -> Expression:
@@ -76,8 +81,7 @@ class _KeyReader(ExpressionReader):
 
     def key(self, place: int) -> Expression:
         """The column of a key, shown as what it is of."""
-        key = column(self._first.schema, place)
-        return dataclasses.replace(key, written=show_expression(self._first.keys[place].expression))
+        return dataclasses.replace(column(self._schema, place), written=self._texts[place])
 
 
 def _shown_distinct(call: AggregateCall) -> AggregateCall:
