@@ -194,18 +194,20 @@ def test_workers_of_a_task_that_ask_at_once_share_a_slot(tmp_path: Path) -> None
     slots = GpuSlots(1, tmp_path)
     start = threading.Barrier(4)
 
-    def ask(worker: int) -> Slot | None:
+    def ask(task: str) -> Slot | None:
         start.wait()
-        return slots.acquire(["0"], 60.0, "one")
+        return slots.acquire(["0"], 60.0, task)
 
     with ThreadPoolExecutor(4) as pool:
-        taken = list(pool.map(ask, range(4)))
-    assert sorted(slot is not None and slot.shared for slot in taken) == [False, True, True, True]
-    for slot in taken:
-        assert slot is not None
-        assert slots.held("0") == 1
-        slot.release()
-    assert slots.held("0") == 0
+        for turn in range(200):
+            taken = list(pool.map(ask, [f"task {turn}"] * 4))
+            assert sorted(slot is not None and slot.shared for slot in taken) == [False, True, True, True]
+            for slot in taken:
+                assert slot is not None
+                assert slots.held("0") == 1
+                slot.release()
+            assert slots.held("0") == 0
+    assert not list(tmp_path.glob("task-*"))
 
 
 def test_a_join_above_a_join_does_not_wait_for_its_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

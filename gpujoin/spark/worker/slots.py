@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
@@ -90,7 +90,8 @@ class Slot:
         """Give the slot back, unless another worker of the task has it still; a second call does nothing."""
         if self._mark is not None and not self._mark.closed:
             # Before the slot: who finds the mark held knows that the slot is the task's.
-            _let_go(self._mark)
+            with _marks_alone(Path(self._mark.name).parent):
+                _let_go(self._mark)
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -122,17 +123,14 @@ class GpuSlots:
         start = time.monotonic()
         pause = _FIRST_PAUSE
         while True:
-            # In each turn: two workers of a task may ask at once, and one of them gets a slot of its own.
-            joined = None if task is None else self._joined(gpus, self._mark_of(task), start)
-            if joined is not None:
-                return joined
-            for number in range(self.per_gpu):
-                for gpu in gpus:
-                    file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
-                    if file is None or (task is not None and not _opened_to_others(file)):
-                        continue
-                    mark = None if task is None else self._marked(self._mark_of(task), gpu, number)
-                    return Slot(gpu, number, time.monotonic() - start, file, _mark=mark)
+            if task is None:
+                slot = self._free(gpus, None, start)
+            else:
+                mark = self._mark_of(task)
+                with _marks_alone(self.directory):
+                    slot = self._joined(gpus, mark, start) or self._free(gpus, mark, start)
+            if slot is not None:
+                return slot
             left = timeout - (time.monotonic() - start)
             if left <= 0:
                 return None
@@ -149,6 +147,17 @@ class GpuSlots:
             else:
                 file.close()
         return taken
+
+    def _free(self, gpus: Sequence[str], mark: Path | None, start: float) -> Slot | None:
+        """A slot that nobody holds, marked as the task's if there is one."""
+        for number in range(self.per_gpu):
+            for gpu in gpus:
+                file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
+                if file is None or (mark is not None and not _opened_to_others(file)):
+                    continue
+                marked = None if mark is None else self._marked(mark, gpu, number)
+                return Slot(gpu, number, time.monotonic() - start, file, _mark=marked)
+        return None
 
     def _joined(self, gpus: Sequence[str], path: Path, start: float) -> Slot | None:
         """A share of the slot that another worker of the task holds."""
@@ -247,6 +256,14 @@ def _opened_to_others(file: IO[bytes]) -> bool:
         file.close()
         return False
     return True
+
+
+@contextlib.contextmanager
+def _marks_alone(directory: Path) -> Iterator[None]:
+    """Wait until no other process looks at, makes or removes a mark, each of which takes its lock for a moment."""
+    with _opened(directory / "marks") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _let_go(mark: IO[bytes]) -> None:
