@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+DEFAULT_REPEATS = 3
+"""Timed runs of each query and way."""
 _BACKEND = "spark.gpujoin.backend"
 
 
@@ -39,6 +41,8 @@ class Measured:
         As ``explain`` says it.
     differences : tuple of str
         What is wrong with the accelerated answer; empty if nothing is.
+    repeats : int
+        How many runs were timed after the one that was checked; 0: that one.
     """
 
     number: int
@@ -48,6 +52,7 @@ class Measured:
     here: Operations
     explanation: str
     differences: tuple[str, ...]
+    repeats: int
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -124,4 +129,5 @@ def measure(
         here=covered.here,
         explanation=str(covered.explanation),
         differences=tuple(f"not as {name}: {what}" for name, what in compared.items() if what is not None),
+        repeats=repeats,
     )

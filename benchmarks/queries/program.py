@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.queries.measure import Measured, measure, open_session, warm_up
+from benchmarks.queries.measure import DEFAULT_REPEATS, Measured, measure, open_session, warm_up
 from benchmarks.queries.report import write
 from benchmarks.queries.suite import Suite
 from gpujoin.cli.demo.runner import parse_settings
@@ -51,7 +51,7 @@ def _parser(suite: Suite, description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--repeats",
         type=_count,
-        default=3,
+        default=DEFAULT_REPEATS,
         help="timed runs of each query and way, after those that are checked; 0: the checked ones are timed",
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="tables that are there already, as <table>.parquet")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from benchmarks.queries.measure import Measured
+from benchmarks.queries.measure import DEFAULT_REPEATS, Measured
 from benchmarks.queries.suite import Suite
 from gpujoin.cli.demo.show import table
 from gpujoin.errors import BackendUnavailableError
@@ -111,6 +111,17 @@ def _summary(measured: Sequence[Measured]) -> str:
     )
 
 
+def _timing(repeats: int) -> tuple[str, ...]:
+    """What the seconds are."""
+    seconds = "econds from the text of the query to its rows in the driver"
+    if not repeats:
+        return (f"S{seconds}; the first run of each in one session, Spark's before gpujoin's.",)
+    return (
+        f"Median s{seconds}; both ways take turns in one session.",
+        f"Timed runs of each, after one that is checked: {repeats}.",
+    )
+
+
 def _page(
     suite: Suite,
     rows: Sequence[Sequence[str]],
@@ -123,6 +134,8 @@ def _page(
 ) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     given = "".join(f" --conf {key}={value}" for key, value in settings.items())
+    repeats = measured[0].repeats
+    given += "" if repeats == DEFAULT_REPEATS else f" --repeats {repeats}"
     lines = [
         f"# {suite.title}: whole queries, by Spark and accelerated",
         "",
@@ -131,8 +144,7 @@ def _page(
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory']};",
         f"Python {machine['python']}, {versions}.",
         "",
-        "Median seconds from the text of the query to its rows in the driver; both ways take turns in one session.",
-        f"Timed runs of each: {len(measured[0].spark)}.",
+        *_timing(repeats),
         "*joins*, *aggregations*, *windows*: how many of those in Spark's optimized plan gpujoin runs.",
         "",
         "| " + " | ".join(_HEADER) + " |",
