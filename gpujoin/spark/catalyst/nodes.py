@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
-from gpujoin.spark.jvm.gateway import JvmNames, reader_of, unpacked
+from gpujoin.spark.jvm.gateway import PART_BYTES, JvmNames, reader_of, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
 
@@ -36,7 +36,10 @@ class Reading:
     def __init__(self, gateway: JvmNames, handle: Any) -> None:
         self.gateway = gateway
         self.handle = handle
-        content = unpacked(handle.data())
+        parts = [handle.data()]
+        while len(parts[-1]) == PART_BYTES:
+            parts.append(handle.more())
+        content = unpacked(b"".join(parts))
         self.rows = content["rows"]
         self._attributes = content["attributes"]
         self._types = content["types"]

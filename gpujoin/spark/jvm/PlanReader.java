@@ -64,6 +64,9 @@ public final class PlanReader {
     /** How many of the places of a relation are told, for people. */
     private static final int MOST_PATHS = 2;
 
+    /** Bytes of each part but the last in which data is given. */
+    private static final int PART = 6000;
+
     /** Reads a plan with all plans in its expressions. */
     public Reading plan(LogicalPlan plan) {
         Reading reading = new Reading();
@@ -117,8 +120,14 @@ public final class PlanReader {
         private final HashMap typeNumbers = new HashMap();
         private final StringBuilder text = new StringBuilder();
         private ArrayList owned = new ArrayList();
+        private byte[] packed;
+        private int given;
 
-        /** The JSON, deflated: a reply of more than 8 KiB waits some 40 ms for an acknowledgement. */
+        /**
+         * The first part of the JSON, deflated; what is left comes from more().
+         *
+         * A reply of more than 8 KiB, base64 as it is, waits some 40 ms for an acknowledgement.
+         */
         public byte[] data() throws IOException {
             String rows = text.toString();
             text.setLength(0);
@@ -138,7 +147,15 @@ public final class PlanReader {
                 text.append(']');
             }
             text.append("]}");
-            return deflated();
+            packed = deflated();
+            return more();
+        }
+
+        /** The next part, shorter than the others if it is the last. */
+        public byte[] more() {
+            byte[] part = Arrays.copyOfRange(packed, given, Math.min(packed.length, given + PART));
+            given += part.length;
+            return part;
         }
 
         public LogicalPlan plan(int number) {

@@ -71,6 +71,10 @@ def reader_of(gateway: JvmNames) -> Any:
     return shared_instance(gateway, "PlanReader")
 
 
+PART_BYTES = 6000
+"""Bytes of each part but the last in which ``PlanReader.Reading`` gives its data."""
+
+
 def unpacked(data: bytes) -> Any:
     """Read deflated JSON."""
     return json.loads(zlib.decompress(data))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin import disable, enable, explain
+from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.jvm.gateway import optimized_plan
 from gpujoin.spark.query.accelerate import plan_query, rewrite
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.settings import join_options, session_conf
+from gpujoin.testing import assert_same_rows
 from tests.spark.calls import count_jvm_calls
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -51,6 +52,16 @@ def test_planning_takes_a_handful_of_calls(tables: SparkSession, name: str) -> N
     print(f"{name}: {count} calls")
     assert planner.changed == (name != "condition")
     assert count <= most
+
+
+def test_a_large_plan_is_read_in_parts(tables: SparkSession) -> None:
+    """A reply of more than 8 KiB takes 40 ms, a further call one."""
+    sums = ", ".join(f"sum(price * {n} + {n * n * 7919}) c{n}" for n in range(200))
+    query = f"select s, {sums} from sales group by s"
+    planner, count = _plan(tables, query)
+    assert planner.changed
+    assert 6 < count < 20
+    assert_same_rows(accelerate(tables.sql(query)).toArrow(), tables.sql(query).toArrow())
 
 
 def test_the_optimizer_rule_takes_ten_calls_for_ten_joins(tables: SparkSession) -> None:
