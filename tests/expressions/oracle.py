@@ -104,8 +104,8 @@ class Judge:
             assert can_evaluate(resolved), f"cannot evaluate {resolved}"
             outcomes.append(self.evaluate(resolved))
             problems += self._of_few_rows(resolved, outcomes[-1])
-        found = self._ask([to_sql(e) for e in expressions], outcomes)
-        for expression, outcome, column in zip(expressions, outcomes, found.columns, strict=True):
+        answers = self._ask([to_sql(e) for e in expressions], outcomes)
+        for expression, outcome, column in zip(expressions, outcomes, answers.columns, strict=True):
             problems += self._differences(expression, outcome, column.combine_chunks())
         raising = [(e, o) for e, o in zip(expressions, outcomes, strict=True) if o.raised]
         for expression, outcome in raising[:: max(1, len(raising) // errors)][:errors]:
@@ -133,13 +133,13 @@ class Judge:
             columns.append(f"{guarded} AS c{i}")
         return self._frame.orderBy("id").selectExpr(*columns).toArrow()
 
-    def _differences(self, expression: Expression, outcome: Outcome, theirs: pa.Array) -> list[str]:
-        if not _alike(theirs.type, outcome.dtype):
-            return [f"{expression}: type {outcome.dtype} here, {theirs.type} in Spark"]
-        mine, spark = comparable(outcome.values), comparable(theirs)
-        different = [i for i in range(self._rows) if mine[i] != spark[i]]
+    def _differences(self, expression: Expression, outcome: Outcome, judged: pa.Array) -> list[str]:
+        if not _alike(judged.type, outcome.dtype):
+            return [f"{expression}: type {outcome.dtype} here, {judged.type} in Spark"]
+        computed, spark = comparable(outcome.values), comparable(judged)
+        different = [i for i in range(self._rows) if computed[i] != spark[i]]
         return [
-            f"{expression} at {self._row(expression, i)}: {mine[i]} here, {spark[i]} in Spark"
+            f"{expression} at {self._row(expression, i)}: {computed[i]} here, {spark[i]} in Spark"
             for i in different[:_SHOWN]
         ]
 
