@@ -56,10 +56,9 @@ class Merging:
 
     def __init__(self, call: AggregateCall, schema: pa.Schema) -> None:
         self._call = call
+        shown = show_call(call)
         self._parts = [
-            dataclasses.replace(
-                column(schema, field.name), written=f"{show_call(call)}.{field.name.rpartition('.')[2]}"
-            )
+            dataclasses.replace(column(schema, field.name), written=shown + field.name.removeprefix(call.name))
             for field in call.buffer
         ]
         self.calls = tuple(self._merging())

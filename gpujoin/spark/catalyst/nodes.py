@@ -36,9 +36,9 @@ class Reading:
     def __init__(self, gateway: JvmNames, handle: Any) -> None:
         self.gateway = gateway
         self.handle = handle
-        parts = [handle.data()]
+        parts = [handle.data(PART_BYTES)]
         while len(parts[-1]) == PART_BYTES:
-            parts.append(handle.more())
+            parts.append(handle.more(PART_BYTES))
         content = unpacked(b"".join(parts))
         self.rows = content["rows"]
         self._attributes = content["attributes"]

@@ -64,9 +64,6 @@ public final class PlanReader {
     /** How many of the places of a relation are told, for people. */
     private static final int MOST_PATHS = 2;
 
-    /** Bytes of each part but the last in which data is given. */
-    private static final int PART = 6000;
-
     /** Reads a plan with all plans in its expressions. */
     public Reading plan(LogicalPlan plan) {
         Reading reading = new Reading();
@@ -123,12 +120,8 @@ public final class PlanReader {
         private byte[] packed;
         private int given;
 
-        /**
-         * The first part of the JSON, deflated; what is left comes from more().
-         *
-         * A reply of more than 8 KiB, base64 as it is, waits some 40 ms for an acknowledgement.
-         */
-        public byte[] data() throws IOException {
+        /** The first part of the JSON, deflated, of at most some bytes; what is left comes from more(). */
+        public byte[] data(int most) throws IOException {
             String rows = text.toString();
             text.setLength(0);
             text.append("{\"rows\":").append(rows).append(",\"attributes\":[");
@@ -148,12 +141,12 @@ public final class PlanReader {
             }
             text.append("]}");
             packed = deflated();
-            return more();
+            return more(most);
         }
 
-        /** The next part, shorter than the others if it is the last. */
-        public byte[] more() {
-            byte[] part = Arrays.copyOfRange(packed, given, Math.min(packed.length, given + PART));
+        /** The next part, which is shorter if it is the last. */
+        public byte[] more(int most) {
+            byte[] part = Arrays.copyOfRange(packed, given, Math.min(packed.length, given + most));
             given += part.length;
             return part;
         }

@@ -72,7 +72,8 @@ def reader_of(gateway: JvmNames) -> Any:
 
 
 PART_BYTES = 6000
-"""Bytes of each part but the last in which ``PlanReader.Reading`` gives its data."""
+"""Bytes of a part in which long data is read: a reply of more than 8 KiB, base64 as it is, waits some 40 ms for an
+acknowledgement."""
 
 
 def unpacked(data: bytes) -> Any:
