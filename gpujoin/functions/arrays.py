@@ -9,7 +9,7 @@ from gpujoin.functions.comparison import alike, comparable
 from gpujoin.functions.signatures import INT, MANY, PATTERN, TEXT, Signature, cast_to, takes, type_of, typed, types_of
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Raises
 from gpujoin.model.expressions import Call, Function, Literal, Variable
-from gpujoin.model.types import is_float, is_text, is_whole, logical
+from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
 
 def _is_list(dtype: pa.DataType) -> bool:
@@ -155,12 +155,43 @@ def _accepts_lambda(node: Call) -> bool:
     return _is_list(array) and named and (node.function is Function.TRANSFORM or pat.is_boolean(body))
 
 
+def is_written(dtype: pa.DataType, *, compared: bool = False) -> bool:
+    """Whether values of a type, nested or not, are written as bytes; ``compared``: as bytes of the same order."""
+    dtype = logical(dtype)
+    if pat.is_map(dtype):
+        return not compared and all(is_written(part) for part in (dtype.key_type, dtype.item_type))
+    if pat.is_struct(dtype) or _is_list(dtype):
+        return all(is_written(dtype.field(i).type, compared=compared) for i in range(dtype.num_fields))
+    return comparable(dtype) or pat.is_null(dtype)
+
+
+def has_floats(dtype: pa.DataType) -> bool:
+    """Whether there is a floating-point number anywhere in values of a type."""
+    if pat.is_nested(dtype):
+        return any(has_floats(dtype.field(i).type) for i in range(dtype.num_fields))
+    return is_float(dtype)
+
+
+def _as_bytes(node: Call) -> Call | None:
+    return typed(node, pa.binary()) if _accepts_written(node) else None
+
+
+def _accepts_written(node: Call) -> bool:
+    dtype = type_of(node.arguments[0])
+    return pat.is_nested(dtype) and is_written(dtype, compared=node.function is Function.ORDER_BYTES)
+
+
+def _accepts_bytes(node: Call) -> bool:
+    return is_bytes(types_of(node)[0]) and node.type is not None and is_written(node.type)
+
+
 _F = Function
 _X = Variable(name="x", type=pa.int32())
 _ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4), (None, True, _X))
 _QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3), (None, True, _X))
 _MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
 _EXTREME = Signature(_element, _accepts_ordered, (1, 1), (None,))
+_BYTES = Signature(_as_bytes, _accepts_written, (1, 1), (None,))
 _SEARCH = Signature(_searched, _accepts_value)
 
 TABLE = (
@@ -193,6 +224,9 @@ TABLE = (
         _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_struct, _accepts_fields, (2, MANY), ("a", None)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
+    FunctionSpec(_F.ORDER_BYTES, (), _BYTES, lacks=ON_CPU),
+    FunctionSpec(_F.VALUE_BYTES, (), _BYTES, lacks=ON_CPU),
+    FunctionSpec(_F.OF_BYTES, (), Signature(lambda _: None, _accepts_bytes, (1, 1), (None,)), lacks=ON_CPU),
     FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.FILTER, ("ArrayFilter",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.EXISTS, ("ArrayExists",), _QUANTIFIED, nulls=Nulls.READ, lacks=ON_CPU),

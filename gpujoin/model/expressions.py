@@ -277,6 +277,12 @@ class Function(Enum):
     """Texts of a list with a separator between them. Third argument: what is put in the place of nulls."""
     NAMED_STRUCT = "named_struct"
     """Struct of fields. Arguments: the name of each, a literal, and its value."""
+    ORDER_BYTES = "order_bytes"
+    """Bytes that are equal, and ordered, as nested values are: zeros are one value, and NaNs."""
+    VALUE_BYTES = "value_bytes"
+    """Bytes that stand for a nested value, and are made it again."""
+    OF_BYTES = "of_bytes"
+    """The nested value that ``ORDER_BYTES`` or ``VALUE_BYTES`` made bytes of; the call has its type."""
     TRANSFORM = "transform"
     """List of what an expression gives for each element. Arguments: the list, the expression, and the variables of the
     element and, optionally, of its number, which counts from 0."""

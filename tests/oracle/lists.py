@@ -11,6 +11,7 @@ import pyarrow as pa
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal, Variable
 from gpujoin.testing.cells import Cell, sort_key
+from tests.oracle import nestedbytes
 
 if TYPE_CHECKING:
     from tests.oracle.interpreter import Compiled
@@ -166,7 +167,24 @@ def _quantified(deciding: bool) -> Build:
     return _of_elements(finish)
 
 
+def _written(*, compared: bool) -> Build:
+    def compute(node: Call, value: Cell) -> Cell:
+        dtype = node.arguments[0].type
+        assert dtype is not None
+        return nestedbytes.written(value, dtype, compared=compared)
+
+    return strict(compute)
+
+
+def _read(node: Call, data: bytes) -> Cell:
+    assert node.type is not None
+    return nestedbytes.read(data, node.type)[0]
+
+
 FUNCTIONS: dict[Function, Build] = {
+    Function.ORDER_BYTES: _written(compared=True),
+    Function.VALUE_BYTES: _written(compared=False),
+    Function.OF_BYTES: strict(_read),
     Function.TRANSFORM: _of_elements(lambda _elements, values: tuple(values)),
     Function.FILTER: _of_elements(
         lambda elements, values: tuple(e for e, keep in zip(elements, values, strict=True) if keep)

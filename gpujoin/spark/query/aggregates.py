@@ -15,6 +15,7 @@ import pyarrow.types as pat
 import pyspark
 from pyspark.sql import types as t
 
+from gpujoin.functions.arrays import has_floats
 from gpujoin.model.aggregates import (
     FINAL_ONLY,
     LISTS,
@@ -233,7 +234,8 @@ def _check_list(known: AggregateFunction, function: Node, value: Expression) -> 
 
 
 def _check_distinguished(function: Node, value: Expression) -> None:
-    if is_float(logical(value.type)):
+    assert value.type is not None
+    if has_floats(value.type):
         raise NotTranslatableError(f"{function}: which zeros and NaNs Spark takes for equal")
 
 

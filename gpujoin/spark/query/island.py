@@ -21,8 +21,8 @@ from gpujoin.model.expressions import Literal
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
+from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.runtime_filters import with_runtime_filters
-from gpujoin.plan.struct_keys import with_plain_keys
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -314,7 +314,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
-    plain = with_plain_keys(PartialAggregate(below.relation, outputs, unique))
+    plain = with_plain_values(PartialAggregate(below.relation, outputs, unique))
     obstacles = builder.obstacles(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Relation, Scan, Union
+from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.sqltext import show_filters
-from gpujoin.plan.struct_keys import with_plain_keys
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
@@ -167,7 +167,7 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
     else:
         calls = read.calls(reader)
         keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
-        relation = with_plain_keys(PartialAggregate(below.relation, keys, unique_calls(calls), once=True))
+        relation = with_plain_values(PartialAggregate(below.relation, keys, unique_calls(calls), once=True))
     final = FinalReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
     outputs = tuple(

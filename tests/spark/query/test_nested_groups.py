@@ -1,0 +1,115 @@
+"""Aggregates of structs, arrays and maps over thousands of rows of special values, against Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.brief import brief
+from tests.spark.query.generated import COLUMNS, _nasty_column
+from tests.spark.query.queries import EXCHANGED, FORCED, check, views
+
+pytestmark = pytest.mark.spark
+
+ROWS = 4_500
+_SCALES = {"m": "cast(m as decimal(20,0)) * 0.01", "n": "cast(n as decimal(20,0)) * 0.0001"}
+_STRUCT = "named_struct('d', d, 's', s, 'n', n, 'm', m, 't', t, 'a', a, 'o', o)"
+NESTED = f"""
+select id, g, {", ".join(COLUMNS)},
+  if(id % 9 = 0, null, {_STRUCT}) st,
+  if(id % 7 = 0, null, named_struct('y', y, 'in', if(id % 5 = 0, null, {_STRUCT}), 'f', f)) deep,
+  case id % 5 when 0 then null when 1 then array() when 2 then array(d) when 3 then array(d, null, 0.5D)
+    else array(d, cast(f as double), null) end ds,
+  case id % 4 when 0 then null when 1 then array() when 2 then array(s, 'x') else array('x', s, null) end ss,
+  case id % 4 when 0 then null when 1 then array() when 2 then array(i) else array(i, null, 1) end xs,
+  case id % 6 when 0 then null when 1 then array(null, named_struct('s', s, 'ds', array(d, f)))
+    else array(named_struct('s', s, 'ds', array(d)), named_struct('s', null, 'ds', null)) end sts,
+  case id % 3 when 0 then null when 1 then map() else map('k', d, cast(id as string), null) end mp
+from gpujoin_raw
+"""
+
+NESTED_VALUES = {
+    "greatest struct": "select g, max(struct(i, s, n, t)) v, min(struct(i, s, n, t)) w from bulk group by g",
+    "latest row": "select g, max(struct(t, s, i, id)).s s, max(struct(t, s, i, id)).id i from bulk group by g",
+    "structs with floats": """select g, v.d + 0.0 d, v.s, v.n, v.o, w.d + 0.0, w.s from (
+        select g, max(st) v, min(st) w from bulk group by g)""",
+    "deep structs": """select g, v.y, v.in.d + 0.0, v.in.s, v.f + 0, w.in.t, w.y from (
+        select g, max(deep) v, min(deep) w from bulk group by g)""",
+    "arrays": """select g, transform(v, x -> x + 0.0), transform(w, x -> x + 0.0), s, x from (
+        select g, max(ds) v, min(ds) w, max(ss) s, min(xs) x from bulk group by g)""",
+    "arrays of structs": """select g, transform(v, x -> x.s), transform(w, x -> x.s), size(w) from (
+        select g, max(sts) v, min(sts) w from bulk group by g)""",
+    "every value": "select id, max(st), min(deep), max(ds), max(sts), min(ss) from bulk group by id",
+    "filtered": """select g, max(struct(i, s)) filter (where o) v, min(xs) filter (where i > 0) w,
+        max(struct(1 / nullif(i, 0), s)) filter (where i <> 0) is null u from bulk group by g""",
+    "all rows": "select max(struct(i, s, id)) v, min(ss) w, max(xs) x from bulk",
+    "no rows": "select max(struct(i, s, id)) v, min(st) w, first(xs) x from bulk where id < 0",
+    "having": "select g, max(struct(t, id)) v from bulk group by g having max(struct(t, id)).id % 2 = 0",
+    "by a struct": "select g, max_by(id, struct(i, s, id)) v, min_by(id, struct(d, ss, id)) w from bulk group by g",
+    "struct by": """select g, max_by(st, id) v, min_by(deep, id) filter (where o) w, max_by(ds, id) x,
+        max_by(struct(mp, i), id) y from bulk group by g""",
+    "struct by a struct": "select g, max_by(struct(s, ds), struct(i, id)) v from bulk group by g",
+    "the only row": """select id, first(st) a, last(deep) b, any_value(ds) c, first(mp) d, first(sts, true) e,
+        last(ss, true) filter (where o) f, max_by(mp, id) h from bulk group by id""",
+    "the only value": """select g, first(if(id % 100 = g % 100, st, null), true) is null v, count(*), count(st),
+        count(distinct i) from (select * from bulk where id < 100) group by g""",
+    "lists of the only row": """select id, collect_list(st) a, collect_list(deep) b, collect_list(ds) c,
+        collect_list(mp) filter (where o) d, collect_set(struct(i, n, s)) e, collect_set(xs) f, array_agg(sts) h
+        from bulk group by id""",
+    "lengths of lists": """select g, size(collect_list(st)) a, size(collect_set(struct(i, o, s))) b,
+        size(collect_set(ss)) c, size(collect_set(xs) filter (where o)) d from bulk group by g""",
+    "below a join": """select b.id, r.v.s, r.v.id from bulk b join (
+        select g, max(struct(t, s, id)) v from bulk group by g) r on b.id = r.v.id""",
+    "beside distinct values": "select g, count(distinct i), max(struct(t, id)) v, min(xs) w from bulk group by g",
+    "by structs": "select st.o, st.a, max(struct(i, id)) v from bulk group by struct(st.o, st.a), st.o, st.a",
+}
+SHORT = (
+    "latest row", "structs with floats", "arrays of structs", "every value", "struct by", "the only row", "all rows",
+    "filtered", "lists of the only row", "lengths of lists",
+)  # fmt: skip
+PLACES = {
+    "ansi": FORCED | {"spark.sql.ansi.enabled": "true"},
+    "legacy": FORCED | {"spark.sql.ansi.enabled": "false"},
+    "divided": EXCHANGED,
+    "spilled": FORCED | {"spark.gpujoin.memoryBudget": "300000"},
+}
+EXTRA = ("legacy", "spilled")
+
+
+@pytest.fixture(scope="module")
+def bulk(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[None]:
+    folder, rng = tmp_path_factory.mktemp("bulk"), np.random.default_rng(seed)
+    columns = {name: _nasty_column(name, ROWS, rng) for name in COLUMNS}
+    columns |= {"id": pa.array(rng.permutation(ROWS)), "g": pa.array(rng.integers(0, 300, ROWS), pa.int32())}
+    casts = ", ".join(f"cast({_SCALES.get(c, c)} as {kind}) {c}" for c, kind in COLUMNS.items())
+    spark_session.createDataFrame(pa.table(columns)).selectExpr(
+        *casts.split(", "), "id", "if(g = 0, null, g) g"
+    ).createOrReplaceTempView("gpujoin_raw")
+    frame = spark_session.sql(NESTED).repartition(3)
+    # Timestamps of 96 bits are not read here within structs.
+    spark_session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    frame.write.parquet(str(folder / "bulk"))
+    spark_session.conf.unset("spark.sql.parquet.outputTimestampType")
+    spark_session.catalog.dropTempView("gpujoin_raw")
+    with views(spark_session, folder, {"bulk": None}):
+        yield
+
+
+def check_whole(spark: SparkSession, text: str) -> None:
+    """Check a query's rows, and that all of it is in one island that takes no rows from Spark."""
+    (island,) = check(spark.sql(text)).islands
+    assert not any("rows from Spark" in line for line in island.tree), island.tree
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [pytest.param(settings, id=name, marks=[pytest.mark.extra] * (name in EXTRA)) for name, settings in PLACES.items()],
+    indirect=True,
+)
+@pytest.mark.parametrize("name", brief(NESTED_VALUES, *SHORT))
+def test_aggregates_of_nested_values(bulk: None, spark: SparkSession, name: str) -> None:
+    check_whole(spark, NESTED_VALUES[name])
