@@ -93,11 +93,6 @@ def _accepts_structs(node: Call) -> bool:
     return _is_list(dtype) and pat.is_struct(dtype.value_type)
 
 
-def _is_sorted(dtype: pa.DataType) -> bool:
-    """Whether elements are told apart and ordered as in Spark; of zeros and NaNs it makes more than one thing."""
-    return comparable(dtype) and not is_float(dtype) and not pat.is_struct(dtype)
-
-
 def _same_list(node: Call) -> Call | None:
     dtype = type_of(node.arguments[0])
     return typed(node, dtype) if _is_list(dtype) else None
@@ -111,7 +106,14 @@ def _element(node: Call) -> Call | None:
 def _accepts_ordered(node: Call) -> bool:
     dtype = types_of(node)[0]
     constants = all(isinstance(argument, Literal) and argument.value is not None for argument in node.arguments[1:])
-    return _is_list(dtype) and _is_sorted(logical(dtype.value_type)) and constants
+    return _is_list(dtype) and is_written(dtype.value_type, compared=True) and constants
+
+
+def _accepts_told_apart(node: Call) -> bool:
+    """As :func:`_accepts_ordered`, without floats: of zeros and NaNs Spark makes more than one thing."""
+    dtype = types_of(node)[0]
+    floats = has_floats if node.function is Function.ARRAY_DISTINCT else is_float
+    return _accepts_ordered(node) and not floats(dtype.value_type)
 
 
 def _joined(node: Call) -> Call | None:
@@ -210,12 +212,14 @@ TABLE = (
     FunctionSpec(_F.ARRAY_CONTAINS, ("ArrayContains",), _SEARCH, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_POSITION, ("ArrayPosition",), _SEARCH, lacks=ON_CPU),
     FunctionSpec(
-        _F.SORT_ARRAY, ("SortArray",), Signature(_same_list, _accepts_ordered, (1, 2), (None,)), lacks=ON_CPU
+        _F.SORT_ARRAY, ("SortArray",), Signature(_same_list, _accepts_told_apart, (1, 2), (None,)), lacks=ON_CPU
     ),
+    FunctionSpec(_F.ARRAY_SORT, ("ArraySort",), Signature(_same_list, _accepts_ordered, (1, 1), (None,)), lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _EXTREME, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _EXTREME, lacks=ON_CPU),
     FunctionSpec(
-        _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(_same_list, _accepts_ordered, (1, 1), (None,)), lacks=ON_CPU
+        _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(_same_list, _accepts_told_apart, (1, 1), (None,)),
+        lacks=ON_CPU,
     ),
     FunctionSpec(
         _F.ARRAY_JOIN, ("ArrayJoin",), Signature(_joined, _accepts_texts, (2, 3), (None, ",")), lacks=ON_CPU

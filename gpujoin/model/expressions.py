@@ -269,6 +269,8 @@ class Function(Enum):
     """Number of the first element that is equal to a value, from 1 on; 0 if there is none."""
     SORT_ARRAY = "sort_array"
     """List in order. Second argument: whether nulls and the least element come first, a literal."""
+    ARRAY_SORT = "array_sort"
+    """List in ascending order, nulls last."""
     ARRAY_MIN = "array_min"
     ARRAY_MAX = "array_max"
     ARRAY_DISTINCT = "array_distinct"

@@ -51,6 +51,11 @@ def table(rng: np.random.Generator) -> pa.RecordBatch:
     offsets = pa.array([0, *np.cumsum(lengths)], pa.int32())
     taken = structs.take(pa.array(rng.integers(0, ROWS, int(lengths.sum()))))
     columns["structs"] = pa.ListArray.from_arrays(offsets, taken, mask=pa.array(rng.random(ROWS) < 0.2))
+    absent = pa.array(rng.random(ROWS) < 0.2)
+    floats = pa.StructArray.from_arrays([columns["f"], columns["ss"]], ["f", "l"], mask=absent)
+    offsets = pa.array([0, *np.cumsum(rng.choice([0, 1, 3, 6], ROWS))], pa.int32())
+    picked = floats.take(pa.array(rng.integers(0, 40, offsets[-1].as_py())))
+    columns["deeps"] = pa.ListArray.from_arrays(offsets, picked, mask=pa.array(rng.random(ROWS) < 0.2))
     return pa.RecordBatch.from_pydict(columns).slice(7)
 
 
@@ -73,6 +78,11 @@ ORDERED: dict[str, Callable[[str], Expression]] = {
     "array_min": lambda name: call(Function.ARRAY_MIN, left(f"{name}s")),
     "array_max": lambda name: call(Function.ARRAY_MAX, left(f"{name}s")),
     "array_distinct": lambda name: call(Function.ARRAY_DISTINCT, left(f"{name}s")),
+}
+SORTED: dict[str, Callable[[str], Expression]] = {
+    "array_sort": lambda name: call(Function.ARRAY_SORT, left(f"{name}s")),
+    "array_min": ORDERED.pop("array_min"),
+    "array_max": ORDERED.pop("array_max"),
 }
 OTHERS = {
     "array_join": call(Function.ARRAY_JOIN, left("ss"), left("s")),
@@ -132,6 +142,22 @@ def test_functions_of_elements(name: str, item: str, rng: np.random.Generator) -
 @pytest.mark.parametrize("name", ORDERED)
 def test_functions_of_ordered_elements(name: str, item: str, rng: np.random.Generator) -> None:
     check(ORDERED[name](item), table(rng))
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("name", SORTED)
+def test_functions_of_sorted_elements(name: str, item: str, rng: np.random.Generator) -> None:
+    check(SORTED[name](item), table(rng))
+
+
+@pytest.mark.parametrize("item", ["struct", "deep"], ids=["structs", "structs of floats and lists"])
+@pytest.mark.parametrize("name", ORDERED | SORTED)
+def test_functions_of_nested_elements(name: str, item: str, rng: np.random.Generator) -> None:
+    batch = table(rng)
+    if (name, item) == ("array_distinct", "deep"):
+        assert not can_evaluate(resolve_value(ORDERED[name](item), batch.schema, batch.schema))
+    else:
+        check((ORDERED | SORTED)[name](item), batch)
 
 
 @pytest.mark.parametrize("name", ORDERED)

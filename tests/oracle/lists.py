@@ -113,6 +113,18 @@ def _sort_array(_node: Call, values: tuple[Cell, ...], ascending: bool = True) -
     return (*absent, *there) if ascending else (*there, *absent)
 
 
+def _array_sort(_node: Call, values: tuple[Cell, ...]) -> Cell:
+    there = sorted((value for value in values if value is not None), key=sort_key)
+    return (*there, *[None] * (len(values) - len(there)))
+
+
+def _distinct(_node: Call, values: tuple[Cell, ...]) -> Cell:
+    kept: dict[Any, Cell] = {}
+    for value in values:
+        kept.setdefault(None if value is None else (sort_key(value),), value)
+    return tuple(kept.values())
+
+
 def _extreme(choose: Callable[..., Cell]) -> Callable[..., Cell]:
     return lambda _node, values: choose((v for v in values if v is not None), key=sort_key, default=None)
 
@@ -203,9 +215,10 @@ FUNCTIONS: dict[Function, Build] = {
     Function.GET_FIELDS: strict(_get_fields),
     Function.SPLIT: _split,
     Function.SORT_ARRAY: strict(_sort_array),
+    Function.ARRAY_SORT: strict(_array_sort),
     Function.ARRAY_MIN: strict(_extreme(min)),
     Function.ARRAY_MAX: strict(_extreme(max)),
-    Function.ARRAY_DISTINCT: strict(lambda _node, values: tuple(dict.fromkeys(values))),
+    Function.ARRAY_DISTINCT: strict(_distinct),
     Function.ARRAY_JOIN: strict(_join),
     Function.NAMED_STRUCT: _struct,
 }

@@ -15,6 +15,7 @@ from gpujoin.functions.spec import Raises
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.compat import arrow_type
 
@@ -168,3 +169,11 @@ _SAFE = frozenset({
     "KnownFloatingPointNormalized", "NormalizeNaNAndZero", "CreateNamedStruct",
 })  # fmt: skip
 """Classes that are no functions and never fail."""
+
+
+def arrow_of(dtype: t.DataType) -> pa.DataType:
+    """Give the Arrow form of a Spark type. Raises ``NotTranslatableError`` if there is none."""
+    try:
+        return arrow_type(dtype)
+    except JoinSpecError as problem:
+        raise NotTranslatableError(str(problem)) from None

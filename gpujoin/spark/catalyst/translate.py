@@ -16,17 +16,15 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS, SPECS
 from gpujoin.functions.maths import UNINTRINSIC
-from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal, Variable
+from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
-from gpujoin.spark.catalyst import dates, java, zones
+from gpujoin.spark.catalyst import arrays, dates, java, zones
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import eval_mode
-from gpujoin.spark.compat import arrow_type
+from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
 
 if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
@@ -82,6 +80,8 @@ class ExpressionReader:
             return self(node.children[0])
         if node.name in dates.TRANSLATIONS:
             return dates.TRANSLATIONS[node.name](self, node)
+        if node.name in arrays.TRANSLATIONS:
+            return arrays.TRANSLATIONS[node.name](self, node)
         if node.name in _OF_THEIR_OWN:
             return _OF_THEIR_OWN[node.name](self, node)
         if node.name == "ConcatWs" and any(isinstance(child.data_type, t.ArrayType) for child in node.children):
@@ -182,25 +182,6 @@ class ExpressionReader:
         result = arrow_of(node.data_type)
         return Call(function=function, arguments=(self(array), self(number)), mode=eval_mode(node), type=result)
 
-    def _of_elements(self, node: Node) -> Expression:
-        """Translate a function that evaluates a lambda for each element of an array."""
-        array, function = node.children
-        if function.name != "LambdaFunction" or any(v.name != "NamedLambdaVariable" for v in function.children[1:]):
-            raise NotTranslatableError(f"{node} is not computed here")
-        body, *variables = map(self, function.children)
-        if not node.fields.get("followThreeValuedLogic", True):
-            false = Literal(value=False, type=pa.bool_())
-            body = Call(function=Function.COALESCE, arguments=(body, false), type=pa.bool_())
-        return Call(
-            function=BY_CLASS[node.name].function,
-            arguments=(self(array), body, *variables),
-            type=arrow_of(node.data_type),
-        )
-
-    def _variable(self, node: Node) -> Expression:
-        """Translate a variable of a lambda."""
-        return Variable(name=f"{node.fields['name']}#{node.expr_id}", type=arrow_of(node.data_type))
-
     def _part(self, node: Node) -> Expression:
         """Translate ``split_part``."""
         array, number = node.children
@@ -292,14 +273,6 @@ def refuse_replaced(value: Any) -> None:
         raise NotTranslatableError("a string value has U+FFFD, or bytes that are not valid UTF-8")
 
 
-def arrow_of(dtype: t.DataType) -> pa.DataType:
-    """Give the Arrow form of a Spark type. Raises ``NotTranslatableError`` if there is none."""
-    try:
-        return arrow_type(dtype)
-    except JoinSpecError as problem:
-        raise NotTranslatableError(str(problem)) from None
-
-
 def ordered_by(order: Node, what: str, name: str) -> bool:
     """Tell whether ``direction`` or ``nullOrdering`` of a ``SortOrder`` is of a class, such as ``NullsFirst``.
 
@@ -362,11 +335,6 @@ _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
     "Size": ExpressionReader._size,  # noqa: SLF001
     "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
     "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
-    "ArrayTransform": ExpressionReader._of_elements,  # noqa: SLF001
-    "ArrayFilter": ExpressionReader._of_elements,  # noqa: SLF001
-    "ArrayExists": ExpressionReader._of_elements,  # noqa: SLF001
-    "ArrayForAll": ExpressionReader._of_elements,  # noqa: SLF001
-    "NamedLambdaVariable": ExpressionReader._variable,  # noqa: SLF001
 }
 """Classes that are no single function here."""
 _PATTERNS = frozenset({"DateFormatClass"})
@@ -447,6 +415,7 @@ def covered_expressions() -> tuple[str, ...]:
         *_CONDITIONALS,
         *_TRANSPARENT,
         *(set(dates.TRANSLATIONS) - set(BY_CLASS)),
+        *(set(arrays.TRANSLATIONS) - set(BY_CLASS)),
         "Cast",
         *(set(_OF_THEIR_OWN) - set(BY_CLASS)),
         "LambdaFunction",

@@ -31,8 +31,8 @@ from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.plan.merging import may_overflow
 from gpujoin.plan.sqltext import show_call
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import eval_mode
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, arrow_of, ordered_by, python_value
+from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, ordered_by, python_value
 from gpujoin.spark.query.plans import PlanNode
 
 if TYPE_CHECKING:

@@ -62,6 +62,18 @@ NESTED_VALUES = {
         from bulk group by id""",
     "lengths of lists": """select g, size(collect_list(st)) a, size(collect_set(struct(i, o, s))) b,
         size(collect_set(ss)) c, size(collect_set(xs) filter (where o)) d from bulk group by g""",
+    "lists in order": """select g, sort_array(collect_list(struct(i, s, id))) a,
+        sort_array(collect_list(struct(d, t, id)), false) b, array_sort(collect_list(ss)) c,
+        array_sort(collect_list(if(id % 3 = 0, null, struct(o, n, id)))) e, sort_array(collect_set(struct(a, y))) f,
+        transform(sort_array(collect_list(struct(t, s, id))), x -> x.id) h,
+        sort_array(collect_list(st.s)) j, sort_array(collect_list(xs)) l
+        from bulk group by g""",
+    "elements": """select id, array_min(sts), array_max(sts), array_min(ds), array_max(ds), array_sort(ds),
+        array_sort(ss), array_sort(sts), sort_array(sts, false),
+        array_distinct(array(xs, xs, null, array(i))), array_max(array(d, -0.0D, 0.0D)),
+        array_sort(array(d, 0.0D, -0.0D, null, double('nan'))),
+        array_distinct(array(struct(s, n), null, struct(s, n), null)), item
+        from bulk join (select item from items) on id % 7 = item div 10 - 1""",
     "below a join": """select b.id, r.v.s, r.v.id from bulk b join (
         select g, max(struct(t, s, id)) v from bulk group by g) r on b.id = r.v.id""",
     "beside distinct values": "select g, count(distinct i), max(struct(t, id)) v, min(xs) w from bulk group by g",
@@ -69,7 +81,7 @@ NESTED_VALUES = {
 }
 SHORT = (
     "latest row", "structs with floats", "arrays of structs", "every value", "struct by", "the only row", "all rows",
-    "filtered", "lists of the only row", "lengths of lists",
+    "filtered", "lists of the only row", "lengths of lists", "lists in order", "elements",
 )  # fmt: skip
 PLACES = {
     "ansi": FORCED | {"spark.sql.ansi.enabled": "true"},
@@ -81,7 +93,9 @@ EXTRA = ("legacy", "spilled")
 
 
 @pytest.fixture(scope="module")
-def bulk(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[None]:
+def bulk(
+    spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int, written: None
+) -> Iterator[None]:
     folder, rng = tmp_path_factory.mktemp("bulk"), np.random.default_rng(seed)
     columns = {name: _nasty_column(name, ROWS, rng) for name in COLUMNS}
     columns |= {"id": pa.array(rng.permutation(ROWS)), "g": pa.array(rng.integers(0, 300, ROWS), pa.int32())}

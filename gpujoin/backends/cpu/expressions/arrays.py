@@ -13,6 +13,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions.compare import compare
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise
+from gpujoin.backends.cpu.expressions.nestedbytes import to_bytes
 from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_groups
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.backends.cpu.utf8 import check_utf8
@@ -177,17 +178,32 @@ def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     values, ascending = operands[0], _constant(node, 1, default=True)
     lists = Lists.of(values)
-    return Vector(node.type, listed(node.type, lists, lists.elements, _order(lists, ascending=ascending)))
+    order = _order(lists, ascending=ascending, nulls_first=ascending)
+    return Vector(node.type, listed(node.type, lists, lists.elements, order))
 
 
-def _order(lists: Lists, *, ascending: bool) -> _Indices:
-    """Places of the elements, row by row in order; nulls come first, or last where the greatest element is first."""
+def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
+    assert node.type is not None
+    lists = Lists.of(operands[0])
+    return Vector(node.type, listed(node.type, lists, lists.elements, _order(lists, ascending=True, nulls_first=False)))
+
+
+def _order(lists: Lists, *, ascending: bool, nulls_first: bool) -> _Indices:
+    """Places of the elements, row by row in order; equal ones stay as they are."""
     rows, places = lists.rows, lists.places
-    elements = lists.elements.take(pa.array(places))
-    table = pa.table({"row": rows, "present": elements.is_valid(), "value": elements})
+    elements = _codes(lists.elements.take(pa.array(places)))
+    present = np.asarray(elements.is_valid()) == nulls_first
+    table = pa.table({"row": rows, "present": pa.array(present), "value": elements})
     way = "ascending" if ascending else "descending"
-    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("present", way), ("value", way)])
+    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("present", "ascending"), ("value", way)])
     return np.asarray(places[order.to_numpy().astype(np.int64)])
+
+
+def _codes(elements: pa.Array) -> pa.Array:
+    """Elements as values that Arrow tells apart and orders as Spark does: nested ones and floats as their bytes."""
+    if pat.is_nested(elements.type) or pat.is_floating(elements.type):
+        return to_bytes(elements, compared=True)
+    return elements.cast(pa.int8()) if pat.is_null(elements.type) else elements
 
 
 def _extreme(*, greatest: bool) -> Run:
@@ -197,7 +213,7 @@ def _extreme(*, greatest: bool) -> Run:
         present = _is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
         starts, counts = spans(rows[present], len(lists.counts))
         values = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
-        order = _order(values, ascending=not greatest)
+        order = _order(values, ascending=not greatest, nulls_first=True)
         ordered = Lists(starts, counts, lists.valid, values.elements.take(pa.array(order)))
         return ordered.taken(np.zeros(len(counts), np.int64), counts > 0)
 
@@ -214,7 +230,8 @@ def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     lists = Lists.of(operands[0])
     rows, places = lists.rows, lists.places
-    codes = pc.fill_null(lists.elements.take(pa.array(places)).dictionary_encode().indices, -1).to_numpy()
+    elements = _codes(lists.elements.take(pa.array(places)))
+    codes = pc.fill_null(elements.dictionary_encode().indices, -1).to_numpy()
     _, first = np.unique(np.stack([rows, codes.astype(np.int64)]), axis=1, return_index=True)
     first.sort()
     starts, counts = spans(rows[first], len(lists.counts))
@@ -291,6 +308,7 @@ FUNCTIONS: dict[Function, Run] = {
     Function.GET_FIELDS: _fields,
     Function.SPLIT: _split,
     Function.SORT_ARRAY: _sort_array,
+    Function.ARRAY_SORT: _array_sort,
     Function.ARRAY_MIN: _extreme(greatest=False),
     Function.ARRAY_MAX: _extreme(greatest=True),
     Function.ARRAY_DISTINCT: _distinct,

@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.expressions.arrays import Lists
 from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.vector import Array, Mask, Vector, bytes_layout, from_arrow
 from gpujoin.model.expressions import Call, Function
@@ -47,7 +46,7 @@ _WINDOW = 1 << 16
 
 
 def to_bytes(array: pa.Array, *, compared: bool) -> pa.Array:
-    """Write nested values as bytes, null where the value is.
+    """Write values, nested or not, as bytes, null where the value is.
 
     ``compared``: bytes are equal, and ordered, as the values are; else values are made of them as they were.
     """
@@ -94,13 +93,14 @@ def _list(array: pa.Array, valid: Mask | None, *, compared: bool) -> list[_Part]
     counts = np.diff(array.offsets.to_numpy().astype(np.int64))
     if valid is not None:
         counts = np.where(valid, counts, 0)
-    elements = _entries(array)
-    lists = Lists(array.offsets.to_numpy().astype(np.int64)[:-1], counts, None, elements)
-    elements = elements.take(pa.array(lists.places))
+    ends = np.cumsum(counts)
+    begins = array.offsets.to_numpy().astype(np.int64)[:-1]
+    places = np.repeat(begins - (ends - counts), counts) + np.arange(int(counts.sum()))
+    elements = _entries(array).take(pa.array(places))
     written = _as_binary(_joined(_field(elements, None, compared=compared), len(elements)))
     starts, _ = bytes_layout(written)
-    ends = starts[np.concatenate([[0], np.cumsum(counts)])]
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(ends)), written.buffers()[2]]
+    offsets = starts[np.concatenate([[0], ends])]
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(offsets)), written.buffers()[2]]
     together = pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
     return [together, np.full((len(array), 1), _END, np.uint8)]
 

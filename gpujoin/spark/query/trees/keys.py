@@ -11,8 +11,8 @@ from gpujoin.model.relations import Output, Project
 from gpujoin.model.spec import NullEquality
 from gpujoin.plan.key_types import key_type
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import EQUALITIES
-from gpujoin.spark.catalyst.translate import NotTranslatableError, arrow_of
+from gpujoin.spark.catalyst.traits import EQUALITIES, arrow_of
+from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.named import expression_name
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
 

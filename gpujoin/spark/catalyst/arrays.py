@@ -1,0 +1,78 @@
+"""Translates functions of arrays and maps whose operands are more than values: lambdas, orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from gpujoin.functions import BY_CLASS
+from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
+from gpujoin.spark.catalyst.errors import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import arrow_of
+
+Reader: TypeAlias = Callable[[Node], Expression]
+"""Translates any expression."""
+Translation: TypeAlias = Callable[[Reader, Node], Expression]
+
+
+def _of_elements(reader: Reader, node: Node) -> Expression:
+    """Translate a function that evaluates a lambda for each element of an array."""
+    array, function = node.children
+    body, *variables = _lambda(reader, node, function)
+    if not node.fields.get("followThreeValuedLogic", True):
+        false = Literal(value=False, type=pa.bool_())
+        body = Call(function=Function.COALESCE, arguments=(body, false), type=pa.bool_())
+    return _call(node, reader(array), body, *variables)
+
+
+def _lambda(reader: Reader, node: Node, function: Node) -> list[Expression]:
+    """The body of a lambda, and its variables."""
+    if function.name != "LambdaFunction" or any(v.name != "NamedLambdaVariable" for v in function.children[1:]):
+        raise NotTranslatableError(f"{node} is not computed here")
+    return [reader(child) for child in function.children]
+
+
+def _call(node: Node, *arguments: Expression) -> Call:
+    return Call(function=BY_CLASS[node.name].function, arguments=arguments, type=arrow_of(node.data_type))
+
+
+def _variable(_reader: Reader, node: Node) -> Expression:
+    """Translate a variable of a lambda."""
+    return Variable(name=f"{node.fields['name']}#{node.expr_id}", type=arrow_of(node.data_type))
+
+
+_COMPARED = "If(LessThan(l,r),-1,If(GreaterThan(l,r),1,0))"
+_COMPARATORS = frozenset({_COMPARED, f"If(And(IsNull(l),IsNull(r)),0,If(IsNull(l),1,If(IsNull(r),-1,{_COMPARED})))"})
+"""Comparators that ``array_sort`` has where a query gives none: of elements that are never null, and of others."""
+
+
+def _sorted(reader: Reader, node: Node) -> Expression:
+    """Translate ``array_sort`` without a comparator of the query's own."""
+    array, function = node.children
+    names = {variable.expr_id: name for variable, name in zip(function.children[1:], "lr", strict=False)}
+    if function.name != "LambdaFunction" or _shape(function.children[0], names) not in _COMPARATORS:
+        raise NotTranslatableError(f"{node}: a comparator of the query's own")
+    return _call(node, reader(array))
+
+
+def _shape(node: Node, names: dict[int, str]) -> str:
+    """Write a tree of classes, in which variables have the names given."""
+    if node.name == "NamedLambdaVariable":
+        return names.get(node.expr_id, "?")
+    if node.name == "Literal":
+        return str(node.fields["@value"])
+    return f"{node.name}({','.join(_shape(child, names) for child in node.children)})"
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "ArrayTransform": _of_elements,
+    "ArrayFilter": _of_elements,
+    "ArrayExists": _of_elements,
+    "ArrayForAll": _of_elements,
+    "NamedLambdaVariable": _variable,
+    "ArraySort": _sorted,
+}
+"""Classes whose operands are read in a way of their own."""
