@@ -11,7 +11,7 @@ null struct is a key of its own. For ``select st, count(*) … group by st``, wh
     {null, null}  true        null  null  1          null          1
     null
 
-So zeros and NaNs in a struct are one key as they are outside of one.
+So zeros and NaNs in a struct are one key as they are outside of one. Keys that are lists become bytes, as values do.
 
 **Values** become bytes that are ordered as the values are, and of which each group's are made values again: ``max(st)``
 is the value of ``max(order_bytes(st))``. By the bytes that order floats -0.0 is 0.0, so where there are floats it is
@@ -47,7 +47,9 @@ def with_plain_values(node: PartialAggregate) -> Relation:
         return with_plain_input(node)
     grouped = with_plain_input(dataclasses.replace(node, keys=flat, aggregates=calls))
     schema = grouped.schema
-    outputs = [dataclasses.replace(key, expression=_made(key.name, key.expression.type, schema)) for key in node.keys]
+    outputs = [
+        dataclasses.replace(key, expression=_made(key.name, type_of(key.expression), schema)) for key in node.keys
+    ]
     buffers = [
         Output(f.name, _of_bytes(column(schema, f.name), f.type), f.nullable)
         for call in node.aggregates
@@ -62,17 +64,17 @@ def _plain_call(call: AggregateCall) -> AggregateCall:
     match call.function:
         case AggregateFunction.MIN | AggregateFunction.MAX if _is_nested(first):
             if not has_floats(type_of(first)):
-                return dataclasses.replace(call, arguments=(_bytes(Function.ORDER_BYTES, first),))
+                return dataclasses.replace(call, arguments=(as_bytes(Function.ORDER_BYTES, first),))
             by = AggregateFunction.MIN_BY if call.function is AggregateFunction.MIN else AggregateFunction.MAX_BY
-            arguments = (_bytes(Function.VALUE_BYTES, first), _bytes(Function.ORDER_BYTES, first))
+            arguments = (as_bytes(Function.VALUE_BYTES, first), as_bytes(Function.ORDER_BYTES, first))
             return dataclasses.replace(call, function=by, arguments=arguments)
         case AggregateFunction.MIN_BY | AggregateFunction.MAX_BY:
-            arguments = (_bytes(Function.VALUE_BYTES, first), _bytes(Function.ORDER_BYTES, others[0]))
+            arguments = (as_bytes(Function.VALUE_BYTES, first), as_bytes(Function.ORDER_BYTES, others[0]))
             return dataclasses.replace(call, arguments=arguments)
         case AggregateFunction.FIRST | AggregateFunction.LAST | AggregateFunction.COLLECT_LIST:
-            return dataclasses.replace(call, arguments=(_bytes(Function.VALUE_BYTES, first),))
+            return dataclasses.replace(call, arguments=(as_bytes(Function.VALUE_BYTES, first),))
         case AggregateFunction.COLLECT_SET:
-            return dataclasses.replace(call, arguments=(_bytes(Function.ORDER_BYTES, first),))
+            return dataclasses.replace(call, arguments=(as_bytes(Function.ORDER_BYTES, first),))
     return call
 
 
@@ -80,8 +82,8 @@ def _is_nested(value: Expression) -> bool:
     return pat.is_nested(type_of(value))
 
 
-def _bytes(function: Function, value: Expression) -> Expression:
-    """The bytes of a nested value of which they can be made; any other value as it is."""
+def as_bytes(function: Function, value: Expression) -> Expression:
+    """Give the bytes of a nested value, if there are such; any other value as it is."""
     if not _is_nested(value) or not is_written(type_of(value), compared=function is Function.ORDER_BYTES):
         return value
     return Call(function=function, arguments=(value,), type=pa.binary(), written=show_expression(value))
@@ -90,7 +92,7 @@ def _bytes(function: Function, value: Expression) -> Expression:
 def _of_bytes(value: Expression, dtype: pa.DataType) -> Expression:
     """A value of a type, or a list of such values, of what may be its bytes."""
     source = type_of(value)
-    if source == dtype:
+    if source == dtype or not pat.is_nested(dtype):
         return value
     if is_bytes(source):
         return Call(function=Function.OF_BYTES, arguments=(value,), type=dtype)
@@ -103,7 +105,7 @@ def _parts(key: Output, node: PartialAggregate) -> list[Output]:
     """The keys that a key is grouped by."""
     value, dtype = key.expression, key.expression.type
     if not _is_divided(dtype):
-        return [key]
+        return [dataclasses.replace(key, expression=as_bytes(Function.ORDER_BYTES, value))]
     shown = show_expression(value)
     parts = []
     if _may_be_null(value, node.child.schema):
@@ -129,10 +131,10 @@ def _may_be_null(value: Expression, schema: pa.Schema) -> bool:
     return not (isinstance(value, Call) and value.function is Function.NAMED_STRUCT)
 
 
-def _made(name: str, dtype: pa.DataType | None, schema: pa.Schema) -> Expression:
+def _made(name: str, dtype: pa.DataType, schema: pa.Schema) -> Expression:
     """Make a key of the keys that it was grouped by."""
     if not _is_divided(dtype):
-        return column(schema, name)
+        return _of_bytes(column(schema, name), dtype)
     arguments: list[Expression] = []
     for field in dtype:
         arguments += [Literal(value=field.name, type=pa.string()), _made(f"{name}.{field.name}", field.type, schema)]

@@ -93,6 +93,12 @@ OTHERS = {
     "split by a class": call(Function.SPLIT, left("csv"), "[,|]+", -1),
     "split in two": call(Function.SPLIT, left("csv"), r"\|", 2),
     "item of a split": call(Function.GET_ITEM, call(Function.SPLIT, left("csv"), ","), 0, mode=EvalMode.LEGACY),
+    "case of lists": when(left("number") > 0, left("ss"))
+    .when(left("i") == 0, call(Function.ARRAY, left("s")))
+    .else_(None),
+    "case of structs with lists": when(
+        left("number") > 0, call(Function.NAMED_STRUCT, "a", left("ds"), "b", left("s"))
+    ).else_(None),
     "array of constants": call(Function.ARRAY, 1, 2),
 }
 

@@ -182,6 +182,12 @@ class ExpressionReader:
         result = arrow_of(node.data_type)
         return Call(function=function, arguments=(self(array), self(number)), mode=eval_mode(node), type=result)
 
+    def _normalized(self, node: Node) -> Expression:
+        """Translate what makes zeros one, and NaNs."""
+        value = self(node.children[0])
+        zero = Literal(value=0.0, type=value.type)
+        return Call(function=Function.ADD, arguments=(value, zero), type=value.type)
+
     def _part(self, node: Node) -> Expression:
         """Translate ``split_part``."""
         array, number = node.children
@@ -333,6 +339,7 @@ _CLOCKS = frozenset({t.TimestampType, t.TimestampNTZType, t.DateType, t.StringTy
 _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
     "ElementAt": ExpressionReader._element,  # noqa: SLF001
     "Size": ExpressionReader._size,  # noqa: SLF001
+    "NormalizeNaNAndZero": ExpressionReader._normalized,  # noqa: SLF001
     "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
     "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
 }
@@ -393,7 +400,7 @@ _HASH_SEED = 42
 """Seed of ``hash`` and ``xxhash64`` in SQL."""
 _CASE_LANGUAGES = frozenset({"az", "el", "hy", "lt", "nl", "tr"})
 """Languages of which Java or ICU maps some characters by rules of their own."""
-_TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable"})
+_TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable", "KnownNotContainsNull", "KnownFloatingPointNormalized"})
 _CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
 _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "InSet": _members,

@@ -79,6 +79,43 @@ NESTED_VALUES = {
     "beside distinct values": "select g, count(distinct i), max(struct(t, id)) v, min(xs) w from bulk group by g",
     "by structs": "select st.o, st.a, max(struct(i, id)) v from bulk group by struct(st.o, st.a), st.o, st.a",
 }
+KEYS = {
+    "groups of arrays": "select ds, count(*) n, min(id) from bulk group by ds",
+    "groups of integers": "select xs, count(*) n, max(id) from bulk group by xs",
+    "groups of texts": "select ss, g % 3, count(*) n, max(struct(i, id)) v from bulk group by ss, g % 3 having n > 1",
+    "groups of arrays of structs": "select sts, count(*), count(st) from bulk group by sts",
+    "groups of arrays in a struct": """select v, count(*), v.xs from (
+        select named_struct('xs', xs, 'o', o, 'ds', ds) v from bulk) group by v""",
+    "grouping sets": "select xs, o, count(*), grouping(xs) from bulk group by cube(xs, o)",
+    "distinct arrays": "select distinct ss, xs from bulk",
+    "counted arrays": "select o, count(distinct xs), count(distinct xs, ss), count(xs) from bulk group by o",
+    "joined groups": """select n, item from (select xs, count(*) n from bulk group by xs) join (select item from items)
+        on n % 8 = item div 10""",
+    "equal arrays": "select a.id, b.id from bulk a join bulk b on a.xs = b.xs and a.id < b.id where a.g < 40",
+    "equal arrays of floats": "select a.id, b.id, a.ds from bulk a join bulk b on a.ds = b.ds and a.g = b.g",
+    "equal arrays of structs": """select a.id, b.id from bulk a left join bulk b on a.sts = b.sts and a.g = b.g
+        where a.id < 900""",
+    "structs with arrays": """select a.id, b.s from bulk a join bulk b
+        on struct(a.xs, a.o) = struct(b.xs, b.o) and a.g = b.g""",
+    "semi join": "select count(*), max(id) from bulk where xs in (select array(i) from bulk where i > 100)",
+    "anti join": """select id from bulk b1 where not exists (
+        select 1 from bulk b2 where b1.ss = b2.ss and b2.id % 3 = 0)""",
+    "full join": """select a.n, b.n, coalesce(a.ss, b.ss) from (select ss, count(*) n from bulk where o group by ss) a
+        full join (select ss, count(*) n from bulk where not o group by ss) b on a.ss = b.ss""",
+    "window by an array": """select id, row_number() over (partition by xs order by id) r,
+        count(*) over (partition by st) c, sum(i) over (partition by g, ss) from bulk""",
+    "window in order of a struct": """select id, rank() over (partition by o order by struct(i, s)) a,
+        dense_rank() over (partition by o order by st desc) b, row_number() over (order by ds nulls last, id) c,
+        lag(id) over (partition by g order by sts desc nulls last, id) e, st from bulk""",
+    "first rows": """select v.id, v.st.s, items.item from (select id, st from bulk order by st desc, id limit 40) v
+        join (select item from items) items on id % 7 = item div 10 - 1""",
+    "first rows by an array": """select v.id, items.item from (select id from bulk order by ds desc nulls first, id
+        limit 500) v join (select item from items) items on id % 7 = item div 10 - 1""",
+}
+SHORT_KEYS = (
+    "groups of arrays", "groups of arrays in a struct", "counted arrays", "equal arrays of floats", "anti join",
+    "window by an array", "window in order of a struct", "first rows",
+)  # fmt: skip
 SHORT = (
     "latest row", "structs with floats", "arrays of structs", "every value", "struct by", "the only row", "all rows",
     "filtered", "lists of the only row", "lengths of lists", "lists in order", "elements",
@@ -119,11 +156,18 @@ def check_whole(spark: SparkSession, text: str) -> None:
     assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
-@pytest.mark.parametrize(
-    "spark",
-    [pytest.param(settings, id=name, marks=[pytest.mark.extra] * (name in EXTRA)) for name, settings in PLACES.items()],
-    indirect=True,
-)
+SETTINGS = [
+    pytest.param(settings, id=name, marks=[pytest.mark.extra] * (name in EXTRA)) for name, settings in PLACES.items()
+]
+
+
+@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
 @pytest.mark.parametrize("name", brief(NESTED_VALUES, *SHORT))
 def test_aggregates_of_nested_values(bulk: None, spark: SparkSession, name: str) -> None:
     check_whole(spark, NESTED_VALUES[name])
+
+
+@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
+@pytest.mark.parametrize("name", brief(KEYS, *SHORT_KEYS))
+def test_nested_keys_and_orders(bulk: None, spark: SparkSession, name: str) -> None:
+    check_whole(spark, KEYS[name])

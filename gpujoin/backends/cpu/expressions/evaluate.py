@@ -35,6 +35,7 @@ from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.functions import SPECS, can_raise
+from gpujoin.functions.arrays import is_written
 from gpujoin.functions.comparison import comparable
 from gpujoin.functions.spec import Nulls, Order
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
@@ -182,7 +183,7 @@ def _supported(node: Expression) -> bool:
         case Cast():
             return _is_value(node.to) and can_cast(node)
         case Case():
-            return _is_value(node.type)
+            return _is_value(node.type) or is_written(node.type)
         case Call():
             exact = _EXACT_FOR.get(node.function)
             accepted = node.function in FUNCTIONS and SPECS[node.function].signature.accepts(node)

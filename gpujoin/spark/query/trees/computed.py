@@ -111,7 +111,7 @@ class ComputedParts:
         sides = [self._side_of(child) for child in part.children]
         if None in sides or sides[0] is sides[1]:
             return self.covered(part)
-        check_keys(*part.children)
+        check_keys(*map(bare_key, part.children), of_lists=True)
         return _with_children(part, lambda child: self.covered(bare_key(child), always=True))
 
     def not_in(self, part: Node) -> Node:

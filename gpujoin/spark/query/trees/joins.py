@@ -18,7 +18,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, counting_column, distribution_of
 from gpujoin.spark.query.trees.computed import join_inputs
-from gpujoin.spark.query.trees.keys import Key, key_of, not_in, null_aware, with_keys
+from gpujoin.spark.query.trees.keys import Key, check_keys, key_of, not_in, null_aware, with_keys
 from gpujoin.spark.query.trees.nearest import nearest_join
 
 
@@ -71,6 +71,8 @@ def _joined(
         KeyPair(left_key, right_key, key[2])
         for left_key, right_key, key in zip(placed[Side.LEFT], placed[Side.RIGHT], keys, strict=True)
     )
+    for first, second, _ in keys:
+        check_keys(first, second, of_lists=True)
     for pair in pairs:
         key_type(left.relation.schema.field(pair.left).type, right.relation.schema.field(pair.right).type)
     reader = builder.reader(left, right)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+import pyarrow as pa
+import pyarrow.types as pat
+
 from gpujoin.errors import KeyTypeError
+from gpujoin.model.expressions import Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
 from gpujoin.model.spec import NullEquality
 from gpujoin.plan.key_types import key_type
+from gpujoin.plan.nested_groups import as_bytes
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import EQUALITIES, arrow_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -39,8 +44,8 @@ def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
     return None
 
 
-def check_keys(left: Node, right: Node) -> None:
-    """Refuse keys that are not compared here as Spark compares them."""
+def check_keys(left: Node, right: Node, *, of_lists: bool = False) -> None:
+    """Refuse keys that are not compared here as Spark compares them; ``of_lists``: as bytes, where they have lists."""
     for node in (left, right):
         name = node.type_name.lower()
         if "collate" in name:
@@ -48,9 +53,29 @@ def check_keys(left: Node, right: Node) -> None:
         if any(word in name for word in _NO_KEYS):
             raise NotTranslatableError(f"keys of type {name} are not covered")
     try:
-        key_type(arrow_of(left.data_type), arrow_of(right.data_type))
+        types = arrow_of(left.data_type), arrow_of(right.data_type)
+        if not (of_lists and has_lists(types[0]) and is_alike(*types)):
+            key_type(*types)
     except KeyTypeError as problem:
         raise NotTranslatableError(f"{left} = {right}: {problem}") from None
+
+
+def has_lists(dtype: pa.DataType) -> bool:
+    """Whether there is a list anywhere in values of a type, which are keys by their bytes then."""
+    return pat.is_nested(dtype) and (
+        not pat.is_struct(dtype) or any(has_lists(dtype.field(i).type) for i in range(dtype.num_fields))
+    )
+
+
+def is_alike(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether types are the same but for the names of fields, and for where there may be nulls."""
+    if not pat.is_nested(left) or not pat.is_nested(right):
+        return left == right
+    return (
+        left.id == right.id
+        and left.num_fields == right.num_fields
+        and all(is_alike(left.field(i).type, right.field(i).type) for i in range(left.num_fields))
+    )
 
 
 def has_not_in_form(part: Node) -> bool:
@@ -92,27 +117,51 @@ def not_in(parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragme
 
 
 def with_keys(
-    builder: TreeBuilder, below: Fragment, keys: Sequence[Node], wanted: frozenset[int]
+    builder: TreeBuilder,
+    below: Fragment,
+    keys: Sequence[Node],
+    wanted: frozenset[int],
+    written: Callable[[pa.DataType], bool] = has_lists,
 ) -> tuple[Fragment, list[int]]:
-    """Have a column for each key; those that are no attributes are computed."""
-    if all(key.name == "AttributeReference" for key in keys):
-        return below, [below.positions[key.expr_id] for key in keys]
+    """Have a column for each key; those that are no attributes are computed.
+
+    Keys of which ``written`` says so by their type are columns of their bytes.
+    """
     reader = builder.reader(below)
+    plain = [key.name == "AttributeReference" and not written(_type_in(below, key)) for key in keys]
+    if all(plain):
+        return below, [below.positions[key.expr_id] for key in keys]
     kept = [i for i in below.positions if i in wanted]
     outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
     places = []
     for number, key in enumerate(keys):
-        if key.name == "AttributeReference" and key.expr_id in kept:
+        if plain[number] and key.expr_id in kept:
             places.append(kept.index(key.expr_id))
         else:
             places.append(len(outputs))
-            outputs.append(Output(f"{expression_name(key)}#0{number}", reader(key)))  # no id begins with 0
+            value = reader(key)
+            if value.type is not None and written(value.type):
+                value = as_bytes(Function.ORDER_BYTES, value)
+            outputs.append(Output(f"{expression_name(key)}#0{number}", value))  # no id begins with 0
     relation = Project(below.relation, tuple(outputs))
     return Fragment(relation, {i: n for n, i in enumerate(kept)}), places
 
 
+def _type_in(below: Fragment, attribute: Node) -> pa.DataType:
+    return below.relation.schema.field(below.positions[attribute.expr_id]).type
+
+
 def bare_key(node: Node) -> Node:
     """Give a key without what Spark wraps around floating-point keys; keys are normalized here by themselves."""
-    while node.name in _NORMALIZED:
+    while node.name in _NORMALIZED or _normalizes_elements(node):
         node = node.children[0]
     return node
+
+
+def _normalizes_elements(node: Node) -> bool:
+    """Whether a key is an array of which each element is normalized."""
+    if node.name != "ArrayTransform" or node.children[1].name != "LambdaFunction":
+        return False
+    body, *variables = node.children[1].children
+    element = bare_key(body)
+    return element is not body and element.name == "NamedLambdaVariable" and element.expr_id == variables[0].expr_id

@@ -9,7 +9,7 @@ import pyarrow.types as pat
 from pyspark.sql import types as t
 
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import Expression
+from gpujoin.model.expressions import Expression, Function
 from gpujoin.model.relations import Output, Project, SortKey, Window, column
 from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
 from gpujoin.model.windows import (
@@ -23,6 +23,7 @@ from gpujoin.model.windows import (
     WindowFunction,
     is_by_order,
 )
+from gpujoin.plan.nested_groups import as_bytes
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import (
     ExpressionReader,
@@ -68,15 +69,18 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     needed = passed.union(*(each.attribute_ids for each in (*named, *partition, *order)))
     below = builder.input(child, needed)
     # Columns that are required, or that the functions and the order read; a computed key is one more.
-    below, places = with_keys(builder, below, partition, needed)
+    nested = [key.children[0] for key in order if isinstance(key.children[0].data_type, (t.StructType, t.ArrayType))]
+    below, places = with_keys(builder, below, [*partition, *nested], needed, pat.is_nested)
     reader = builder.reader(below)
-    keys = tuple(sort_key(reader, key) for key in order)
+    columns = [column(below.relation.schema, place) for place in places[len(partition) :]]
+    written = {id(key): value for key, value in zip(nested, columns, strict=True)}
+    keys = tuple(sort_key(reader, key, written.get(id(key.children[0]))) for key in order)
     calls: dict[int, AnyWindowCall] = {}
     for each in named:
         for part in each.walk():
             if part.name == "WindowExpression":
                 calls[id(part)] = _read_call(part, reader, f"w{len(calls)}", order, builder.zone)
-    relation = Window(below.relation, tuple(places), keys, tuple(calls.values()))
+    relation = Window(below.relation, tuple(places[: len(partition)]), keys, tuple(calls.values()))
     results = _ResultReader(relation, below, calls)
     kept = [i for i in below.positions if i in passed]
     outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
@@ -93,12 +97,12 @@ def group_limit(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) 
     return builder.build(node.children[0], required)
 
 
-def sort_key(reader: ExpressionReader, order: Node) -> SortKey:
-    """Translate a ``SortOrder``.
+def sort_key(reader: ExpressionReader, order: Node, written: Expression | None = None) -> SortKey:
+    """Translate a ``SortOrder``; nested values are ordered by their bytes, which may have been ``written`` before.
 
     Raises ``NotTranslatableError`` if values of its type are not ordered exactly as by Spark.
     """
-    value = reader(order.children[0])
+    value = as_bytes(Function.ORDER_BYTES, reader(order.children[0])) if written is None else written
     dtype = logical(value.type)
     ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
     if not ordered and not pat.is_boolean(dtype):
