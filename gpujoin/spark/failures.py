@@ -15,6 +15,7 @@ the user's own failure itself.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import threading
 from collections.abc import Iterator
@@ -64,10 +65,9 @@ _BOUNDARY = re.compile(
     r"^org\.apache\.(spark\.api\.python\.|spark\.sql\.execution\.python\.|spark\.sql\.vectorized\.Arrow|arrow\.)"
 )
 _BOUNDARY_FRAMES = 4
-"""The JDK's own frames above Spark's, when a program cannot be started or a stream ends, are three at most.
-
-An error of the rows that are sent to a worker has more frames of generated code above those of the boundary.
-"""
+"""Frames that are looked at. An error of the rows that are sent to a worker has more frames of generated code above
+those of the boundary."""
+_JDK = re.compile(r"^(java|jdk|sun)\.")
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
 _LOST = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
 """In the message of a job's failure, which has no cause when no task lived to tell one."""
@@ -98,7 +98,7 @@ class _Link:
     message: str
     """Its own message."""
     frames: tuple[str, ...]
-    """The topmost frames of its stack."""
+    """The topmost frames of its stack, without the JDK's own above all others."""
 
     @property
     def at_boundary(self) -> bool:
@@ -243,9 +243,14 @@ def _java_links(java: Any) -> Iterator[_Link]:
     for _ in range(_LONGEST_CHAIN):
         if java is None:
             return
-        frames = tuple(str(frame) for frame in list(java.getStackTrace())[:_BOUNDARY_FRAMES])
-        yield _Link(str(java.getClass().getName()), _condition(java), str(java.getMessage() or ""), frames)
+        yield _Link(str(java.getClass().getName()), _condition(java), str(java.getMessage() or ""), _frames(java))
         java = java.getCause()
+
+
+def _frames(java: Any) -> tuple[str, ...]:
+    """Give the topmost frames of a Java exception's stack, from the first on that is not the JDK's."""
+    frames = (str(frame) for frame in java.getStackTrace())
+    return tuple(itertools.islice(itertools.dropwhile(_JDK.match, frames), _BOUNDARY_FRAMES))
 
 
 def _condition(java: Any) -> str:

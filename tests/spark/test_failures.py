@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import StatusTracker
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -24,6 +24,7 @@ from gpujoin.errors import GpuJoinError, ScanError
 from gpujoin.spark.failures import Failure, failure_of, is_survivable, worker_obstacle
 from gpujoin.spark.worker.functions import stage_function
 from tests.brief import each_once
+from tests.chaos.processes import below
 
 pytestmark = pytest.mark.spark
 
@@ -38,6 +39,12 @@ def through(spark: SparkSession, action: Callable[[], None], schema: str = "id l
         yield from batches
 
     return spark.range(1).repartition(1).mapInArrow(run, schema)
+
+
+def daemon_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give the process of this worker's daemon."""
+    yield from batches
+    yield pa.RecordBatch.from_pydict({"id": [os.getppid()]})
 
 
 def raise_an_error() -> None:
@@ -61,6 +68,28 @@ def error_of(action: Callable[[], Any]) -> BaseException:
 def test_a_worker_that_dies_is_ours(spark: SparkSession, name: str, collect: str) -> None:
     frame = through(spark, sends_itself(signal.Signals[name]))
     assert failure_of(error_of(getattr(frame, collect))) is Failure.OURS
+
+
+def test_idle_workers_that_die_with_their_daemon_are_ours(spark: SparkSession) -> None:
+    """Spark asks the dead daemon to end such a worker, which fails a query for each, and then starts another daemon."""
+    daemon = spark.range(0).repartition(1).mapInArrow(daemon_of, "id long").collect()[0].id
+    workers = below([daemon])
+    for worker in workers:
+        worker.send(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{worker.pid}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(daemon, signal.SIGKILL)
+    problems = []
+    for _ in workers:
+        try:
+            through(spark, lambda: None).collect()
+        except Py4JJavaError as problem:
+            problems.append(problem)
+    assert any("Stream closed" in str(problem) for problem in problems)
+    assert {failure_of(problem) for problem in problems} == {Failure.OURS}
+    assert through(spark, lambda: None).count() == 1
 
 
 def test_a_worker_that_leaves_without_a_word_is_ours(spark: SparkSession) -> None:
