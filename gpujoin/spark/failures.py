@@ -15,7 +15,6 @@ the user's own failure itself.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 import threading
 from collections.abc import Iterator
@@ -67,6 +66,8 @@ _BOUNDARY = re.compile(
 _BOUNDARY_FRAMES = 4
 """Frames that are looked at. An error of the rows that are sent to a worker has more frames of generated code above
 those of the boundary."""
+_WORKERS = re.compile(r"^org\.apache\.spark\.api\.python\.")
+"""Where Spark starts and ends workers, which may have any number of the JDK's frames above it."""
 _JDK = re.compile(r"^(java|jdk|sun)\.")
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
 _LOST = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
@@ -98,12 +99,14 @@ class _Link:
     message: str
     """Its own message."""
     frames: tuple[str, ...]
-    """The topmost frames of its stack, without the JDK's own above all others."""
+    """The topmost frames of its stack."""
+    caller: str
+    """The topmost frame that is not the JDK's."""
 
     @property
     def at_boundary(self) -> bool:
         """Whether it was raised where Spark starts Python workers, or exchanges Arrow data with them."""
-        return any(_BOUNDARY.match(frame) for frame in self.frames)
+        return any(_BOUNDARY.match(frame) for frame in self.frames) or _WORKERS.match(self.caller) is not None
 
 
 def failure_of(problem: BaseException) -> Failure:
@@ -228,7 +231,7 @@ def _links(problem: BaseException) -> Iterator[_Link]:
         if java is not None:
             yield from _java_links(java)
         elif isinstance(python, PySparkException):
-            yield _Link(type(python).__name__, python.getCondition() or "", str(python), ())
+            yield _Link(type(python).__name__, python.getCondition() or "", str(python), (), "")
         python = python.__cause__
 
 
@@ -243,14 +246,11 @@ def _java_links(java: Any) -> Iterator[_Link]:
     for _ in range(_LONGEST_CHAIN):
         if java is None:
             return
-        yield _Link(str(java.getClass().getName()), _condition(java), str(java.getMessage() or ""), _frames(java))
+        stack = list(java.getStackTrace())
+        frames = tuple(str(frame) for frame in stack[:_BOUNDARY_FRAMES])
+        caller = next((frame for frame in map(str, stack) if not _JDK.match(frame)), "")
+        yield _Link(str(java.getClass().getName()), _condition(java), str(java.getMessage() or ""), frames, caller)
         java = java.getCause()
-
-
-def _frames(java: Any) -> tuple[str, ...]:
-    """Give the topmost frames of a Java exception's stack, from the first on that is not the JDK's."""
-    frames = (str(frame) for frame in java.getStackTrace())
-    return tuple(itertools.islice(itertools.dropwhile(_JDK.match, frames), _BOUNDARY_FRAMES))
 
 
 def _condition(java: Any) -> str:

@@ -319,11 +319,12 @@ def _repeatable(original: Method) -> Method:
 
         if rule.is_inside():
             return original(self, *arguments, **named)
+        before = sys.exception()
         with _action(self, original.__name__) as planned:
             try:
                 return original(self, *arguments, **named)
             except Exception as problem:
-                own = _rule_that_failed(self, planned, problem)
+                own = None if _was_interrupted(problem, before) else _rule_that_failed(self, planned, problem)
                 if own is None:
                     raise
                 if (refused := refused_product(problem)) is not None:
@@ -335,6 +336,19 @@ def _repeatable(original: Method) -> Method:
             return result
 
     return action
+
+
+def _was_interrupted(problem: BaseException, before: BaseException | None) -> bool:
+    """Tell whether Ctrl-C came first: ``toArrow`` raises what it finds while it ends its connection after that.
+
+    ``before`` is what the program was handling when it began the action.
+    """
+    context = problem.__context__
+    while context is not None and context is not before:
+        if isinstance(context, KeyboardInterrupt):
+            return True
+        context = context.__context__
+    return False
 
 
 def _rule_that_failed(frame: DataFrame, planned: list[str], problem: Exception) -> Any:

@@ -108,6 +108,31 @@ def test_every_repeatable_action_is_given_back(
     assert [one.changed for one in watched] == [True] * 4
 
 
+def test_an_action_that_fails_after_an_interrupt_is_not_given_back(
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark's ``toArrow`` ends its connection after Ctrl-C, and raises the error that it finds there."""
+
+    def interrupted(self: DataFrame) -> Any:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return self._jdf.collectToPython()
+
+    disable(tables)
+    monkeypatch.setattr(ClassicDataFrame, "toArrow", interrupted)
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    enable(tables)
+    with pytest.raises(Py4JJavaError, match="Python worker exited unexpectedly"):
+        tables.sql(SQL).toArrow()
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:  # a program that goes on
+        assert len(tables.sql(SQL).collect()) == 11
+    assert [one.changed for one in watched] == [True, True]
+    disable(tables)
+
+
 def test_a_killed_worker_of_an_exchange_gives_the_query_back(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
