@@ -9,7 +9,7 @@ Whatever else the tree reads, every task reads whole: files, and the rows of rep
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import pyarrow as pa
@@ -126,6 +126,8 @@ class Exchange:
     that is allowed and there are no others."""
     replicated: bool = False
     """Whether every task gets all the rows; there are no keys then."""
+    filters: bool = False
+    """Whether its rows are keys by which tasks drop rows that match nothing, before these are exchanged."""
     last_complete: bool = False
     """Whether the last partition gets all the rows, since rows that may match any of them are there."""
 
@@ -151,6 +153,8 @@ class Stage:
     """Scans that each task of a stage without branches reads."""
     spark: SparkInput | None = None
     """What its tasks take from Spark; there are neither branches nor exchanges then."""
+    cost: float = field(default=0.0, compare=False)
+    """What it costs with all before it, in compressed bytes read."""
 
     def walk(self) -> Iterator[Stage]:
         """The stage and all before it, the last one first."""

@@ -20,11 +20,14 @@ from gpujoin.model.relations import (
     Explode,
     Filter,
     Join,
+    Limit,
     Output,
     PartialAggregate,
     Project,
     Relation,
     Scan,
+    SparkSource,
+    TopN,
     Union,
     Window,
 )
@@ -64,6 +67,16 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
         case _:
             # Which rows a limit takes depends on their order.
             return frozenset(range(len(relation.schema)))
+
+
+def is_repeatable(relation: Relation) -> bool:
+    """Whether a relation has the same rows each time that it is computed from its files.
+
+    Rows that Spark computes, first rows, and all that depends on the last digits of a sum may be others.
+    """
+    return not any(
+        isinstance(node, (SparkSource, Limit, TopN)) or indeterminate_columns(node, {}) for node in relation.walk()
+    )
 
 
 def _outputs(outputs: Iterable[Output], below: frozenset[int]) -> frozenset[int]:

@@ -1,26 +1,39 @@
 """How the rows of a join are shared out among tasks.
 
-There are three ways: one side is shared out and every task reads the other; the other way round; or both sides are
-exchanged by their keys, but for a side that is partitioned by them already. The cheapest is taken.
+There are three ways: one side is shared out and every task reads the other, or is sent its rows; the other way round;
+or both sides are exchanged by their keys, but for a side that is partitioned by them already. The cheapest is taken.
+Before rows are exchanged, keys of the other side may drop some (`key_filters`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import ExchangeSource, Join, Limit, Relation, Scan, SparkSource, TopN
+from gpujoin.model.relations import (
+    ExchangeSource,
+    Join,
+    Limit,
+    Relation,
+    Scan,
+    SparkSource,
+    TopN,
+)
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.model.stages import Distribution, Exchange, null_keys_of
+from gpujoin.model.stages import Distribution, null_keys_of
 from gpujoin.plan.distribution import DIVIDES
+from gpujoin.plan.key_filters import filtered_by_keys
 from gpujoin.plan.key_types import key_type
-from gpujoin.plan.parts import EXCHANGED, HELD, STAGE_BYTES, Cut, Part, Partitioning, Planning
+from gpujoin.plan.parts import EXCHANGED, HELD, WAITING, Cut, Part, Partitioning, Planning
 from gpujoin.plan.remap import output_positions, remapped_spec
+
+_MOST_EXCHANGES = 1
+"""Before the keys that a side is filtered by: they are computed twice, and so would be, in turn, what filters them."""
 
 
 @dataclass(frozen=True)
@@ -28,47 +41,74 @@ class JoinPlacer:
     """Shares the rows of joins out."""
 
     planning: Planning
+    place_other: Callable[[Relation], Part | None]
+    """Shares out the rows of any tree without sources."""
 
     def place(self, node: Join, sides: Mapping[Side, Part | None]) -> Part | None:
         """Share a join's rows out, given its sides'; ``None`` where that cannot be."""
         if node.distribution is not Distribution.ANY:
             sides = {side: part or self.planning.in_one_task(node.side(side)) for side, part in sides.items()}
         legal = [side for side in Side if node.distribution.replicates(side.other)]
-        ways = [way for side in legal if (way := self._repeating(node, side, sides)) is not None]
+        ways = [way for side in legal for way in self._replicating(node, side, sides)]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         if node.distribution.partitions and left is not None and right is not None:
-            exchanged = self._exchanging(node, {Side.LEFT: left, Side.RIGHT: right})
-            ways += [] if exchanged is None else [exchanged]
+            both = {Side.LEFT: left, Side.RIGHT: right}
+            filtered = (self._filtered(node, side, both) for side in Side)
+            for join, parts in ((node, both), *(given for given in filtered if given is not None)):
+                exchanged = self._exchanging(join, parts)
+                ways += [] if exchanged is None else [exchanged]
         return min(ways, key=lambda way: way.cost, default=None)
 
-    def _repeating(self, node: Join, side: Side, sides: Mapping[Side, Part | None]) -> Part | None:
-        """Share one side out; every task reads the other."""
+    def _replicating(self, node: Join, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
+        """Share one side out; every task reads the other, or is sent its rows."""
         part = sides[side]
         if part is None or node.spec.join_type not in DIVIDES[side]:
-            return None
-        other = node.side(side.other)
-        other_bytes = self.planning.size_of(other)
+            return
+        other, sent = node.side(side.other), sides[side.other]
+        nbytes = self.planning.size_of(other)
         most = self.planning.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
-        inputs: tuple[Exchange, ...] = ()
-        if any(map(_is_computed_once, other.walk())):
-            sent = sides[side.other]
-            if sent is None or other_bytes > most:
-                return None
+        if not any(map(_is_computed_once, other.walk())):
+            scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
+            read = sum(self.planning.facts[index].nbytes for index in scans)
+            if read <= most:
+                cost = part.cost + (read + HELD * nbytes) * part.tasks(self.planning.limits)
+                yield self._joined_with(node, side, dataclasses.replace(part.reading(scans), cost=cost), other)
+        if sent is not None and nbytes <= most:
             if part.spark is not None:
                 part = self.planning.spread(part, node.side(side))
-            inputs = (self.planning.replicated(sent, other_bytes),)
-            other = ExchangeSource(inputs[0].index, other.schema)
-            cost, repeated, scans = sent.cost + STAGE_BYTES, EXCHANGED * other_bytes, frozenset[int]()
-        else:
-            scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
-            cost, repeated = 0.0, sum(self.planning.facts[index].nbytes for index in scans)
-            if repeated > most:
-                return None
-        cost += part.cost + (repeated + HELD * other_bytes) * part.tasks(self.planning.limits)
+            part = self._sent(part, sent, nbytes)
+            yield self._joined_with(node, side, part, ExchangeSource(part.inputs[-1].index, other.schema))
+
+    def _joined_with(self, node: Join, side: Side, part: Part, other: Relation) -> Part:
+        """Join a side that is shared out with the other, whole one."""
         trees = [part.tree, other] if side is Side.LEFT else [other, part.tree]
         positions = output_positions(node.spec, side)
-        joined = part.reading(scans).above(node.with_children(trees), (by.moved(positions) for by in part.known))
-        return dataclasses.replace(joined, cost=cost, inputs=(*part.inputs, *inputs))
+        return part.above(node.with_children(trees), (by.moved(positions) for by in part.known))
+
+    def _filtered(self, node: Join, side: Side, parts: Mapping[Side, Part]) -> tuple[Join, Mapping[Side, Part]] | None:
+        """Send keys to the tasks of one side, which drop rows before they are exchanged; ``None`` where they do not."""
+        if parts[side].spark is not None:  # takes nothing through exchanges
+            return None
+        semi = filtered_by_keys(node, side, self.planning.rows)
+        keys = None if semi is None else self.place_other(semi.right)
+        if semi is None or keys is None or _exchanges(keys) > _MOST_EXCHANGES:
+            return None
+        nbytes = self.planning.size_of(semi.right)
+        if nbytes > self.planning.limits.broadcast_threshold:
+            return None
+        part = self._sent(parts[side], keys, nbytes, filters=True)
+        source = ExchangeSource(part.inputs[-1].index, semi.right.schema)
+        part = part.above(semi.with_children([part.tree, source]), part.known)
+        sides = {Side.LEFT: node.left, Side.RIGHT: node.right, side: semi}
+        return dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT]), {**parts, side: part}
+
+    def _sent(self, part: Part, rows: Part, nbytes: float, *, filters: bool = False) -> Part:
+        """Send some rows to all tasks of a part."""
+        limits = self.planning.limits
+        exchange = dataclasses.replace(self.planning.replicated(rows, nbytes), filters=filters)
+        cost = part.cost + rows.cost + WAITING * limits.cores
+        cost += (EXCHANGED + HELD) * nbytes * part.tasks(limits)
+        return dataclasses.replace(part, inputs=(*part.inputs, exchange), cost=cost)
 
     def _exchanging(self, node: Join, sides: Mapping[Side, Part]) -> Part | None:
         """Share both sides out by their keys."""
@@ -182,6 +222,11 @@ class _Keys:
                 return None
             chosen.append(equal[0])
         return chosen
+
+
+def _exchanges(part: Part) -> int:
+    """How many exchanges there are before a part."""
+    return sum(1 + exchange.producer.exchanges for exchange in part.inputs)
 
 
 def _is_computed_once(node: Relation) -> bool:

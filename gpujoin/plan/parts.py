@@ -20,6 +20,8 @@ EXCHANGED = 1.5
 (`benchmarks/pipeline/README.md`, "exchange")."""
 STAGE_BYTES = 16 << 20
 """What another stage costs, in compressed bytes read."""
+WAITING = 8 << 20
+"""What a core costs that waits for another stage, in compressed bytes read."""
 HELD = 0.3
 """What building a byte of a side that every task reads costs."""
 
@@ -132,9 +134,9 @@ class Part:
         """End a stage with these rows."""
         inputs = _in_order(self.tree, self.inputs)
         if self.branches:
-            return Stage(self.tree, self.branches, inputs)
+            return Stage(self.tree, self.branches, inputs, cost=self.cost)
         partitions = self.tasks(limits) if inputs else 1
-        return Stage(self.tree, (), inputs, partitions, self.replicated, self.spark)
+        return Stage(self.tree, (), inputs, partitions, self.replicated, self.spark, self.cost)
 
     def above(self, tree: Relation, known: Iterable[Partitioning | None] = ()) -> Part:
         """The same rows shared out the same way, with another tree over them."""
@@ -167,11 +169,12 @@ class Planning:
 
     def __post_init__(self) -> None:
         self._source_numbers = itertools.count()
-        self._rows = {index: facts.rows for index, facts in self.facts.items()}
+        self.rows = {index: facts.rows for index, facts in self.facts.items()}
+        """Rows of each scan's files."""
 
     def size_of(self, node: Relation) -> float:
         """About how many bytes the rows of a node have."""
-        return _size(node.schema, estimate(node, self._rows).rows)
+        return _size(node.schema, estimate(node, self.rows).rows)
 
     def from_spark(self, node: SparkSource) -> Part:
         """Take rows from Spark, in a task for each of its partitions."""
@@ -215,7 +218,7 @@ class Planning:
         if list(cut.used) != list(range(len(schema))):
             kept = [(schema.field(i), column(schema, i)) for i in cut.used]
             tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
-        nbytes = _size(tree.schema, estimate(node, self._rows).rows)
+        nbytes = _size(tree.schema, estimate(node, self.rows).rows)
         columns = tuple(moved[index] for index in cut.columns)
         part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(

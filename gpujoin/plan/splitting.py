@@ -7,7 +7,7 @@ and where nothing further up in the stage requires rows with equal keys to be in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from gpujoin.model.jointype import Side
@@ -47,6 +47,7 @@ class SplitJoin:
 
 def split_joins(stage: Stage) -> Iterator[SplitJoin]:
     """Joins of a stage in which keys may be divided, without those of earlier stages."""
+    shares = {exchange.index for exchange in stage.inputs if not exchange.replicated}
     keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
     node: Relation | None = stage.tree
     while node is not None:
@@ -57,7 +58,7 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
                     yield SplitJoin(left.index, right.index, sides)
                 return
             case Join():
-                node = _fed(node)
+                node = _fed(node, shares)
             case PartialAggregate():
                 node = None if node.once else node.child
             case _ if isinstance(node, _ROW_BY_ROW):
@@ -66,9 +67,16 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
                 return
 
 
-def _fed(join: Join) -> Relation | None:
-    """The side that comes through exchanges, if every task reads the other one and the join may be done in parts."""
-    fed = [side for side in Side if any(isinstance(node, ExchangeSource) for node in join.side(side).walk())]
+def _fed(join: Join, shares: Collection[int]) -> Relation | None:
+    """The side of whose rows every task is sent a share, by sources in ``shares``, if every task has the other whole.
+
+    ``None`` where there is no such side, or the join may not be done in parts.
+    """
+    fed = [
+        side
+        for side in Side
+        if any(isinstance(node, ExchangeSource) and node.index in shares for node in join.side(side).walk())
+    ]
     if len(fed) != 1 or join.spec.join_type not in DIVIDES[fed[0]]:
         return None
     return join.side(fed[0])

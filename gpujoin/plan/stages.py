@@ -125,7 +125,7 @@ class _Planner:
                 return self._union(node)
             case Join():
                 sides = {side: self.place(node.side(side)) for side in Side}
-                return JoinPlacer(self.planning).place(node, sides)
+                return JoinPlacer(self.planning, self.place).place(node, sides)
             case _:
                 return None
 

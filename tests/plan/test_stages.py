@@ -36,7 +36,7 @@ from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 
 MIB = 1 << 20
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("v", pa.string())])
-BIG, SMALL = ScanFacts(1e8, 4096 * MIB), ScanFacts(1e3, MIB)
+BIG, SMALL, TINY = ScanFacts(1e8, 4096 * MIB), ScanFacts(1e3, MIB), ScanFacts(10, 1024)
 LIMITS = StageLimits(cores=4, task_bytes=128 * MIB, broadcast_threshold=256 * MIB)
 
 
@@ -209,7 +209,7 @@ def test_inputs_of_a_union_are_divided_each() -> None:
         Join(scan(1), scan(2), JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0, 1, 2))),
     )
     tree = joined(Union(inputs), scan(3))
-    stage = planned(tree, BIG, BIG, SMALL, SMALL)
+    stage = planned(tree, BIG, BIG, TINY, TINY)
     assert stage.branches == (Branch(0, frozenset({3})), Branch(1, frozenset({2, 3})))
 
 
@@ -221,7 +221,7 @@ def test_limits_are_those_of_each_task() -> None:
     exchanged = planned(Limit(joined(scan(0), scan(1)), 3), BIG, BIG)
     assert isinstance(exchanged.tree, Limit)
     assert exchanged.exchanges == 2
-    (exchange,) = planned(joined(top, scan(1)), BIG, SMALL).inputs
+    (exchange,) = planned(asked(joined(top, scan(1)), Distribution.LEFT_REPLICATED), BIG, SMALL).inputs
     assert exchange.producer == Stage(top, (Branch(0),))
 
 
@@ -365,7 +365,7 @@ def test_rows_that_may_be_others_each_time_are_spread_by_no_value() -> None:
 
 def test_rows_from_spark_and_from_files_meet_in_a_union() -> None:
     tree = joined(Union((scan(0), from_spark(0, 1e3))), scan(1))
-    stage = planned(tree, BIG, SMALL)
+    stage = planned(tree, BIG, TINY)
     assert [(one.columns, one.replicated) for one in stage.inputs] == [((), False)] * 2
     assert stage.replicated == frozenset({1})
 
@@ -412,7 +412,19 @@ def test_a_side_that_cannot_be_shared_out_comes_from_one_task() -> None:
     tree = joined(scan(0), renamed)
     stage = planned(asked(tree, Distribution.PARTITIONED), BIG, BIG)
     assert [one.producer.branches for one in stage.inputs] == [(Branch(None, frozenset({1})),), (Branch(0),)]
-    assert planned(asked(tree, Distribution.RIGHT_REPLICATED), BIG, BIG).exchanges == 0
+    (sent,) = planned(asked(tree, Distribution.RIGHT_REPLICATED), BIG, BIG).inputs
+    assert (sent.replicated, sent.producer.branches) == (True, (Branch(None, frozenset({1})),))
+
+
+def test_few_rows_of_much_that_is_read_are_sent_to_every_task() -> None:
+    few = Filter(scan(1), Call(function=Function.EQ, arguments=(column(SCHEMA, 0), column(SCHEMA, 1)), type=pa.bool_()))
+    tree = joined(scan(0), few)
+    stage = planned(tree, BIG, ScanFacts(1e6, 200 * MIB))
+    assert stage.branches == (Branch(0),)
+    (sent,) = stage.inputs
+    assert (sent.replicated, sent.producer) == (True, Stage(few, (Branch(1),)))
+    few_tasks = planned(tree, ScanFacts(1e7, 256 * MIB), ScanFacts(1e6, 10 * MIB))
+    assert few_tasks.branches == (Branch(0, frozenset({1})),), "reading it twice takes less than another stage"
 
 
 def test_keys_that_may_be_others_each_time_are_not_exchanged_though_asked_for() -> None:

@@ -266,7 +266,7 @@ def _one_task(island: Island, options: Options, limits: StageLimits, threads: in
 
 
 def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun | None:
-    """Share the rows out among tasks; early filters that would have to be exchanged are left out."""
+    """Share the rows out among tasks; early filters that cost more than they save are left out."""
     best: IslandRun | None = None
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
@@ -275,7 +275,7 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
             for number, index in enumerate(scans)
         }
         stage = plan_stages(tree, facts, limits)
-        if stage is None or (best is not None and stage.exchanges >= best.last.stage.exchanges):
+        if stage is None or (best is not None and stage.cost >= best.last.stage.cost):
             continue
         last = _run_of(island, stage, scans, options, limits.cores)
         if last.tasks < 2 and not last.inputs and stage.spark is None:
@@ -320,13 +320,16 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     if keyed:
         inputs = "inputs are" if keyed > 1 else "input is"
         yield f"{keyed} {inputs} exchanged by key into {run.tasks} partitions{also}"
-    sent = sum(exchange.replicated for exchange in stage.inputs)
-    spread = len(stage.inputs) - keyed - sent
+    filters = sum(exchange.filters for exchange in stage.inputs)
+    sent = sum(exchange.replicated for exchange in stage.inputs) - filters
+    spread = len(stage.inputs) - keyed - sent - filters
     if spread:
         inputs = "inputs are" if spread > 1 else "input is"
         yield f"{spread} {inputs} shared out among {run.tasks} tasks{also}"
     if sent:
         yield f"{sent} {'inputs are' if sent > 1 else 'input is'} sent to every task"
+    if filters:
+        yield f"{'keys of other inputs' if filters > 1 else 'keys of another input'} drop rows before they are exchanged"
     if stage.spark is not None and stage.tree.children:
         yield f"rows from Spark are joined in the tasks that compute them{also}"
 

@@ -1,0 +1,88 @@
+"""Keys that drop rows of one side of a join before they are exchanged.
+
+For ``lineitem JOIN (orders JOIN customer)`` by orders, of which a filter keeps a tenth::
+
+    stage 1    scan orders, filter             their keys: to every task of stage 2
+    stage 2    scan lineitem ⋉ keys            a tenth of the rows: by key to the stage that joins
+    stage 3    scan orders, filter ⋈ customer  by key to the stage that joins
+
+Orders are read twice, and must have the same keys both times. Customers are left out of stage 1, since few of them
+would drop an order: more keys than those of the side drop fewer rows, and none that is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Join, Output, Project, Relation, column
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.stages import NullKeys, null_keys_of
+from gpujoin.plan.determinism import is_repeatable
+from gpujoin.plan.estimates import estimate
+
+_SELECTIVE = 0.5
+"""Keys filter where the filters below them keep at most this share of them."""
+_MUCH_MORE = 1.25
+"""A larger relation gives the keys where it has at most so many times more of them."""
+_SAME_KEYS = frozenset({JoinType.INNER, JoinType.LEFT_SEMI})
+"""Joins in whose result the keys of either side are also those of the other."""
+
+
+def filtered_by_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Join | None:
+    """Make the semi-join of one side of a join with keys of the other side, or with more of them.
+
+    ``None`` where it may drop rows that are needed, or would drop few.
+    """
+    spec, small = join.spec, join.side(side.other)
+    if not spec.keys or null_keys_of(spec.join_type, side) is not NullKeys.DROP:
+        return None
+    places = [pair.of(side.other) for pair in spec.keys]
+    if len(spec.keys) == 1 and spec.keys[0].nulls is NullEquality.UNEQUAL:
+        small, place = _origin(small, places[0], scanned)
+        places = [place]
+    if estimate(small, scanned).kept > _SELECTIVE or not is_repeatable(small):
+        return None
+    columns = list(dict.fromkeys(places))
+    keys = Project(small, tuple(Output(f"key{n}", column(small.schema, old), True) for n, old in enumerate(columns)))
+    pairs = tuple(
+        KeyPair(pair.of(side), columns.index(place), pair.nulls) for pair, place in zip(spec.keys, places, strict=True)
+    )
+    given = join.side(side)
+    return Join(given, keys, JoinSpec(JoinType.LEFT_SEMI, pairs, left_output=tuple(range(len(given.schema)))))
+
+
+def _origin(relation: Relation, place: int, scanned: Mapping[int, float]) -> tuple[Relation, int]:
+    """Find the smallest part of a relation that has a column with all of a column's values, and few others."""
+    while True:
+        candidates = list(_with_values(relation, place))
+        if not candidates:
+            return relation, place
+        kept = {id(part): estimate(part, scanned).kept for part, _ in candidates}
+        part, at = min(candidates, key=lambda candidate: kept[id(candidate[0])])
+        if kept[id(part)] > _MUCH_MORE * estimate(relation, scanned).kept:
+            return relation, place
+        relation, place = part, at
+
+
+def _with_values(relation: Relation, place: int) -> Iterator[tuple[Relation, int]]:
+    """Inputs of a relation with a column that has all values of a column of it, but for null."""
+    match relation:
+        case Project():
+            source = relation.outputs[place].expression
+            if isinstance(source, ColumnRef):
+                yield relation.child, source.index
+        case Join():
+            spec, side, at = relation.spec, Side.LEFT, place
+            if at >= len(spec.left_output):
+                side, at = Side.RIGHT, at - len(spec.left_output)
+            if at >= len(spec.output_of(side)):
+                return  # whether there was a match
+            at = spec.output_of(side)[at]
+            yield relation.side(side), at
+            for pair in spec.keys:
+                if spec.join_type in _SAME_KEYS and pair.of(side) == at and pair.nulls is NullEquality.UNEQUAL:
+                    other, beyond = relation.side(side.other), pair.of(side.other)
+                    if other.schema.field(beyond).type == relation.side(side).schema.field(at).type:
+                        yield other, beyond
