@@ -22,7 +22,7 @@ from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.determinism import is_repeatable
 from gpujoin.plan.estimates import estimate
 
-_SELECTIVE = 0.5
+SELECTIVE = 0.5
 """Keys filter where the filters below them keep at most this share of them."""
 _MUCH_MORE = 1.25
 """A larger relation gives the keys where it has at most so many times more of them."""
@@ -42,7 +42,7 @@ def filtered_by_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Jo
     if len(spec.keys) == 1 and spec.keys[0].nulls is NullEquality.UNEQUAL:
         small, place = _origin(small, places[0], scanned)
         places = [place]
-    if estimate(small, scanned).kept > _SELECTIVE or not is_repeatable(small):
+    if estimate(small, scanned).kept > SELECTIVE or not is_repeatable(small):
         return None
     columns = list(dict.fromkeys(places))
     keys = Project(small, tuple(Output(f"key{n}", column(small.schema, old), True) for n, old in enumerate(columns)))

@@ -329,7 +329,8 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     if sent:
         yield f"{sent} {'inputs are' if sent > 1 else 'input is'} sent to every task"
     if filters:
-        yield f"{'keys of other inputs' if filters > 1 else 'keys of another input'} drop rows before they are exchanged"
+        inputs = "keys of other inputs" if filters > 1 else "keys of another input"
+        yield f"{inputs} drop rows before they are exchanged"
     if stage.spark is not None and stage.tree.children:
         yield f"rows from Spark are joined in the tasks that compute them{also}"
 

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.config import Strategy
+from gpujoin.plan import join_parts, parts
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
 from tests.spark.query.queries import check
@@ -109,6 +110,75 @@ def test_small_inputs_are_read_by_every_task(tables: SparkSession) -> None:
     assert sorted(join.strategy.value for join in found.joins) == ["broadcast", "shuffle"]
     assert "read by every task" in str(found)
     assert len(exchanges(found)) == 2
+
+
+FILTERED = {
+    "inner": ("select a.id, a.price, b.item from sales a join items b on a.k = b.k where b.cost > 2", 1),
+    "both": (
+        """select a.id, b.item
+        from sales a join items b on a.k = b.k and a.s = b.s where b.item > 0 and a.id > 0""", 1
+    ),
+    "left": ("select a.id, b.item, b.s from sales a left join items b on a.k = b.k where a.id < 40", 1),
+    "left, kept side selective": (
+        """select a.id, b.item
+        from sales a left join (select * from items where cost > 2) b on a.k = b.k""", 0
+    ),
+    "right": ("select a.id, b.item from sales a right join items b on a.k = b.k where b.cost > 2", 1),
+    "full": ("select a.id, b.item from (select * from sales where id < 9) a full join items b on a.k = b.k", 0),
+    "semi": (
+        """select id
+        from sales a where exists (select 1 from items b where b.k = a.k and b.cost > 2 and b.s <> a.s)""", 1
+    ),
+    "anti": (
+        """select id
+        from sales a where id < 60 and not exists (select 1 from items b where b.k = a.k and b.cost > 2)""", 1
+    ),
+    "null safe": ("select a.id, b.item from sales a join items b on a.s <=> b.s where b.cost > 2", 1),
+    "floats": (
+        """select a.id, b.id
+        from sales a join sales b on a.weight = b.weight where b.id > 0""", 1
+    ),
+    "other types": ("select a.id, b.item from sales a join items b on a.price = b.cost where b.item > 2", 1),
+    "aggregate": (
+        """select a.id, n
+        from sales a join (select k, count(*) n from items group by k having count(*) > 1) b on a.k = b.k""", 1
+    ),
+    "of a join": (
+        """select a.id, c.item, d.s from sales a join (select b.id, b.k from sales b where b.price > 2) x on a.id = x.id
+        join items c on c.k = x.k join items d on d.item = c.item""", 2
+    ),
+    "float sums": (
+        """select a.id
+        from sales a join (select k, sum(weight) w from sales group by k having sum(weight) > 1) b on a.k = b.k""", 0
+    ),
+    "first rows": (
+        """select a.id, b.item
+        from sales a join (select * from items order by item limit 9) b on a.k = b.k""", 0
+    ),
+}  # fmt: skip
+"""Queries, and how many of their exchanges send keys by which rows are dropped."""
+
+
+@pytest.fixture
+def keys_first(tables: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """A session whose tables are exchanged, after the keys of the other side dropped rows wherever they may."""
+    tables.conf.set("spark.gpujoin.broadcastThreshold", "1g")
+    tables.conf.set("spark.gpujoin.strategy", "shuffle")
+    for name, price in {"WAITING": 0, "HELD": 0.0, "EXCHANGED": 0.0}.items():
+        monkeypatch.setattr(join_parts, name, price)
+    monkeypatch.setattr(parts, "EXCHANGED", 1e9)
+    return tables
+
+
+@pytest.mark.parametrize("name", brief(FILTERED, "both", "left", "null safe", "of a join", "float sums"))
+def test_keys_drop_rows_before_they_are_exchanged(keys_first: SparkSession, name: str) -> None:
+    keys_first.conf.set("spark.sql.adaptive.enabled", str(name in list(FILTERED)[::2]).lower())
+    text, filters = FILTERED[name]
+    frame = keys_first.sql(text)
+    found = check(frame)
+    assert found.islands
+    dropping = [note for island in found.islands for note in island.notes if "drop rows before" in note]
+    assert sum(2 if note.startswith("keys of other") else 1 for note in dropping) == filters, str(found)
 
 
 def test_only_columns_in_use_are_exchanged(tables: SparkSession) -> None:

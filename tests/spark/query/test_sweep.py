@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, enable
+from gpujoin.plan import join_parts, key_filters, parts
 from gpujoin.spark.query.accelerate import PlannedQuery, rewrite
 from gpujoin.testing import Zeros, assert_same_rows
 from tests.spark.query.everyday import ZONES, everyday_query
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.spark
 QUICK, QUERIES = 3, int(os.environ.get("GPUJOIN_TEST_QUERIES", "120"))
 EVERYDAY = int(os.environ.get("GPUJOIN_TEST_EVERYDAY", "120"))
 """Queries of `make test`, and of the two long sweeps: set the latter for longer ones."""
+KEYS_FIRST = QUERIES
 WAYS = {
     "one task": {},
     "exchanged": {
@@ -31,6 +33,10 @@ WAYS = {
     },
     "spilled": {"spark.gpujoin.memoryBudget": "20k"},
     "several tasks": {"spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "32k"},
+}  # fmt: skip
+KEYS_FIRST_SETTINGS = {
+    "spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "1",
+    "spark.gpujoin.exchange.partitions": "3", "spark.gpujoin.strategy": "shuffle",
 }  # fmt: skip
 
 
@@ -95,6 +101,25 @@ def test_generated_queries_of_everyday_functions(
     record_property("outcome", compared(sessions, planned, text, seed, number, ZONES[number % len(ZONES)]))
 
 
+@pytest.mark.parametrize("number", numbers(KEYS_FIRST))
+def test_generated_queries_whose_rows_are_dropped_by_keys_before_they_are_exchanged(
+    sessions: tuple[SparkSession, SparkSession],
+    planned: list[PlannedQuery],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    number: int,
+    record_property: Any,
+) -> None:
+    for name, price in {"WAITING": 0, "HELD": 0.0, "EXCHANGED": 0.0}.items():
+        monkeypatch.setattr(join_parts, name, price)
+    monkeypatch.setattr(parts, "EXCHANGED", 1e9)
+    monkeypatch.setattr(key_filters, "SELECTIVE", 1.0)
+    text = NastyGenerator(np.random.default_rng([seed, 7, number])).query()
+    result = compared(sessions, planned, text, seed, number, ZONES[0], "keys first")
+    dropped = any("drop rows before" in str(plan.explanation) for plan in planned)
+    record_property("outcome", f"{result}, rows dropped by keys" if dropped else result)
+
+
 def compared(
     sessions: tuple[SparkSession, SparkSession],
     planned: list[PlannedQuery],
@@ -102,19 +127,20 @@ def compared(
     seed: int,
     number: int,
     zone: str,
+    way: str | None = None,
 ) -> str:
-    """Run a query both ways and compare the rows; tells what became of it. Its number chooses the settings."""
+    """Run a query both ways and compare the rows; tells what became of it. Its number chooses other settings."""
     here, native = sessions
-    way = list(WAYS)[number // 4 % len(WAYS)]
+    way = way or list(WAYS)[number // 4 % len(WAYS)]
     context = f"GPUJOIN_TEST_SEED={seed} query {number}, {way}, {zone}: {text}"
     for session in sessions:
         session.conf.set("spark.sql.ansi.enabled", str(number % 2 == 0).lower())
         session.conf.set("spark.sql.adaptive.enabled", str(number // 2 % 2 == 0).lower())
         session.conf.set("spark.sql.session.timeZone", zone)
-    for settings in WAYS.values():
+    for settings in (*WAYS.values(), KEYS_FIRST_SETTINGS):
         for key in settings:
             here.conf.unset(key)
-    for key, value in WAYS[way].items():
+    for key, value in WAYS.get(way, KEYS_FIRST_SETTINGS).items():
         here.conf.set(key, value)
     expected, error = outcome(native, text)
     actual, error_here = outcome(here, text)
