@@ -143,7 +143,7 @@ def test_a_refused_one_is_an_error_of_the_action(tables: SparkSession, tmp_path:
     assert not (tmp_path / "written").exists()
     assert any("are not covered" in str(reason) for reason in explain(query).joins[0].reasons)
     tables.conf.set("spark.gpujoin.fallback", "silent")
-    assert query.count() == 12
+    assert query.count() == 11
 
 
 def test_one_that_is_predicted_to_be_slower_is_warned_of(
