@@ -81,6 +81,8 @@ _OBSTACLE = re.compile(
 )
 """What a worker says that lacks what it needs: Python's words, gpujoin's (``worker/``), PySpark's."""
 _REFUSED = re.compile(r"^gpujoin\.errors\.ProductSizeError: (.*)$", re.MULTILINE)
+_TOLD = re.compile(r"^gpujoin\.errors\.\w+: .*$", re.MULTILINE)
+"""How the text of a worker's traceback ends where gpujoin itself raised the error."""
 _NO_PROGRAM = "Cannot run program"
 _CANCEL_SECONDS = 5.0
 """How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""
@@ -131,6 +133,12 @@ def refused_product(problem: BaseException) -> ProductSizeError | None:
     """Give the refusal of a product by a task of gpujoin, where it is the failure of an action."""
     refused = _REFUSED.search(str(problem))
     return None if refused is None else ProductSizeError(refused[1])
+
+
+def told_by_task(problem: BaseException) -> str | None:
+    """Give the error that a task of gpujoin raised to say what is wrong; ``None`` for any other, and for crashes."""
+    lines = _TOLD.findall(str(problem))
+    return str(lines[-1]) if lines else None
 
 
 def is_survivable(problem: BaseException) -> bool:

@@ -16,6 +16,7 @@ from gpujoin.errors import FallbackError
 from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.compat import is_connect
+from gpujoin.spark.failures import told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.settings import join_options, session_conf
@@ -207,4 +208,9 @@ def give_back(spark: SparkSession, problem: Exception) -> None:
     if options.fallback is FallbackMode.RAISE:
         raise problem
     level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
-    log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=problem)
+    told = told_by_task(problem)
+    if told is None:
+        log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=problem)
+    else:
+        log.log(level, "a task of the query failed here; Spark runs the query itself: %s", told)
+        log.debug("the task's error", exc_info=problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from gpujoin import accelerate
+from gpujoin import accelerate, disable, enable
 from gpujoin.spark.query.accelerate import rewrite
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
@@ -32,6 +32,22 @@ def test_a_file_that_changes_after_planning(table: tuple[DataFrame, Path]) -> No
     file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(Exception, match=re.escape(file.name)):
         planned.collect()
+
+
+def test_the_log_says_in_a_line_which_file_has_changed(
+    tables: SparkSession, table: tuple[DataFrame, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    frame, file = table
+    tables.conf.set("spark.gpujoin.fallback", "warn")
+    enable(tables)
+    assert frame.collect()
+    file.with_name("new").write_bytes(file.read_bytes())
+    file.with_name("new").replace(file)
+    assert frame.collect()
+    (warning,) = (record for record in caplog.records if "Spark runs the query itself" in record.message)
+    assert re.search(rf"itself: gpujoin\.errors\.ScanError: \S+{re.escape(file.name)}: has changed", warning.message)
+    assert warning.exc_info is None
+    disable(tables)
 
 
 def test_another_schema_after_planning(tables: SparkSession, table: tuple[DataFrame, Path], tmp_path: Path) -> None:
