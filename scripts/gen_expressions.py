@@ -92,8 +92,14 @@ NOTES = """
   over malformed text, and `unbase64` over text without its padding.
 - `order_bytes`, `value_bytes` and `of_bytes` stand for nested values within aggregations; SQL has them not.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
-- The expression of `transform`, `filter`, `exists` and `forall` is evaluated once, over the elements of all rows.
-  `exists` and `forall` take conditions that cannot raise: Spark evaluates none after the element that decides.
+- The expression of `transform`, `filter`, `exists`, `forall`, `zip_with`, `map_filter` and `transform_values` is
+  evaluated once, over the elements of all rows; that of `aggregate` once for each number of an element. `exists` and
+  `forall` take conditions that cannot raise: Spark evaluates none after the element that decides.
+- Lists, and structs of lists, are compared and ordered element by element, nulls first. `array_distinct`,
+  `array_union`, `array_intersect`, `array_except` and `arrays_overlap` take no floats, at any depth, and `sort_array`
+  no floats as elements. `array_sort` takes no comparator; `array_insert` inserts before the first element or after
+  the last (`array_prepend`, `array_append`). `sequence` takes integers, and dates with a step of whole days.
+  `concat_lists` and `reverse_list` are `concat` and `reverse` of arrays.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value; timestamps of the usual form are read
   all at once. Over a time without a date, and over a time with the name of a zone, a cast to a timestamp raises
   `UnsupportedValueError`. Floating-point numbers are not printed here. They become decimals of up to 15 digits.

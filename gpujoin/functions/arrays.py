@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.comparison import alike, comparable
+from gpujoin.functions.comparison import alike, comparable, fits_as_bytes, has_floats, is_alike, is_written
 from gpujoin.functions.signatures import INT, MANY, PATTERN, TEXT, Signature, cast_to, takes, type_of, typed, types_of
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Raises
+from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Order, Raises
 from gpujoin.model.expressions import Call, Function, Literal, Variable
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
@@ -54,7 +54,10 @@ def _searched(node: Call) -> Call | None:
 
 def _accepts_value(node: Call) -> bool:
     dtype, value = types_of(node)
-    return _is_list(dtype) and comparable(logical(dtype.value_type)) and alike([logical(dtype.value_type), value])
+    if not _is_list(dtype):
+        return False
+    element = logical(dtype.value_type)
+    return fits_as_bytes([element, value]) or (comparable(element) and alike([element, value]))
 
 
 def _sized(node: Call) -> Call | None:
@@ -76,7 +79,7 @@ def _listed(node: Call) -> Call | None:
 def _accepts_elements(node: Call) -> bool:
     assert node.type is not None
     return bool(node.arguments) and all(
-        pat.is_null(dtype) or dtype == logical(node.type.value_type) for dtype in types_of(node)
+        pat.is_null(dtype) or is_alike(dtype, logical(node.type.value_type)) for dtype in types_of(node)
     )
 
 
@@ -136,7 +139,8 @@ def _struct(node: Call) -> Call | None:
 def _accepts_fields(node: Call) -> bool:
     values = [logical(type_of(argument)) for argument in node.arguments[1::2]]
     assert node.type is not None
-    return len(node.arguments) == 2 * node.type.num_fields and values == [logical(field.type) for field in node.type]
+    fields = [logical(field.type) for field in node.type]
+    return len(node.arguments) == 2 * len(fields) and all(map(is_alike, values, fields))
 
 
 def _of_elements(node: Call) -> Call | None:
@@ -157,23 +161,6 @@ def _accepts_lambda(node: Call) -> bool:
     return _is_list(array) and named and (node.function is Function.TRANSFORM or pat.is_boolean(body))
 
 
-def is_written(dtype: pa.DataType, *, compared: bool = False) -> bool:
-    """Whether values of a type, nested or not, are written as bytes; ``compared``: as bytes of the same order."""
-    dtype = logical(dtype)
-    if pat.is_map(dtype):
-        return not compared and all(is_written(part) for part in (dtype.key_type, dtype.item_type))
-    if pat.is_struct(dtype) or _is_list(dtype):
-        return all(is_written(dtype.field(i).type, compared=compared) for i in range(dtype.num_fields))
-    return comparable(dtype) or pat.is_null(dtype)
-
-
-def has_floats(dtype: pa.DataType) -> bool:
-    """Whether there is a floating-point number anywhere in values of a type."""
-    if pat.is_nested(dtype):
-        return any(has_floats(dtype.field(i).type) for i in range(dtype.num_fields))
-    return is_float(dtype)
-
-
 def _as_bytes(node: Call) -> Call | None:
     return typed(node, pa.binary()) if _accepts_written(node) else None
 
@@ -187,6 +174,121 @@ def _accepts_bytes(node: Call) -> bool:
     return is_bytes(types_of(node)[0]) and node.type is not None and is_written(node.type)
 
 
+def _accepts_lists(node: Call) -> bool:
+    types = types_of(node)
+    return bool(types) and _is_list(types[0]) and all(is_alike(types[0], dtype) for dtype in types)
+
+
+def _accepts_sets(node: Call) -> bool:
+    dtype = types_of(node)[0]
+    return _accepts_lists(node) and is_written(dtype.value_type, compared=True) and not has_floats(dtype)
+
+
+def _overlaps(node: Call) -> Call | None:
+    return typed(node, pa.bool_()) if _is_list(types_of(node)[0]) else None
+
+
+def _flattened(node: Call) -> Call | None:
+    dtype = types_of(node)[0]
+    return typed(node, dtype.value_type) if _is_list(dtype) and _is_list(dtype.value_type) else None
+
+
+def _accepts_lists_of_lists(node: Call) -> bool:
+    dtype = types_of(node)[0]
+    return _is_list(dtype) and _is_list(dtype.value_type)
+
+
+def _accepts_slice(node: Call) -> bool:
+    dtype, *numbers = types_of(node)
+    return _is_list(dtype) and all(map(pat.is_int32, numbers))
+
+
+def _never_fails(node: Call) -> bool:
+    """Whether ``slice`` has constants of which it takes a part."""
+    start, length = (a.value if isinstance(a, Literal) else None for a in node.arguments[1:])
+    return isinstance(start, int) and isinstance(length, int) and start != 0 and length >= 0
+
+
+def _accepts_element(node: Call) -> bool:
+    dtype, value = types_of(node)
+    return _is_list(dtype) and is_alike(dtype.value_type, value)
+
+
+def _repeated(node: Call) -> Call | None:
+    value, number = node.arguments
+    return typed(node, pa.list_(type_of(value))) if is_whole(type_of(number)) else None
+
+
+def _accepts_number(node: Call) -> bool:
+    return pat.is_int32(types_of(node)[1])
+
+
+def _zipped(node: Call) -> Call | None:
+    types = types_of(node)
+    if not all(map(_is_list, types)):
+        return None
+    return typed(node, pa.list_(pa.struct([(str(n), dtype.value_type) for n, dtype in enumerate(types)])))
+
+
+def _accepts_zipped(node: Call) -> bool:
+    return all(map(_is_list, types_of(node)))
+
+
+def _entries(node: Call) -> Call | None:
+    dtype = types_of(node)[0]
+    if not pat.is_map(dtype):
+        return None
+    return typed(node, pa.list_(pa.struct([("key", dtype.key_type), ("value", dtype.item_type)])))
+
+
+def _ranged(node: Call) -> Call | None:
+    dtype = types_of(node)[0]
+    return typed(node, pa.list_(dtype)) if is_whole(dtype) or pat.is_date32(dtype) else None
+
+
+def _accepts_range(node: Call) -> bool:
+    first, last, *steps = types_of(node)
+    if pat.is_date32(first):
+        return first == last and all(map(pat.is_int32, steps))
+    return is_whole(first) and all(dtype == first for dtype in (last, *steps))
+
+
+def _accepts_zip(node: Call) -> bool:
+    named = all(isinstance(argument, Variable) for argument in node.arguments[3:])
+    return all(map(_is_list, types_of(node)[:2])) and named
+
+
+def _zip_of(node: Call) -> Call | None:
+    types = types_of(node)
+    return typed(node, pa.list_(types[2])) if all(map(_is_list, types[:2])) else None
+
+
+def _of_map_entries(node: Call) -> Call | None:
+    dtype, body = types_of(node)[:2]
+    if not pat.is_map(dtype):
+        return None
+    filtered = node.function is Function.MAP_FILTER
+    return typed(node, dtype if filtered else pa.map_(dtype.key_type, body))
+
+
+def _accepts_map_lambda(node: Call) -> bool:
+    dtype, body = types_of(node)[:2]
+    named = all(isinstance(argument, Variable) for argument in node.arguments[2:])
+    return pat.is_map(dtype) and named and (node.function is Function.TRANSFORM_VALUES or pat.is_boolean(body))
+
+
+def _folded(node: Call) -> Call | None:
+    types = types_of(node)
+    return typed(node, types[5]) if _is_list(types[0]) else None
+
+
+def _accepts_fold(node: Call) -> bool:
+    types = types_of(node)
+    variables = (node.arguments[3], node.arguments[4], node.arguments[6])
+    named = all(isinstance(variable, Variable) for variable in variables)
+    return _is_list(types[0]) and is_alike(types[1], types[2]) and named
+
+
 _F = Function
 _X = Variable(name="x", type=pa.int32())
 _ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4), (None, True, _X))
@@ -194,6 +296,10 @@ _QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3), (None, True, _X))
 _MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
 _EXTREME = Signature(_element, _accepts_ordered, (1, 1), (None,))
 _BYTES = Signature(_as_bytes, _accepts_written, (1, 1), (None,))
+_JOINED_LISTS = Signature(_same_list, _accepts_lists, (1, MANY))
+_SETS = Signature(_same_list, _accepts_sets)
+_ADDED = Signature(_same_list, _accepts_element)
+_MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4), (None, True, _X, _X))
 _SEARCH = Signature(_searched, _accepts_value)
 
 TABLE = (
@@ -226,6 +332,46 @@ TABLE = (
     ),
     FunctionSpec(
         _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_struct, _accepts_fields, (2, MANY), ("a", None)),
+        nulls=Nulls.READ, lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.CONCAT_LISTS, (), _JOINED_LISTS, order=Order.ALL, lacks=ON_CPU),
+    FunctionSpec(
+        _F.FLATTEN, ("Flatten",), Signature(_flattened, _accepts_lists_of_lists, (1, 1), (None,)), lacks=ON_CPU
+    ),
+    FunctionSpec(_F.REVERSE_LIST, (), Signature(_same_list, _accepts_lists, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(
+        _F.SLICE, ("Slice",), Signature(_same_list, _accepts_slice, (3, 3), (None, 1, 2)),
+        raises=Raises.ALWAYS, safe=_never_fails, lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.ARRAY_REMOVE, ("ArrayRemove",), Signature(_same_list, _accepts_value), lacks=ON_CPU),
+    FunctionSpec(
+        _F.ARRAY_REPEAT, ("ArrayRepeat",), Signature(_repeated, _accepts_number, examples=(None, 2)),
+        nulls=Nulls.READ, lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.ARRAY_APPEND, (), _ADDED, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_PREPEND, (), _ADDED, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_UNION, ("ArrayUnion",), _SETS, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_INTERSECT, ("ArrayIntersect",), _SETS, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_EXCEPT, ("ArrayExcept",), _SETS, lacks=ON_CPU),
+    FunctionSpec(_F.ARRAYS_OVERLAP, ("ArraysOverlap",), Signature(_overlaps, _accepts_sets), lacks=ON_CPU),
+    FunctionSpec(
+        _F.ARRAYS_ZIP, ("ArraysZip",), Signature(_zipped, _accepts_zipped, (1, MANY)), order=Order.ALL, lacks=ON_CPU
+    ),
+    FunctionSpec(
+        _F.MAP_ENTRIES, ("MapEntries",),
+        Signature(_entries, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,)), lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.SEQUENCE, ("Sequence",), Signature(_ranged, _accepts_range, (2, 3)), raises=Raises.ALWAYS, lacks=ON_CPU
+    ),
+    FunctionSpec(
+        _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5), (None, None, True, _X, _X)),
+        nulls=Nulls.READ, lacks=ON_CPU,
+    ),
+    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAPPED, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.TRANSFORM_VALUES, ("TransformValues",), _MAPPED, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(
+        _F.AGGREGATE, ("ArrayAggregate",), Signature(_folded, _accepts_fold, (7, 7), (None, 0, 0, _X, _X, 0, _X)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
     FunctionSpec(_F.ORDER_BYTES, (), _BYTES, lacks=ON_CPU),

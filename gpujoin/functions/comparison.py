@@ -16,7 +16,7 @@ from gpujoin.functions.signatures import MANY, Signature, Types, cast_to, over, 
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls
 from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
-from gpujoin.model.types import is_bytes, is_numeric, is_text, is_whole
+from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole, logical
 
 OPERATORS = frozenset({Function.EQ, Function.NE, Function.LT, Function.LE, Function.GT, Function.GE})
 """Comparisons whose result is null where an operand is null."""
@@ -60,6 +60,8 @@ def _orders(dtype: pa.DataType) -> bool:
     """Whether Spark compares values of a type."""
     if pat.is_struct(dtype):
         return all(_orders(f.type) for f in dtype)
+    if pat.is_list(dtype):
+        return _orders(dtype.value_type)
     return is_atomic(dtype) or pat.is_null(dtype)
 
 
@@ -115,6 +117,47 @@ def comparable(dtype: pa.DataType) -> bool:
     )
 
 
+def is_written(dtype: pa.DataType, *, compared: bool = False) -> bool:
+    """Whether values of a type, nested or not, are written as bytes; ``compared``: as bytes of the same order."""
+    dtype = logical(dtype)
+    if pat.is_map(dtype):
+        return not compared and all(is_written(part) for part in (dtype.key_type, dtype.item_type))
+    if pat.is_struct(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype):
+        return all(is_written(dtype.field(i).type, compared=compared) for i in range(dtype.num_fields))
+    return comparable(dtype) or pat.is_null(dtype)
+
+
+def has_floats(dtype: pa.DataType) -> bool:
+    """Whether there is a floating-point number anywhere in values of a type."""
+    if pat.is_nested(dtype):
+        return any(has_floats(dtype.field(i).type) for i in range(dtype.num_fields))
+    return is_float(dtype)
+
+
+def is_alike(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether types are the same but for the names of fields, and for where there may be nulls."""
+    if not pat.is_nested(left) or not pat.is_nested(right):
+        return left == right
+    return (
+        left.id == right.id
+        and left.num_fields == right.num_fields
+        and all(is_alike(left.field(i).type, right.field(i).type) for i in range(left.num_fields))
+    )
+
+
+def has_lists(dtype: pa.DataType) -> bool:
+    """Whether there is a list anywhere in values of a type, which are compared by their bytes then."""
+    return pat.is_nested(dtype) and (
+        not pat.is_struct(dtype) or any(has_lists(dtype.field(i).type) for i in range(dtype.num_fields))
+    )
+
+
+def fits_as_bytes(types: Types) -> bool:
+    """Whether values of types are compared by their bytes."""
+    first = types[0]
+    return has_lists(first) and is_written(first, compared=True) and all(is_alike(first, dtype) for dtype in types)
+
+
 def alike(types: Types) -> bool:
     """Whether types differ only in ways that a comparison allows: digits of decimals, time unit, names of fields."""
     return all(_alike(types[0], t) for t in types)
@@ -134,7 +177,7 @@ def _alike(left: pa.DataType, right: pa.DataType) -> bool:
 
 def _fits(node: Call) -> bool:
     types = types_of(node)
-    return alike(types) and comparable(types[0])
+    return fits_as_bytes(types) or (alike(types) and comparable(types[0]))
 
 
 _PAIR = Signature(_comparison, _fits)

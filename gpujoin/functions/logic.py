@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.comparison import alike, comparable
+from gpujoin.functions.comparison import alike, comparable, is_alike
 from gpujoin.functions.signatures import ANY, BOOLEAN, FLOAT, MANY, Signature, over, takes, type_of, types_of
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls
 from gpujoin.functions.widening import tightest, wider_of
@@ -18,6 +18,8 @@ def _coalesce(node: Call) -> Call | None:
 
 def _alike_values(node: Call) -> bool:
     types = types_of(node)
+    if pat.is_nested(types[0]) and all(is_alike(types[0], dtype) for dtype in types):
+        return True
     return alike(types) and (comparable(types[0]) or pat.is_null(types[0]))
 
 

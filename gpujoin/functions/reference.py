@@ -143,6 +143,9 @@ FURTHER_CALLS: dict[str, tuple[str, ...]] = {
     "percentile_cont": ("percentile_cont(0.25) WITHIN GROUP (ORDER BY int)",),
     "percentile_disc": ("percentile_disc(0.25) WITHIN GROUP (ORDER BY int)",),
     "stack": ("stack(2, int, int)",),
+    "map_entries": ("map_entries(map_int)",),
+    "map_filter": ("map_filter(map_int, (k, v) -> k > int)",),
+    "transform_values": ("transform_values(map_int, (k, v) -> concat(v, string))",),
     "nth_value": ("nth_value(int, 2) OVER (PARTITION BY string ORDER BY int)",),
     "ntile": ("ntile(4) OVER (PARTITION BY string ORDER BY int)",),
 }  # fmt: skip

@@ -70,11 +70,12 @@ def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregat
 
 
 def with_plain_input(node: PartialAggregate) -> PartialAggregate:
-    """Project the input of an aggregation to what it reads, if a column of it is nested.
+    """Project the input of an aggregation to what it reads, if a column of it, or what is counted, is nested.
 
     Nested values are counted by whether they are there.
     """
-    if not any(map(pat.is_nested, node.child.schema.types)):
+    counted = (e for call in node.aggregates if call.function is AggregateFunction.COUNT for e in call.arguments)
+    if not any(pat.is_nested(dtype) for dtype in (*node.child.schema.types, *(e.type for e in counted))):
         return node
     outputs: dict[tuple[object, ...], Output] = {}
 

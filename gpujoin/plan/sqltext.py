@@ -158,6 +158,15 @@ class _Writer:
                 array, body, *variables = (self.at(argument, _OR) for argument in arguments)
                 named = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
                 return f"{function.value}({array}, {named} -> {body})", _ATOM
+            case Function.ZIP_WITH | Function.MAP_FILTER | Function.TRANSFORM_VALUES:
+                *sources, body, first, second = (self.at(argument, _OR) for argument in arguments)
+                return f"{function.value}({', '.join(sources)}, ({first}, {second}) -> {body})", _ATOM
+            case Function.AGGREGATE:
+                array, zero, merge, so_far, element, finish, last = (self.at(argument, _OR) for argument in arguments)
+                return f"aggregate({array}, {zero}, ({so_far}, {element}) -> {merge}, {last} -> {finish})", _ATOM
+            case Function.CONCAT_LISTS | Function.REVERSE_LIST:
+                name = function.value.partition("_")[0]
+                return f"{name}({', '.join(self.at(a, _OR) for a in arguments)})", _ATOM
             case Function.GET_FIELD if isinstance(arguments[1], Literal):
                 return f"{self.at(arguments[0], _ATOM)}.{arguments[1].value}", _ATOM
         return f"{function.value}({', '.join(self.at(a, _OR) for a in arguments)})", _ATOM

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, left, when
+from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import assert_same_rows
 from gpujoin.testing.cells import cells
@@ -56,6 +57,11 @@ def table(rng: np.random.Generator) -> pa.RecordBatch:
     offsets = pa.array([0, *np.cumsum(rng.choice([0, 1, 3, 6], ROWS))], pa.int32())
     picked = floats.take(pa.array(rng.integers(0, 40, offsets[-1].as_py())))
     columns["deeps"] = pa.ListArray.from_arrays(offsets, picked, mask=pa.array(rng.random(ROWS) < 0.2))
+    for name in (*ITEMS, "struct", "deep"):
+        columns[f"{name}t"] = columns[f"{name}s"].take(pa.array(rng.permutation(ROWS)))
+        columns.setdefault(name, columns[f"{name}s"].flatten().take(pa.array(rng.integers(0, 9, ROWS))))
+    columns["place"] = pa.array(rng.choice([-7, -3, -2, -1, 1, 2, 3, 7], ROWS), pa.int32(), mask=rng.random(ROWS) < 0.1)
+    columns["count"] = pa.array(rng.choice([0, 1, 2, 9], ROWS), pa.int32(), mask=rng.random(ROWS) < 0.1)
     return pa.RecordBatch.from_pydict(columns).slice(7)
 
 
@@ -79,6 +85,42 @@ ORDERED: dict[str, Callable[[str], Expression]] = {
     "array_max": lambda name: call(Function.ARRAY_MAX, left(f"{name}s")),
     "array_distinct": lambda name: call(Function.ARRAY_DISTINCT, left(f"{name}s")),
 }
+MADE: dict[str, Callable[[str], Expression]] = {
+    "concat": lambda name: call(Function.CONCAT_LISTS, left(f"{name}s"), left(f"{name}t"), left(f"{name}s")),
+    "flatten": lambda name: call(Function.FLATTEN, call(Function.ARRAY, left(f"{name}s"), left(f"{name}t"))),
+    "reverse": lambda name: call(Function.REVERSE_LIST, left(f"{name}s")),
+    "slice": lambda name: call(Function.SLICE, left(f"{name}s"), left("place"), left("count")),
+    "slice constant": lambda name: call(Function.SLICE, left(f"{name}s"), -3, 2),
+    "array_repeat": lambda name: call(Function.ARRAY_REPEAT, left(name), left("number")),
+    "array_repeat of lists": lambda name: call(Function.ARRAY_REPEAT, left(f"{name}s"), left("number")),
+    "array_append": lambda name: call(Function.ARRAY_APPEND, left(f"{name}s"), left(name)),
+    "array_prepend": lambda name: call(Function.ARRAY_PREPEND, left(f"{name}s"), left(name)),
+    "arrays_zip": lambda name: call(Function.ARRAYS_ZIP, left(f"{name}s"), left("ss"), left(f"{name}t")),
+    "coalesce": lambda name: coalesce(left(f"{name}s"), left(f"{name}t")),
+}
+OF_VALUES: dict[str, Callable[[str], Expression]] = {
+    "array_remove": lambda name: call(Function.ARRAY_REMOVE, left(f"{name}s"), left(name)),
+    "map_entries": lambda name: call(Function.MAP_ENTRIES, left(f"{name}m")),
+}
+COMPARED = {
+    function.value: lambda name, function=function: call(function, left(f"{name}s"), left(f"{name}t"))
+    for function in (
+        Function.EQ, Function.NE, Function.LT, Function.GE, Function.EQ_NULL_SAFE, Function.GREATEST, Function.LEAST,
+        Function.IN,
+    )
+} | {
+    "contains": lambda name: call(
+        Function.ARRAY_CONTAINS, call(Function.ARRAY, left(f"{name}t"), left(f"{name}t")), left(f"{name}s")
+    ),
+    "struct": lambda name: call(Function.NAMED_STRUCT, "a", left(f"{name}s"), "b", left("i"))
+    <= call(Function.NAMED_STRUCT, "a", left(f"{name}t"), "b", left("number")),
+}  # fmt: skip
+SETS = {
+    function.value: lambda name, function=function: call(function, left(f"{name}s"), left(f"{name}t"))
+    for function in (
+        Function.ARRAY_UNION, Function.ARRAY_INTERSECT, Function.ARRAY_EXCEPT, Function.ARRAYS_OVERLAP
+    )
+}  # fmt: skip
 SORTED: dict[str, Callable[[str], Expression]] = {
     "array_sort": lambda name: call(Function.ARRAY_SORT, left(f"{name}s")),
     "array_min": ORDERED.pop("array_min"),
@@ -154,6 +196,119 @@ def test_functions_of_ordered_elements(name: str, item: str, rng: np.random.Gene
 @pytest.mark.parametrize("name", SORTED)
 def test_functions_of_sorted_elements(name: str, item: str, rng: np.random.Generator) -> None:
     check(SORTED[name](item), table(rng))
+
+
+@pytest.mark.parametrize("item", [*ITEMS, "struct", "deep"])
+@pytest.mark.parametrize("name", MADE)
+def test_lists_made_of_lists(name: str, item: str, rng: np.random.Generator) -> None:
+    check(MADE[name](item), table(rng))
+
+
+@pytest.mark.parametrize("item", [*ITEMS, "struct", "deep"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_comparisons_of_lists(name: str, item: str, rng: np.random.Generator) -> None:
+    batch = table(rng)
+    equal = batch.column(f"{item}s").take(pa.array(rng.permutation(batch.num_rows)))
+    other = pc.if_else(pa.array(rng.random(batch.num_rows) < 0.3), batch.column(f"{item}s"), equal)
+    check(COMPARED[name](item), batch.set_column(batch.schema.get_field_index(f"{item}t"), f"{item}t", other))
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_lists_made_of_values(name: str, item: str, rng: np.random.Generator) -> None:
+    check(OF_VALUES[name](item), table(rng))
+
+
+@pytest.mark.parametrize("item", [*ITEMS, "struct", "deep"])
+@pytest.mark.parametrize("name", SETS)
+def test_lists_as_sets(name: str, item: str, rng: np.random.Generator) -> None:
+    batch = table(rng)
+    if item in ("f", "deep"):
+        assert not can_evaluate(resolve_value(SETS[name](item), batch.schema, batch.schema))
+    else:
+        check(SETS[name](item), batch)
+
+
+@pytest.mark.parametrize("dtype", [pa.int8(), pa.int32(), pa.int64(), pa.date32()], ids=str)
+def test_sequences(dtype: pa.DataType, rng: np.random.Generator) -> None:
+    step = pa.int32() if dtype == pa.date32() else dtype
+    firsts = pa.array([None, *rng.integers(-50, 50, ROWS - 1)], pa.int64()).cast(pa.int32()).cast(dtype)
+    steps = [0 if n % 7 == 0 else int(n) for n in rng.integers(-40, 40, ROWS)]
+    ends = [None if a is None else a + 2 * b + (b > 1) - (b < -1) for a, b in zip(cells(firsts), steps, strict=True)]
+    batch = pa.RecordBatch.from_pydict(
+        {"a": firsts, "b": pa.array(ends, pa.int32()).cast(dtype), "c": pa.array(steps).cast(step)}
+    )
+    if dtype != pa.int8():
+        check(call(Function.SEQUENCE, left("a"), left("b"), left("c")), batch)
+    narrow = pa.RecordBatch.from_pydict({"a": firsts, "b": firsts.take(pa.array(rng.permutation(ROWS)))})
+    check(call(Function.SEQUENCE, left("a"), left("b")), narrow)
+
+
+def test_sequences_of_the_greatest_distances() -> None:
+    edge = 1 << 63
+    batch = pa.RecordBatch.from_pydict(
+        {"a": pa.array([-edge, edge - 1, -edge]), "b": pa.array([edge - 1, -edge, -edge]), "c": [edge - 1, -edge, 0]}
+    )
+    check(call(Function.SEQUENCE, left("a"), left("b"), left("c")), batch)
+
+
+@pytest.mark.parametrize(("first", "last", "step"), [(1, 5, -1), (5, 1, 1), (1, 5, 0)])
+def test_sequences_that_lead_nowhere_fail(first: int, last: int, step: int) -> None:
+    batch = pa.RecordBatch.from_pydict({"a": [first], "b": [last], "c": [step]})
+    node = resolve_value(call(Function.SEQUENCE, left("a"), left("b"), left("c")), batch.schema, batch.schema)
+    with pytest.raises(ExpressionEvaluationError, match="step"):
+        evaluate_column(node, batch, batch, 1)
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 1), (1, -1)])
+def test_parts_that_there_are_not_fail(start: int, count: int) -> None:
+    batch = pa.RecordBatch.from_pydict({"a": [[1]], "n": pa.array([start], pa.int32())})
+    node = resolve_value(call(Function.SLICE, left("a"), left("n"), count), batch.schema, batch.schema)
+    with pytest.raises(ExpressionEvaluationError, match=r"number 0|negative"):
+        evaluate_column(node, batch, batch, 1)
+
+
+X, Y, Z = (Variable(name=name, type=pa.int64()) for name in "xyz")
+FOLDS: dict[str, Expression] = {
+    "sum": call(Function.AGGREGATE, left("longs"), lit(0, pa.int64()), X + Y, X, Y, Z, Z),
+    "sum of what is there": call(
+        Function.AGGREGATE, left("longs"), left("long"), X + coalesce(Y, lit(1, pa.int64())), X, Y, Z - left("long"), Z
+    ),
+    "zip_with": call(Function.ZIP_WITH, left("longs"), left("others"), X - Y, X, Y),
+    "zip_with columns": call(Function.ZIP_WITH, left("longs"), left("others"), left("long") == X, X, Y),
+    "nested": call(
+        Function.TRANSFORM, left("longs"),
+        call(
+            Function.AGGREGATE, left("others"), Y, when(Z > Y, Z).else_(X), X, Z, X,
+            Variable(name="x", type=pa.int64()),
+        ), Y,
+    ),
+    "map_filter": call(Function.MAP_FILTER, left("m"), X > Y, Y, X),
+    "transform_values": call(Function.TRANSFORM_VALUES, left("m"), X + left("long"), Y, X),
+    "transform_values to keys": call(Function.TRANSFORM_VALUES, left("m"), Y, Y, X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_expressions_of_several_variables(name: str, rng: np.random.Generator) -> None:
+    made = pa.array([None, 0, 1, -5, 7, 1 << 40], pa.int64())
+    offsets = pa.array([0, *np.cumsum(rng.choice([0, 0, 1, 2, 5, 30], ROWS))], pa.int32())
+    longs = pa.ListArray.from_arrays(
+        offsets, made.take(pa.array(rng.integers(0, 6, offsets[-1].as_py()))), mask=pa.array(rng.random(ROWS) < 0.1)
+    )
+    total = offsets[-1].as_py()
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "longs": longs,
+            "others": longs.take(pa.array(rng.permutation(ROWS))),
+            "long": made.take(pa.array(rng.integers(0, 6, ROWS))),
+            "m": pa.MapArray.from_arrays(
+                offsets, pa.array(np.arange(total)), made.take(pa.array(rng.integers(0, 6, total))),
+                mask=pa.array(rng.random(ROWS) < 0.1),
+            ),
+        }
+    ).slice(3)  # fmt: skip
+    check(FOLDS[name], batch)
 
 
 @pytest.mark.parametrize("item", ["struct", "deep"], ids=["structs", "structs of floats and lists"])

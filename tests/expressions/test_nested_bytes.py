@@ -142,6 +142,22 @@ def test_texts_that_are_no_utf8() -> None:
     assert cells(again) == cells(array)
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([200, 3, None], pa.uint8()), pa.array([1 << 63, 3, 0], pa.uint64()),
+        pa.array(["b", "a", None]).dictionary_encode(), pa.array([1.5, -2.0, None], pa.float16()),
+        pa.array(["1.5", "-2.0", None]).cast(pa.decimal64(5, 1)), pa.array(["b", "a", None], pa.string_view()),
+        pa.array([b"b", b"a", None], pa.binary(1)),
+    ],
+    ids=lambda array: str(array.type),
+)  # fmt: skip
+def test_other_layouts_are_ordered(array: pa.Array) -> None:
+    structs = pa.StructArray.from_arrays([array], ["x"])
+    first, second, third = to_bytes(structs, compared=True).to_pylist()
+    assert third < second < first
+
+
 @pytest.mark.parametrize("length", [1, 70_000])
 @pytest.mark.parametrize("dtype", [pa.int32(), pa.string()], ids=str)
 def test_long_lists(dtype: pa.DataType, length: int) -> None:

@@ -65,7 +65,7 @@ def test_columns_are_found_by_name() -> None:
         (left("twin") > 1, ["'twin'", "ambiguous", "2 columns"]),
         (left("price"), ["price", "int32", "not boolean"]),
         (left("price") + 1, ["int32", "not boolean"]),
-        (left("tags") == left("tags"), ["=", "list", "cast"]),
+        (left("tags") == left("name"), ["=", "list", "cast"]),
         (left("flag") > left("price"), ["bool", "int32"]),
         (left("price") & left("flag"), ["and", "left.price", "int32"]),
         (~left("name"), ["not", "left.name", "string"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -193,7 +194,164 @@ def _read(node: Call, data: bytes) -> Cell:
     return nestedbytes.read(data, node.type)[0]
 
 
+def _flatten(_node: Call, lists: tuple[Cell, ...]) -> Cell:
+    return None if None in lists else tuple(item for each in lists for item in each)
+
+
+def _slice(_node: Call, values: tuple[Cell, ...], start: int, length: int) -> Cell:
+    if start == 0 or length < 0:
+        raise ExpressionEvaluationError("no such part")
+    begin = start - 1 if start > 0 else len(values) + start
+    return values[begin : begin + length] if 0 <= begin < len(values) else ()
+
+
+def _remove(_node: Call, values: tuple[Cell, ...], value: Cell) -> Cell:
+    return tuple(item for item in values if item is None or sort_key(item) != sort_key(value))
+
+
+def _repeat(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    value, number = operands
+    assert node.type is not None
+
+    def run(rows: Any) -> Cell:
+        count = number.run(rows)
+        return None if count is None else (value.run(rows),) * count
+
+    return Compiled(node.type, run)
+
+
+def _added(*, last: bool) -> Build:
+    def build(node: Call, operands: list[Compiled]) -> Compiled:
+        from tests.oracle.interpreter import Compiled
+
+        assert node.type is not None
+
+        def run(rows: Any) -> Cell:
+            values, value = (operand.run(rows) for operand in operands)
+            if values is None:
+                return None
+            return (*values, value) if last else (value, *values)
+
+        return Compiled(node.type, run)
+
+    return build
+
+
+def _keys(values: tuple[Cell, ...]) -> list[Any]:
+    return [None if value is None else (sort_key(value),) for value in values]
+
+
+def _union(node: Call, first: tuple[Cell, ...], second: tuple[Cell, ...]) -> Cell:
+    return _distinct(node, first + second)
+
+
+def _as_sets(*, both: bool) -> Callable[..., Cell]:
+    def compute(node: Call, first: tuple[Cell, ...], second: tuple[Cell, ...]) -> Cell:
+        others = _keys(second)
+        return _distinct(node, tuple(v for v, key in zip(first, _keys(first), strict=True) if (key in others) == both))
+
+    return compute
+
+
+def _overlap(_node: Call, first: tuple[Cell, ...], second: tuple[Cell, ...]) -> Cell:
+    if any(key is not None and key in _keys(second) for key in _keys(first)):
+        return True
+    return None if first and second and None in first + second else False
+
+
+def _zipped(_node: Call, *lists: tuple[Cell, ...]) -> Cell:
+    return tuple(itertools.zip_longest(*lists))
+
+
+def _sequence(_node: Call, first: int, last: int, step: int | None = None) -> Cell:
+    step = (1 if first <= last else -1) if step is None else step
+    if (last - first) * step < 0 or (step == 0 and first != last):
+        raise ExpressionEvaluationError("no way to the end")
+    return (first,) if step == 0 else tuple(range(first, last + (1 if step > 0 else -1), step))
+
+
+def _within(rows: Any, variables: dict[str, Cell]) -> Any:
+    left, right, *outer = rows
+    return left, right, (outer[0] if outer else {}) | variables
+
+
+def _zip_with(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    first, second, body, *_ = operands
+    names = [argument.name for argument in node.arguments[3:] if isinstance(argument, Variable)]
+    assert node.type is not None
+
+    def run(rows: Any) -> Cell:
+        lists = first.run(rows), second.run(rows)
+        if None in lists:
+            return None
+        pairs = itertools.zip_longest(*lists)
+        return tuple(body.run(_within(rows, dict(zip(names, pair, strict=True)))) for pair in pairs)
+
+    return Compiled(node.type, run)
+
+
+def _of_entries(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    source, body, *_ = operands
+    names = [argument.name for argument in node.arguments[2:] if isinstance(argument, Variable)]
+    assert node.type is not None
+
+    def run(rows: Any) -> Cell:
+        entries = source.run(rows)
+        if entries is None:
+            return None
+        values = [body.run(_within(rows, dict(zip(names, entry, strict=True)))) for entry in entries]
+        if node.function is Function.MAP_FILTER:
+            return tuple(entry for entry, kept in zip(entries, values, strict=True) if kept)
+        return tuple((key, value) for (key, _), value in zip(entries, values, strict=True))
+
+    return Compiled(node.type, run)
+
+
+def _aggregate(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    array, zero, merge, _, _, finish, _ = operands
+    so_far, element, last = (node.arguments[n].name for n in (3, 4, 6))  # type: ignore[attr-defined]
+    assert node.type is not None
+
+    def run(rows: Any) -> Cell:
+        elements = array.run(rows)
+        if elements is None:
+            return None
+        value = zero.run(rows)
+        for each in elements:
+            value = merge.run(_within(rows, {so_far: value, element: each}))
+        return finish.run(_within(rows, {last: value}))
+
+    return Compiled(node.type, run)
+
+
 FUNCTIONS: dict[Function, Build] = {
+    Function.CONCAT_LISTS: strict(lambda _node, *lists: tuple(itertools.chain(*lists))),
+    Function.FLATTEN: strict(_flatten),
+    Function.REVERSE_LIST: strict(lambda _node, values: values[::-1]),
+    Function.SLICE: strict(_slice),
+    Function.ARRAY_REMOVE: strict(_remove),
+    Function.ARRAY_REPEAT: _repeat,
+    Function.ARRAY_APPEND: _added(last=True),
+    Function.ARRAY_PREPEND: _added(last=False),
+    Function.ARRAY_UNION: strict(_union),
+    Function.ARRAY_INTERSECT: strict(_as_sets(both=True)),
+    Function.ARRAY_EXCEPT: strict(_as_sets(both=False)),
+    Function.ARRAYS_OVERLAP: strict(_overlap),
+    Function.ARRAYS_ZIP: strict(_zipped),
+    Function.MAP_ENTRIES: strict(lambda _node, entries: entries),
+    Function.SEQUENCE: strict(_sequence),
+    Function.ZIP_WITH: _zip_with,
+    Function.MAP_FILTER: _of_entries,
+    Function.TRANSFORM_VALUES: _of_entries,
+    Function.AGGREGATE: _aggregate,
     Function.ORDER_BYTES: _written(compared=True),
     Function.VALUE_BYTES: _written(compared=False),
     Function.OF_BYTES: strict(_read),

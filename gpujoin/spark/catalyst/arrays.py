@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import types as t
 
 from gpujoin.functions import BY_CLASS
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
@@ -67,6 +68,73 @@ def _shape(node: Node, names: dict[int, str]) -> str:
     return f"{node.name}({','.join(_shape(child, names) for child in node.children)})"
 
 
+def _zip_with(reader: Reader, node: Node) -> Expression:
+    first, second, function = node.children
+    return _call(node, reader(first), reader(second), *_lambda(reader, node, function))
+
+
+def _folded(reader: Reader, node: Node) -> Expression:
+    """Translate ``aggregate``."""
+    array, zero, merge, finish = node.children
+    merged, finished = (_lambda(reader, node, function) for function in (merge, finish))
+    return _call(node, reader(array), reader(zero), *merged, *finished)
+
+
+def _with_element(reader: Reader, node: Node) -> Expression:
+    """Translate ``array_append`` and ``array_prepend``, which Spark writes as ``array_insert``."""
+    array, position, value = node.children
+    place = position.fields.get("@value") if position.name == "Literal" else None
+    if place not in (1, -1) or (place == -1 and node.fields.get("legacyNegativeIndex")):
+        raise NotTranslatableError(f"{node}: neither before the first element nor after the last")
+    function = Function.ARRAY_APPEND if place == -1 else Function.ARRAY_PREPEND
+    return Call(function=function, arguments=(reader(array), reader(value)), type=arrow_of(node.data_type))
+
+
+def _sequence(reader: Reader, node: Node) -> Expression:
+    """Translate ``sequence``; a step of dates is a constant interval of whole days."""
+    start, stop, *steps = node.children
+    operands = [reader(start), reader(stop)]
+    if steps and isinstance(start.data_type, t.DateType):
+        operands.append(_whole_days(steps[0]))
+    else:
+        operands += map(reader, steps)
+    return _call(node, *operands)
+
+
+def _whole_days(interval: Node) -> Literal:
+    if not isinstance(interval.data_type, t.DayTimeIntervalType) or interval.name != "Literal":
+        raise NotTranslatableError(f"{interval} is no constant interval of days")
+    micros = interval.fields["@value"]
+    if micros is None or int(micros) % _DAY:
+        raise NotTranslatableError(f"{interval} is no interval of whole days")
+    return Literal(value=int(micros) // _DAY, type=pa.int32())
+
+
+def _of_lists(function: Function) -> Translation:
+    """A function of texts and of lists, of lists."""
+
+    def translated(reader: Reader, node: Node) -> Expression:
+        return Call(function=function, arguments=tuple(map(reader, node.children)), type=arrow_of(node.data_type))
+
+    return translated
+
+
+_DAY = 86_400_000_000
+"""Microseconds."""
+_OF_LISTS: dict[str, Translation] = {
+    "Concat": _of_lists(Function.CONCAT_LISTS),
+    "Reverse": _of_lists(Function.REVERSE_LIST),
+}
+"""Classes that are other functions of texts."""
+
+
+def translation_of(node: Node) -> Translation | None:
+    """How a node is translated, if it is in a way of its own."""
+    if node.name in _OF_LISTS and isinstance(node.data_type, t.ArrayType):
+        return _OF_LISTS[node.name]
+    return TRANSLATIONS.get(node.name)
+
+
 TRANSLATIONS: dict[str, Translation] = {
     "ArrayTransform": _of_elements,
     "ArrayFilter": _of_elements,
@@ -74,5 +142,11 @@ TRANSLATIONS: dict[str, Translation] = {
     "ArrayForAll": _of_elements,
     "NamedLambdaVariable": _variable,
     "ArraySort": _sorted,
+    "ZipWith": _zip_with,
+    "MapFilter": _of_elements,
+    "TransformValues": _of_elements,
+    "ArrayAggregate": _folded,
+    "ArrayInsert": _with_element,
+    "Sequence": _sequence,
 }
 """Classes whose operands are read in a way of their own."""

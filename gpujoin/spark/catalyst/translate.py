@@ -80,8 +80,9 @@ class ExpressionReader:
             return self(node.children[0])
         if node.name in dates.TRANSLATIONS:
             return dates.TRANSLATIONS[node.name](self, node)
-        if node.name in arrays.TRANSLATIONS:
-            return arrays.TRANSLATIONS[node.name](self, node)
+        of_lists = arrays.translation_of(node)
+        if of_lists is not None:
+            return of_lists(self, node)
         if node.name in _OF_THEIR_OWN:
             return _OF_THEIR_OWN[node.name](self, node)
         if node.name == "ConcatWs" and any(isinstance(child.data_type, t.ArrayType) for child in node.children):
@@ -264,6 +265,12 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
             return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
         case t.TimestampType():
             return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(value))
+        case t.ArrayType() if isinstance(value, list):
+            return [python_value(dtype.elementType, element) for element in value]
+        case t.StructType() if isinstance(value, list) and len(set(dtype.names)) == len(value):
+            return {
+                field.name: python_value(field.dataType, part) for field, part in zip(dtype.fields, value, strict=True)
+            }
         case t.TimestampNTZType():
             return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001
         case _:

@@ -31,6 +31,7 @@ import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
 import org.apache.spark.sql.catalyst.plans.logical.JoinStrategyHint;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -41,6 +42,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.PartitionPath;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.Metadata;
@@ -287,7 +289,7 @@ public final class PlanReader {
                 field("value");
                 writeText(value);
                 field("@value");
-                writeInternal(value);
+                writeLiteral(value, expression.dataType());
                 field("dataType");
                 text.append(expression.dataType().json());
             } else {
@@ -301,6 +303,31 @@ public final class PlanReader {
             for (int i = 0; i < children.size(); i++) {
                 text.append(',');
                 writeExpression((Expression) children.apply(i));
+            }
+        }
+
+        /** An internal value; of an array or a struct, the values in it. */
+        private void writeLiteral(Object value, DataType type) {
+            if (value instanceof ArrayData && type instanceof ArrayType) {
+                ArrayData elements = (ArrayData) value;
+                DataType elementType = ((ArrayType) type).elementType();
+                text.append('[');
+                for (int n = 0; n < elements.numElements(); n++) {
+                    comma(n);
+                    writeLiteral(elements.isNullAt(n) ? null : elements.get(n, elementType), elementType);
+                }
+                text.append(']');
+            } else if (value instanceof InternalRow && type instanceof StructType) {
+                InternalRow row = (InternalRow) value;
+                StructField[] fields = ((StructType) type).fields();
+                text.append('[');
+                for (int n = 0; n < fields.length; n++) {
+                    comma(n);
+                    writeLiteral(row.isNullAt(n) ? null : row.get(n, fields[n].dataType()), fields[n].dataType());
+                }
+                text.append(']');
+            } else {
+                writeInternal(value);
             }
         }
 

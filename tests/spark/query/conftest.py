@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.accelerate import PlannedQuery, plan_query
+from tests.spark.query.bulk import write_bulk
 from tests.spark.query.queries import views, write_tables
 
 
@@ -24,6 +25,21 @@ def table_files(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFa
 def written(spark_session: SparkSession, table_files: Path) -> Iterator[None]:
     """Views of the tables."""
     with views(spark_session, table_files, dict.fromkeys(("sales", "items", "none"))):
+        yield
+
+
+@pytest.fixture(scope="session")
+def bulk_files(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Path:
+    """The table of many special values as Parquet files, which no test changes."""
+    folder = tmp_path_factory.mktemp("bulk")
+    write_bulk(spark_session, folder, seed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bulk(spark_session: SparkSession, bulk_files: Path, written: None) -> Iterator[None]:
+    """A view of that table, beside the others."""
+    with views(spark_session, bulk_files, {"bulk": None}):
         yield
 
 

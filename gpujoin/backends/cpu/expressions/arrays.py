@@ -64,37 +64,38 @@ class Lists:
         return from_arrow(self.elements.take(pa.array(places, mask=~present)))
 
 
-def _operands(operands: list[Vector], length: int) -> list[Vector]:
+def operands_of(operands: list[Vector], length: int) -> list[Vector]:
     """Operands of as many rows; constants alone have one."""
     if all(operand.constant for operand in operands):
         return [Vector(o.dtype, o.values, o.valid) for o in operands]
     return [operand.expand(length) for operand in operands]
 
 
-def _is_present(mask: Mask | None, length: int) -> Mask:
+def is_present(mask: Mask | None, length: int) -> Mask:
+    """Rows that are not null, as a mask in any case."""
     return np.ones(length, np.bool_) if mask is None else mask
 
 
 def _get_item(node: Call, operands: list[Vector], length: int) -> Vector:
-    values, numbers = _operands(operands, length)
+    values, numbers = operands_of(operands, length)
     lists, positions = Lists.of(values), numbers.values.astype(np.int64)
     return _taken(node, lists, positions, mask_and(lists.valid, numbers.mask()))
 
 
 def _element_at(node: Call, operands: list[Vector], length: int) -> Vector:
-    values, numbers = _operands(operands, length)
+    values, numbers = operands_of(operands, length)
     lists, positions = Lists.of(values), numbers.values.astype(np.int64)
     valid = mask_and(lists.valid, numbers.mask())
     # Elements of the array that no position reaches are looked for before the position is.
     reached = np.abs(positions) <= lists.counts
-    if (_is_present(valid, len(positions)) & reached & (positions == 0)).any():
+    if (is_present(valid, len(positions)) & reached & (positions == 0)).any():
         fail(node, "there is no element number 0")
     return _taken(node, lists, np.where(positions > 0, positions - 1, lists.counts + positions), valid)
 
 
 def _taken(node: Call, lists: Lists, positions: _Indices, valid: Mask | None) -> Vector:
     outside = (positions < 0) | (positions >= lists.counts)
-    present = _is_present(null_or_raise(node, outside, valid, "there is no such element"), len(positions))
+    present = is_present(null_or_raise(node, outside, valid, "there is no such element"), len(positions))
     return lists.taken(positions, present)
 
 
@@ -103,17 +104,17 @@ def _first_equal(lists: Lists, value: Vector) -> tuple[_Indices, Mask]:
     rows, places = lists.rows, lists.places
     elements = from_arrow(lists.elements.take(pa.array(places)))
     equal = compare(Function.EQ, elements, value.take(rows))
-    matches = equal.values & _is_present(equal.mask(), len(rows))
+    matches = equal.values & is_present(equal.mask(), len(rows))
     positions = np.full(len(lists.counts), -1)
     matched = np.flatnonzero(matches)[::-1]
     positions[rows[matched]] = places[matched] - lists.starts[rows[matched]]
     has_null = np.zeros(len(lists.counts), np.bool_)
-    has_null[rows[~_is_present(elements.mask(), len(rows))]] = True
+    has_null[rows[~is_present(elements.mask(), len(rows))]] = True
     return positions, has_null
 
 
 def _contains(_node: Call, operands: list[Vector], length: int) -> Vector:
-    values, value = _operands(operands, length)
+    values, value = operands_of(operands, length)
     lists = Lists.of(values)
     positions, has_null = _first_equal(lists, value)
     known = (positions >= 0) | ~has_null
@@ -121,15 +122,15 @@ def _contains(_node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _position(_node: Call, operands: list[Vector], length: int) -> Vector:
-    values, value = _operands(operands, length)
+    values, value = operands_of(operands, length)
     lists = Lists.of(values)
     return Vector(pa.int64(), _first_equal(lists, value)[0] + 1, mask_and(lists.valid, value.mask()))
 
 
 def _map_value(_node: Call, operands: list[Vector], length: int) -> Vector:
-    maps, key = _operands(operands, length)
+    maps, key = operands_of(operands, length)
     positions, _ = _first_equal(Lists.of(maps), key)
-    valid = _is_present(mask_and(maps.mask(), key.mask()), len(positions))
+    valid = is_present(mask_and(maps.mask(), key.mask()), len(positions))
     return Lists.of(maps, items=True).taken(positions, valid & (positions >= 0))
 
 
@@ -191,7 +192,7 @@ def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
 def _order(lists: Lists, *, ascending: bool, nulls_first: bool) -> _Indices:
     """Places of the elements, row by row in order; equal ones stay as they are."""
     rows, places = lists.rows, lists.places
-    elements = _codes(lists.elements.take(pa.array(places)))
+    elements = codes(lists.elements.take(pa.array(places)))
     present = np.asarray(elements.is_valid()) == nulls_first
     table = pa.table({"row": rows, "present": pa.array(present), "value": elements})
     way = "ascending" if ascending else "descending"
@@ -199,7 +200,7 @@ def _order(lists: Lists, *, ascending: bool, nulls_first: bool) -> _Indices:
     return np.asarray(places[order.to_numpy().astype(np.int64)])
 
 
-def _codes(elements: pa.Array) -> pa.Array:
+def codes(elements: pa.Array) -> pa.Array:
     """Elements as values that Arrow tells apart and orders as Spark does: nested ones and floats as their bytes."""
     if pat.is_nested(elements.type) or pat.is_floating(elements.type):
         return to_bytes(elements, compared=True)
@@ -210,7 +211,7 @@ def _extreme(*, greatest: bool) -> Run:
     def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
         lists = Lists.of(operands[0])
         rows, places = lists.rows, lists.places
-        present = _is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
+        present = is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
         starts, counts = spans(rows[present], len(lists.counts))
         values = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
         order = _order(values, ascending=not greatest, nulls_first=True)
@@ -230,9 +231,9 @@ def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     lists = Lists.of(operands[0])
     rows, places = lists.rows, lists.places
-    elements = _codes(lists.elements.take(pa.array(places)))
-    codes = pc.fill_null(elements.dictionary_encode().indices, -1).to_numpy()
-    _, first = np.unique(np.stack([rows, codes.astype(np.int64)]), axis=1, return_index=True)
+    elements = codes(lists.elements.take(pa.array(places)))
+    numbers = pc.fill_null(elements.dictionary_encode().indices, -1).to_numpy()
+    _, first = np.unique(np.stack([rows, numbers.astype(np.int64)]), axis=1, return_index=True)
     first.sort()
     starts, counts = spans(rows[first], len(lists.counts))
     kept = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[first])))
@@ -240,18 +241,18 @@ def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _join(_node: Call, operands: list[Vector], length: int) -> Vector:
-    values, separator, *replacement = _operands(operands, length)
+    values, separator, *replacement = operands_of(operands, length)
     lists = Lists.of(values)
     rows, places = lists.rows, lists.places
     elements = lists.elements.take(pa.array(places))
     if replacement:
         elements = pc.coalesce(elements, replacement[0].values.take(pa.array(rows)))
-    present = _is_present(from_arrow(elements).mask(), len(rows))
+    present = is_present(from_arrow(elements).mask(), len(rows))
     starts, counts = spans(rows[present], len(lists.counts))
     offsets = pa.array(np.concatenate([starts, [int(counts.sum())]]).astype(np.int32))
     texts = pa.ListArray.from_arrays(offsets, elements.filter(pa.array(present)).cast(pa.string()))
     joined = pc.binary_join(texts, separator.values.cast(pa.string()))
-    valid = _is_present(reduce(mask_and, (operand.mask() for operand in (values, separator, *replacement))), len(texts))
+    valid = is_present(reduce(mask_and, (operand.mask() for operand in (values, separator, *replacement))), len(texts))
     return from_arrow(pc.if_else(pa.array(valid), joined, pa.scalar(None, pa.string())))
 
 

@@ -13,6 +13,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions.decimals import common_scale
 from gpujoin.backends.cpu.expressions.implementation import Run
+from gpujoin.backends.cpu.expressions.nestedbytes import to_bytes
 from gpujoin.backends.cpu.expressions.vector import (
     Array,
     Mask,
@@ -22,7 +23,7 @@ from gpujoin.backends.cpu.expressions.vector import (
     from_arrow,
     mask_and,
 )
-from gpujoin.functions.comparison import OPERATORS
+from gpujoin.functions.comparison import OPERATORS, has_lists
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import is_bytes, is_float, is_text
 
@@ -67,6 +68,8 @@ def _null_safe(left: Vector, right: Vector) -> Vector:
 
 
 def _values(function: Function, left: Vector, right: Vector) -> Mask:
+    if has_lists(left.dtype):
+        return _arrow_values(function, *(_as_bytes(operand) for operand in (left, right)))
     if pat.is_struct(left.dtype):
         return _by_sign(function, _struct_sign(left, right))
     if is_text(left.dtype) or is_bytes(left.dtype):
@@ -79,6 +82,10 @@ def _values(function: Function, left: Vector, right: Vector) -> Mask:
     if pat.is_timestamp(left.dtype) and left.dtype.unit != right.dtype.unit:
         return _by_sign(function, _instant_sign(left, right))
     return np.asarray(_NUMPY[function](left.values, right.values))
+
+
+def _as_bytes(operand: Vector) -> Vector:
+    return Vector(pa.binary(), to_bytes(operand.values, compared=True), constant=operand.constant)
 
 
 def _arrow_values(function: Function, left: Vector, right: Vector) -> Mask:

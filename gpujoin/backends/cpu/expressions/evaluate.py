@@ -20,6 +20,7 @@ from gpujoin.backends.cpu.expressions import (
     formatting,
     hashes,
     lambdas,
+    listmaking,
     logic,
     maths,
     nestedbytes,
@@ -35,8 +36,7 @@ from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.functions import SPECS, can_raise
-from gpujoin.functions.arrays import is_written
-from gpujoin.functions.comparison import comparable
+from gpujoin.functions.comparison import comparable, is_written
 from gpujoin.functions.spec import Nulls, Order
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 from gpujoin.model.types import logical
@@ -129,6 +129,7 @@ _FUNCTIONS: dict[Function, Run] = {
     **patterns.FUNCTIONS,
     **zones.FUNCTIONS,
     **arrays.FUNCTIONS,
+    **listmaking.FUNCTIONS,
     **nestedbytes.FUNCTIONS,
     **timestamps.FUNCTIONS,
     **timetexts.FUNCTIONS,
@@ -179,7 +180,7 @@ def _supported(node: Expression) -> bool:
         case Variable():
             return True
         case Literal():
-            return _is_value(node.type) or node.value is None
+            return _is_value(node.type) or node.value is None or is_written(node.type)
         case Cast():
             return _is_value(node.to) and can_cast(node)
         case Case():

@@ -13,17 +13,18 @@ Elements that a null row has in memory are none, so they raise no errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from gpujoin.backends.cpu.expressions.arrays import Lists, listed, spans
+from gpujoin.backends.cpu.expressions.listmaking import zipped
 from gpujoin.backends.cpu.expressions.logic import Evaluator, is_true
-from gpujoin.backends.cpu.expressions.rows import Rows
+from gpujoin.backends.cpu.expressions.rows import Rows, scatter
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, nulls, to_arrow
 from gpujoin.functions import can_raise
-from gpujoin.model.expressions import Call, Function, Variable
+from gpujoin.model.expressions import Call, Expression, Function, Variable
 
 
 def _evaluated(node: Call, rows: Rows, evaluate: Evaluator) -> tuple[Lists, Vector]:
@@ -79,6 +80,82 @@ def _rows_with(elements: Mask, lists: Lists) -> Mask:
     return present
 
 
+def _zip_with(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    assert node.type is not None
+    first, second, body, *variables = node.arguments
+    lists = [Lists.of(evaluate(array, rows).expand(rows.length)) for array in (first, second)]
+    owners, valid, elements = zipped(lists)
+    results = _values_of(body, rows.repeated(owners, _bound(variables, map(from_arrow, elements))), evaluate)
+    starts, counts = spans(owners, rows.length)
+    made = to_arrow(results, node.type.value_type, len(owners))
+    return Vector(node.type, listed(node.type, Lists(starts, counts, valid, made), made))
+
+
+def _values_of(body: Expression, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Values of an expression; of no rows without evaluating it."""
+    assert body.type is not None
+    return evaluate(body, rows).expand(rows.length) if rows.length else nulls(body.type).expand(0)
+
+
+def _bound(variables: Sequence[Expression], values: Iterable[Vector]) -> dict[str, Vector]:
+    names = [variable.name for variable in variables if isinstance(variable, Variable)]
+    return dict(zip(names, values, strict=True))
+
+
+def _of_entries(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """``map_filter`` and ``transform_values``: the expression is evaluated for all entries."""
+    assert node.type is not None
+    source, body, *variables = node.arguments
+    maps = evaluate(source, rows).expand(rows.length)
+    keys, items = (Lists.of(maps, items=items) for items in (False, True))
+    owners, places = keys.rows, pa.array(keys.places)
+    taken = [keys.elements.take(places), items.elements.take(places)]
+    results = _values_of(body, rows.repeated(owners, _bound(variables, map(from_arrow, taken))), evaluate)
+    if node.function is Function.TRANSFORM_VALUES:
+        taken[1] = to_arrow(results, node.type.item_type, len(owners))
+    else:
+        kept = np.flatnonzero(is_true(results))
+        owners, taken = owners[kept], [part.take(pa.array(kept)) for part in taken]
+    _, counts = spans(owners, rows.length)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    parts = [part.cast(dtype) for part, dtype in zip(taken, (node.type.key_type, node.type.item_type), strict=True)]
+    absent = None if keys.valid is None else pa.array(~keys.valid)
+    return Vector(node.type, pa.MapArray.from_arrays(offsets, *parts, node.type, mask=absent))
+
+
+def _aggregate(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Go through the elements of all rows by their numbers: rows with most elements first, so that some end each time.
+
+    An example, the sums of ``[1, 2]``, ``[]`` and ``[5]``::
+
+        in order     start    + first    + second
+        [1, 2]       0        1          3
+        [5]          0        5
+        []           0
+    """
+    assert node.type is not None
+    array, zero, merge, of_value, of_element, finish, of_last = node.arguments
+    source = Lists.of(evaluate(array, rows).expand(rows.length))
+    order = np.argsort(-source.counts, kind="stable")
+    if source.valid is not None:
+        order = order[source.valid[order]]
+    counts, starts = source.counts[order], source.starts[order]
+    merged = rows.repeated(order, {})
+    value = _values_of(zero, merged, evaluate)
+    finished: list[pa.Array] = []
+    assert zero.type is not None
+    for number in range(int(counts.max(initial=0))):
+        left = int(np.searchsorted(-counts, -number))  # rows with more elements than the number
+        finished.append(to_arrow(value.take(np.arange(left, len(value.values))), zero.type, len(value.values) - left))
+        element = from_arrow(source.elements.take(pa.array(starts[:left] + number)))
+        active = rows.repeated(order[:left], _bound((of_value, of_element), (value.take(np.arange(left)), element)))
+        value = _values_of(merge, active, evaluate)
+    finished.append(to_arrow(value, zero.type, len(value.values)))
+    last = from_arrow(pa.concat_arrays(finished[::-1]))
+    results = _values_of(finish, rows.repeated(order, _bound((of_last,), (last,))), evaluate)
+    return scatter(results, order, rows.length)
+
+
 def never_raises(node: Call) -> bool:
     """Whether the body cannot raise: Spark does not evaluate it for the elements after the one that decides."""
     return not can_raise(node.arguments[1])
@@ -89,5 +166,9 @@ LAZY: dict[Function, Callable[[Call, Rows, Evaluator], Vector]] = {
     Function.FILTER: _filter,
     Function.EXISTS: _quantified(deciding=True),
     Function.FORALL: _quantified(deciding=False),
+    Function.ZIP_WITH: _zip_with,
+    Function.MAP_FILTER: _of_entries,
+    Function.TRANSFORM_VALUES: _of_entries,
+    Function.AGGREGATE: _aggregate,
 }
 """Functions that evaluate their operands themselves."""

@@ -76,6 +76,7 @@ def _field(array: pa.Array, above: Mask | None, *, compared: bool) -> list[_Part
 
 
 def _body(array: pa.Array, valid: Mask | None, *, compared: bool) -> list[_Part]:
+    array = _plain(array)
     dtype = array.type
     if pat.is_null(dtype):
         return []
@@ -87,6 +88,24 @@ def _body(array: pa.Array, valid: Mask | None, *, compared: bool) -> list[_Part]
     if is_text(dtype) or is_bytes(dtype):
         return _text(array, valid)
     return [_number(array, valid, compared=compared)]
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Values in the layout and the type in which they are written, which Spark's own have already."""
+    dtype = array.type
+    if pat.is_dictionary(dtype):
+        return _plain(array.dictionary_decode())
+    if pat.is_run_end_encoded(dtype):
+        return _plain(pc.run_end_decode(array))
+    if pat.is_uint64(dtype):
+        return array.cast(pa.decimal128(20, 0))
+    if pat.is_unsigned_integer(dtype):
+        return array.cast(pa.int64())
+    if pat.is_float16(dtype):
+        return array.cast(pa.float32())
+    if pat.is_decimal(dtype) and not pat.is_decimal128(dtype):
+        return array.cast(pa.decimal128(dtype.precision, dtype.scale))
+    return array
 
 
 def _list(array: pa.Array, valid: Mask | None, *, compared: bool) -> list[_Part]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from gpujoin.errors import KeyTypeError
+from gpujoin.functions.comparison import has_lists, is_alike
 from gpujoin.model.expressions import Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
@@ -58,24 +58,6 @@ def check_keys(left: Node, right: Node, *, of_lists: bool = False) -> None:
             key_type(*types)
     except KeyTypeError as problem:
         raise NotTranslatableError(f"{left} = {right}: {problem}") from None
-
-
-def has_lists(dtype: pa.DataType) -> bool:
-    """Whether there is a list anywhere in values of a type, which are keys by their bytes then."""
-    return pat.is_nested(dtype) and (
-        not pat.is_struct(dtype) or any(has_lists(dtype.field(i).type) for i in range(dtype.num_fields))
-    )
-
-
-def is_alike(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether types are the same but for the names of fields, and for where there may be nulls."""
-    if not pat.is_nested(left) or not pat.is_nested(right):
-        return left == right
-    return (
-        left.id == right.id
-        and left.num_fields == right.num_fields
-        and all(is_alike(left.field(i).type, right.field(i).type) for i in range(left.num_fields))
-    )
 
 
 def has_not_in_form(part: Node) -> bool:
