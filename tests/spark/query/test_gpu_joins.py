@@ -123,7 +123,9 @@ def test_what_is_around_it_and_left_to_spark_is_no_refusal(tables: SparkSession,
     tables.conf.set("spark.gpujoin.backend", "cpu")
     others = tables.table("items").select(sf.expr("make_dt_interval(int(k)) as ks"))
     query = joined(tables, strategy="shuffle").join(others, sf.expr("make_dt_interval(int(id))") == others.ks)
-    assert query.count() == joined(tables, native).join(others, sf.expr("make_dt_interval(int(id))") == others.ks).count()
+    assert (
+        query.count() == joined(tables, native).join(others, sf.expr("make_dt_interval(int(id))") == others.ks).count()
+    )
     (refused, made) = explain(query).joins
     assert [reason.kind for reason in refused.reasons] == [ReasonKind.UNSUPPORTED]
     assert not refused.by_gpu_join
@@ -136,7 +138,9 @@ def test_what_is_around_it_and_left_to_spark_is_no_refusal(tables: SparkSession,
 
 def test_a_refused_one_is_an_error_of_the_action(tables: SparkSession, tmp_path: Path) -> None:
     sales, items = tables.table("sales"), tables.table("items")
-    query = gpu_join(sales, items, sf.make_dt_interval(sales.k) == sf.make_dt_interval(items.k), backend="cpu").select("id", "item")
+    query = gpu_join(sales, items, sf.make_dt_interval(sales.k) == sf.make_dt_interval(items.k), backend="cpu").select(
+        "id", "item"
+    )
     for action in (query.collect, query.count, lambda: query.write.parquet(str(tmp_path / "written"))):
         with pytest.raises(FallbackError, match="are not covered"):
             action()

@@ -136,8 +136,10 @@ PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
         "the window collect_list(item) (",
     ),
     "the type of a key": (
-        lambda spark, _: spark.sql("select a.id from sales a join sales b on array(a.k) = array(b.k)"),
-        "the inner join on array(k) = array(k)",
+        lambda spark, _: spark.sql(
+            "select a.id from sales a join sales b on make_ym_interval(a.k) = make_ym_interval(b.k)"
+        ),
+        "the inner join on make_yminterval(k, 0) = make_yminterval(k, 0)",
     ),
 }
 
