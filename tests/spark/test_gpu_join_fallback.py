@@ -27,7 +27,10 @@ pytestmark = pytest.mark.spark
 
 REFUSED: dict[str, tuple[Callable[[DataFrame, DataFrame], Column | str | None], str, str]] = {
     "function over both sides": (lambda a, b: (a.k == b.k) & (sf.levenshtein(a.s, b.s) < 2), "inner", "levenshtein("),
-    "key of an array": (lambda a, b: sf.array(a.k) == sf.array(b.k), "inner", "cannot be joined on"),
+    "key of an interval": (
+        lambda a, b: sf.make_ym_interval(sf.lit(0), a.k) == sf.make_ym_interval(sf.lit(0), b.k), "inner",
+        "are not covered",
+    ),
     "key with a collation": (
         lambda a, b: sf.collate(a.s, "UTF8_LCASE") == sf.collate(b.s, "UTF8_LCASE"), "inner", "collate",
     ),
@@ -56,11 +59,13 @@ def test_refused(spark: SparkSession, name: str, caplog: pytest.LogCaptureFixtur
 def test_every_key_that_is_not_covered_is_told(spark: SparkSession) -> None:
     spark.conf.set("spark.gpujoin.fallback", "raise")
     left, right = left_side(spark), right_side(spark)
-    on = (sf.array(left.k) == sf.array(right.k)) & (sf.array(left.s) == sf.array(right.s))
+    on = (sf.make_ym_interval(left.k) == sf.make_ym_interval(right.k)) & (
+        sf.make_dt_interval(left.k) == sf.make_dt_interval(right.k)
+    )
     with pytest.raises(FallbackError) as caught:
         gpu_join(left, right, on, backend="cpu").collect()
     (reason,) = caught.value.reasons
-    assert str(reason).count("cannot be joined on") == 2
+    assert str(reason).count("are not covered") == 2
 
 
 def test_auto_leaves_a_plain_join_to_spark_without_a_gpu(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
