@@ -10,6 +10,8 @@ from typing import TypeAlias
 from gpujoin.errors import RelationError
 
 Constant: TypeAlias = bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | None
+Bounds: TypeAlias = tuple[Constant, Constant]
+"""The least and the greatest value of a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +54,7 @@ class FileFooter:
     """Compressed bytes, in each row group, of the columns that will be read."""
     constants: tuple[Constant, ...] = ()
     """Values of the partition columns."""
+    bounds: tuple[Bounds | None, ...] = ()
+    """Least and greatest value of each column that will be read, where the file says so."""
     obstacles: tuple[str, ...] = ()
     """Why columns of the file cannot be read here as Spark reads them."""

@@ -50,6 +50,8 @@ class Scan(Relation):
     """Number of the scan among those of the tree, by which slices are given."""
     case_sensitive: bool = False
     """Whether names are matched as written; otherwise without regard to case, as Spark does by default."""
+    kept: float | None = None
+    """Share of the rows that the filters are expected to keep, by the files; ``None``: not known."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)

@@ -1,14 +1,13 @@
-"""Estimates numbers of rows, by which build sides are chosen. No statistics of columns are known."""
+"""Estimates numbers of rows, by which build sides are chosen and stages are planned."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gpujoin.functions import SPECS
-from gpujoin.model.expressions import Call, Expression, Function
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     Expand,
@@ -25,10 +24,10 @@ from gpujoin.model.relations import (
     Union,
 )
 from gpujoin.plan.ranges import Shape, shape_of_node
+from gpujoin.plan.selectivity import selectivity
 
 UNKNOWN_SIZE = 1 << 50
 """Sizes from here on mean that Spark knows nothing: it then says the largest long, and parts of it above."""
-_LOGIC = frozenset({Function.AND, Function.OR})
 _GROUPS = 0.2
 _MATCHED = 0.5
 _MUCH_SMALLER = 0.2
@@ -57,9 +56,9 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
     below = [estimate(child, scanned) for child in relation.children]
     match relation:
         case Scan():
-            share = 1.0
-            for condition in relation.filters:
-                share *= selectivity(condition)
+            share = relation.kept
+            if share is None:
+                share = math.prod(map(selectivity, relation.filters))
             rows = scanned.get(relation.index, 1.0)
             return Estimate(max(1.0, rows * share), share, rows)
         case SparkSource():
@@ -143,18 +142,3 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
             )
             return Estimate(max(1.0, referencing.rows * referenced.kept), referencing.kept * referenced.kept, read)
     return Estimate(max(1.0, left.rows * share), left.kept * share, read)
-
-
-def selectivity(condition: Expression) -> float:
-    """Estimate the share of rows for which a condition is true."""
-    if not isinstance(condition, Call):
-        return 0.5
-    if condition.function is Function.NOT:
-        return max(0.05, 1.0 - selectivity(condition.arguments[0]))
-    shares = [selectivity(operand) for operand in condition.arguments] if condition.function in _LOGIC else []
-    if condition.function is Function.AND:
-        return shares[0] * shares[1]
-    if condition.function is Function.OR:
-        return min(1.0, shares[0] + shares[1])
-    share = SPECS[condition.function].selectivity
-    return 0.5 if share is None else share

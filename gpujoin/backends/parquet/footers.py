@@ -22,6 +22,7 @@ from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physica
 from gpujoin.backends.parquet.pruning import Statistics, may_match
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError
+from gpujoin.model.files import Bounds
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
@@ -82,7 +83,22 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     except ScanError as problem:
         problems.append(str(problem))
     rows = tuple(group.rows for group in parquet.groups)
-    return FileFooter(path, now.size, now.modified_ms, rows, sizes, constants, tuple(problems))
+    bounds = () if problems else tuple(_bounds(source, parquet) for source in sources)
+    return FileFooter(path, now.size, now.modified_ms, rows, sizes, constants, bounds, tuple(problems))
+
+
+def _bounds(source: Source, parquet: ParquetFooter) -> Bounds | None:
+    """Least and greatest value of a column in a file; ``None`` of text, or if a row group does not say."""
+    if source.arrow is None or is_text(source.arrow) or is_bytes(source.arrow):
+        return None
+    known = [statistics_of(source, parquet, group) for group in range(len(parquet.groups))]
+    known = [each for each in known if each is None or each.nulls != each.rows]
+    if not known or any(each is None or each.low is None or each.high is None for each in known):
+        return None
+    try:
+        return min(each.low for each in known if each), max(each.high for each in known if each)
+    except TypeError:  # values that Python does not compare
+        return None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Relation, Scan, Union
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
+from gpujoin.plan.selectivity import kept_share, merged_bounds
 from gpujoin.plan.sqltext import show_filters
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -57,7 +58,8 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(files, footers, tuple(bare.columns.names), show_filters(filters))
-    filtered = Fragment(dataclasses.replace(bare, filters=filters), fragment.positions)
+    kept = kept_share(filters, merged_bounds(footers)) if filters else None
+    filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept), fragment.positions)
     return narrowed(filtered, required)
 
 
