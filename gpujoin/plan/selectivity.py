@@ -94,7 +94,11 @@ def _limited(condition: Expression, bounds: Sequence[Bounds | None]) -> tuple[in
     value = _number(right.value)
     if whole is None or value is None:
         return None
-    return (left.index, whole[0], value) if function in _BELOW else (left.index, value, whole[1])
+    # A value of these takes up the place from a half below it to a half above it.
+    edge = 0.5 if _is_counted(right.value) else 0.0
+    if function in _BELOW:
+        return left.index, whole[0], value + (edge if function is Function.LE else -edge)
+    return left.index, value + (-edge if function is Function.GE else edge), whole[1]
 
 
 def _numbers(bounds: Bounds | None) -> tuple[float, float] | None:
@@ -102,7 +106,15 @@ def _numbers(bounds: Bounds | None) -> tuple[float, float] | None:
     if bounds is None:
         return None
     low, high = map(_number, bounds)
-    return None if low is None or high is None or low >= high else (low, high)
+    if low is None or high is None:
+        return None
+    edge = 0.5 if _is_counted(bounds[0]) else 0.0
+    return (low - edge, high + edge) if low - edge < high + edge else None
+
+
+def _is_counted(value: Any) -> bool:
+    """Whether there is nothing between a value of a type and the next one."""
+    return isinstance(value, int) or (isinstance(value, dt.date) and not isinstance(value, dt.datetime))
 
 
 def _number(value: Any) -> float | None:
