@@ -319,12 +319,14 @@ def _repeatable(original: Method) -> Method:
 
         if rule.is_inside():
             return original(self, *arguments, **named)
-        before = sys.exception()
+        before, enabled = sys.exception(), next(iter(_rules.values()), None)
         with _action(self, original.__name__) as planned:
             try:
                 return original(self, *arguments, **named)
             except Exception as problem:
-                own = None if _was_interrupted(problem, before) else _rule_that_failed(self, planned, problem)
+                if _was_interrupted(problem, before):
+                    raise
+                own = _rule_that_failed(self, planned, enabled, problem)
                 if own is None:
                     raise
                 if (refused := refused_product(problem)) is not None:
@@ -351,11 +353,16 @@ def _was_interrupted(problem: BaseException, before: BaseException | None) -> bo
     return False
 
 
-def _rule_that_failed(frame: DataFrame, planned: list[str], problem: Exception) -> Any:
-    """Give the rule that made the plan of which a task of gpujoin failed; ``None`` if something else did."""
+def _rule_that_failed(frame: DataFrame, planned: list[str], enabled: OptimizerRule | None, problem: Exception) -> Any:
+    """Give the rule that made the plan of which a task of gpujoin failed; ``None`` if something else did.
+
+    Where another thread has disabled the session meanwhile, any that was ``enabled`` before stands for it.
+    """
     if isinstance(problem, GpuJoinError) or failure_of(problem) is not Failure.OURS:
         return None
     own = rule_of(frame.sparkSession)
+    if own is None and enabled is not None:
+        own = enabled.jvm
     return own if own is not None and (planned or own.holdsPlanned(latest_plan(frame))) else None
 
 

@@ -108,6 +108,25 @@ def test_every_repeatable_action_is_given_back(
     assert [one.changed for one in watched] == [True] * 4
 
 
+def test_a_session_that_is_disabled_meanwhile_gives_the_query_back(
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disable(tables)
+    count = ClassicDataFrame.count
+
+    def disabled_meanwhile(self: ClassicDataFrame) -> int:
+        try:
+            return count(self)
+        finally:
+            disable(tables)  # as another thread may
+
+    monkeypatch.setattr(ClassicDataFrame, "count", disabled_meanwhile)
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    enable(tables)
+    assert tables.sql(SQL).count() == 11
+    assert [one.changed for one in watched] == [True]
+
+
 def test_an_action_that_fails_after_an_interrupt_is_not_given_back(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
