@@ -90,7 +90,8 @@ NOTES = """
   are constants, of ASCII. `format_number` takes integers and decimals, and a number of digits.
 - Over text that is not ASCII `mask` and `luhn_check` raise `UnsupportedValueError`; so do `unbase64` and `url_decode`
   over malformed text, and `unbase64` over text without its padding.
-- `order_bytes`, `value_bytes` and `of_bytes` stand for nested values within aggregations; SQL has them not.
+- `order_bytes`, `value_bytes`, `ranked_bytes` and `of_bytes` stand for nested values within aggregations; SQL has
+  them not.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
 - The expression of `transform`, `filter`, `exists`, `forall`, `zip_with`, `map_filter` and `transform_values` is
   evaluated once, over the elements of all rows; that of `aggregate` once for each number of an element. `exists` and

@@ -167,7 +167,7 @@ def _as_bytes(node: Call) -> Call | None:
 
 def _accepts_written(node: Call) -> bool:
     dtype = type_of(node.arguments[0])
-    return pat.is_nested(dtype) and is_written(dtype, compared=node.function is Function.ORDER_BYTES)
+    return pat.is_nested(dtype) and is_written(dtype, compared=node.function is not Function.VALUE_BYTES)
 
 
 def _accepts_bytes(node: Call) -> bool:
@@ -376,6 +376,7 @@ TABLE = (
     ),
     FunctionSpec(_F.ORDER_BYTES, (), _BYTES, lacks=ON_CPU),
     FunctionSpec(_F.VALUE_BYTES, (), _BYTES, lacks=ON_CPU),
+    FunctionSpec(_F.RANKED_BYTES, (), _BYTES, lacks=ON_CPU),
     FunctionSpec(_F.OF_BYTES, (), Signature(lambda _: None, _accepts_bytes, (1, 1), (None,)), lacks=ON_CPU),
     FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.FILTER, ("ArrayFilter",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),

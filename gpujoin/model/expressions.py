@@ -307,8 +307,11 @@ class Function(Enum):
     """Bytes that are equal, and ordered, as nested values are: zeros are one value, and NaNs."""
     VALUE_BYTES = "value_bytes"
     """Bytes that stand for a nested value, and are made it again."""
+    RANKED_BYTES = "ranked_bytes"
+    """Those of ``ORDER_BYTES``, then those of ``VALUE_BYTES``: bytes that are ordered as nested values are, and of
+    which these are made again."""
     OF_BYTES = "of_bytes"
-    """The nested value that ``ORDER_BYTES`` or ``VALUE_BYTES`` made bytes of; the call has its type."""
+    """The nested value that bytes of these functions stand for; the call has its type."""
     TRANSFORM = "transform"
     """List of what an expression gives for each element. Arguments: the list, the expression, and the variables of the
     element and, optionally, of its number, which counts from 0."""

@@ -14,8 +14,8 @@ null struct is a key of its own. For ``select st, count(*) … group by st``, wh
 So zeros and NaNs in a struct are one key as they are outside of one. Keys that are lists become bytes, as values do.
 
 **Values** become bytes that are ordered as the values are, and of which each group's are made values again: ``max(st)``
-is the value of ``max(order_bytes(st))``. By the bytes that order floats -0.0 is 0.0, so where there are floats it is
-the value of ``max_by(value_bytes(st), order_bytes(st))``.
+is the value of ``max(order_bytes(st))``. By the bytes that order floats -0.0 is 0.0, so where there are floats the
+value follows in bytes of its own.
 """
 
 from __future__ import annotations
@@ -63,11 +63,8 @@ def _plain_call(call: AggregateCall) -> AggregateCall:
     first, *others = call.arguments or (Literal(value=None, type=pa.null()),)
     match call.function:
         case AggregateFunction.MIN | AggregateFunction.MAX if _is_nested(first):
-            if not has_floats(type_of(first)):
-                return dataclasses.replace(call, arguments=(as_bytes(Function.ORDER_BYTES, first),))
-            by = AggregateFunction.MIN_BY if call.function is AggregateFunction.MIN else AggregateFunction.MAX_BY
-            arguments = (as_bytes(Function.VALUE_BYTES, first), as_bytes(Function.ORDER_BYTES, first))
-            return dataclasses.replace(call, function=by, arguments=arguments)
+            ordered = Function.RANKED_BYTES if has_floats(type_of(first)) else Function.ORDER_BYTES
+            return dataclasses.replace(call, arguments=(as_bytes(ordered, first),))
         case AggregateFunction.MIN_BY | AggregateFunction.MAX_BY:
             arguments = (as_bytes(Function.VALUE_BYTES, first), as_bytes(Function.ORDER_BYTES, others[0]))
             return dataclasses.replace(call, arguments=arguments)
@@ -84,7 +81,7 @@ def _is_nested(value: Expression) -> bool:
 
 def as_bytes(function: Function, value: Expression) -> Expression:
     """Give the bytes of a nested value, if there are such; any other value as it is."""
-    if not _is_nested(value) or not is_written(type_of(value), compared=function is Function.ORDER_BYTES):
+    if not _is_nested(value) or not is_written(type_of(value), compared=function is not Function.VALUE_BYTES):
         return value
     return Call(function=function, arguments=(value,), type=pa.binary(), written=show_expression(value))
 

@@ -112,6 +112,17 @@ def test_values_are_made_again(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", COMPARED)
+def test_values_are_made_of_bytes_that_are_ordered(name: str, seed: int) -> None:
+    array = values(TYPES[name], ROWS, np.random.default_rng(seed)).slice(11)
+    written = _written(array, Function.RANKED_BYTES)
+    again = from_bytes(written.cast(pa.large_binary()), array.type)
+    again.validate(full=True)
+    assert list(map(repr, cells(again))) == list(map(repr, cells(array)))
+    ordered = sorted(zip(written.drop_null().to_pylist(), map(sort_key, cells(array.drop_null())), strict=True))
+    assert all(key <= above for (_, key), (_, above) in itertools.pairwise(ordered))
+
+
+@pytest.mark.parametrize("name", COMPARED)
 def test_bytes_have_the_order_of_the_values(name: str, seed: int) -> None:
     array = values(TYPES[name], ROWS, np.random.default_rng(seed)).slice(5).drop_null()
     written = _written(array, Function.ORDER_BYTES)

@@ -189,9 +189,16 @@ def _written(*, compared: bool) -> Build:
     return strict(compute)
 
 
+def _ranked(node: Call, value: Cell) -> Cell:
+    dtype = node.arguments[0].type
+    assert dtype is not None
+    return b"".join(nestedbytes.written(value, dtype, compared=compared) for compared in (True, False))
+
+
 def _read(node: Call, data: bytes) -> Cell:
     assert node.type is not None
-    return nestedbytes.read(data, node.type)[0]
+    value, end = nestedbytes.read(data, node.type)
+    return value if end == len(data) else nestedbytes.read(data, node.type, end)[0]
 
 
 def _flatten(_node: Call, lists: tuple[Cell, ...]) -> Cell:
@@ -354,6 +361,7 @@ FUNCTIONS: dict[Function, Build] = {
     Function.AGGREGATE: _aggregate,
     Function.ORDER_BYTES: _written(compared=True),
     Function.VALUE_BYTES: _written(compared=False),
+    Function.RANKED_BYTES: strict(_ranked),
     Function.OF_BYTES: strict(_read),
     Function.TRANSFORM: _of_elements(lambda _elements, values: tuple(values)),
     Function.FILTER: _of_elements(

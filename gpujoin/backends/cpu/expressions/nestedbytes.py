@@ -228,11 +228,17 @@ def _as_binary(part: _Part) -> pa.Array:
 
 
 def from_bytes(written: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Make values of the bytes that :func:`to_bytes` wrote of them; null where the bytes are."""
+    """Make values of the bytes that :func:`to_bytes` wrote of them; null where the bytes are.
+
+    Of bytes of a value that were written twice, the first time to be compared, the second ones count.
+    """
     valid = _validity(written)
     present = written if valid is None else written.filter(pa.array(valid))
     starts, data = bytes_layout(present)
-    values = _Reader(data, starts[:-1]).values(dtype, None)
+    reader = _Reader(data, starts[:-1])
+    values = reader.values(dtype, None)
+    if (reader.position != starts[1:]).any():
+        values = reader.values(dtype, None)  # what came before was for comparisons
     if valid is None:
         return values
     places = np.cumsum(valid) - 1
@@ -418,6 +424,12 @@ def _written(*, compared: bool) -> Run:
     return run
 
 
+def _ranked(_node: Call, operands: list[Vector], _length: int) -> Vector:
+    nothing = pa.scalar(b"", pa.large_binary())
+    parts = [to_bytes(operands[0].values, compared=compared) for compared in (True, False)]
+    return Vector(pa.binary(), pc.binary_join_element_wise(*parts, nothing), constant=operands[0].constant)
+
+
 def _read(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     return from_arrow(from_bytes(operands[0].values.cast(pa.large_binary()), node.type))
@@ -426,5 +438,6 @@ def _read(node: Call, operands: list[Vector], _length: int) -> Vector:
 FUNCTIONS: dict[Function, Callable[[Call, list[Vector], int], Vector]] = {
     Function.ORDER_BYTES: _written(compared=True),
     Function.VALUE_BYTES: _written(compared=False),
+    Function.RANKED_BYTES: _ranked,
     Function.OF_BYTES: _read,
 }
