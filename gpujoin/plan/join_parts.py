@@ -67,13 +67,15 @@ class JoinPlacer:
         other, sent = node.side(side.other), sides[side.other]
         nbytes = self.planning.size_of(other)
         most = self.planning.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
-        if not any(map(_is_computed_once, other.walk())):
+        readable = not any(map(_is_computed_once, other.walk()))
+        if readable:
             scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
             read = sum(self.planning.facts[index].nbytes for index in scans)
             if read <= most:
                 cost = part.cost + (read + HELD * nbytes) * part.tasks(self.planning.limits)
                 yield self._joined_with(node, side, dataclasses.replace(part.reading(scans), cost=cost), other)
-        if sent is not None and nbytes <= most:
+        kept = readable and self.planning.limits.keeps_tables
+        if sent is not None and nbytes <= most and not kept:
             if part.spark is not None:
                 part = self.planning.spread(part, node.side(side))
             part = self._sent(part, sent, nbytes)

@@ -56,6 +56,8 @@ class StageLimits:
     indeterminate_keys: bool = False
     """Whether rows may be exchanged by keys whose values may be others when a task runs again, as Spark's own
     shuffles do, where there are no other keys."""
+    keeps_tables: bool = False
+    """Whether tasks keep the tables that they read: these are sent to no task that can read them."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -40,6 +41,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         raise JoinSpecError(str(problem)) from problem
 
 
+@lru_cache(maxsize=4096)
 def arrow_type(dtype: DataType) -> pa.DataType:
     """Give the Arrow form of a Spark type. Raises ``JoinSpecError`` if there is none."""
     try:

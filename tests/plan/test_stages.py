@@ -423,6 +423,8 @@ def test_few_rows_of_much_that_is_read_are_sent_to_every_task() -> None:
     assert stage.branches == (Branch(0),)
     (sent,) = stage.inputs
     assert (sent.replicated, sent.producer) == (True, Stage(few, (Branch(1),)))
+    facts = ScanFacts(1e8, 1024 * MIB), ScanFacts(1e6, 40 * MIB)
+    assert [planned(tree, *facts, keeps_tables=keeps).exchanges for keeps in (False, True)] == [1, 0]
     few_tasks = planned(tree, ScanFacts(1e7, 256 * MIB), ScanFacts(1e6, 10 * MIB))
     assert few_tasks.branches == (Branch(0, frozenset({1})),), "reading it twice takes less than another stage"
 

@@ -216,7 +216,7 @@ def arrange(
     limits = StageLimits(
         cores, options.scan_task_bytes, options.broadcast_threshold,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
-        indeterminate_keys=0 < len(island.joins) == len(island.as_of_joins),
+        indeterminate_keys=0 < len(island.joins) == len(island.as_of_joins), keeps_tables=island.streamed,
     )  # fmt: skip
     if island.streamed:
         streamed = _staged(island, options, limits)
