@@ -76,8 +76,7 @@ LEFT_TO_SPARK = (
     LeftToSpark("of one array, or of texts", ("concat_ws",)),
     LeftToSpark(
         "some functions of arrays, maps and structs are written, these are not",
-        ("||",),
-        (
+        sections=(
             "array_funcs", "map_funcs", "lambda_funcs", "struct_funcs", "collection_funcs", "generator_funcs",
             "table_funcs", "hash_funcs", "conditional_funcs",
         ),
