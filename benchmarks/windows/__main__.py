@@ -112,8 +112,8 @@ def tables(directory: Path, rows: int) -> dict[str, Path]:
     return {"events": folder, "users": directory / f"users-{rows}.parquet"}
 
 
-def measure(case: Case, session: SparkSession, repeats: int) -> dict[str, Any]:
-    """Check and time one case."""
+def measure(case: Case, session: SparkSession, directory: Path, repeats: int) -> dict[str, Any]:
+    """Check and time one case over the tables in a directory."""
     frame = session.sql(case.query)
     accelerated = gpujoin.accelerate(frame)
     explanation = str(gpujoin.explain(accelerated))
@@ -133,7 +133,7 @@ def measure(case: Case, session: SparkSession, repeats: int) -> dict[str, Any]:
     print(f"{case.name}: {medians}, ratio {ratio:.2f}", file=sys.stderr, flush=True)
     return {
         "case": case.name, "goal": case.goal, "runs": wall, "seconds": medians, "ratio": ratio,
-        "explanation": explanation,
+        "explanation": explanation.replace(f"{directory}/", ""),  # pages are of no machine's folders
     }  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def main() -> None:
     )
     for name, path in tables(arguments.data, arguments.rows).items():
         session.read.parquet(str(path)).createOrReplaceTempView(name)
-    results = [measure(case, session, arguments.repeats) for case in CASES]
+    results = [measure(case, session, arguments.data, arguments.repeats) for case in CASES]
     text = page(results)
     print(text)
     if arguments.out is not None:
