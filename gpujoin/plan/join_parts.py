@@ -33,7 +33,7 @@ from gpujoin.plan.parts import EXCHANGED, HELD, WAITING, Cut, Part, Partitioning
 from gpujoin.plan.remap import output_positions, remapped_spec
 
 _MOST_EXCHANGES = 1
-"""Before the keys that a side is filtered by: they are computed twice, and so would be, in turn, what filters them."""
+"""Before the keys that a side is filtered by, which are computed once more."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class JoinPlacer:
     """Shares the rows of joins out."""
 
     planning: Planning
-    place_other: Callable[[Relation], Part | None]
-    """Shares out the rows of any tree without sources."""
+    place_keys: Callable[[Relation], Part | None] | None = None
+    """Shares out rows whose keys filter others; ``None``: no keys do, as where such rows are placed themselves."""
 
     def place(self, node: Join, sides: Mapping[Side, Part | None]) -> Part | None:
         """Share a join's rows out, given its sides'; ``None`` where that cannot be."""
@@ -89,14 +89,16 @@ class JoinPlacer:
 
     def _filtered(self, node: Join, side: Side, parts: Mapping[Side, Part]) -> tuple[Join, Mapping[Side, Part]] | None:
         """Send keys to the tasks of one side, which drop rows before they are exchanged; ``None`` where they do not."""
-        if parts[side].spark is not None:  # takes nothing through exchanges
+        if self.place_keys is None or parts[side].spark is not None:  # which takes nothing through exchanges
             return None
         semi = filtered_by_keys(node, side, self.planning.rows)
-        keys = None if semi is None else self.place_other(semi.right)
-        if semi is None or keys is None or _exchanges(keys) > _MOST_EXCHANGES:
+        if semi is None:
             return None
         nbytes = self.planning.size_of(semi.right)
         if nbytes > self.planning.limits.broadcast_threshold:
+            return None
+        keys = self.place_keys(semi.right)
+        if keys is None or _exchanges(keys) > _MOST_EXCHANGES:
             return None
         part = self._sent(parts[side], keys, nbytes, filters=True)
         source = ExchangeSource(part.inputs[-1].index, semi.right.schema)

@@ -88,6 +88,8 @@ def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
 @dataclass(frozen=True)
 class _Planner:
     planning: Planning
+    filters: bool = True
+    """Whether keys drop rows before they are exchanged."""
 
     def place(self, node: Relation) -> Part | None:
         """Share the rows of a subtree out among tasks, as cheaply as can be; ``None`` where that cannot be."""
@@ -125,7 +127,9 @@ class _Planner:
                 return self._union(node)
             case Join():
                 sides = {side: self.place(node.side(side)) for side in Side}
-                return JoinPlacer(self.planning, self.place).place(node, sides)
+                # Keys are not filtered by keys in turn: at each join of a chain all below it would be placed twice.
+                keys = _Planner(self.planning, filters=False).place if self.filters else None
+                return JoinPlacer(self.planning, keys).place(node, sides)
             case _:
                 return None
 

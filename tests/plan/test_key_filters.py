@@ -140,6 +140,16 @@ def test_several_keys_filter_together() -> None:
     assert semi.schema == scan(0).schema
 
 
+def test_keys_of_a_chain_of_joins_are_placed_once_per_join() -> None:
+    joins = 40  # to place all below at each join twice would take years
+    tree: Relation = few(scan(0))
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0), KeyPair(1, 1)), left_output=(0, 1, 2))
+    for index in range(1, joins):
+        tree = Join(scan(index), tree, spec)
+    stage = planned(tree, *[BIG] * joins, broadcast_threshold=1 << 40, partitions=4)
+    assert stage.exchanges >= joins
+
+
 def test_what_filters_is_not_filtered_in_turn() -> None:
     tree: Relation = few(scan(0))
     for index in range(1, 7):
