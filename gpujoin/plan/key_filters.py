@@ -21,6 +21,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.determinism import is_repeatable
 from gpujoin.plan.estimates import estimate
+from gpujoin.plan.remap import output_source
 
 SELECTIVE = 0.5
 """Keys filter where the filters below them keep at most this share of them."""
@@ -74,12 +75,10 @@ def _with_values(relation: Relation, place: int) -> Iterator[tuple[Relation, int
             if isinstance(source, ColumnRef):
                 yield relation.child, source.index
         case Join():
-            spec, side, at = relation.spec, Side.LEFT, place
-            if at >= len(spec.left_output):
-                side, at = Side.RIGHT, at - len(spec.left_output)
-            if at >= len(spec.output_of(side)):
-                return  # whether there was a match
-            at = spec.output_of(side)[at]
+            spec, origin = relation.spec, output_source(relation.spec, place)
+            if origin is None:
+                return
+            side, at = origin
             yield relation.side(side), at
             for pair in spec.keys:
                 if spec.join_type in _SAME_KEYS and pair.of(side) == at and pair.nulls is NullEquality.UNEQUAL:

@@ -129,6 +129,14 @@ def positions_of(outputs: Sequence[Output]) -> dict[int, int]:
     return positions
 
 
+def output_source(spec: JoinSpec, position: int) -> tuple[Side, int] | None:
+    """Give the side and the column that an output column of a join is; ``None`` of the flag that tells of a match."""
+    side = Side.LEFT if position < len(spec.left_output) else Side.RIGHT
+    place = position if side is Side.LEFT else position - len(spec.left_output)
+    columns = spec.output_of(side)
+    return (side, columns[place]) if place < len(columns) else None
+
+
 def output_positions(spec: JoinSpec, side: Side) -> dict[int, int]:
     """Output position of each column of a side that a join returns."""
     before = 0 if side is Side.LEFT else len(spec.left_output)

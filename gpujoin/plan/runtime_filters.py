@@ -38,6 +38,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.estimates import build_side, estimate
+from gpujoin.plan.remap import output_source
 
 _SELECTIVE = 0.3
 """A side is selective if its filters keep at most this share of its keys."""
@@ -127,13 +128,11 @@ class _Lookup:
                     return None
                 return self._below(relation, source.index, passed=True)
             case Join():
-                spec = relation.spec
-                side, place = Side.LEFT, position
-                if position >= len(spec.left_output):
-                    side, place = Side.RIGHT, position - len(spec.left_output)
-                if spec.join_type not in _PASSES[side] or place >= len(spec.output_of(side)):
+                origin = output_source(relation.spec, position)
+                if origin is None or relation.spec.join_type not in _PASSES[origin[0]]:
                     return None
-                below = self.into(relation.side(side), spec.output_of(side)[place], passed=True)
+                side, place = origin
+                below = self.into(relation.side(side), place, passed=True)
                 return None if below is None else self._passed_on(relation, side, below)
             case _:
                 return None
