@@ -44,11 +44,18 @@ def selectivity(condition: Expression) -> float:
 
 
 def merged_bounds(footers: Sequence[FileFooter]) -> list[Bounds | None]:
-    """Give the least and the greatest value of each column in several files, where all say so."""
-    return [
-        None if None in each else (min(low for low, _ in each), max(high for _, high in each))
-        for each in zip(*(footer.bounds for footer in footers), strict=False)
-    ]
+    """Give the least and the greatest value of each column in several files; ``None`` where these cannot tell."""
+    return [_merged(each) for each in zip(*(footer.bounds for footer in footers), strict=False)]
+
+
+def _merged(bounds: Sequence[Bounds | None]) -> Bounds | None:
+    known: list[tuple[Any, Any]] = [pair for pair in bounds if pair is not None]
+    if len(known) < len(bounds):
+        return None
+    try:
+        return min(low for low, _ in known), max(high for _, high in known)
+    except TypeError:  # files may have moments with and without a zone
+        return None
 
 
 def kept_share(conditions: Iterable[Expression], bounds: Sequence[Bounds | None]) -> float:
@@ -118,7 +125,7 @@ def _is_counted(value: Any) -> bool:
 
 
 def _number(value: Any) -> float | None:
-    """Where a value stands among others of its type; ``None`` for types of which that is not known."""
+    """Turn a value into a number of the same order; ``None`` for types that have no such numbers."""
     match value:
         case bool():
             return None

@@ -81,6 +81,9 @@ def test_bounds_of_several_files() -> None:
     ]
     assert merged_bounds([footer((1, 5), None), footer((0, 2), (1, 2))]) == [(0, 5), None]
     assert merged_bounds([footer((1, 5)), footer()]) == []
+    moments = [(dt.datetime(2024, 1, 1, tzinfo=zone),) * 2 for zone in (dt.UTC, None)]
+    assert merged_bounds([footer((dt.date(2024, 1, 1),) * 2), footer(moments[1])]) == [None]
+    assert merged_bounds([footer(pair) for pair in moments]) == [None], "with and without a zone"
     assert merged_bounds([]) == []
 
 

@@ -95,10 +95,7 @@ def _bounds(source: Source, parquet: ParquetFooter) -> Bounds | None:
     known = [each for each in known if each is None or each.nulls != each.rows]
     if not known or any(each is None or each.low is None or each.high is None for each in known):
         return None
-    try:
-        return min(each.low for each in known if each), max(each.high for each in known if each)
-    except TypeError:  # values that Python does not compare
-        return None
+    return min(each.low for each in known if each), max(each.high for each in known if each)
 
 
 @contextmanager
