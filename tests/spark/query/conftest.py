@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from gpujoin.plan import join_parts, parts
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.accelerate import PlannedQuery, plan_query
 from tests.spark.query.bulk import write_bulk
@@ -54,6 +55,14 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[PlannedQuery]:
 
     monkeypatch.setattr(rule, "plan_query", noted)
     return seen
+
+
+@pytest.fixture
+def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans in which keys drop rows before they are exchanged wherever they may: to send keys costs nothing."""
+    for name, price in {"WAITING": 0, "HELD": 0.0, "EXCHANGED": 0.0}.items():
+        monkeypatch.setattr(join_parts, name, price)
+    monkeypatch.setattr(parts, "EXCHANGED", 1e9)
 
 
 @pytest.fixture

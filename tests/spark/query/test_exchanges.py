@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.config import Strategy
-from gpujoin.plan import join_parts, key_filters, parts
+from gpujoin.plan import key_filters
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
 from tests.spark.query.queries import check
@@ -160,13 +160,10 @@ FILTERED = {
 
 
 @pytest.fixture
-def keys_first(tables: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+def keys_first(tables: SparkSession, cheap_keys: None, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session whose tables are exchanged, after the keys of the other side dropped rows wherever they may."""
     tables.conf.set("spark.gpujoin.broadcastThreshold", "1g")
     tables.conf.set("spark.gpujoin.strategy", "shuffle")
-    for name, price in {"WAITING": 0, "HELD": 0.0, "EXCHANGED": 0.0}.items():
-        monkeypatch.setattr(join_parts, name, price)
-    monkeypatch.setattr(parts, "EXCHANGED", 1e9)
     monkeypatch.setattr(key_filters, "SELECTIVE", 0.999)  # of conditions that keep every row nothing is sent
     return tables
 

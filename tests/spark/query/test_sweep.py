@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, enable
-from gpujoin.plan import join_parts, key_filters, parts
+from gpujoin.plan import key_filters
 from gpujoin.spark.query.accelerate import PlannedQuery, rewrite
 from gpujoin.testing import Zeros, assert_same_rows
 from tests.spark.query.everyday import ZONES, everyday_query
@@ -106,13 +106,11 @@ def test_generated_queries_whose_rows_are_dropped_by_keys_before_they_are_exchan
     sessions: tuple[SparkSession, SparkSession],
     planned: list[PlannedQuery],
     monkeypatch: pytest.MonkeyPatch,
+    cheap_keys: None,
     seed: int,
     number: int,
     record_property: Any,
 ) -> None:
-    for name, price in {"WAITING": 0, "HELD": 0.0, "EXCHANGED": 0.0}.items():
-        monkeypatch.setattr(join_parts, name, price)
-    monkeypatch.setattr(parts, "EXCHANGED", 1e9)
     monkeypatch.setattr(key_filters, "SELECTIVE", 1.0)
     text = NastyGenerator(np.random.default_rng([seed, 7, number])).query()
     result = compared(sessions, planned, text, seed, number, ZONES[0], "keys first")

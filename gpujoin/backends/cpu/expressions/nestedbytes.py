@@ -251,9 +251,9 @@ class _Reader:
 
     data: _Bytes
     position: _Indices
-    """Where the next part of each row begins."""
+    """Index in ``data`` of the byte of each row that is read next."""
     ends: _Indices | None = None
-    """Where a text or a list may end, in ascending order."""
+    """Indexes of the bytes that may end a text or a list, in ascending order."""
 
     def values(self, dtype: pa.DataType, valid: Mask | None) -> pa.Array:
         """Read parts that are null where ``valid`` is false."""
@@ -320,7 +320,7 @@ class _Reader:
         return array.cast(dtype)
 
     def _ends_after(self, position: _Indices) -> _Indices:
-        """Where the texts end that begin at positions."""
+        """Give the index of the ending byte of the texts that begin at indexes."""
         if self.ends is None:
             follows = np.append(self.data[1:], np.uint8(0))
             self.ends = np.flatnonzero((self.data == _END) & (follows != _ESCAPE))
@@ -376,7 +376,7 @@ class _Reader:
             count += _WINDOW
 
     def _skipped(self, dtype: pa.DataType, position: _Indices) -> _Indices:
-        """Where parts end that begin at positions."""
+        """Give the indexes after the parts that begin at indexes."""
         width = _width(dtype)
         if width is not None:
             return position + width
