@@ -99,12 +99,18 @@ def _taken(node: Call, lists: Lists, positions: _Indices, valid: Mask | None) ->
     return lists.taken(positions, present)
 
 
+def equal_elements(lists: Lists, value: Vector) -> tuple[Vector, Mask]:
+    """Give the elements of all rows, and which of them equal the value of their row."""
+    rows = lists.rows
+    elements = from_arrow(lists.elements.take(pa.array(lists.places)))
+    equal = compare(Function.EQ, elements, value.take(rows))
+    return elements, equal.values & is_present(equal.mask(), len(rows))
+
+
 def _first_equal(lists: Lists, value: Vector) -> tuple[_Indices, Mask]:
     """Position of each row's first element that is equal to its value, or -1; and which rows have a null element."""
     rows, places = lists.rows, lists.places
-    elements = from_arrow(lists.elements.take(pa.array(places)))
-    equal = compare(Function.EQ, elements, value.take(rows))
-    matches = equal.values & is_present(equal.mask(), len(rows))
+    elements, matches = equal_elements(lists, value)
     positions = np.full(len(lists.counts), -1)
     matched = np.flatnonzero(matches)[::-1]
     positions[rows[matched]] = places[matched] - lists.starts[rows[matched]]

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.backends.cpu.expressions.arrays import Lists, codes, is_present, listed, operands_of, spans
-from gpujoin.backends.cpu.expressions.compare import compare
+from gpujoin.backends.cpu.expressions.arrays import Lists, codes, equal_elements, is_present, listed, operands_of, spans
 from gpujoin.backends.cpu.expressions.implementation import Run, fail
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.model.expressions import Call, Function
@@ -94,12 +93,9 @@ def _slice(node: Call, operands: list[Vector], length: int) -> Vector:
 def _remove(node: Call, operands: list[Vector], length: int) -> Vector:
     values, value = operands_of(operands, length)
     lists = Lists.of(values)
-    rows, places = lists.rows, lists.places
-    elements = from_arrow(lists.elements.take(pa.array(places)))
-    equal = compare(Function.EQ, elements, value.take(rows))
-    kept = ~(equal.values & is_present(equal.mask(), len(rows)))
+    kept = ~equal_elements(lists, value)[1]
     valid = mask_and(lists.valid, value.mask())
-    return _made(node, rows[kept], len(lists.counts), valid, lists.elements, places[kept])
+    return _made(node, lists.rows[kept], len(lists.counts), valid, lists.elements, lists.places[kept])
 
 
 def _repeat(node: Call, operands: list[Vector], length: int) -> Vector:
@@ -197,18 +193,20 @@ def _zip(node: Call, operands: list[Vector], length: int) -> Vector:
     assert node.type is not None
     lists = [Lists.of(operand) for operand in operands_of(operands, length)]
     rows, valid, elements = zipped(lists)
-    fields = list(node.type.value_type)
-    columns = [column.cast(field.type) for column, field in zip(elements, fields, strict=True)]
-    structs = pa.StructArray.from_arrays(columns, fields=fields)
+    structs = _structs(elements, node.type.value_type)
     return _made(node, rows, len(lists[0].counts), valid, structs, np.arange(len(rows)))
+
+
+def _structs(columns: Sequence[pa.Array], dtype: pa.DataType) -> pa.Array:
+    fields = list(dtype)
+    cast = [column.cast(field.type) for column, field in zip(columns, fields, strict=True)]
+    return pa.StructArray.from_arrays(cast, fields=fields)
 
 
 def _entries(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     keys, items = (Lists.of(operands[0], items=items) for items in (False, True))
-    fields = list(node.type.value_type)
-    columns = [part.cast(field.type) for part, field in zip((keys.elements, items.elements), fields, strict=True)]
-    structs = pa.StructArray.from_arrays(columns, fields=fields)
+    structs = _structs((keys.elements, items.elements), node.type.value_type)
     return _made(node, keys.rows, len(keys.counts), keys.valid, structs, keys.places)
 
 

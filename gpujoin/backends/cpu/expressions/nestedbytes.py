@@ -327,7 +327,7 @@ class _Reader:
         return self.ends[np.searchsorted(self.ends, position)]
 
     def _list(self, dtype: pa.DataType, absent: pa.Array | None) -> pa.Array:
-        element = pa.struct([dtype.key_field, dtype.item_field]) if pat.is_map(dtype) else dtype.value_type
+        element = _element(dtype)
         rows, positions, self.position = self._elements(element)
         counts = np.bincount(rows, minlength=len(self.position))
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -386,11 +386,16 @@ class _Reader:
             return position
         if is_text(dtype) or is_bytes(dtype):
             return self._ends_after(position) + 1
-        element = pa.struct([dtype.key_field, dtype.item_field]) if pat.is_map(dtype) else dtype.value_type
+        element = _element(dtype)
         inner = _Reader(self.data, position, self.ends)
         _, _, end = inner._elements(element)
         self.ends = inner.ends
         return end
+
+
+def _element(dtype: pa.DataType) -> pa.DataType:
+    """Give the type of the elements of a list; of those of a map it is a struct of a key and a value."""
+    return pa.struct([dtype.key_field, dtype.item_field]) if pat.is_map(dtype) else dtype.value_type
 
 
 def _empty_structs(valid: Mask, dtype: pa.DataType) -> pa.Array:
