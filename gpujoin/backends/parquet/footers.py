@@ -43,7 +43,7 @@ class Source:
     arrow: pa.DataType | None = None
     """Type in the file."""
     int96: bool = False
-    """Whether values are stored as INT96."""
+    """Whether values, or some within nested ones, are stored as INT96."""
     integers: bool = False
     """Whether values are stored as INT32 or INT64."""
     converted: bool = False
@@ -317,18 +317,20 @@ class FileColumns:
             if column.nested is None or not _readable_nested(column.nested, field.type):
                 file_type = "not laid out as it should be" if column.nested is None else column.nested
                 raise ScanError(f"{path}: column {field.name!r} is {file_type}, planned as {field.type}")
-            return Source(column.name, column.first, column.nested, count=column.leaves)
+            leaves = self._parquet.leaves[column.first : column.first + column.leaves]
+            int96 = any(leaf.physical is Physical.INT96 for leaf in leaves)
+            return Source(column.name, column.first, column.nested, int96, count=column.leaves)
         leaf = self._parquet.leaves[column.first] if column.leaves else None
         if leaf is None or not leaf.flat:
             raise ScanError(f"{path}: column {field.name!r} is nested, planned as {field.type}")
-        int96 = leaf.physical is Physical.INT96
-        if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type), int96=int96):
+        if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type)):
             file_type = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
             raise ScanError(
                 f"{path}: column {field.name!r} is {file_type} ({leaf.physical.name}), planned as {field.type}; has "
                 "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
             )
         integers = leaf.physical in (Physical.INT32, Physical.INT64)
+        int96 = leaf.physical is Physical.INT96
         return Source(column.name, column.first, leaf.arrow, int96, integers, _is_converted(leaf.arrow, field.type))
 
 
@@ -337,7 +339,7 @@ def _is_converted(file_type: pa.DataType, wanted: pa.DataType) -> bool:
     return unsigned or (pat.is_float32(file_type) and pat.is_float64(wanted))
 
 
-def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bool:
+def _readable(file_type: pa.DataType, wanted: pa.DataType) -> bool:
     if pat.is_decimal(wanted):
         if pat.is_uint64(file_type):
             return wanted == pa.decimal128(20, 0)
@@ -347,8 +349,6 @@ def _readable(file_type: pa.DataType, wanted: pa.DataType, *, int96: bool) -> bo
     if pat.is_timestamp(wanted):
         if not pat.is_timestamp(file_type):
             return False
-        if int96:
-            return wanted.tz is not None
         return file_type.unit in ("ms", "us") and (file_type.tz is None) == (wanted.tz is None)
     if is_text(wanted):
         return is_text(file_type)

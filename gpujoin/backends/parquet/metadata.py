@@ -377,8 +377,7 @@ def _type_of(element: _Element) -> pa.DataType | None:
     if element.repeated:
         return None
     if not element.is_group:
-        physical = Physical(element.about[1])
-        return None if physical is Physical.INT96 else _arrow_type(physical, dict(element.about))
+        return _arrow_type(Physical(element.about[1]), dict(element.about))
     is_list = element.is_annotated((_Converted.LIST,), _Logical.LIST)
     is_map = element.is_annotated((_Converted.MAP, _Converted.MAP_KEY_VALUE), _Logical.MAP)
     if not is_list and not is_map:
@@ -422,7 +421,7 @@ _INTEGER_TYPES = {
 }  # fmt: skip
 _BARE: dict[Physical, pa.DataType] = {
     Physical.BOOLEAN: pa.bool_(), Physical.INT32: pa.int32(), Physical.INT64: pa.int64(),
-    Physical.INT96: pa.timestamp("us"), Physical.FLOAT: pa.float32(), Physical.DOUBLE: pa.float64(),
+    Physical.INT96: pa.timestamp("us", "UTC"), Physical.FLOAT: pa.float32(), Physical.DOUBLE: pa.float64(),
     Physical.BYTE_ARRAY: pa.binary(),
 }  # fmt: skip
 _BYTES_ONLY = (pa.string(), pa.binary())

@@ -114,6 +114,45 @@ def test_int96_timestamps_before_the_first_julian_day_are_refused(tmp_path: Path
             assert scanned(scan_of(path, table.schema))["t"].cast(pa.int64()).to_pylist() == [0, micros, None]
 
 
+def nested_stamps(micros: list[int | None]) -> pa.Table:
+    """Columns of lists, structs and maps with these timestamps, and one of whole days; all but the days with nulls."""
+    stamps = pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    places = pa.array(range(len(micros)), pa.int32())
+    offsets = pa.array([*range(len(micros)), len(micros)], pa.int32())
+    missing = pa.array([n % 5 == 4 for n in range(len(micros))], pa.bool_())
+    structs = pa.StructArray.from_arrays([places, stamps], ["n", "t"], mask=missing)
+    return pa.table({
+        "s": structs, "l": pa.ListArray.from_arrays(offsets, stamps), "ls": pa.ListArray.from_arrays(offsets, structs),
+        "m": pa.MapArray.from_arrays(offsets, places, stamps), "k": places,
+    })  # fmt: skip
+
+
+@everywhere
+def test_nested_int96_timestamps(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Also out of the range of nanoseconds, within which PyArrow keeps these timestamps by default."""
+    first = -2_440_587 * 86_400_000_000
+    late, near = rng.integers(first, 1 << 62, 30).tolist(), rng.integers(-(1 << 53), 1 << 53, 30).tolist()
+    table = nested_stamps([None, 0, -1, 1, first, *late, *near])
+    path = written(tmp_path, table, use_deprecated_int96_timestamps=True, row_group_size=40)
+    physical = [pq.ParquetFile(path).schema.column(n).physical_type for n in range(7)]
+    assert physical.count("INT96") == 4
+    scan = scan_of(path, table.schema)
+    [footer] = read_footers(scan, [str(path)])
+    assert footer.obstacles == ()
+    result = scanned(scan)
+    assert result.schema == table.schema
+    assert result.equals(table)
+
+
+@pytest.mark.parametrize("column", ["s", "l", "ls", "m"])
+def test_nested_int96_timestamps_before_the_first_julian_day_are_refused(column: str, tmp_path: Path) -> None:
+    path = written(tmp_path, nested_stamps([0, None, -300_000_000_000_000_000]), use_deprecated_int96_timestamps=True)
+    schema = pq.read_schema(path)
+    with pytest.raises(ScanError, match=f"column '{column}' has a timestamp before the year -4712"):
+        scanned(scan_of(path, pa.schema([nested_stamps([]).schema.field(column)])))
+    assert scanned(scan_of(path, pa.schema([schema.field("k")]))).num_rows == 3
+
+
 @everywhere
 def test_unsigned_numbers_bytes_of_one_length_and_floats_as_doubles(tmp_path: Path) -> None:
     unsigned = {
@@ -391,6 +430,7 @@ NESTED_OTHERWISE = {
     "another element": (pa.list_(pa.int64()), pa.list_(pa.int32())),
     "a field that is not there": (pa.struct([("a", pa.int32())]), pa.struct([("b", pa.int32())])),
     "milliseconds": (pa.list_(pa.timestamp("ms")), pa.list_(pa.timestamp("us"))),
+    "INT96 without a zone": (pa.list_(pa.timestamp("ns")), pa.list_(pa.timestamp("us"))),
     "a struct for a list": (pa.struct([("a", pa.int32())]), pa.list_(pa.int32())),
     "a number for a list": (pa.int32(), pa.list_(pa.int32())),
 }
@@ -399,7 +439,8 @@ NESTED_OTHERWISE = {
 @pytest.mark.parametrize("case", NESTED_OTHERWISE)
 def test_nested_columns_of_other_types_are_refused(case: str, tmp_path: Path) -> None:
     file_type, wanted = NESTED_OTHERWISE[case]
-    path = written(tmp_path, pa.table({"c": pa.nulls(3, file_type)}))
+    old = case.startswith("INT96")
+    path = written(tmp_path, pa.table({"c": pa.nulls(3, file_type)}), use_deprecated_int96_timestamps=old)
     [footer] = read_footers(scan_of(path, pa.schema([("c", wanted)])), [str(path)])
     assert "planned as" in str(footer.obstacles)
 

@@ -37,8 +37,5 @@ def write_bulk(spark: SparkSession, folder: Path, seed: int) -> None:
     raw = spark.createDataFrame(pa.table(columns)).selectExpr(*casts, "id", "if(g = 0, null, g) g")
     raw.createOrReplaceTempView("gpujoin_raw")
     frame = spark.sql(NESTED).repartition(3)
-    # Timestamps of 96 bits are not read here within structs.
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     frame.write.parquet(str(folder / "bulk"))
-    spark.conf.unset("spark.sql.parquet.outputTimestampType")
     spark.catalog.dropTempView("gpujoin_raw")

@@ -60,6 +60,47 @@ def test_old_timestamps_that_spark_shifts(spark: SparkSession, tmp_path: Path) -
     assert "int96TimestampConversion" in str(found)
 
 
+OLD_STAMPS = """select k, named_struct('t', t, 'n', k) s, array(t, null, timestamp'1500-01-01 00:00:00') l, map(k, t) m,
+    array(named_struct('t', t)) ls from (select id k, timestamp_micros(id * id * 777777777777 - 999999999999999) t
+    from range(50))"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
+def test_nested_timestamps_that_spark_writes_as_int96(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    """Also of files that lack fields, and in a zone of moving offset; files in the old calendar are Spark's."""
+    kinds = ("spark.sql.parquet.outputTimestampType", "spark.sql.session.timeZone")
+    mode = "spark.sql.parquet.int96RebaseModeInWrite"
+    before = {key: str(spark.conf.get(key)) for key in (*kinds, mode)}
+    try:
+        spark.conf.set(kinds[0], "INT96")
+        spark.conf.set(kinds[1], zone)
+        spark.sql(OLD_STAMPS).coalesce(1).write.parquet(str(tmp_path / "stamps"))
+        [file] = (tmp_path / "stamps").glob("*.parquet")
+        columns = pq.ParquetFile(file).schema
+        assert [columns.column(n).physical_type for n in range(len(columns))].count("INT96") == 4
+        read = spark.read.parquet(str(tmp_path / "stamps"))
+        read.createOrReplaceTempView("stamps")
+        for query in (
+            "select a.*, b.s.n from stamps a join stamps b on a.k = b.s.n",
+            "select m[k], l[2], s.t, ls[0].t, count(*) from stamps group by all",
+            "select max(s), max(ls), min(l), count(m) from stamps",
+            "select hour(s.t), count(*), max(date_trunc('month', s.t)) from stamps group by 1",
+            "select e, count(*) from stamps lateral view explode(l) as e group by e",
+        ):
+            found = check(spark.sql(query))
+            assert found.islands, found
+            assert "rows from Spark" not in str(found)
+        spark.conf.set(mode, "LEGACY")
+        spark.sql(OLD_STAMPS).write.parquet(str(tmp_path / "legacy"))
+        for column in ("s.t", "l", "m"):
+            found = check(spark.read.parquet(str(tmp_path / "legacy")).selectExpr(f"count({column})", "sum(k)"))
+            assert not found.islands
+            assert "old calendar" in str(found)
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
 COLLATED = """create table collated (s string collate utf8_lcase, k int) using parquet"""
 
 

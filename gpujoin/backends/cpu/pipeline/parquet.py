@@ -300,9 +300,21 @@ def _check_int96(path: str, named: Mapping[str, Source], run: Sequence[int]) -> 
     with _arrow_reader(path, "s") as reader:
         seconds = reader.read_row_groups(list(run), columns=names, use_threads=False)
     for name, column in zip(names, seconds.columns, strict=True):
-        latest = pc.max(column.cast(pa.int64())).as_py()
-        if latest is not None and latest > _MOST_SECONDS:
+        if any(_latest(chunk) > _MOST_SECONDS for chunk in column.chunks):
             raise ScanError(f"{path}: column {name!r} has a timestamp before the year -4712, which is not read here")
+
+
+def _latest(values: pa.Array) -> int:
+    """The greatest of the timestamps in seconds that are among the values, or in them; 0 if there are none."""
+    if pat.is_struct(values.type):
+        return max((_latest(values.field(i)) for i in range(values.type.num_fields)), default=0)
+    if pat.is_map(values.type):
+        return max(_latest(values.keys), _latest(values.items))
+    if pat.is_list(values.type):
+        return _latest(values.values)
+    if not pat.is_timestamp(values.type) or values.type.unit != "s":
+        return 0
+    return pc.max(values.cast(pa.int64())).as_py() or 0
 
 
 def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
