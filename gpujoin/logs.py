@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
@@ -25,3 +26,11 @@ class _Named(_Adapter):
 
 log = _Named(logging.getLogger("gpujoin"))
 """Takes all messages of the package."""
+
+_MOST_MESSAGES = 256
+
+
+@functools.lru_cache(_MOST_MESSAGES)
+def warn_once(message: str) -> None:
+    """Log a warning, once a process for each message."""
+    log.warning("%s", message)

@@ -24,7 +24,9 @@ class BackendRequest:
     device: int = 0
     """GPU ordinal; ignored by the CPU backend."""
     memory_limit: int | None = None
-    """Most device memory to use, in bytes; ``None``: the backend decides."""
+    """Most device memory to use, in bytes; ``None``: what the share says."""
+    memory_share: float | None = None
+    """Most device memory to use, as a share of all that the device has; ``None``: the backend decides."""
 
 
 def unavailable(name: BackendName) -> Reason | None:
@@ -45,6 +47,11 @@ def create(name: BackendName, request: BackendRequest) -> AnyBackend:
     if reason is not None:
         raise BackendUnavailableError(str(reason))
     return importlib.import_module(_MODULES[name]).create(request)
+
+
+def import_gpu_libraries() -> None:
+    """Import what the GPU backend computes with. Raises ``BackendUnavailableError`` if that fails."""
+    importlib.import_module(_MODULES[BackendName.GPU]).import_libraries()
 
 
 def release_cached_memory(device: int) -> None:

@@ -31,6 +31,8 @@ class JoinMetrics:
         Times that work was repeated on fewer rows after memory ran out.
     fallbacks : int
         Times that work was finished on another backend than planned.
+    fallback_reasons : dict of str to int
+        Why ``auto`` did not take a GPU that seemed to be there, and how often.
     algorithms : dict of str to int
         How often each build algorithm was chosen.
     algorithm_reasons : dict of str to str
@@ -58,6 +60,7 @@ class JoinMetrics:
     spill_bytes: int = 0
     retries: int = 0
     fallbacks: int = 0
+    fallback_reasons: dict[str, int] = field(default_factory=dict)
     algorithms: dict[str, int] = field(default_factory=dict)
     algorithm_reasons: dict[str, str] = field(default_factory=dict)
     backends: dict[str, int] = field(default_factory=dict)

@@ -25,6 +25,7 @@ from gpujoin.errors import (
     JoinSpecError,
     did_you_mean,
 )
+from gpujoin.logs import warn_once
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
@@ -101,7 +102,7 @@ def join_tables(
     """
     options = _options(options)
     _check_metrics(metrics)
-    join_type, chosen = JoinType.parse(how), _backend(backend, options)
+    join_type, chosen = JoinType.parse(how), _backend(backend, options, metrics)
     if left is right and isinstance(left, pa.RecordBatchReader):
         raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
@@ -181,7 +182,7 @@ def asof_join_tables(
     """
     options = _options(options)
     _check_metrics(metrics)
-    chosen = _backend(backend, options)
+    chosen = _backend(backend, options, metrics)
     tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
     schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
     plan = plan_as_of(
@@ -239,7 +240,7 @@ def gather_maps(
     right_output = () if join_type.left_rows_only else (number,)
     spec = JoinSpec(join_type, keys, left_output=(number,), right_output=right_output)
     options = _options(options)
-    chosen = _backend(backend, options)
+    chosen = _backend(backend, options, None)
     columns = _joined(spec, tables, _build_side(tables, join_type), options, chosen, None).columns
     return GatherMaps(_indices(columns[0]), _indices(columns[1]) if right_output else None)
 
@@ -517,7 +518,8 @@ def _options(given: Options | None) -> Options:
     raise ConfigurationError(f"options must be gpujoin.Options(...), got {given!r}")
 
 
-def _backend(wanted: str | BackendChoice | AnyBackend, options: Options) -> AnyBackend:
+def _backend(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
+    """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
     if not isinstance(wanted, (str, BackendChoice)):
         if not hasattr(wanted, "morsel_rows"):
             raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {wanted!r}")
@@ -534,7 +536,11 @@ def _backend(wanted: str | BackendChoice | AnyBackend, options: Options) -> AnyB
         return create(BackendName.CPU, request)
     try:
         return create(BackendName.GPU, request)
-    except BackendUnavailableError:
+    except BackendUnavailableError as problem:
         if choice is BackendChoice.GPU:
             raise
+        note = f"on the CPU: {problem}"
+        warn_once(note)
+        if metrics is not None:
+            metrics.fallback_reasons[note] = metrics.fallback_reasons.get(note, 0) + 1
         return create(BackendName.CPU, request)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gpujoin.backends.cudf.discovery import why_unavailable
+from gpujoin.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from gpujoin.backends.cudf.backend import CudfBackend
@@ -23,12 +26,34 @@ def unavailable() -> Reason | None:
 def create(request: BackendRequest) -> CudfBackend:
     """Make a backend on one GPU. After that, this process has a CUDA context and must not fork.
 
-    Raises ``BackendUnavailableError`` if there is no such GPU, or CUDA cannot use it.
+    Raises ``BackendUnavailableError`` if a GPU library cannot be imported, there is no such GPU, or CUDA cannot use it.
     """
-    from gpujoin.backends.cudf.backend import CudfBackend
-    from gpujoin.backends.cudf.device import Device
+    with _unavailable_where_it_fails(f"GPU {request.device} cannot be used"):
+        from gpujoin.backends.cudf.backend import CudfBackend
+        from gpujoin.backends.cudf.device import Device
 
-    return CudfBackend(Device(request.device, request.memory_limit))
+        return CudfBackend(Device(request.device, request.memory_limit, request.memory_share))
+
+
+def import_libraries() -> None:
+    """Import the GPU libraries, which takes a second or two. Makes no CUDA context.
+
+    Raises ``BackendUnavailableError`` if that fails.
+    """
+    with _unavailable_where_it_fails("the GPU libraries cannot be imported"):
+        import gpujoin.backends.cudf.pipeline.library  # noqa: F401
+
+
+@contextmanager
+def _unavailable_where_it_fails(what: str) -> Iterator[None]:
+    """Convert every error to ``BackendUnavailableError``: the libraries raise errors of classes of their own."""
+    try:
+        yield
+    except BackendUnavailableError:
+        raise
+    except Exception as problem:
+        told = f"{what}: {type(problem).__name__}: {problem}; run `gpujoin doctor` to see what is missing"
+        raise BackendUnavailableError(told) from problem
 
 
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:

@@ -40,12 +40,13 @@ _installing = threading.Lock()
 class Device:
     """A GPU, by its number among those visible to CUDA, of whose memory a bounded share is used.
 
-    The default is four fifths of what is free now. libcudf takes temporary memory from RMM's resource of the device,
-    which is one for the whole process. So the resource is installed there, and the limit is that of the latest
-    ``Device`` made for the GPU. Raises ``BackendUnavailableError`` if there is no such GPU, or CUDA cannot use it.
+    The bound is a number of bytes, or a share of all memory, or by default four fifths of what is free now. libcudf
+    takes temporary memory from RMM's resource of the device, which is one for the whole process. So the resource is
+    installed there, and the limit is that of the latest ``Device`` made for the GPU. Raises ``BackendUnavailableError``
+    if there is no such GPU, or CUDA cannot use it.
     """
 
-    def __init__(self, ordinal: int, memory_limit: int | None) -> None:
+    def __init__(self, ordinal: int, memory_limit: int | None, memory_share: float | None = None) -> None:
         self.ordinal = ordinal
         self._inside = threading.local()
         _keep_cupys_kernels()
@@ -60,6 +61,8 @@ class Device:
                 f"GPU {ordinal} does not exist: CUDA sees {count} (CUDA_VISIBLE_DEVICES hides the others)"
             )
         with cupy.cuda.Device(ordinal):
+            if memory_limit is None and memory_share is not None:
+                memory_limit = int(rmm.mr.available_device_memory()[1] * memory_share)
             self.memory_limit = _install(ordinal, memory_limit)
 
     @contextmanager

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from gpujoin.backends import registry
 from gpujoin.backends.registry import BackendRequest, device_pipeline, release_cached_memory
 from gpujoin.config import BackendChoice, FallbackMode, Options
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+from gpujoin.logs import warn_once
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.spark.worker.slots import GpuSlots, Slot
@@ -98,8 +99,12 @@ def chosen_backend(options: Options, addresses: Sequence[str], task: str | None 
         except (BackendUnavailableError, DeviceMemoryError) as problem:
             if options.backend is BackendChoice.GPU:
                 raise
+            held.close()  # the slot is not for a task on the CPU
             told = addresses or devices(())  # a machine that has no GPU needs no explanation
-            chosen = Chosen(_cpu(options), notes=(f"on the CPU: {problem}",) if told else ())
+            notes = (f"on the CPU: {problem}",) if told else ()
+            for note in notes:
+                warn_once(note)
+            chosen = Chosen(_cpu(options), notes=notes)
         yield chosen
 
 
@@ -126,6 +131,7 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
             f"no GPU is visible here (Spark assigned {list(addresses)}, {_VISIBLE}={os.environ.get(_VISIBLE)!r}). Give "
             "the executors GPUs, or set spark.gpujoin.backend to cpu."
         )
+    usable = _prepared(usable, options)
     slots = GpuSlots(options.gpu_concurrent_tasks)
     slot = slots.acquire([device.name for device in usable], options.gpu_slot_timeout, task)
     if slot is None:
@@ -150,6 +156,20 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
         return Chosen(_cpu(options), notes=(f"on the CPU: {note}",))
 
 
+def _prepared(usable: Sequence[Device], options: Options) -> tuple[Device, ...]:
+    """Load the GPU's libraries, and make the backend if there is one GPU; GPUs that this process has used come first.
+
+    That takes seconds, in which another task may use the slot. What fails is told when it is tried with the slot.
+    """
+    with suppress(BackendUnavailableError):
+        if len(usable) == 1:
+            _gpu(usable[0].ordinal, options)
+        else:
+            registry.import_gpu_libraries()
+    unused = {device: (BackendName.GPU, _gpu_request(device.ordinal, options)) not in _made for device in usable}
+    return tuple(sorted(usable, key=unused.__getitem__))
+
+
 _lock = threading.Lock()
 _made: dict[tuple[BackendName, BackendRequest], AnyBackend] = {}
 
@@ -159,7 +179,12 @@ def _cpu(options: Options) -> AnyBackend:
 
 
 def _gpu(ordinal: int, options: Options) -> AnyBackend:
-    return _make(BackendName.GPU, BackendRequest(device=ordinal, memory_limit=_memory_share(ordinal, options)))
+    return _make(BackendName.GPU, _gpu_request(ordinal, options))
+
+
+def _gpu_request(ordinal: int, options: Options) -> BackendRequest:
+    """A backend of a GPU, limited to one slot's share of its memory."""
+    return BackendRequest(device=ordinal, memory_share=options.gpu_memory_fraction / options.gpu_concurrent_tasks)
 
 
 def _make(name: BackendName, request: BackendRequest) -> AnyBackend:
@@ -167,15 +192,3 @@ def _make(name: BackendName, request: BackendRequest) -> AnyBackend:
         if (name, request) not in _made:
             _made[name, request] = registry.create(name, request)
         return _made[name, request]
-
-
-def _memory_share(ordinal: int, options: Options) -> int | None:
-    """One slot's share of a GPU's memory, in bytes."""
-    try:
-        from cuda.bindings import runtime
-    except ImportError:
-        return None
-    status, properties = runtime.cudaGetDeviceProperties(ordinal)
-    if status != runtime.cudaError_t.cudaSuccess:
-        raise BackendUnavailableError(f"GPU {ordinal} does not answer: {status.name}. See nvidia-smi on this host.")
-    return int(properties.totalGlobalMem * options.gpu_memory_fraction / options.gpu_concurrent_tasks)

@@ -166,8 +166,10 @@ class CudfColumns:
         )
         options.set_column_names(list(names))
         options.set_row_groups([list(row_groups)])
-        if terms:
-            options.set_filter(_filter(terms))
+        # The options keep a C++ reference to the expression, not the Python object: it must live until all is read.
+        predicate = _filter(terms) if terms else None
+        if predicate is not None:
+            options.set_filter(predicate)
         try:
             decoded = plc.io.parquet.read_parquet(options, stream=STREAM)
         except (RuntimeError, ValueError, OverflowError, OSError) as problem:

@@ -1,0 +1,163 @@
+"""A GPU that seems to be there and cannot be used: every failure to import its libraries or to start CUDA is told."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import gpujoin.backends.cudf
+from gpujoin import JoinMetrics, Options, join_tables
+from gpujoin.backends.registry import BackendRequest, create, unavailable
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+from gpujoin.logs import warn_once
+from gpujoin.model.backend import BackendName
+from gpujoin.spark.worker import devices
+from gpujoin.spark.worker.devices import chosen_backend
+from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots
+
+BACKEND = "gpujoin.backends.cudf.backend"
+LEFT, RIGHT = pa.table({"k": [1, 2, 2]}), pa.table({"k": [2, 3], "v": [5, 6]})
+
+
+class LibraryNotFoundError(Exception):
+    """As `DynamicLibNotFoundError` of cuda-pathfinder, which is no subclass of any other error."""
+
+
+FAILURES: list[Exception] = [
+    ImportError("libcudf.so: cannot open shared object file"),
+    OSError("libcufile.so.0: file too short"),
+    RuntimeError("cudaErrorECCUncorrectable: uncorrectable ECC error"),
+    LibraryNotFoundError("libcufile.so.0"),
+    AttributeError("module 'rmm' has no attribute 'mr'"),
+    DeviceMemoryError("no memory for a context"),
+]
+
+
+class FailingImport:
+    """A finder that raises when a module is looked for."""
+
+    def __init__(self, module: str, problem: Exception) -> None:
+        self._module, self._problem = module, problem
+        self.tried = 0
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == self._module:
+            self.tried += 1
+            raise self._problem
+
+
+@pytest.fixture(params=FAILURES, ids=lambda problem: type(problem).__name__)
+def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FailingImport:
+    """The backend seems to be available, and its import fails."""
+    finder = FailingImport(BACKEND, request.param)
+    monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: None)
+    monkeypatch.delitem(sys.modules, BACKEND, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    warn_once.cache_clear()
+    return finder
+
+
+def test_a_failing_import_is_an_unavailable_backend(failing: FailingImport) -> None:
+    assert unavailable(BackendName.GPU) is None
+    with pytest.raises(BackendUnavailableError, match="GPU 0 cannot be used") as caught:
+        create(BackendName.GPU, BackendRequest())
+    assert "gpujoin doctor" in str(caught.value)
+    assert failing.tried == 1
+    with pytest.raises(BackendUnavailableError):
+        join_tables(LEFT, RIGHT, on="k", backend="gpu")
+
+
+def test_auto_joins_on_the_cpu_and_says_why(failing: FailingImport, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = JoinMetrics()
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        for _ in range(2):
+            found = join_tables(LEFT, RIGHT, on="k", metrics=metrics)
+            assert found.to_pylist() == [{"k": 2, "v": 5}] * 2
+    assert failing.tried == 2
+    ((reason, times),) = metrics.fallback_reasons.items()
+    assert "GPU 0 cannot be used" in reason
+    assert times == 2
+    assert sum(metrics.algorithms.values()) == 2
+    assert [record.getMessage() for record in caplog.records] == [f"gpujoin: {reason}"]
+
+
+def test_a_task_runs_on_the_cpu_and_gives_its_slot_back(
+    failing: FailingImport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(devices, "_made", {})
+    with chosen_backend(Options(gpu_concurrent_tasks=1), ["0"]) as chosen:
+        assert chosen.backend.name is BackendName.CPU
+        assert chosen.slot is None
+        (note,) = chosen.notes
+        assert note.startswith("on the CPU: GPU 0 cannot be used")
+        assert GpuSlots(1).held("0") == 0
+    assert failing.tried == 2, "before the slot was taken, and with it"
+    with pytest.raises(BackendUnavailableError), chosen_backend(Options(backend="gpu"), ["0"]):  # type: ignore[arg-type]
+        pytest.fail("the GPU cannot be used")
+    assert GpuSlots(1).held("0") == 0
+
+
+def test_a_driver_that_does_not_start_is_an_unavailable_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in exclusive mode: the device is counted, and cannot be made current."""
+    cupy = pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+    pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
+    if unavailable(BackendName.GPU) is None:
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: None)
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 1)
+    with pytest.raises(BackendUnavailableError, match="CUDARuntimeError"):
+        create(BackendName.GPU, BackendRequest())
+
+
+class Backend:
+    """Stands for a backend of a GPU, which only has to be made."""
+
+    def __init__(self, request: BackendRequest) -> None:
+        self.request, self.name = request, BackendName.GPU
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tuple[int, ...]]]:
+    """Devices for which a backend was made, and the slots that were held then on GPUs 0 and 1."""
+    made: list[tuple[int, tuple[int, ...]]] = []
+
+    def make(request: BackendRequest) -> Backend:
+        slots = GpuSlots(1)
+        made.append((request.device, (slots.held("0"), slots.held("1"))))
+        return Backend(request)
+
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(devices, "_made", {})
+    monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: None)
+    monkeypatch.setattr(gpujoin.backends.cudf, "create", make)
+    monkeypatch.setattr(gpujoin.backends.cudf, "import_libraries", lambda: made.append((-1, ())))
+    return made
+
+
+def test_the_only_gpu_is_started_before_its_slot_is_taken(made: list[Any]) -> None:
+    options = Options(gpu_concurrent_tasks=1, gpu_memory_fraction=0.5)
+    for _ in range(2):
+        with chosen_backend(options, ["0"]) as chosen:
+            assert isinstance(chosen.backend, Backend)
+            assert chosen.backend.request == BackendRequest(device=0, memory_share=0.5)
+            assert GpuSlots(1).held("0") == 1
+    assert made == [(0, (0, 0))]
+
+
+def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: list[Any]) -> None:
+    options = Options(gpu_concurrent_tasks=1)
+    taken = GpuSlots(1).acquire(["0"], 0)
+    assert taken is not None
+    with taken, chosen_backend(options, ["0", "1"]) as chosen:
+        assert chosen.slot is not None
+        assert chosen.slot.gpu == "1"
+    with chosen_backend(options, ["0", "1"]) as chosen:
+        assert chosen.slot is not None
+        assert chosen.slot.gpu == "1"
+    assert made == [(-1, ()), (1, (1, 1)), (-1, ())]
