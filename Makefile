@@ -95,7 +95,7 @@ mutation: ## Break the CUDA kernels and see whether their emulated tests notice 
 	@scripts/find_gxx.sh
 	$(PYTHON_IN_VENV) scripts/mutate_kernels.py --workers $(WORKERS) --report docs/kernels-mutation.md
 
-gpu-check: ## Run everything that needs a GPU and write benchmarks/results/gpu-check-report.md
+gpu-check: ## Run everything that needs a GPU and write benchmarks/results/gpu-check-*.md (half an hour)
 	@scripts/gpu_check.sh
 
 clean: ## Delete environments, caches and build results

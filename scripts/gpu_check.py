@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Run everything that needs a GPU, within eight minutes, and write a report.
+"""Run everything that needs a GPU, in three commands of at most ten minutes each, and write reports.
 
-Usage: ``python scripts/gpu_check.py [pytest arguments ...]``, from an environment with gpujoin's GPU and test extras;
-``make gpu-check`` makes one. Writes ``gpu-check-report.json`` and ``.md`` into ``$GPU_CHECK_OUT``, by default
-``benchmarks/results``. Exit status: 0 if all passed, 1 if anything failed, 2 if there is no GPU to check.
+Usage: ``python scripts/gpu_check.py [kernels] [table] [engine] [pytest arguments ...]``, from an environment with
+gpujoin's GPU extra; ``make gpu-check`` makes one. Without a name all three run. Parts for which a package is missing
+are skipped, or say so. Writes ``gpu-check-NAME.md`` and ``gpu-check-NAME.tar.gz``, with all results, into
+``$GPU_CHECK_OUT``, by default ``benchmarks/results``, after every part anew. ``$GPU_CHECK_SECONDS`` shortens each
+command; ``$GPU_CHECK_TPCH`` is a folder with the tables of TPC-H at scale 1. Exit status: 0 if all passed, 1 if
+anything failed, 2 if there is no GPU to check.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
@@ -16,27 +20,38 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BUDGET_SECONDS = 475.0
+BUDGET_SECONDS = 560.0
+"""Seconds of a command: under ten minutes, with what starting and packing the results take."""
 
 LIMITS = {
-    "kernels": 140, "tests": 100, "smoke": 30, "faults": 25, "memcheck": 25, "kernels_memcheck": 30,
-    "kernels_racecheck": 30, "queries": 95,
+    "kernels": {"kernel_tests": 420, "kernels_memcheck": 70, "kernels_racecheck": 70},
+    "table": {"kernels": 560},
+    "engine": {"tests": 200, "faults": 60, "memcheck": 60, "smoke": 60, "queries": 180},
 }  # fmt: skip
-"""Most seconds of each part, in the order in which they run: together no more than the budget, so that no part takes
-another's time. The table of the kernels comes first; the last part takes what the others leave over, too."""
+"""Most seconds of each part of each command, in the order in which they run: together no more than the budget, so that
+no part takes another's time. The last part takes what the others leave over, too."""
+
+GRACE_SECONDS = 20.0
+"""From the interrupt to the end of a part that takes too long: pytest writes its report, the benchmark its table."""
+
 _TAIL = 30
+_NAMED = 5
 _LEAST_SECONDS = 45.0
-_KERNEL_TESTS = ["-q", "-x", "-p", "no:cacheprovider", "-m", "gpu and not slow", "tests/kernels"]
-_STARTING = 12.0
-"""Seconds of a sanitized process before its first test and after its last one."""
+_MOST_PROCESSES = 8
+_KERNELS = ["tests/kernels"]
+_ENGINE = ["tests/backends", "tests/engine"]
+_SPARK = ["tests/spark/query/test_gpu.py", "tests/spark/test_devices.py"]
+_STARTING = 20.0
+"""Seconds of a run of tests before its first test and after its last one, sanitized or on several processes."""
 
 
 @dataclass(frozen=True)
@@ -88,21 +103,56 @@ def run(command: list[str], limit: float) -> tuple[int | None, list[str]]:
             status = child.wait(limit)
         except subprocess.TimeoutExpired:
             # The whole session of processes that the command started, Spark's workers included.
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            os.killpg(child.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_SECONDS)
+        finally:
+            if status is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
         output.seek(0)
         return status, output.read().splitlines()
 
 
-def tests(limit: float, work: Path, arguments: list[str]) -> Phase:
-    """The tests marked ``gpu``, of every part that is installed here."""
-    command = [sys.executable, "scripts/gpu_report.py", "--output", str(work), *arguments]
+def kernel_tests(limit: float, out: Path, arguments: list[str]) -> Phase:
+    """The tests of the kernels."""
+    return reported("kernel tests", _KERNELS, limit, out, arguments)
+
+
+def tests(limit: float, out: Path, arguments: list[str]) -> Phase:
+    """The tests of backend, engine and pipelines, and those of Spark's islands where Spark is installed."""
+    folders = _ENGINE if without_spark() else [*_ENGINE, *_SPARK]
+    return reported("tests", folders, limit, out, arguments)
+
+
+def reported(name: str, folders: list[str], limit: float, out: Path, arguments: list[str]) -> Phase:
+    """The tests marked ``gpu`` in some folders."""
+    work = out / name.replace(" ", "-")
+    command = [
+        sys.executable, "scripts/gpu_report.py", "--output", str(work), "--seconds", str(max(1.0, limit - _STARTING)),
+        "-q", "--tb=short", "-p", "no:cacheprovider", *processes(), *arguments, *folders,
+    ]  # fmt: skip
     status, lines = run(command, limit)
     report = work / "report.json"
     details = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
     found = [test["outcome"] for test in details["tests"]] if details else []
     told = ", ".join(f"{found.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
-    return judged("tests", status, lines, told if details else "no report was written", details)
+    return judged(name, status, lines, told if details else "no report was written", details)
+
+
+def processes() -> list[str]:
+    """Arguments by which pytest takes several processes, if it can."""
+    if importlib.util.find_spec("xdist") is None:
+        return []
+    return ["-n", str(min(_MOST_PROCESSES, os.cpu_count() or 1))]
+
+
+def without_spark() -> str | None:
+    """Why nothing can be run in Spark here."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "PySpark is not installed"
+    return None if "JAVA_HOME" in os.environ else "Java is not installed"
 
 
 def kernels(limit: float, out: Path) -> Phase:
@@ -135,18 +185,30 @@ def speedups(details: dict[str, Any]) -> str:
 
 def queries(limit: float, out: Path) -> Phase:
     """TPC-H by Spark and by the GPU's pipelines, every answer checked; writes its own table and plots."""
-    if importlib.util.find_spec("pyspark") is None or "JAVA_HOME" not in os.environ:
-        return Phase("TPC-H", "skipped", 0.0, "PySpark or Java is not installed")
+    data = os.environ.get("GPU_CHECK_TPCH")
+    missing = without_spark()
+    if missing is None and importlib.util.find_spec("duckdb_extension_tpch") is None:
+        missing = "DuckDB's extension tpch, which has the queries, is not installed"
+    if missing is None and data is None and not has_generator():
+        missing = "tpchgen-cli is not installed, and GPU_CHECK_TPCH names no tables"
+    if missing is not None:
+        return Phase("TPC-H", "skipped", 0.0, missing)
     if limit < _LEAST_SECONDS:
         return Phase("TPC-H", "skipped", 0.0, "the other parts took all the time")
     command = [
         sys.executable, "-m", "benchmarks.tpch", "--sf", "1", "--repeats", "0", "--out", str(out), "--name",
         "tpch-gpu", "--conf", "spark.gpujoin.backend=gpu", "--conf", "spark.gpujoin.gpu.concurrentTasks=1",
+        *([] if data is None else ["--data", data]),
     ]  # fmt: skip
     status, lines = run(command, limit)
     record = out / "tpch-gpu.json"
     details = json.loads(record.read_text(encoding="utf-8")) if status == 0 and record.exists() else None
     return judged("TPC-H", status, lines, lines[-1] if lines else "did not finish", details)
+
+
+def has_generator() -> bool:
+    """Whether the program that writes TPC-H's tables is there."""
+    return Path(sys.executable).with_name("tpchgen-cli").is_file() or shutil.which("tpchgen-cli") is not None
 
 
 def faults(limit: float) -> Phase:
@@ -160,7 +222,7 @@ def faults(limit: float) -> Phase:
 
 def smoke(limit: float) -> Phase:
     """Large joins, timed, answers compared."""
-    status, lines = run([sys.executable, "scripts/gpu_smoke.py"], limit)
+    status, lines = run([sys.executable, "scripts/gpu_smoke.py", "--log-rows", "24"], limit)
     details = last_json(lines)
     return judged("smoke benchmark", status, lines, ratios(details) if details else "did not finish", details)
 
@@ -182,7 +244,10 @@ def kernels_racecheck(limit: float) -> Phase:
 
 def _kernel_tests(limit: float) -> list[str]:
     """As many as there is time for; at least one of each function, or nearly so."""
-    return ["scripts/gpu_within.py", str(max(1.0, limit - _STARTING)), *_KERNEL_TESTS]
+    return [
+        "scripts/gpu_within.py", str(max(1.0, limit - _STARTING)), "-q", "-x", "-p", "no:cacheprovider", "-m",
+        "gpu and not slow", "--continue-on-collection-errors", *_KERNELS,
+    ]  # fmt: skip
 
 
 def sanitized(name: str, tool: str, program: list[str], limit: float) -> Phase:
@@ -235,7 +300,7 @@ def render(phases: list[Phase]) -> str:
     """The report as Markdown."""
     good = all(phase.outcome != "failed" for phase in phases)
     lines = ["# GPU check", "", f"**{'Passed' if good else 'FAILED'}**", ""]
-    suite = next((p.details for p in phases if p.name == "tests" and p.details), None)
+    suite = next((p.details for p in phases if p.name in ("tests", "kernel tests") and p.details), None)
     if suite:
         lines += [*(f"- {line}" for line in suite["machine"]), ""]
         lines += [
@@ -254,12 +319,22 @@ def render(phases: list[Phase]) -> str:
             for r in timed
         ]
     if suite:
-        bad = [t for t in suite["tests"] if t["outcome"] == "failed"]
-        lines += ["", *(f"- `{t['name']}`: {t['message']}" for t in bad)]
+        lines += ["", *failures([t for t in suite["tests"] if t["outcome"] == "failed"])]
     for phase in phases:
         if phase.output:
             lines += ["", f"## {phase.name}", "", "```", *phase.output, "```"]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def failures(tests: list[dict[str, Any]]) -> list[str]:
+    """A line for each message of failed tests, with the first of them that have it."""
+    by_message: dict[str, list[str]] = {}
+    for test in tests:
+        by_message.setdefault(test["message"], []).append(f"`{test['name']}`")
+    return [
+        f"- {', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}: {message}"
+        for message, names in by_message.items()
+    ]
 
 
 def why_not() -> str | None:
@@ -271,48 +346,96 @@ def why_not() -> str | None:
     return None if reason is None else str(reason)
 
 
+@dataclass(frozen=True)
+class Results:
+    """Where a command's results go: its report, and one archive of everything.
+
+    Attributes
+    ----------
+    command : str
+        Name of the command.
+    work : Path
+        Folder that the parts write to.
+    out : Path
+        Folder of the report and the archive.
+    """
+
+    command: str
+    work: Path
+    out: Path
+
+    def write(self, phases: list[Phase]) -> None:
+        """Write both anew, with what there is."""
+        record = {
+            "passed": passed(phases),
+            "seconds": sum(phase.seconds for phase in phases),
+            "phases": [asdict(phase) for phase in phases],
+        }
+        report = self.out / f"gpu-check-{self.command}.md"
+        report.write_text(render(phases), encoding="utf-8")
+        (self.work / "report.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        (self.work / "report.md").write_text(render(phases), encoding="utf-8")
+        archive = self.out / f"gpu-check-{self.command}.tar.gz"
+        partial = archive.with_suffix(".partial")
+        with tarfile.open(partial, "w:gz") as packed:
+            packed.add(self.work, f"gpu-check-{self.command}")
+        partial.replace(archive)
+
+
+def passed(phases: list[Phase]) -> bool:
+    """Whether no part failed."""
+    return all(phase.outcome != "failed" for phase in phases)
+
+
+def checked(results: Results, budget: float, arguments: list[str]) -> list[Phase]:
+    """Run the parts of a command one after another; each has its share of the budget."""
+    out = results.work
+    parts: dict[str, Callable[[float], Phase]] = {
+        "kernel_tests": lambda limit: kernel_tests(limit, out, arguments),
+        "kernels_memcheck": kernels_memcheck,
+        "kernels_racecheck": kernels_racecheck,
+        "kernels": lambda limit: kernels(limit, out),
+        "tests": lambda limit: tests(limit, out, arguments),
+        "faults": faults,
+        "memcheck": memcheck,
+        "smoke": smoke,
+        "queries": lambda limit: queries(limit, out),
+    }
+    start = time.monotonic()
+    limits = LIMITS[results.command]
+    phases: list[Phase] = []
+    for name, most in limits.items():
+        began = time.monotonic()
+        left_over = budget - (began - start)
+        share = left_over if name == list(limits)[-1] else min(most * budget / BUDGET_SECONDS, left_over)
+        phase = parts[name](max(5.0, share - GRACE_SECONDS))
+        phase = replace(phase, seconds=time.monotonic() - began)
+        phases.append(phase)
+        results.write(phases)
+        told = f"gpu-check {results.command}: {phase.name}: {phase.outcome}, {phase.seconds:.0f} s: {phase.summary}"
+        print(told, flush=True)
+    return phases
+
+
 def main(arguments: list[str]) -> int:
-    """Run the parts one after another, and write the report."""
+    """Run commands one after another, and write their reports."""
     reason = why_not()
     if reason is not None:
         print(f"gpu-check: nothing to check here: {reason}", file=sys.stderr)
         return 2
+    # A shell that runs this in the background has interrupts ignored, which the parts would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    commands = [argument for argument in arguments if argument in LIMITS]
+    pytest_arguments = [argument for argument in arguments if argument not in LIMITS]
     out = Path(os.environ.get("GPU_CHECK_OUT") or ROOT / "benchmarks" / "results")
     out.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    phases: list[Phase] = []
-    with tempfile.TemporaryDirectory() as work:
-        parts: dict[str, Callable[[float], Phase]] = {
-            "kernels": lambda limit: kernels(limit, out),
-            "tests": lambda limit: tests(limit, Path(work), arguments),
-            "smoke": smoke,
-            "faults": faults,
-            "memcheck": memcheck,
-            "kernels_memcheck": kernels_memcheck,
-            "kernels_racecheck": kernels_racecheck,
-            "queries": lambda limit: queries(limit, out),
-        }
-        last = list(LIMITS)[-1]
-        for name, most in LIMITS.items():
-            began = time.monotonic()
-            left_over = BUDGET_SECONDS - (began - start)
-            share = left_over if name == last else min(most, left_over)
-            found = parts[name](max(5.0, share))
-            phase = Phase(**{**vars(found), "seconds": time.monotonic() - began})
-            phases.append(phase)
-            print(
-                f"gpu-check: {phase.name}: {phase.outcome}, {phase.seconds:.0f} s: {phase.summary}",
-                flush=True,
-            )
-    good = all(phase.outcome != "failed" for phase in phases)
-    record = {
-        "passed": good,
-        "seconds": time.monotonic() - start,
-        "phases": [asdict(phase) for phase in phases],
-    }
-    (out / "gpu-check-report.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    (out / "gpu-check-report.md").write_text(render(phases), encoding="utf-8")
-    print(f"gpu-check: wrote {out / 'gpu-check-report.md'}")
+    budget = float(os.environ.get("GPU_CHECK_SECONDS") or BUDGET_SECONDS)
+    good = True
+    for command in commands or list(LIMITS):
+        with tempfile.TemporaryDirectory() as work:
+            results = Results(command, Path(work), out)
+            good &= passed(checked(results, budget, pytest_arguments))
+        print(f"gpu-check: wrote {out / f'gpu-check-{command}.md'} and .tar.gz")
     return 0 if good else 1
 
 

@@ -1,9 +1,13 @@
 #!/bin/sh
-# Runs everything that needs a GPU and writes gpu-check-report.md and .json, with the machine, the versions and the results.
+# Runs everything that needs a GPU, in three commands of at most ten minutes each, and writes reports and results.
 #
-#   PYTHON         an environment's Python to use as it is, gpujoin's GPU extra and test extra installed; by default the
-#                  python3 on PATH if it has all of it, else one is made in .venv-gpu, with the extra that fits the driver
-#   GPU_CHECK_OUT  folder of the report, by default benchmarks/results
+#   scripts/gpu_check.sh [kernels] [table] [engine] [pytest arguments ...]
+#
+#   PYTHON             an environment's Python to use as it is, gpujoin's GPU extra and pytest installed; by default the
+#                      python3 on PATH if it has them, else one is made in .venv-gpu, with the extra that fits the driver
+#   GPU_CHECK_OUT      folder of gpu-check-NAME.md and gpu-check-NAME.tar.gz, by default benchmarks/results
+#   GPU_CHECK_SECONDS  seconds of each command, if fewer than ten minutes
+#   GPU_CHECK_TPCH     folder with the tables of TPC-H at scale 1, where tpchgen-cli is not installed
 #
 # Exit status 0 if there is a GPU and all passed, 1 if anything failed, 2 if there is no GPU.
 set -eu
@@ -17,7 +21,7 @@ if ! gpus=$(nvidia-smi --query-gpu=index,name --format=csv,noheader 2>/dev/null)
 fi
 say "found GPU $gpus"
 
-needed='import cupy, duckdb, hypothesis, numpy, polars, pyarrow, pylibcudf, pytest, rmm'
+needed='import cupy, numpy, polars, pyarrow, pylibcudf, pytest, rmm'
 if [ -z "${PYTHON:-}" ] && python3 -c "$needed" 2>/dev/null; then
     PYTHON=python3
 fi

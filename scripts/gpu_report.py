@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Run the tests marked ``gpu`` and write a report: machine, versions, what passed, failed and was skipped.
 
-Usage: ``python scripts/gpu_report.py [--output DIRECTORY] [pytest arguments ...]``
+Usage: ``python scripts/gpu_report.py [--output DIRECTORY] [--seconds N] [pytest arguments ...]``. After so many seconds
+no test is begun.
 """
 
 from __future__ import annotations
@@ -39,11 +40,19 @@ class Test:
     message: str
 
 
-def run_tests(results: Path, arguments: list[str]) -> tuple[int, list[Test]]:
-    """Run pytest in a process of its own; gives its exit status and every test."""
+def run_tests(results: Path, arguments: list[str], seconds: float) -> tuple[int, list[Test]]:
+    """Run pytest in a process of its own; gives its exit status and every test, also if it was interrupted."""
     results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", f"--junit-xml={results}", *arguments]
-    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    command = [
+        sys.executable, "scripts/gpu_within.py", f"{seconds}", "-m", "gpu", "--continue-on-collection-errors",
+        f"--junit-xml={results}", *arguments,
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=ROOT) as child:
+        try:
+            status = child.wait()
+        except KeyboardInterrupt:
+            # Pytest has been interrupted, too, and writes what there is.
+            status = child.wait()
     return status, read_results(results) if results.exists() else []
 
 
@@ -104,10 +113,12 @@ def render(facts: dict[str, str], machine: list[str], tests: list[Test], *, good
         *(f"| {name} | {found} |" for name, found in facts.items()),
         "",
     ]
-    for outcome in ("failed", "skipped"):
-        found = [test for test in tests if test.outcome == outcome]
-        if found:
-            lines += [f"## {outcome.capitalize()}", "", *(f"- `{t.name}`: {t.message}" for t in found), ""]
+    failed = [test for test in tests if test.outcome == "failed"]
+    if failed:
+        lines += ["## Failed", "", *(f"- `{t.name}`: {t.message}" for t in failed), ""]
+    skipped = Counter(test.message for test in tests if test.outcome == "skipped")
+    if skipped:
+        lines += ["## Skipped", "", *(f"- {count}: {why}" for why, count in skipped.most_common()), ""]
     slowest = sorted(tests, key=lambda test: -test.seconds)[:10]
     if slowest:
         lines += ["## Slowest", "", *(f"- {t.seconds:.1f} s `{t.name}`" for t in slowest), ""]
@@ -118,6 +129,7 @@ def main(argv: list[str] | None = None) -> int:
     """Check for a GPU, run the tests, write ``report.md`` and ``report.json``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "gpu-check", help="folder of the report")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="after which no test is begun")
     arguments, pytest_arguments = parser.parse_known_args(argv)
     try:
         gpus = list_gpus()
@@ -125,8 +137,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"gpu-check: {problem}", file=sys.stderr)
         return 1
     arguments.output.mkdir(parents=True, exist_ok=True)
-    status, tests = run_tests(arguments.output / "junit.xml", pytest_arguments)
-    good = passed(status, tests)
+    doctor = examine().as_json()
     machine = [
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, revision {revision()}",
         f"{platform.platform()}, {platform.machine()}",
@@ -137,12 +148,15 @@ def main(argv: list[str] | None = None) -> int:
         ),
     ]
     facts = versions()
+    # Last, so that little is left to do where this is interrupted.
+    status, tests = run_tests(arguments.output / "junit.xml", pytest_arguments, arguments.seconds)
+    good = passed(status, tests)
     (arguments.output / "report.md").write_text(render(facts, machine, tests, good=good), encoding="utf-8")
     record = {
         "passed": good,
         "machine": machine,
         "versions": facts,
-        "doctor": examine().as_json(),
+        "doctor": doctor,
         "tests": [asdict(test) for test in tests],
     }
     (arguments.output / "report.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import random
 import sys
@@ -10,13 +11,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
-import hypothesis
 import numpy as np
 import pytest
-from hypothesis import HealthCheck
-from hypothesis.internal.conjecture.providers import HypothesisProvider
-from hypothesis.internal.constants_ast import Constants
 
 import gpujoin
 from gpujoin.backends.registry import BackendRequest, create, unavailable
@@ -26,24 +22,18 @@ from tests.brief import few
 from tests.disks import Mount, mounts
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import SparkSession
 
 _SEED_VARIABLE = "GPUJOIN_TEST_SEED"
 _DEFAULT_SEED = "20260807"
 _DRAWN = "random"
 
-# Hypothesis draws constants that it reads in modules, too. Which are imported depends on the tests run before; with
-# this, draws depend on the seed alone.
-HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
+# A machine with a GPU may have only what the backend and pytest need.
+if importlib.util.find_spec("hypothesis") is not None:
+    from tests import draws
 
-# How long a loaded machine takes says nothing of the code.
-hypothesis.settings.register_profile(
-    "gpujoin",
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-hypothesis.settings.load_profile("gpujoin")
+    draws.settle()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[_SEED_VARIABLE] = chosen
     # Of this process's Spark and of those that tests start as programs.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", java.options())
-    if config.getoption("--hypothesis-seed") is None:
+    if config.getoption("--hypothesis-seed", chosen) is None:
         config.option.hypothesis_seed = chosen
 
 
@@ -160,6 +150,7 @@ def backend(request: pytest.FixtureRequest) -> AnyBackend:
 @pytest.fixture
 def duck() -> Iterator[duckdb.DuckDBPyConnection]:
     """A private, single-threaded DuckDB."""
+    duckdb = pytest.importorskip("duckdb", reason="no DuckDB: pip install duckdb")
     with duckdb.connect(config={"threads": 1}) as connection:
         # DuckDB 1.5 loses NaN keys when it filters one side by the range of the other's keys.
         connection.execute("set disabled_optimizers = 'join_filter_pushdown'")

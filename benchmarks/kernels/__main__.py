@@ -263,7 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.executable, "-m", "benchmarks.kernels", "--smaller", str(given.smaller), "--repeats",
             str(given.repeats), "--progress", str(lines),
         ]  # fmt: skip
-        ended = supervise(command, lines, given.seconds)
+        try:
+            ended = supervise(command, lines, given.seconds)
+        except KeyboardInterrupt:
+            ended = False
         progress = Progress.read(lines)
     record = write(progress, given.out)
     print(json.dumps(record))

@@ -8,6 +8,9 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
+
+pytest.importorskip("hypothesis", reason="no Hypothesis: pip install hypothesis")
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -40,8 +40,8 @@ def suite(tmp_path: Path) -> Path:
 
 
 def test_results_are_read_as_pytest_writes_them(report: ModuleType, suite: Path) -> None:
-    status, tests = report.run_tests(suite / "junit.xml", ["-q", "-p", "no:cacheprovider", f"--rootdir={suite}",
-                                                           "-c", str(suite / "pytest.ini"), str(suite)])  # fmt: skip
+    where = ["-q", "-p", "no:cacheprovider", f"--rootdir={suite}", "-c", str(suite / "pytest.ini"), str(suite)]
+    status, tests = report.run_tests(suite / "junit.xml", where, 600.0)
     assert status == 1
     assert {test.name.split("::")[1]: test.outcome for test in tests} == {
         "test_good": "passed", "test_bad": "failed", "test_skipped": "skipped",
@@ -50,6 +50,18 @@ def test_results_are_read_as_pytest_writes_them(report: ModuleType, suite: Path)
     assert "**FAILED**: 1 passed, 1 failed, 1 skipped" in text
     assert "one is not two" in text
     assert "no device" in text
+
+
+def test_tests_without_time_and_files_that_cannot_be_imported_are_told(report: ModuleType, suite: Path) -> None:
+    (suite / "test_other.py").write_text("import no_such_package")
+    where = ["-q", "-p", "no:cacheprovider", f"--rootdir={suite}", "-c", str(suite / "pytest.ini"), str(suite)]
+    status, tests = report.run_tests(suite / "junit.xml", where, 0.0)
+    assert status == 1
+    told = {test.name.rpartition("::")[2]: (test.outcome, test.message) for test in tests}
+    assert told.pop("test_other")[0] == "failed"
+    assert told["test_good"] == told["test_bad"] == ("skipped", "no time was left")
+    text = report.render({}, [], tests, good=False)
+    assert "- 3: no time was left" in text
 
 
 def test_nothing_run_is_not_a_pass(report: ModuleType) -> None:
@@ -75,7 +87,9 @@ def test_the_report_is_written_whole(
 ) -> None:
     gpu = report.list_gpus.__globals__["Gpu"]("0", "NVIDIA H200", "u", 1 << 37, 0, "580", "9.0", exclusive=False)
     monkeypatch.setattr(report, "list_gpus", lambda: (gpu,))
-    monkeypatch.setattr(report, "run_tests", lambda path, arguments: (0, [report.Test("a::b", "passed", 1.5, "")]))
+    monkeypatch.setattr(
+        report, "run_tests", lambda path, arguments, seconds: (0, [report.Test("a::b", "passed", 1.5, "")])
+    )
     assert report.main(["--output", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
     assert "**Passed**: 1 passed, 0 failed, 0 skipped" in text

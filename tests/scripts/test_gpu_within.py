@@ -37,3 +37,12 @@ def test_what_there_is_time_for_is_some_of_each_function(tmp_path: Path, right: 
     ran, _, collected, *_ = done.stdout.splitlines()[-1].split()
     assert 2 <= int(ran) < int(collected) == 51, done.stdout
     assert (done.returncode == 0) == (status == 0)
+
+
+@pytest.mark.parametrize(("seconds", "ran", "status"), [("600", 9, 0), ("0", 0, 1)])
+def test_the_time_holds_for_all_processes(tmp_path: Path, seconds: str, ran: int, status: int) -> None:
+    (tmp_path / "test_case.py").write_text(TESTS.format(right=True).replace("50", "8"))
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_within.py"), seconds, "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, "-n", "2", "."], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.stdout.splitlines()[-1] == f"{ran} of 9 tests ran in time", done.stdout
+    assert done.returncode == status

@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+
+pytest.importorskip("hypothesis", reason="no Hypothesis: pip install hypothesis")
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+
+pytest.importorskip("hypothesis", reason="no Hypothesis: pip install hypothesis")
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-import hypothesis
 import pyarrow as pa
 import pytest
+
+pytest.importorskip("hypothesis", reason="no Hypothesis: pip install hypothesis")
+
+import hypothesis
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
