@@ -311,5 +311,7 @@ def test_one_command_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GPU_CHECK_OUT", str(tmp_path))
     monkeypatch.setenv("GPU_CHECK_SECONDS", "56")
     assert check.main(["kernels", "-k", "hash"]) == 0
-    assert given == [(pytest.approx(42 - check.GRACE_SECONDS), ["-k", "hash"])]
+    ((limit, arguments),) = given
+    assert limit == pytest.approx(42 - check.GRACE_SECONDS)
+    assert arguments == ["-k", "hash"]
     assert {path.name for path in tmp_path.iterdir()} == {"gpu-check-kernels.md", "gpu-check-kernels.tar.gz"}
