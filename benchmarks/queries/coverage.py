@@ -12,6 +12,7 @@ from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.explained import operations
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
+from gpujoin.spark.settings import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +46,7 @@ class Coverage:
 
 def coverage(frame: DataFrame) -> Coverage:
     """Plan a query, and tell what of it runs where."""
-    plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession))
+    plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession), session_conf(frame.sparkSession))
     return Coverage(operations(_every_node(plan, set())), rewrite(frame, Purpose.EXPLAIN).explanation)
 
 

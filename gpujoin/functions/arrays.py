@@ -241,6 +241,52 @@ def _entries(node: Call) -> Call | None:
     return typed(node, pa.list_(pa.struct([("key", dtype.key_type), ("value", dtype.item_type)])))
 
 
+def _map_of_lists(node: Call) -> Call | None:
+    keys, values = types_of(node)[:2]
+    return typed(node, pa.map_(keys.value_type, values.value_type)) if _is_list(keys) and _is_list(values) else None
+
+
+def _accepts_keys_and_values(node: Call) -> bool:
+    keys, values = types_of(node)[:2]
+    return _is_list(keys) and _is_list(values) and _is_made(node, keys.value_type, values.value_type)
+
+
+def _map_of_structs(node: Call) -> Call | None:
+    pair = _pair_type(node)
+    return typed(node, pa.map_(*pair)) if len(pair) == 2 else None
+
+
+def _pair_type(node: Call) -> tuple[pa.DataType, ...]:
+    """Types of the fields of the structs in a list; none if it is none."""
+    dtype = types_of(node)[0]
+    is_listed = _is_list(dtype) and pat.is_struct(dtype.value_type)
+    return tuple(field.type for field in dtype.value_type) if is_listed else ()
+
+
+def _accepts_pairs(node: Call) -> bool:
+    pair = _pair_type(node)
+    return len(pair) == 2 and _is_made(node, *pair)
+
+
+def _is_made(node: Call, key: pa.DataType, value: pa.DataType) -> bool:
+    """Whether a map of such keys and values is made here. Of keys with floats Spark makes others: zeros are one."""
+    made = node.type
+    fits = made is None or (pat.is_map(made) and is_alike(made.key_type, key) and is_alike(made.item_type, value))
+    told_apart = is_written(key, compared=True) and not has_floats(key) and not pat.is_null(key)
+    chosen = node.arguments[-1]
+    return fits and told_apart and isinstance(chosen, Literal) and isinstance(chosen.value, bool)
+
+
+def _has_different_keys(node: Call) -> bool:
+    """Whether the keys are a list of constants of which no two are equal."""
+    keys = node.arguments[0]
+    if not isinstance(keys, Call) or keys.function is not Function.ARRAY:
+        return False
+    values = [key.value for key in keys.arguments if isinstance(key, Literal) and key.value is not None]
+    texts_or_numbers = all(isinstance(value, str | int) for value in values)
+    return len(values) == len(keys.arguments) and texts_or_numbers and len(set(values)) == len(values)
+
+
 def _ranged(node: Call) -> Call | None:
     dtype = types_of(node)[0]
     return typed(node, pa.list_(dtype)) if is_whole(dtype) or pat.is_date32(dtype) else None
@@ -360,6 +406,15 @@ TABLE = (
     FunctionSpec(
         _F.MAP_ENTRIES, ("MapEntries",),
         Signature(_entries, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,)), lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.MAP_FROM_ARRAYS, (),
+        Signature(_map_of_lists, _accepts_keys_and_values, (3, 3), (None, None, False)),
+        raises=Raises.ALWAYS, safe=_has_different_keys, lacks=ON_CPU,
+    ),
+    FunctionSpec(
+        _F.MAP_FROM_ENTRIES, (), Signature(_map_of_structs, _accepts_pairs, (2, 2), (None, False)),
+        raises=Raises.ALWAYS, lacks=ON_CPU,
     ),
     FunctionSpec(
         _F.SEQUENCE, ("Sequence",), Signature(_ranged, _accepts_range, (2, 3)), raises=Raises.ALWAYS, lacks=ON_CPU

@@ -301,6 +301,12 @@ class Function(Enum):
     """List of structs of the elements of lists with one number."""
     MAP_ENTRIES = "map_entries"
     """List of structs of a key and its value."""
+    MAP_FROM_ARRAYS = "map_from_arrays"
+    """Map of keys to values, two lists. Third argument: whether of several values of a key the last one counts, a
+    literal; if not, a key that is there twice is an error."""
+    MAP_FROM_ENTRIES = "map_from_entries"
+    """Map of the structs in a list, each of a key and its value; null where one of them is. Second argument: as the
+    third of ``MAP_FROM_ARRAYS``."""
     SEQUENCE = "sequence"
     """Numbers or dates from a first to a last one, by a step, which is 1 or -1 if it is not given; days of dates."""
     ORDER_BYTES = "order_bytes"

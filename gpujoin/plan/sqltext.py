@@ -164,6 +164,9 @@ class _Writer:
             case Function.AGGREGATE:
                 array, zero, merge, so_far, element, finish, last = (self.at(argument, _OR) for argument in arguments)
                 return f"aggregate({array}, {zero}, ({so_far}, {element}) -> {merge}, {last} -> {finish})", _ATOM
+            case Function.MAP_FROM_ARRAYS | Function.MAP_FROM_ENTRIES:
+                # The last argument is of the session.
+                return f"{function.value}({', '.join(self.at(a, _OR) for a in arguments[:-1])})", _ATOM
             case Function.CONCAT_LISTS | Function.REVERSE_LIST:
                 name = function.value.partition("_")[0]
                 return f"{name}({', '.join(self.at(a, _OR) for a in arguments)})", _ATOM

@@ -37,7 +37,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     arguments: dict[str, Any] = {"timezone": "UTC"} if _TAKES_TIMEZONE else {}
     try:
         return spark_arrow.to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, **arguments)
-    except PySparkException as problem:
+    except (PySparkException, ValueError) as problem:
+        # ``ValueError``: keys of a map may not be null, and so of no type that has nulls alone.
         raise JoinSpecError(str(problem)) from problem
 
 

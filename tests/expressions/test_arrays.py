@@ -85,6 +85,14 @@ ORDERED: dict[str, Callable[[str], Expression]] = {
     "array_max": lambda name: call(Function.ARRAY_MAX, left(f"{name}s")),
     "array_distinct": lambda name: call(Function.ARRAY_DISTINCT, left(f"{name}s")),
 }
+
+
+def present(item: str, which: str = "s") -> Expression:
+    """A list without its nulls."""
+    element = Variable(name="x", type=ITEMS[item][0])
+    return call(Function.FILTER, left(f"{item}{which}"), call(Function.IS_NOT_NULL, element), element)
+
+
 MADE: dict[str, Callable[[str], Expression]] = {
     "concat": lambda name: call(Function.CONCAT_LISTS, left(f"{name}s"), left(f"{name}t"), left(f"{name}s")),
     "flatten": lambda name: call(Function.FLATTEN, call(Function.ARRAY, left(f"{name}s"), left(f"{name}t"))),
@@ -121,6 +129,23 @@ SETS = {
         Function.ARRAY_UNION, Function.ARRAY_INTERSECT, Function.ARRAY_EXCEPT, Function.ARRAYS_OVERLAP
     )
 }  # fmt: skip
+MAPS: dict[str, Callable[[str], Expression]] = {
+    "map_from_arrays": lambda name: call(Function.MAP_FROM_ARRAYS, present(name), present(name), True),
+    "map_from_entries": lambda name: call(
+        Function.MAP_FROM_ENTRIES, call(Function.MAP_ENTRIES, left(f"{name}m")), True
+    ),
+    "map_from_entries of several maps": lambda name: call(
+        Function.MAP_FROM_ENTRIES,
+        call(
+            Function.CONCAT_LISTS,
+            *(
+                call(Function.MAP_ENTRIES, call(Function.MAP_FROM_ARRAYS, keys, keys, True))
+                for keys in (present(name), present(name, "t"))
+            ),
+        ),
+        True,
+    ),
+}
 SORTED: dict[str, Callable[[str], Expression]] = {
     "array_sort": lambda name: call(Function.ARRAY_SORT, left(f"{name}s")),
     "array_min": ORDERED.pop("array_min"),
@@ -227,6 +252,26 @@ def test_lists_as_sets(name: str, item: str, rng: np.random.Generator) -> None:
         assert not can_evaluate(resolve_value(SETS[name](item), batch.schema, batch.schema))
     else:
         check(SETS[name](item), batch)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_made_of_lists(name: str, item: str, rng: np.random.Generator) -> None:
+    batch = table(rng)
+    if item == "f":
+        assert not can_evaluate(resolve_value(MAPS[name](item), batch.schema, batch.schema))
+    else:
+        check(MAPS[name](item), batch)
+
+
+@pytest.mark.parametrize("keys", [[1, 1], [None, 1], [1, 2, 3]], ids=["twice", "null", "without a value"])
+def test_maps_that_there_are_not_fail(keys: list[int | None]) -> None:
+    schema = pa.schema([("k", pa.list_(pa.int32())), ("v", pa.list_(pa.string()))])
+    batch = pa.RecordBatch.from_pylist([{"k": [1, 2], "v": ["a", "a"]}, {"k": keys, "v": ["a", None]}], schema)
+    node = resolve_value(call(Function.MAP_FROM_ARRAYS, left("k"), left("v"), False), schema, schema)
+    assert evaluate_column(node, batch.slice(0, 1), batch, 1).to_pylist() == [[(1, "a"), (2, "a")]]
+    with pytest.raises(ExpressionEvaluationError, match=r"a key is|as many values"):
+        evaluate_column(node, batch, batch, 2)
 
 
 @pytest.mark.parametrize("dtype", [pa.int8(), pa.int32(), pa.int64(), pa.date32()], ids=str)

@@ -17,6 +17,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, arrow_of
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.plans import read_plan
+from gpujoin.spark.settings import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,9 @@ class SqlJudge:
 
     def translate(self, sql: str) -> Expression:
         """Translate an expression as Spark optimizes it. Raises ``NotTranslatableError``."""
-        plan = read_plan(optimized_plan(self._frame.selectExpr(f"{sql} AS c")), gateway_of(self._spark))
+        plan = read_plan(
+            optimized_plan(self._frame.selectExpr(f"{sql} AS c")), gateway_of(self._spark), session_conf(self._spark)
+        )
         (column,) = plan.expressions("projectList")
         return _Reader(self._batch.schema.names)(column.children[0])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -339,7 +339,32 @@ def _aggregate(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(node.type, run)
 
 
+def _map_of(node: Call, entries: Iterable[tuple[Cell, Cell]]) -> Cell:
+    last_counts = node.arguments[-1].value  # type: ignore[attr-defined]
+    made: dict[Any, tuple[Cell, Cell]] = {}
+    for key, value in entries:
+        if key is None:
+            raise ExpressionEvaluationError("a null key")
+        identity = sort_key(key)
+        if identity in made and not last_counts:
+            raise ExpressionEvaluationError(f"{key} twice")
+        made[identity] = (made.get(identity, (key,))[0], value)
+    return tuple(made.values())
+
+
+def _map_of_lists(node: Call, keys: tuple[Cell, ...], values: tuple[Cell, ...], _last_counts: bool) -> Cell:
+    if len(keys) != len(values):
+        raise ExpressionEvaluationError("not as many values as keys")
+    return _map_of(node, zip(keys, values, strict=True))
+
+
+def _map_of_entries(node: Call, entries: tuple[Any, ...], _last_counts: bool) -> Cell:
+    return None if None in entries else _map_of(node, entries)
+
+
 FUNCTIONS: dict[Function, Build] = {
+    Function.MAP_FROM_ARRAYS: strict(_map_of_lists),
+    Function.MAP_FROM_ENTRIES: strict(_map_of_entries),
     Function.CONCAT_LISTS: strict(lambda _node, *lists: tuple(itertools.chain(*lists))),
     Function.FLATTEN: strict(_flatten),
     Function.REVERSE_LIST: strict(lambda _node, values: values[::-1]),

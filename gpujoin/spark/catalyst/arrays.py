@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from gpujoin.functions import BY_CLASS
+from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
@@ -110,6 +111,60 @@ def _whole_days(interval: Node) -> Literal:
     return Literal(value=int(micros) // _DAY, type=pa.int32())
 
 
+def _map(reader: Reader, node: Node) -> Expression:
+    """Translate ``map``: a list of keys and one of values."""
+    dtype, operands = arrow_of(node.data_type), list(map(reader, node.children))
+    keys, values = (
+        Call(function=Function.ARRAY, arguments=tuple(operands[first::2]), type=pa.list_(part))
+        for first, part in enumerate((dtype.key_type, dtype.item_type))
+    )
+    return _made_map(node, Function.MAP_FROM_ARRAYS, keys, values)
+
+
+def _map_from_arrays(reader: Reader, node: Node) -> Expression:
+    return _made_map(node, Function.MAP_FROM_ARRAYS, *map(reader, node.children))
+
+
+def _map_from_entries(reader: Reader, node: Node) -> Expression:
+    return _made_map(node, Function.MAP_FROM_ENTRIES, reader(node.children[0]))
+
+
+def _map_concat(reader: Reader, node: Node) -> Expression:
+    """Translate ``map_concat``: a map of the entries of all."""
+    entries = [_entries(reader(child)) for child in node.children]
+    together = Call(function=Function.CONCAT_LISTS, arguments=tuple(entries), type=entries[0].type)
+    return _made_map(node, Function.MAP_FROM_ENTRIES, together)
+
+
+def _entries(maps: Expression) -> Expression:
+    dtype = type_of(maps)
+    pair = pa.struct([("key", dtype.key_type), ("value", dtype.item_type)])
+    return Call(function=Function.MAP_ENTRIES, arguments=(maps,), type=pa.list_(pair))
+
+
+def _transform_keys(reader: Reader, node: Node) -> Expression:
+    """Translate ``transform_keys``: a map of new keys, made of the old ones and the values, to the values."""
+    source, function = node.children
+    body, *variables = _lambda(reader, node, function)
+    maps = reader(source)
+    old, values = (
+        Call(function=part, arguments=(maps,), type=pa.list_(dtype))
+        for part, dtype in (
+            (Function.MAP_KEYS, type_of(maps).key_type), (Function.MAP_VALUES, type_of(maps).item_type),
+        )
+    )  # fmt: skip
+    arguments = (old, values, body, *variables)
+    keys = Call(function=Function.ZIP_WITH, arguments=arguments, type=pa.list_(type_of(body)))
+    return _made_map(node, Function.MAP_FROM_ARRAYS, keys, values)
+
+
+def _made_map(node: Node, function: Function, *operands: Expression) -> Call:
+    """A map in which a key that is there twice is an error, or its last value counts, as the session has it."""
+    last_counts = node.reading.conf.get(_DEDUP_POLICY, "EXCEPTION").upper() == "LAST_WIN"
+    arguments = (*operands, Literal(value=last_counts, type=pa.bool_()))
+    return Call(function=function, arguments=arguments, type=arrow_of(node.data_type))
+
+
 def _of_lists(function: Function) -> Translation:
     """A function of texts and of lists, of lists."""
 
@@ -121,6 +176,7 @@ def _of_lists(function: Function) -> Translation:
 
 _DAY = 86_400_000_000
 """Microseconds."""
+_DEDUP_POLICY = "spark.sql.mapKeyDedupPolicy"
 _OF_LISTS: dict[str, Translation] = {
     "Concat": _of_lists(Function.CONCAT_LISTS),
     "Reverse": _of_lists(Function.REVERSE_LIST),
@@ -148,5 +204,10 @@ TRANSLATIONS: dict[str, Translation] = {
     "ArrayAggregate": _folded,
     "ArrayInsert": _with_element,
     "Sequence": _sequence,
+    "CreateMap": _map,
+    "MapFromArrays": _map_from_arrays,
+    "MapFromEntries": _map_from_entries,
+    "MapConcat": _map_concat,
+    "TransformKeys": _transform_keys,
 }
 """Classes whose operands are read in a way of their own."""

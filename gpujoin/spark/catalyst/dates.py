@@ -22,6 +22,7 @@ from gpujoin.spark.catalyst.traits import eval_mode
 _NO_TIME = dt.timedelta()
 _DAY = dt.timedelta(days=1)
 _LOCAL = pa.timestamp("us")
+_PARSER_POLICY = "spark.sql.legacy.timeParserPolicy"
 _UNITS = {"DAYOFYEAR": "DAY"}
 """Other names of units of ``timestampadd``."""
 _DAYS = {"DAY": 1, "WEEK": 7}
@@ -30,8 +31,6 @@ _DAYS = {"DAY": 1, "WEEK": 7}
 
 class Reader(Protocol):
     """What a translation asks the reader of expressions."""
-
-    legacy_patterns: bool
 
     def __call__(self, node: Node) -> Expression:
         """Translate an expression."""
@@ -174,7 +173,7 @@ def _unix_timestamp(reader: Reader, node: Node) -> Expression:
 
 def _from_unixtime(reader: Reader, node: Node) -> Expression:
     """Translate seconds since 1970 as text: that of a timestamp, to which seconds too large wrap."""
-    _refuse_legacy_patterns(reader, node)
+    refuse_legacy_patterns(node)
     zone, seconds, pattern = reader.zone(node), reader(node.children[0]), reader(node.children[1])
     if zone is None:
         return _call(Function.FROM_UNIXTIME, pa.string(), seconds, pattern)
@@ -205,16 +204,20 @@ def _get_timestamp(reader: Reader, node: Node) -> Expression:
 
 def _parsed(reader: Reader, node: Node) -> Expression:
     """A timestamp of a text by a pattern, by the session's clock if it is one with a zone."""
-    _refuse_legacy_patterns(reader, node)
+    refuse_legacy_patterns(node)
     zone = None if isinstance(node.data_type, t.TimestampNTZType) else reader.zone(node)
     text, pattern = map(reader, node.children[:2])
     shown = Call(function=Function.PARSE_TIMESTAMP, arguments=(text, pattern), mode=eval_mode(node), type=zones.INSTANT)
     return shown if zone is None else zones.instant(shown, zone)
 
 
-def _refuse_legacy_patterns(reader: Reader, node: Node) -> None:
-    if reader.legacy_patterns:
-        raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy, which is not CORRECTED")
+def refuse_legacy_patterns(node: Node) -> None:
+    """Refuse what writes or reads times by the patterns and the calendar of Spark 2.
+
+    Raises ``NotTranslatableError`` if the session has such.
+    """
+    if node.reading.conf.get(_PARSER_POLICY, "CORRECTED").upper() != "CORRECTED":
+        raise NotTranslatableError(f"{node} follows {_PARSER_POLICY}, which is not CORRECTED")
 
 
 def _make_timestamp(reader: Reader, node: Node) -> Expression:

@@ -57,7 +57,7 @@ def clock(operand: Node, difference: Node, gateway: Any) -> Node:
     if not isinstance(operand.data_type, t.TimestampNTZType):
         value = expressions.Cast(value, types.TimestampNTZType, zone, legacy)
     value = expressions.Cast(value, types.TimestampType, utc, legacy)
-    return read_expression(gateway, expressions.UnixMicros(value))
+    return read_expression(operand.reading, expressions.UnixMicros(value))
 
 
 EXACT = EvalMode.ANSI

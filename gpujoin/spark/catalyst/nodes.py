@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -26,6 +26,8 @@ class Reading:
         Of the session.
     handle : py4j object
         ``PlanReader.Reading``.
+    conf : mapping
+        Settings of the session that it is planned in.
 
     Attributes
     ----------
@@ -33,9 +35,10 @@ class Reading:
         What was read.
     """
 
-    def __init__(self, gateway: JvmNames, handle: Any) -> None:
+    def __init__(self, gateway: JvmNames, handle: Any, conf: Mapping[str, str]) -> None:
         self.gateway = gateway
         self.handle = handle
+        self.conf = conf
         parts = [handle.data(PART_BYTES)]
         while len(parts[-1]) == PART_BYTES:
             parts.append(handle.more(PART_BYTES))
@@ -155,7 +158,7 @@ def _data_type(text: str) -> DataType:
     return _parse_datatype_json_string(text)
 
 
-def read_expression(gateway: JvmNames, expression: Any) -> Node:
-    """Read a Catalyst expression."""
-    reading = Reading(gateway, reader_of(gateway).expression(expression))
+def read_expression(beside: Reading, expression: Any) -> Node:
+    """Read a Catalyst expression that was made for a query of which there is a reading."""
+    reading = Reading(beside.gateway, reader_of(beside.gateway).expression(expression), beside.conf)
     return reading.tree(reading.rows[0])

@@ -39,9 +39,6 @@ class ExpressionReader:
     A node that is not exactly understood, its types and its evaluation mode included, is not translated.
     """
 
-    legacy_patterns = False
-    """Whether the session writes times by the patterns and the calendar of Spark 2."""
-
     def column(self, node: Node) -> Expression:
         """Translate an attribute reference. Raises ``NotTranslatableError`` if it is none that is known."""
         raise NotTranslatableError(f"{node} is no column that is known here")
@@ -96,8 +93,8 @@ class ExpressionReader:
             return self._cast(node, operands[0], result)
         if spec is None:
             return _case(node.name, operands, result)
-        if node.name in _PATTERNS and self.legacy_patterns:
-            raise NotTranslatableError(f"{node} follows spark.sql.legacy.timeParserPolicy, which is not CORRECTED")
+        if node.name in _PATTERNS:
+            dates.refuse_legacy_patterns(node)
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
@@ -265,16 +262,26 @@ def python_value(dtype: t.DataType, value: Any) -> Any:
             return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
         case t.TimestampType():
             return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(value))
-        case t.ArrayType() if isinstance(value, list):
-            return [python_value(dtype.elementType, element) for element in value]
-        case t.StructType() if isinstance(value, list) and len(set(dtype.names)) == len(value):
-            return {
-                field.name: python_value(field.dataType, part) for field, part in zip(dtype.fields, value, strict=True)
-            }
+        case t.ArrayType() | t.MapType() | t.StructType() if isinstance(value, list):
+            return _nested_value(dtype, value)
         case t.TimestampNTZType():
             return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001
         case _:
             raise NotTranslatableError(f"a literal of type {dtype.simpleString()}")
+
+
+def _nested_value(dtype: t.ArrayType | t.MapType | t.StructType, value: list[Any]) -> Any:
+    if isinstance(dtype, t.ArrayType):
+        return [python_value(dtype.elementType, element) for element in value]
+    if isinstance(dtype, t.MapType):
+        keys, values = value
+        return [
+            (python_value(dtype.keyType, key), python_value(dtype.valueType, item))
+            for key, item in zip(keys, values, strict=True)
+        ]
+    if len(set(dtype.names)) < len(value):
+        raise NotTranslatableError(f"a literal of type {dtype.simpleString()}, with two fields of one name")
+    return {field.name: python_value(field.dataType, part) for field, part in zip(dtype.fields, value, strict=True)}
 
 
 def refuse_replaced(value: Any) -> None:

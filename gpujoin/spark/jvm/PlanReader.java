@@ -32,6 +32,7 @@ import org.apache.spark.sql.catalyst.plans.logical.JoinStrategyHint;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -45,6 +46,7 @@ import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -306,7 +308,7 @@ public final class PlanReader {
             }
         }
 
-        /** An internal value; of an array or a struct, the values in it. */
+        /** An internal value; of an array or a struct, the values in it; of a map, those of its keys and of its values. */
         private void writeLiteral(Object value, DataType type) {
             if (value instanceof ArrayData && type instanceof ArrayType) {
                 ArrayData elements = (ArrayData) value;
@@ -316,6 +318,12 @@ public final class PlanReader {
                     comma(n);
                     writeLiteral(elements.isNullAt(n) ? null : elements.get(n, elementType), elementType);
                 }
+                text.append(']');
+            } else if (value instanceof MapData && type instanceof MapType) {
+                text.append('[');
+                writeLiteral(((MapData) value).keyArray(), new ArrayType(((MapType) type).keyType(), false));
+                text.append(',');
+                writeLiteral(((MapData) value).valueArray(), new ArrayType(((MapType) type).valueType(), true));
                 text.append(']');
             } else if (value instanceof InternalRow && type instanceof StructType) {
                 InternalRow row = (InternalRow) value;

@@ -161,8 +161,6 @@ class IslandFinder:
         Why workers may read no files; ``None``: they may.
     stream_rows : float or None
         Rows of a micro-batch of a stream; ``None``: not known.
-    legacy_patterns : bool
-        Whether the session writes times by the patterns and the calendar of Spark 2.
     zone : str or None
         The session's time zone; ``None``: not known.
 
@@ -179,14 +177,12 @@ class IslandFinder:
         unreadable: Reason | None = None,
         stream_rows: float | None = None,
         *,
-        legacy_patterns: bool = False,
         zone: str | None = None,
     ) -> None:
         self._options = options
         self._constant = constant
         self._unreadable = unreadable
         self._stream_rows = stream_rows
-        self._legacy_patterns = legacy_patterns
         self._zone = zone
         self.broken: dict[int, Reason] = {}
 
@@ -203,7 +199,6 @@ class IslandFinder:
             BUILDERS,
             self._unreadable,
             stream_rows=self._stream_rows,
-            legacy_patterns=self._legacy_patterns,
             zone=self._zone,
         )
         island: Island | None

@@ -144,7 +144,7 @@ class QueryPlanner:
 
     def rewrite(self, plan: Any) -> Any:
         """Rewrite an optimized logical plan: one with the same columns, or the given one where nothing was replaced."""
-        root = self._marked(read_plan(plan, self._gateway))
+        root = self._marked(read_plan(plan, self._gateway, self._conf))
         self._rewriting = Rewriting(self._spark, root.reading)
         visited = self._visit(root)
         self.explanation = Explanation(visited.parts, tuple(dict.fromkeys(self._reasons)))
@@ -157,9 +157,8 @@ class QueryPlanner:
 
     def _finder_with(self, constant: Callable[[Node], Literal]) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
-        legacy = self._conf.get("spark.sql.legacy.timeParserPolicy", "CORRECTED").upper() != "CORRECTED"
         zone = self._conf.get("spark.sql.session.timeZone")
-        return IslandFinder(self._options, constant, self._unreadable, rows, legacy_patterns=legacy, zone=zone)
+        return IslandFinder(self._options, constant, self._unreadable, rows, zone=zone)
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:

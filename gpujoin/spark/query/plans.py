@@ -171,9 +171,9 @@ class PlanNode:
         return listing
 
 
-def read_plan(plan: Any, gateway: JvmNames) -> PlanNode:
-    """Read a logical plan, with the plans in its expressions, in two calls."""
-    reading = Reading(gateway, reader_of(gateway).plan(plan))
+def read_plan(plan: Any, gateway: JvmNames, conf: Mapping[str, str]) -> PlanNode:
+    """Read a logical plan, with the plans in its expressions, in two calls; ``conf`` is the session's."""
+    reading = Reading(gateway, reader_of(gateway).plan(plan), conf)
     return _tree(reading, reading.rows)
 
 

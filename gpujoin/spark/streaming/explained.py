@@ -47,7 +47,7 @@ def explain_stream(frame: DataFrame, rule: Any) -> Explanation:
     options = join_options(conf, None, None)
     analyzed = analyzed_plan(frame)
     optimized = rule.optimizedStream(spark._jsparkSession, analyzed)  # noqa: SLF001
-    root = read_plan(optimized, gateway_of(spark))
+    root = read_plan(optimized, gateway_of(spark), conf)
     of_stream = [node for node in root.walk() if node.class_name in JOINS and node.streaming]
     joins = [node for node in of_stream if is_join_of_streams(node)]
     if not joins:

@@ -217,7 +217,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
             operators = stateful_operators(spark, running.checkpoint)
             _check_run(running, operators)
             current_time = running.current_time
-        root = read_plan(plan, gateway_of(spark))
+        root = read_plan(plan, gateway_of(spark), conf)
         read = readable_join(spark, root, conf, options, current_time=current_time)
         changed = _placed(spark, root, read, conf, options, batch)
         if not changed.resolved():

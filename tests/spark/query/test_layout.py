@@ -129,7 +129,7 @@ def test_which_plans_give_the_same_rows_again(tables: SparkSession) -> None:
     sales = tables.table("sales")
 
     def known(frame: DataFrame, determinism: DeterminismLevel = DeterminismLevel.UNORDERED) -> bool:
-        found = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession)).level
+        found = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession), {}).level
         assert found in (determinism, DeterminismLevel.INDETERMINATE)
         return found is determinism
 

@@ -41,6 +41,18 @@ COMPUTED = {
         map_filter(mp, (k, v) -> v is null), transform_values(mp, (k, v) -> v + 1),
         transform_values(mp, (k, v) -> concat(k, s)),
         transform_values(mp, (k, v) -> struct(k, v, i)), size(map_filter(mp, (k, v) -> isnan(v)))""",
+    "made maps": """map('k', i, 'l', y), map(id, st), map(0, ss, 1, array(s)), map(struct(id, s), ds),
+        map(cast('x' as binary), d, cast('y' as binary), null), map(coalesce(m, 0), n), map('a', 1)[s],
+        map(date'2024-01-01', t),
+        map_from_arrays(array(id, -1), array(s, null)), map_from_arrays(array_distinct(array_compact(xs)),
+          array_distinct(array_compact(xs))), map_from_arrays(if(o, null, array('k')), array(d)),
+        map_from_entries(transform(array(id, -1L), (k, x) -> struct(k, d))),
+        map_from_entries(if(o, array(), array(struct(id, i), null))), map_from_entries(map_entries(mp)), map_concat(map('a', d), mp), map_concat(mp), map(1, 'x', 2, null),
+        map_concat(map(-1L, s), map(id, 'y'), map(id + 5000, s)), map_keys(map('p', 1, 'q', i)),
+        map_values(map('p', y)),
+        transform_keys(mp, (k, v) -> concat(k, '!', coalesce(cast(v is null as string), ''))),
+        transform_keys(mp, (k, v) -> struct(k, id)), element_at(map('x', i, 'y', y), s),
+        map_contains_key(map('x', 1, 'ü', 2), s), coalesce(mp, map('none', d)), if(o, map('k', 0.5D), mp)""",
     "fold": """aggregate(xs, cast(0 as bigint), (a, x) -> a + x),
         aggregate(xs, cast(0 as bigint), (a, x) -> a + coalesce(x, 0)),
         aggregate(ss, '', (a, x) -> concat(a, coalesce(x, '?')), a -> concat(a, s)),
@@ -76,7 +88,7 @@ AGGREGATED = {
     "ranges of lists": "select count(*) from bulk b1 join bulk b2 on b1.ss < b2.ss where b1.id < 40 and b2.id < 200",
     "condition": "select count(*) from bulk where arrays_overlap(xs, array(1, i)) and size(slice(ss, 1, 1)) = 1",
 }
-SHORT = ("concat", "slice", "sets", "zip", "maps", "fold", "sequence", "constants", "comparisons")
+SHORT = ("concat", "slice", "sets", "zip", "maps", "made maps", "fold", "sequence", "constants", "comparisons")
 BOTH = [
     pytest.param(ANSI["ansi"], id="ansi"), pytest.param(ANSI["legacy"], id="legacy", marks=pytest.mark.extra)
 ]  # fmt: skip
@@ -98,7 +110,30 @@ def test_functions_of_lists_in_aggregations(bulk: None, spark: SparkSession, nam
     assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
+LAST_WINS = """map(s, i, 'x', y), map(i % 3, d, y % 3, n, 1, null),
+    map_from_arrays(array(y % 2, 0, y % 2), array(i, y, null)),
+    map_from_entries(transform(array(s, 'x', s), (k, x) -> struct(k, x))), map_concat(mp, map('k', d), mp),
+    transform_keys(map('a', i, 'b', y, 'c', h), (k, v) -> v % 2), transform_keys(mp, (k, v) -> 'one'),
+    transform_keys(map_from_arrays(array_distinct(array_compact(xs)), array_distinct(array_compact(xs))),
+      (k, v) -> k & 1)"""
+LAST = [settings | {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"} for settings in ANSI.values()]
+
+
+@pytest.mark.parametrize("spark", LAST, indirect=True, ids=ANSI)
+def test_the_last_value_of_a_key_counts_where_the_session_says_so(bulk: None, spark: SparkSession) -> None:
+    query = f"select id, {LAST_WINS} from bulk join (select item from items) on id % 7 = item div 10 - 1"
+    where = "where s is not null and i is not null and y is not null and h is not null"
+    (island,) = check(spark.sql(f"{query} {where}")).islands
+    assert not any("rows from Spark" in line for line in island.tree), island.tree
+
+
 FAILING = {
+    "a key twice": "size(map(y % 2, 1, 0, 2))",
+    "a null key": "size(map(nullif(y % 2, 0), 1))",
+    "keys without values": "size(map_from_arrays(array(1, 2), slice(array(1, 2), 1, y & 1)))",
+    "an entry twice": "size(map_from_entries(array(struct(y % 2, 1), struct(0, 2))))",
+    "a map twice": "size(map_concat(map(y % 2, 1), map(0, 1)))",
+    "new keys": "size(transform_keys(map('a', y, 'b', 0), (k, v) -> v % 2))",
     "part number 0": "size(slice(xs, i - i, 1))",
     "negative length": "size(slice(xs, 1, -1 - abs(y % 2)))",
     "sequence to nowhere": "size(sequence(1, 5, -1 - abs(y % 2)))",
@@ -115,7 +150,9 @@ def test_what_fails_in_spark_fails(bulk: None, spark: SparkSession, name: str) -
     rewritten = rewrite(frame)
     assert rewritten.explanation.islands
     for each in (frame, rewritten.frame):
-        with pytest.raises(Exception, match=r"(?i)overflow|element|length|sequence|step|boundaries|parameter"):
+        with pytest.raises(
+            Exception, match=r"(?i)overflow|element|length|duplicate|null|same|sequence|step|boundaries|parameter"
+        ):
             each.toArrow()
 
 
@@ -123,11 +160,23 @@ LEFT = {
     "a comparator": ("array_sort(xs, (x, y) -> coalesce(y % 9, 0) - coalesce(x % 9, 0))", "comparator"),
     "sets of floats": ("array_union(ds, ds)", "array_union"),
     "an element in the middle": ("array_insert(xs, 2, i)", "array_insert"),
+    "keys with floats": ("nullif(size(map_from_arrays(array(coalesce(d, 1)), array(i))), id)", "map_from_arrays"),
     "months": ("sequence(a, a, interval 1 month)", "interval"),
 }
 
 
-@pytest.mark.parametrize("spark", [FORCED | {"spark.gpujoin.fallback": "silent"}], indirect=True, ids=["silent"])
+SILENT = [FORCED | {"spark.gpujoin.fallback": "silent"}]
+
+
+@pytest.mark.parametrize("spark", SILENT, indirect=True, ids=["silent"])
+def test_maps_of_no_type_are_left_to_spark(bulk: None, spark: SparkSession) -> None:
+    frame = spark.sql("select b.id, if(b.o, map(), null) m from bulk b join bulk c on b.id = c.id")
+    rewritten = rewrite(frame)
+    assert rewritten.explanation.islands
+    assert sorted(map(str, rewritten.frame.collect())) == sorted(map(str, frame.collect()))
+
+
+@pytest.mark.parametrize("spark", SILENT, indirect=True, ids=["silent"])
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_to_spark_has_a_reason(bulk: None, spark: SparkSession, name: str) -> None:
     text, reason = LEFT[name]

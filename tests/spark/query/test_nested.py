@@ -170,7 +170,6 @@ def test_rows_are_made_of_elements(nested: None, spark: SparkSession, name: str)
 
 LEFT = {
     "a map as a group": ("select m, count(*) from nested group by m", "mapsort"),
-    "a lambda that makes keys": ("select count(transform_keys(m, (k, v) -> upper(k))) from nested", "transform_keys"),
     "a lambda that may fail before it decides": (
         "select count(*) from nested where exists(numbers, x -> cast(x as bigint) + 1 = 2)",
         "exists",

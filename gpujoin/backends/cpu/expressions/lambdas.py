@@ -21,6 +21,7 @@ import pyarrow as pa
 from gpujoin.backends.cpu.expressions.arrays import Lists, listed, spans
 from gpujoin.backends.cpu.expressions.listmaking import zipped
 from gpujoin.backends.cpu.expressions.logic import Evaluator, is_true
+from gpujoin.backends.cpu.expressions.maps import maps_of
 from gpujoin.backends.cpu.expressions.rows import Rows, scatter
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, nulls, to_arrow
 from gpujoin.functions import can_raise
@@ -116,11 +117,7 @@ def _of_entries(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     else:
         kept = np.flatnonzero(is_true(results))
         owners, taken = owners[kept], [part.take(pa.array(kept)) for part in taken]
-    _, counts = spans(owners, rows.length)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
-    parts = [part.cast(dtype) for part, dtype in zip(taken, (node.type.key_type, node.type.item_type), strict=True)]
-    absent = None if keys.valid is None else pa.array(~keys.valid)
-    return Vector(node.type, pa.MapArray.from_arrays(offsets, *parts, node.type, mask=absent))
+    return maps_of(node.type, owners, rows.length, keys.valid, *taken)
 
 
 def _aggregate(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:

@@ -193,21 +193,15 @@ def _zip(node: Call, operands: list[Vector], length: int) -> Vector:
     assert node.type is not None
     lists = [Lists.of(operand) for operand in operands_of(operands, length)]
     rows, valid, elements = zipped(lists)
-    structs = _structs(elements, node.type.value_type)
+    structs = structs_of(elements, node.type.value_type)
     return _made(node, rows, len(lists[0].counts), valid, structs, np.arange(len(rows)))
 
 
-def _structs(columns: Sequence[pa.Array], dtype: pa.DataType) -> pa.Array:
+def structs_of(columns: Sequence[pa.Array], dtype: pa.DataType) -> pa.Array:
+    """Structs of columns, cast to the types of the fields."""
     fields = list(dtype)
     cast = [column.cast(field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.StructArray.from_arrays(cast, fields=fields)
-
-
-def _entries(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    keys, items = (Lists.of(operands[0], items=items) for items in (False, True))
-    structs = _structs((keys.elements, items.elements), node.type.value_type)
-    return _made(node, keys.rows, len(keys.counts), keys.valid, structs, keys.places)
 
 
 def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:
@@ -248,6 +242,5 @@ FUNCTIONS: dict[Function, Run] = {
     Function.ARRAY_EXCEPT: _as_sets,
     Function.ARRAYS_OVERLAP: _overlap,
     Function.ARRAYS_ZIP: _zip,
-    Function.MAP_ENTRIES: _entries,
     Function.SEQUENCE: _sequence,
 }

@@ -53,7 +53,7 @@ def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
         # Never at the end of its type: that is among what fails.
         step = expressions.Subtract if backward else expressions.Add
         bound = step(bound, literal(1, wanted))
-    guarded = read_expression(gateway, expressions.If(fails, anything, bound))
+    guarded = read_expression(nearest.bound.reading, expressions.If(fails, anything, bound))
     return dataclasses.replace(nearest, bound=guarded, exact=True)
 
 

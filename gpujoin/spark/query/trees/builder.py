@@ -154,12 +154,9 @@ class ColumnReader(ExpressionReader):
         self,
         fragments: Mapping[Side, Fragment],
         constant: Callable[[Node], Literal],
-        *,
-        legacy_patterns: bool = False,
     ) -> None:
         self._fragments = fragments
         self._constant = constant
-        self.legacy_patterns = legacy_patterns
 
     def column(self, node: Node) -> Expression:
         """Translate an attribute reference."""
@@ -225,8 +222,6 @@ class TreeBuilder:
     """The backend that a join of the tree was asked to run on."""
     stream_rows: float | None = None
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
-    legacy_patterns: bool = False
-    """Whether the session writes times by the patterns and the calendar of Spark 2."""
     zone: str | None = None
     """The session's time zone; ``None``: not known."""
 
@@ -335,7 +330,7 @@ class TreeBuilder:
     def reader(self, *fragments: Fragment) -> ColumnReader:
         """Make a translator over one fragment, or over a join's two."""
         sides = dict(zip(Side, fragments, strict=False))
-        return ColumnReader(sides, self.constant, legacy_patterns=self.legacy_patterns)
+        return ColumnReader(sides, self.constant)
 
     def rows(self, fragment: Fragment) -> float:
         """Estimate how many rows a fragment has."""
