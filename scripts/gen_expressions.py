@@ -101,8 +101,8 @@ NOTES = """
   no floats as elements. `array_sort` takes no comparator; `array_insert` inserts before the first element or after
   the last (`array_prepend`, `array_append`). `sequence` takes integers, and dates with a step of whole days.
   `concat_lists` and `reverse_list` are `concat` and `reverse` of arrays.
-- `map`, `map_from_arrays`, `map_from_entries`, `map_concat` and `transform_keys` take no keys with floats, at any depth.
-  A key that is there twice is an error, or its last value counts, as `spark.sql.mapKeyDedupPolicy` has it.
+- `map`, `map_from_arrays`, `map_from_entries`, `map_concat` and `transform_keys` take no keys with floats, at any
+  depth. A key that is there twice is an error, or its last value counts, as `spark.sql.mapKeyDedupPolicy` has it.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value; timestamps of the usual form are read
   all at once. Over a time without a date, and over a time with the name of a zone, a cast to a timestamp raises
   `UnsupportedValueError`. Floating-point numbers are not printed here. They become decimals of up to 15 digits.
