@@ -296,6 +296,11 @@ class Options:
         "Where workers may read files by themselves, separated by commas: `file`, and `s3a`, `s3`, `s3n` for stores "
         "that speak S3. Workers find a store's endpoint, region and credentials as AWS's own tools do.",
     )
+    scan_footers: int = _setting(
+        "scan.footers", 500, _whole(1, 1 << 20),
+        "How many files of a table the driver opens at most while planning. Of a table with more files a sample is "
+        "opened, and sizes are estimated by it; workers check every file that they read.",
+    )  # fmt: skip
     costs: Costs = _setting(
         "costs", Costs(), Costs.parse,
         "Seconds that parts of a query take, as `name=seconds` pairs separated by commas; `gpujoin calibrate` measures "

@@ -19,6 +19,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK
+from gpujoin.spark.query.footers import note_refused
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import note_failure
 
@@ -212,5 +213,6 @@ def give_back(spark: SparkSession, problem: Exception) -> None:
     if told is None:
         log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=problem)
     else:
+        note_refused(told)
         log.log(level, "a task of the query failed here; Spark runs the query itself: %s", told)
         log.debug("the task's error", exc_info=problem)

@@ -1,14 +1,16 @@
-"""Splits: every row group once, about as many bytes for each task."""
+"""Splits: every row group, or every byte, once, and about as many bytes for each task."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpujoin.errors import RelationError
-from gpujoin.model.relations import FileFooter
-from gpujoin.plan.splits import plan_splits
+from gpujoin.model.relations import FileFooter, FileSlice
+from gpujoin.plan.splits import plan_range_splits, plan_splits
 
 
 def footer(path: str, sizes: list[int]) -> FileFooter:
@@ -48,7 +50,46 @@ def test_slices_carry_what_the_worker_checks() -> None:
     assert second.row_groups == (1,)
 
 
+SIZES = st.lists(st.one_of(st.integers(0, 50), st.integers(12, 1 << 40)), max_size=20)
+
+
+@given(
+    sizes=SIZES, share=st.floats(0, 1), group=st.integers(0, 1 << 20), tasks=st.integers(1, 40),
+    most=st.integers(1 << 20, 1 << 45),
+)  # fmt: skip
+def test_every_byte_is_in_one_range(sizes: list[int], share: float, group: int, tasks: int, most: int) -> None:
+    files = [FileSlice(f"f{n}", size, 7, constants=(n,)) for n, size in enumerate(sizes)]
+    splits = plan_range_splits(files, share, group, tasks, most)
+    assert all(splits)
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for part in (part for split in splits for part in split):
+        [file] = [file for file in files if file.path == part.path]
+        assert (part.size, part.modified_ms, part.constants) == (file.size, file.modified_ms, file.constants)
+        assert part.row_groups is None
+        ranges.setdefault(part.path, []).append(part.byte_range or (0, part.size))
+    assert ranges.keys() == {file.path for file in files}
+    for file in files:
+        first, *others = sorted(ranges[file.path])
+        assert first[0] == 0
+        for before, after in itertools.pairwise([first, *others]):
+            assert before[1] == after[0]
+        assert (others or [first])[-1][1] == file.size
+
+
+def test_ranges_are_no_smaller_than_a_row_group_and_shares_are_even() -> None:
+    files = [FileSlice("large", 1000), FileSlice("small", 100), FileSlice("other", 100)]
+    splits = plan_range_splits(files, 0.5, 90, 6, 1 << 30)
+    assert [[(part.path, part.byte_range) for part in split] for split in splits] == [
+        [("large", (0, 200))], [("large", (200, 400))], [("large", (400, 600))], [("large", (600, 800))],
+        [("large", (800, 1000))], [("small", None), ("other", None)],
+    ]  # fmt: skip
+    coarse = plan_range_splits(files, 0.5, 400, 6, 1 << 30)
+    assert [part.byte_range for split in coarse for part in split if part.path == "large"] == [(0, 500), (500, 1000)]
+
+
 @pytest.mark.parametrize(("tasks", "most"), [(0, 1), (1, 0)])
 def test_absurd_numbers_are_refused(tasks: int, most: int) -> None:
     with pytest.raises(RelationError, match="splits need"):
         plan_splits([], tasks, most)
+    with pytest.raises(RelationError, match="splits need"):
+        plan_range_splits([], 1.0, 1, tasks, most)

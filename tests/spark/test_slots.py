@@ -22,6 +22,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import ExchangeSource, Limit
 from gpujoin.spark.api.metrics import TaskRecord
 from gpujoin.spark.query.running import RunStage
+from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.worker import devices as devices_module
 from gpujoin.spark.worker import slots
 from gpujoin.spark.worker.devices import Device
@@ -221,7 +222,9 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(tmp_path: Path, monkeypa
     rows = pa.record_batch({"n": range(10)})
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=0.0)
     tree = Limit(ExchangeSource(0, rows.schema), 100)
-    lower, upper = (RunStage(tree, ({},), (0,), (), (), None, options, name) for name in ("lower", "upper"))
+    lower, upper = (
+        RunStage(tree, TaskReads.of([{}]), (0,), (), (), None, options, name) for name in ("lower", "upper")
+    )
     records: list[TaskRecord] = []
     task = Task(name="one", report=records.append)
     assert sum(batch.num_rows for batch in upper.run(lower.run([rows] * 5, task), task)) == 50

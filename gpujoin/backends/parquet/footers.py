@@ -230,11 +230,12 @@ def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
     if part.byte_range is None:
         return list(range(count))
     first, last = part.byte_range
-    return [g for g in range(count) if first <= _middle(parquet, g) < last]
+    # Every group is in one of the ranges of a file, whatever the file says of where it is.
+    return [g for g in range(count) if first <= min(_middle(parquet, g), part.size - 1) < last]
 
 
 def _middle(parquet: ParquetFooter, group: int) -> int:
-    """Middle byte of a row group: a split reads the groups whose middle lies in it."""
+    """Middle byte of a row group, of which the file tells, and so perhaps beyond its end."""
     chunks = [parquet.chunk(group, leaf) for leaf in range(len(parquet.leaves))]
     start = min((chunk.start for chunk in chunks), default=0)
     return start + sum(chunk.compressed for chunk in chunks) // 2

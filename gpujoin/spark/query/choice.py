@@ -15,15 +15,15 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileSlice, Relation, Scan
+from gpujoin.model.relations import Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.cost import Estimate, is_hashed, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.explain import show_bytes, show_paths
 from gpujoin.plan.parts import ScanFacts, StageLimits
-from gpujoin.plan.splits import plan_splits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.query.taskreads import Reads
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ _OF_SESSION = "spark.gpujoin.backend=cpu or gpu for the session, or spark.gpujoi
 
 _MOST_OUTLAYS = 1000
 _KEEPS_TABLES = "workers keep what they have read of tables while the files stay the same"
-
-Reads = Mapping[int, tuple[FileSlice, ...]]
-"""What a task reads, by the index of the scan."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +247,7 @@ def _reads_little(island: Island, run: IslandRun) -> bool:
         return False
     if stage.spark is None:
         return True
-    repeated = sum(island.sources[run.scans[index]].nbytes for index in stage.replicated)
+    repeated = sum(island.sources[run.scans[index]].files.nbytes for index in stage.replicated)
     return repeated < island.spark_sources[stage.spark.rows].nbytes
 
 
@@ -271,7 +268,7 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
         facts = {
-            number: ScanFacts(island.sources[index].rows, island.sources[index].nbytes)
+            number: ScanFacts(island.sources[index].files.rows, island.sources[index].files.nbytes)
             for number, index in enumerate(scans)
         }
         stage = plan_stages(tree, facts, limits)
@@ -301,7 +298,7 @@ def _reads(island: Island, stage: Stage, scans: tuple[int, ...], cores: int, tas
         if branch.partitioned is None:
             reads.append(always)
             continue
-        parts = plan_splits(island.sources[scans[branch.partitioned]].footers, cores, task_bytes)
+        parts = island.sources[scans[branch.partitioned]].files.splits(cores, task_bytes)
         reads += [{**always, branch.partitioned: part} for part in parts or [()]]
     return tuple(reads)
 
@@ -311,7 +308,7 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
         yield from _notes(island, producer, scans)
     stage = run.stage
     whole = stage.replicated.union(*(branch.replicated for branch in stage.branches))
-    repeated = sum(island.sources[scans[index]].nbytes for index in whole)
+    repeated = sum(island.sources[scans[index]].files.nbytes for index in whole)
     also = f", {show_bytes(repeated)} are read by every task" if whole else ""
     for branch in stage.branches:
         if branch.partitioned is not None:

@@ -228,7 +228,8 @@ class _Shown:
         if stage.tasks > 1:
             divided = {branch.partitioned for branch in stage.stage.branches}
             share = ", divided" if node.index in divided else ", read by every task"
-        what = f"{show_paths(paths)} ({count}{show_bytes(source.nbytes)})"
+        size = f"{'about ' if source.files.is_sampled else ''}{show_bytes(source.files.nbytes)}"
+        what = f"{show_paths(paths)} ({count}{size})"
         return f"scan {what}{share}, columns {', '.join(source.columns)}{where}"
 
 

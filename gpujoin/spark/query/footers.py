@@ -1,4 +1,4 @@
-"""Footers of Parquet files, kept from query to query while the files stay as they are."""
+"""Footers of Parquet files that planning reads, kept from query to query while the files stay as they are."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.backends.parquet.locations import is_local
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
+from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 
 if TYPE_CHECKING:
@@ -16,24 +18,49 @@ if TYPE_CHECKING:
 
     from gpujoin.model.relations import FileFooter, FileSlice, Scan
 
-MOST_FILES = 10_000
-"""Scans of more files are left to Spark, which plans them without opening any."""
-
 _KEPT = 20_000
+_MOST_REFUSED = 1_000
 _lock = threading.Lock()
 _known: OrderedDict[tuple[Any, ...], FileFooter] = OrderedDict()
+_refused: OrderedDict[str, None] = OrderedDict()
+"""Files that workers have refused, by their paths; and other beginnings of what the workers said."""
 
 
-def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
-    """Read the footers of a scan's files, as Spark has listed them.
+def scanned_files(scan: Scan, files: tuple[FileSlice, ...], most: int) -> ScannedFiles:
+    """Read the footers of a scan's files, as Spark has listed them, of ``most`` files at most.
 
-    Raises ``NotTranslatableError`` if there are too many files, or one of them cannot be read here as Spark reads it,
-    or at all, or is no longer the file that Spark has listed: what Spark then makes of it is its own business.
+    What is not looked at here the worker checks that opens the file. Raises ``NotTranslatableError`` if one of those
+    that are looked at cannot be read here as Spark reads it, or at all, or is no longer the file that Spark has listed:
+    what Spark then makes of it is its own business.
     """
-    if len(files) > MOST_FILES:
-        raise NotTranslatableError(f"it has {len(files)} files, more than {MOST_FILES}")
+    sample = sample_of(files, most)
+    with _lock:
+        refused = frozenset(_refused)
+    if refused:
+        sample = sorted({*sample, *(number for number, file in enumerate(files) if file.path in refused)})
+    return ScannedFiles(files, _footers(scan, [files[number] for number in sample]))
+
+
+def note_refused(told: str) -> None:
+    """Note an error that a worker told, for queries to come: the file that it names, if it does, is looked at first.
+
+    A ``ScanError`` begins with the path of its file, which may have colons too.
+    """
+    kind, _, text = told.partition(": ")
+    if not kind.endswith(ScanError.__name__):
+        return
+    parts = text.split(": ")
+    with _lock:
+        for count in range(1, len(parts)):
+            _refused[": ".join(parts[:count])] = None
+        while len(_refused) > _MOST_REFUSED:
+            _refused.popitem(last=False)
+
+
+def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
     for file in files:
-        _check_listed(file)
+        if is_local(file.path):
+            _check_listed(file)
     columns = tuple((field.name, field.type) for field in scan.columns)
     keys = [(file.path, file.size, file.modified_ms, file.constants, columns) for file in files]
     with _lock:
@@ -61,6 +88,7 @@ def footers_of(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]
 
 
 def _check_listed(file: FileSlice) -> None:
+    """See that a local file is the one that Spark has listed; of others their footers tell, or the worker."""
     try:
         facts = Path(file.path).stat()
     except OSError as problem:

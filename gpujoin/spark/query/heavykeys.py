@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gpujoin.model.stages import Exchange
-    from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
+    from gpujoin.spark.query.choice import IslandRun, StageRun
+    from gpujoin.spark.query.taskreads import Reads
     from gpujoin.spark.query.trees.builder import SparkRows
     from gpujoin.spark.worker.task import Batches, Task
 

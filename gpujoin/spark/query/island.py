@@ -98,7 +98,7 @@ class Island:
     @property
     def scanned(self) -> dict[int, float]:
         """Rows of the scans' files."""
-        return {index: source.rows for index, source in self.sources.items()}
+        return {index: source.files.rows for index, source in self.sources.items()}
 
     @property
     def output_bytes(self) -> float:
@@ -114,7 +114,7 @@ class Island:
     @property
     def nbytes(self) -> int:
         """Compressed bytes of the columns read, and about the bytes of the rows from Spark."""
-        read = sum(source.nbytes for source in self.sources.values())
+        read = sum(source.files.nbytes for source in self.sources.values())
         return read + int(sum(source.nbytes for source in self.spark_sources))
 
     @property
@@ -123,7 +123,7 @@ class Island:
         known = [rows.nbytes for rows in self.spark_sources if not rows.guessed]
         if not known and not self.sources:
             return None
-        return int(sum(source.nbytes for source in self.sources.values()) + sum(known))
+        return int(sum(source.files.nbytes for source in self.sources.values()) + sum(known))
 
     def own_nodes(self) -> Iterator[PlanNode]:
         """Yield its nodes, parents first, without those that Spark computes."""

@@ -24,8 +24,9 @@ from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecor
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.compat import type_in_arrow
 from gpujoin.spark.query.aggregates import merging
-from gpujoin.spark.query.choice import IslandRun, Reads, StageRun
+from gpujoin.spark.query.choice import IslandRun, StageRun
 from gpujoin.spark.query.island import Finish, Island
+from gpujoin.spark.query.taskreads import Reads, TaskReads
 from gpujoin.spark.settings import blob_bytes
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet
@@ -54,7 +55,7 @@ class RunStage:
     """A worker's part of a stage."""
 
     tree: Relation
-    reads: tuple[Reads, ...]
+    reads: TaskReads
     """What each task reads, by the index of the scan; one entry for all tasks of a stage whose rows come by key, or
     from Spark."""
     sources: tuple[int, ...]
@@ -168,7 +169,9 @@ class StageWork:
                 tuple(exchange.index for exchange in stage.inputs) if stage.spark is None else (stage.spark.source,)
             )
             labels = tuple(places) if stage.branches else ()
-            work = RunStage(stage.tree, run.reads, sources, forms, labels, outlet, options, name, keeps_tables)
+            work = RunStage(
+                stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables
+            )
             return cls(run, work, inputs)
 
         heavy = run.heavy

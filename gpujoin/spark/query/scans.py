@@ -66,16 +66,6 @@ class ParquetFiles:
         files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
         return ParquetFiles(files, self.columns, {i: self.partitions[i] for i in chosen})
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self.files)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Their paths."""
-        return tuple(file.path for file in self.files)
-
 
 def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None:
     """Tell which setting keeps workers from reading files, if one does."""

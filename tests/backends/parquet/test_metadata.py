@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import itertools
 import os
 import shutil
 import struct
@@ -25,7 +26,7 @@ from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.backends.parquet.thrift import ListOf, Scalar, Struct, ThriftError
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
-from gpujoin.model.relations import Scan
+from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.types import plain
 from tests.engine.pipeline.damage import sound_tables, write_files
 from tests.expressions.values import VALUES
@@ -265,3 +266,16 @@ def test_kept_footers_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.Mo
     for path in paths[1:]:
         read(path)
     assert read(paths[0]) is not first
+
+
+# -- ranges of bytes ---------------------------------------------------------------------------------------------
+
+
+def test_each_row_group_is_in_one_range_wherever_its_file_says_that_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "groups.parquet"
+    pq.write_table(pa.table({"n": range(1000)}), path, row_group_size=90)
+    parquet, size = read(path), path.stat().st_size
+    for said in (size, size // 3, 5):  # of a shorter file the last groups end beyond its end
+        cuts = [said * n // 5 for n in range(6)]
+        parts = [FileSlice(str(path), said, byte_range=pair) for pair in itertools.pairwise(cuts)]
+        assert sorted(g for part in parts for g in footers.row_groups(part, parquet)) == list(range(12))

@@ -15,6 +15,7 @@ from gpujoin.model.expressions import left
 from gpujoin.model.pipeline import Rung
 from gpujoin.spark.api.metrics import IslandMetrics, TaskRecord
 from gpujoin.spark.query.running import RunStage
+from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.worker.task import Task
 from tests.trees import Tree, count, file_slice, total
 
@@ -24,7 +25,9 @@ def test_a_task_that_is_tried_again_is_careful(retry: int, tmp_path: Path) -> No
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"k": [i % 3 for i in range(30)], "n": range(30)}), path)
     tree = Tree.scan(path).group("k", n=total(left("n") * 2), rows=count()).relation
-    stage = RunStage(tree, ({0: (file_slice(path),)},), (), (), (), None, Options(backend=BackendChoice.CPU), "island")
+    stage = RunStage(
+        tree, TaskReads.of([{0: (file_slice(path),)}]), (), (), (), None, Options(backend=BackendChoice.CPU), "island"
+    )  # fmt: skip
     records: list[TaskRecord] = []
     (batch,) = stage.run([pa.record_batch({"id": [0]})], Task(report=records.append, retry=retry))
     groups = [tuple(row.values()) for row in batch.to_pylist()]

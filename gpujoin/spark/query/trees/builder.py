@@ -18,10 +18,11 @@ from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileFooter, Output, Project, Relation, SparkSource
+from gpujoin.model.relations import Output, Project, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.plan.scanned import ScannedFiles
 from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst import moments
 from gpujoin.spark.catalyst.nodes import Node
@@ -29,7 +30,6 @@ from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableEr
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.named import is_held, part_name, why_uncovered
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.scans import ParquetFiles
 
 _BY_HINTS = "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
 """How a join is told apart from others that was not written as ``gpu_join``."""
@@ -91,20 +91,9 @@ class Fragment:
 class ScanSource:
     """What a scan of a tree reads, by its index."""
 
-    files: ParquetFiles
-    footers: tuple[FileFooter, ...]
+    files: ScannedFiles
     columns: tuple[str, ...]
     filters: tuple[str, ...]
-
-    @property
-    def rows(self) -> float:
-        """Rows of the files."""
-        return float(sum(sum(footer.rows) for footer in self.footers))
-
-    @property
-    def nbytes(self) -> int:
-        """Compressed bytes of the columns read."""
-        return sum(sum(footer.group_bytes) for footer in self.footers)
 
 
 @dataclass(frozen=True)
@@ -339,7 +328,7 @@ class TreeBuilder:
     @property
     def scanned(self) -> dict[int, float]:
         """Rows of the scans' files."""
-        return {index: source.rows for index, source in self.sources.items()}
+        return {index: source.files.rows for index, source in self.sources.items()}
 
 
 def is_joined_with_tables(node: PlanNode) -> bool:

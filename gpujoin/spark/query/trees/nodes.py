@@ -17,7 +17,7 @@ from gpujoin.plan.sqltext import show_filters
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
-from gpujoin.spark.query.footers import footers_of
+from gpujoin.spark.query.footers import scanned_files
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
 from gpujoin.spark.query.trees.builder import (
@@ -54,11 +54,11 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     every = {**files.columns, **files.partitions}
     bare = Scan(pa.schema([every[i] for i in chosen]), len(parts), index=index)
     with _broken_at(node):
-        footers = footers_of(bare, files.files)
+        scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
-    builder.sources[index] = ScanSource(files, footers, tuple(bare.columns.names), show_filters(filters))
-    kept = kept_share(filters, merged_bounds(footers)) if filters else None
+    builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), show_filters(filters))
+    kept = kept_share(filters, merged_bounds(scanned.footers)) if filters else None
     filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept), fragment.positions)
     return narrowed(filtered, required)
 
