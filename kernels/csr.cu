@@ -88,10 +88,10 @@ extern "C" __global__ void csr_ranges(const Key* __restrict__ keys, const u8* __
         i32 from = 0;
         i32 length = 0;
         if (may_match(valid, row)) {
-            const i64 at = find(keys[row], table, slots);
-            if (at >= 0) {
-                from = first[at];
-                length = first[at + 1] - from;
+            const Found found = find(keys[row], table, slots);
+            if (found.row != NO_ROW) {
+                from = first[found.slot];
+                length = first[found.slot + 1] - from;
             }
         }
         start[row] = from;

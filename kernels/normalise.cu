@@ -1,7 +1,7 @@
 // Key columns as key codes: packed exactly into 64 or 128 bits where they fit, else hashed to 64 bits and verified.
 //
 // A layout (`gpujoin.launch.normalise`) gives every column a stretch of bits. One launch a column puts its values there:
-// `code[row * words + …] |= value << shift`. The codes are zero before the first. Values are normalised on the way:
+// `code[row * words + …] |= value << shift`; the first column writes the codes. Values are normalised on the way:
 // integers, dates, times and timestamps are their distance from the smallest build value; floats are their bits, with
 // -0.0 as 0.0 and one NaN; decimals are their unscaled integers; texts are their bytes, and their length unless no build
 // text ends in a zero byte.
@@ -74,25 +74,37 @@ __device__ inline Bits bits_of(const Stored& value)
 #endif
 }
 
-// Put the low `width` bits of a value, all others being zero, at `shift` of a code of one or two words.
-__device__ inline void put(u64* __restrict__ codes, u64 row, u32 words, u32 shift, const Bits& value)
+// A value at `shift` of a code of two words, of which the second stays zero where a code has one. Bits of the value above
+// its width are zero.
+__device__ inline Bits shifted(const Bits& value, u32 shift)
 {
-    u64* code = codes + row * words;
-    if (shift >= 64) {
-        code[1] |= value.low << (shift - 64);
-        return;
-    }
-    code[0] |= value.low << shift;
-    if (words == 2)
-        code[1] |= shift == 0 ? value.high : value.low >> (64 - shift) | value.high << shift;
+    if (shift >= 64)
+        return Bits{0, value.low << (shift - 64)};
+    return Bits{value.low << shift, shift == 0 ? value.high : value.low >> (64 - shift) | value.high << shift};
 }
 
-__device__ inline void put_null(u64* __restrict__ codes, u8* __restrict__ coded, u64 row, u32 words, i32 null_bit)
+__device__ inline Bits bit(i32 at) { return shifted(Bits{1, 0}, (u32)at); }
+
+// Put what a column adds to the code of a row. The first column writes code and validity, the others change them.
+__device__ inline void put(u64* __restrict__ codes, u8* __restrict__ coded, u64 row, u32 words, u32 first, const Bits& added,
+                           bool has_code)
 {
-    if (null_bit < 0)
+    u64* code = codes + row * words;
+    if (first) {
+        code[0] = added.low;
+        if (words == 2)
+            code[1] = added.high;
+        coded[row] = has_code;
+        return;
+    }
+    if (!has_code) {
         coded[row] = 0;
-    else
-        codes[row * words + (u32)null_bit / 64] |= 1ull << ((u32)null_bit % 64);
+        return;
+    }
+    if (added.low != 0)
+        code[0] |= added.low;
+    if (words == 2 && added.high != 0)
+        code[1] |= added.high;
 }
 
 __device__ inline bool is_null(const u8* __restrict__ valid, u64 row) { return valid != nullptr && valid[row] == 0; }
@@ -100,65 +112,83 @@ __device__ inline bool is_null(const u8* __restrict__ valid, u64 row) { return v
 // Hash of one value on top of the hash of the columns before.
 __device__ inline u64 fold(u64 hash, u64 word) { return mix(hash ^ mix(word + 0x2545f4914f6cdd1dull)); }
 
-__device__ inline u64 text_word(const u8* __restrict__ bytes, i64 from, i64 end)
+// The bytes `from … end - 1` as a word, 8 at most, the first one lowest. Of the array only `limit` bytes may be read: where the
+// aligned words that hold these bytes lie in it, they are read whole.
+__device__ inline u64 text_word(const u8* __restrict__ bytes, i64 from, i64 end, i64 limit)
 {
+    const u32 length = (u32)(end - from);
+    if (length == 0)
+        return 0;
+    const u32 skip = (u32)((u64)(bytes + from) % 8);
+    const i64 aligned = from - skip;
+    const bool straddles = skip + length > 8;
+    if (aligned >= 0 && aligned + (straddles ? 16 : 8) <= limit) {
+        const u64* words = (const u64*)(bytes + aligned);
+        u64 word = words[0] >> (8 * skip);
+        if (straddles)
+            word |= words[1] << (64 - 8 * skip);
+        return length == 8 ? word : word & ((1ull << (8 * length)) - 1);
+    }
     u64 word = 0;
-    for (i64 i = from; i < end; ++i)
-        word |= (u64)bytes[i] << (8 * (i - from));
+    for (u32 i = 0; i < length; ++i)
+        word |= (u64)bytes[from + i] << (8 * i);
     return word;
 }
 
 }  // namespace
 
 // Values of a fixed width. With `ranged`, what is put is the distance from `low`, and rows whose distance is above `span`
-// have no code. `null_bit` is the bit that says "null" of a null-safe key, -1 otherwise. `coded` is 1 before.
+// have no code. `null_bit` is the bit that says "null" of a null-safe key, -1 otherwise. Nothing is read of `codes` and
+// `coded` where the column is the `first`.
 extern "C" __global__ void pack_values(const Stored* __restrict__ values, const u8* __restrict__ valid, u64 rows,
-                                       u32 words, u32 shift, u32 width, u32 ranged, i64 low, u64 span, i32 null_bit,
-                                       u64* __restrict__ codes, u8* __restrict__ coded)
+                                       u32 words, u32 first, u32 shift, u32 width, u32 ranged, i64 low, u64 span,
+                                       i32 null_bit, u64* __restrict__ codes, u8* __restrict__ coded)
 {
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         if (is_null(valid, row)) {
-            put_null(codes, coded, row, words, null_bit);
+            put(codes, coded, row, words, first, null_bit < 0 ? Bits{0, 0} : bit(null_bit), null_bit >= 0);
             continue;
         }
         Bits value = bits_of(values[row]);
+        bool has_code = true;
         if (ranged) {
             value = Bits{value.low - (u64)low, 0};
-            if (value.low > span) {
-                coded[row] = 0;
-                continue;
-            }
+            has_code = value.low <= span;
         } else if (width < 128) {
             value.high = 0;
             if (width < 64)
                 value.low &= (1ull << width) - 1;
         }
-        put(codes, row, words, shift, value);
+        put(codes, coded, row, words, first, has_code ? shifted(value, shift) : Bits{0, 0}, has_code);
     }
 }
 
 // Texts of at most `longest` bytes, 16 at most. `length_shift` is where their length is put, or -1: then no text that
 // ends in a zero byte has a code.
 extern "C" __global__ void pack_texts(const Offset* __restrict__ offsets, const u8* __restrict__ bytes,
-                                      const u8* __restrict__ valid, u64 rows, u32 words, u32 shift, u32 longest,
+                                      const u8* __restrict__ valid, u64 rows, u32 words, u32 first, u32 shift, u32 longest,
                                       i32 length_shift, i32 null_bit, u64* __restrict__ codes, u8* __restrict__ coded)
 {
+    const i64 limit = offsets[rows];
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         if (is_null(valid, row)) {
-            put_null(codes, coded, row, words, null_bit);
+            put(codes, coded, row, words, first, null_bit < 0 ? Bits{0, 0} : bit(null_bit), null_bit >= 0);
             continue;
         }
         const i64 from = offsets[row];
         const i64 end = offsets[row + 1];
         const i64 length = end - from;
         if (length > (i64)longest || (length_shift < 0 && length > 0 && bytes[end - 1] == 0)) {
-            coded[row] = 0;
+            put(codes, coded, row, words, first, Bits{0, 0}, false);
             continue;
         }
         const i64 middle = length > 8 ? from + 8 : end;
-        put(codes, row, words, shift, Bits{text_word(bytes, from, middle), text_word(bytes, middle, end)});
-        if (length_shift >= 0)
-            put(codes, row, words, (u32)length_shift, Bits{(u64)length, 0});
+        Bits code = shifted(Bits{text_word(bytes, from, middle, limit), text_word(bytes, middle, end, limit)}, shift);
+        if (length_shift >= 0) {
+            const Bits counted = shifted(Bits{(u64)length, 0}, (u32)length_shift);
+            code = Bits{code.low | counted.low, code.high | counted.high};
+        }
+        put(codes, coded, row, words, first, code, true);
     }
 }
 
@@ -210,6 +240,7 @@ extern "C" __global__ void hash_texts(const Offset* __restrict__ offsets, const 
                                       const u8* __restrict__ valid, u64 rows, u32 null_safe, u64* __restrict__ codes,
                                       u8* __restrict__ coded)
 {
+    const i64 limit = offsets[rows];
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         if (is_null(valid, row)) {
             if (null_safe)
@@ -221,7 +252,7 @@ extern "C" __global__ void hash_texts(const Offset* __restrict__ offsets, const 
         const i64 end = offsets[row + 1];
         u64 hash = fold(codes[row], (u64)(end - offsets[row]));
         for (i64 at = offsets[row]; at < end; at += 8)
-            hash = fold(hash, text_word(bytes, at, at + 8 < end ? at + 8 : end));
+            hash = fold(hash, text_word(bytes, at, at + 8 < end ? at + 8 : end, limit));
         codes[row] = hash & HASH_MASK;
     }
 }

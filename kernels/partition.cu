@@ -23,10 +23,13 @@
 #endif
 static_assert(PARTITION_BITS >= 1 && PARTITION_BITS <= 10, "the counters of a block fit its shared memory");
 
+// Blocks of a multiprocessor: as many as the launcher makes, so that a pass is one wave.
+constexpr u32 RESIDENT_BLOCKS = 4;
+
 constexpr u32 PARTITIONS = 1u << PARTITION_BITS;
 constexpr u32 BUCKETS = PARTITIONS + 1;
 constexpr u32 TILE_ROWS = BLOCK_THREADS * ROWS_PER_THREAD;
-static_assert(TILE_ROWS <= 65536, "places in a tile are 16-bit numbers");
+static_assert(TILE_ROWS <= 65536, "places and ranks in a tile are 16-bit numbers");
 
 namespace {
 
@@ -65,8 +68,8 @@ __device__ inline Chunk chunk_of_block(u64 rows)
 }  // namespace
 
 // Rows of each bucket in each block's chunk: `counts[bucket * gridDim.x + block]`.
-extern "C" __global__ void partition_count(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
-                                           i64* __restrict__ counts)
+extern "C" __global__ __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+void partition_count(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, i64* __restrict__ counts)
 {
     __shared__ u32 counters[BUCKETS];
     for (u32 bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK_THREADS)
@@ -84,10 +87,10 @@ extern "C" __global__ void partition_count(const Key* __restrict__ keys, const u
 
 // Move keys, row numbers and columns to their partitions; `offsets` is the running sum of the counts, from zero.
 // `widths[f]` is 1, 2, 4, 8 or 16 bytes.
-extern "C" __global__ void partition_rows(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
-                                          const i64* __restrict__ offsets, Key* __restrict__ keys_out,
-                                          i32* __restrict__ row_of, const u8* const* columns, u8* const* columns_out,
-                                          const u32* __restrict__ widths, u32 fields)
+extern "C" __global__ __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
+void partition_rows(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, const i64* __restrict__ offsets,
+                    Key* __restrict__ keys_out, i32* __restrict__ row_of, const u8* const* columns,
+                    u8* const* columns_out, const u32* __restrict__ widths, u32 fields)
 {
     __shared__ i64 cursor[BUCKETS];
     __shared__ u32 first[BUCKETS + 1];
@@ -101,13 +104,13 @@ extern "C" __global__ void partition_rows(const Key* __restrict__ keys, const u8
         for (u32 bucket = threadIdx.x; bucket <= BUCKETS; bucket += BLOCK_THREADS)
             first[bucket] = 0;
         __syncthreads();
-        u32 buckets[ROWS_PER_THREAD];
-        u32 ranks[ROWS_PER_THREAD];
+        // The bucket of each row of the thread, and its rank there above 16 bits.
+        u32 ranked[ROWS_PER_THREAD];
 #pragma unroll
         for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn) {
             const u32 local = turn * BLOCK_THREADS + threadIdx.x;
-            buckets[turn] = local < tile_rows ? bucket_of(keys, valid, base + local) : BUCKETS;
-            ranks[turn] = add_shared(first, buckets[turn]);
+            const u32 bucket = local < tile_rows ? bucket_of(keys, valid, base + local) : BUCKETS;
+            ranked[turn] = add_shared(first, bucket) << 16 | bucket;
         }
         __syncthreads();
         // The first warp turns the counts into first places.
@@ -132,10 +135,11 @@ extern "C" __global__ void partition_rows(const Key* __restrict__ keys, const u8
         __syncthreads();
 #pragma unroll
         for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn) {
-            if (buckets[turn] < BUCKETS) {
-                const u32 place = first[buckets[turn]] + ranks[turn];
+            const u32 bucket = ranked[turn] & 0xffffu;
+            if (bucket < BUCKETS) {
+                const u32 place = first[bucket] + (ranked[turn] >> 16);
                 local_row[place] = (unsigned short)(turn * BLOCK_THREADS + threadIdx.x);
-                bucket_at[place] = (unsigned short)buckets[turn];
+                bucket_at[place] = (unsigned short)bucket;
             }
         }
         __syncthreads();
@@ -164,12 +168,13 @@ extern "C" __global__ void partition_rows(const Key* __restrict__ keys, const u8
 }
 
 // What was found for partitioned probe rows, in the order and the row numbers from before: `found` has a place of the
-// partitioned build side, or -1, for each place of the partitioned probe side.
+// partitioned build side, or -1, for each place of the partitioned probe side. Where `build_row` is null only matches
+// matter, and the place stands for the build row.
 extern "C" __global__ void restore_order(const i32* __restrict__ found, u64 rows, const i32* __restrict__ probe_row,
                                          const i32* __restrict__ build_row, i32* __restrict__ found_row)
 {
     for (u64 place = thread_index(); place < rows; place += thread_count()) {
         const i32 hit = found[place];
-        found_row[probe_row[place]] = hit == NO_ROW ? NO_ROW : build_row[hit];
+        found_row[probe_row[place]] = hit == NO_ROW || build_row == nullptr ? hit : build_row[hit];
     }
 }

@@ -2,7 +2,7 @@
 //
 // Chosen where the range of the keys is too wide for direct address. Uniqueness is verified while rows are inserted; a
 // duplicate sends the launcher to `csr.cu`. A probe reads one 8-, 16- or 32-byte slot, and the next one as long as
-// slots are taken by other keys. The same kernels join partitioned sides (`partition.cu`), whose order makes their
+// slots are taken by other keys (`hash_table.cuh`). The same kernels join partitioned sides (`partition.cu`), whose order makes their
 // accesses to the table local.
 
 #include "hash_table.cuh"
@@ -29,11 +29,8 @@ extern "C" __global__ void unique_probe(const Key* __restrict__ keys, const u8* 
     u64 mine = 0;
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         i32 hit = NO_ROW;
-        if (may_match(valid, row)) {
-            const i64 at = find(keys[row], table, slots);
-            if (at >= 0)
-                hit = table[at].row;
-        }
+        if (may_match(valid, row))
+            hit = find(keys[row], table, slots).row;
         found[row] = hit;
         mine += hit != NO_ROW;
     }

@@ -4,8 +4,10 @@
 Usage: ``python scripts/check_kernels.py [--write | --check]``, with the extra ``dev``. Compiles with NVRTC, the
 compiler of production; where CuPy is missing, with ``nvcc`` if that is on ``PATH``. Prints registers, shared memory
 and spills of each kernel. ``--write`` writes them to ``docs/kernels-resources.md``; ``--check`` compares with that
-page, if it was made by the same version of the compiler. Exit status 1: a kernel does not compile, spills registers to
-local memory, or differs from the page; 2: there is no compiler.
+page, if it was made by the same version of the compiler. With NVRTC the kernels' PTX is checked too: a slot of a hash
+table is one load, and global memory is addressed as such. Exit status 1: a kernel does not compile, spills registers
+to local memory, takes more of them than its blocks have, loads otherwise, or differs from the page; 2: there is no
+compiler.
 """
 
 from __future__ import annotations
@@ -44,6 +46,20 @@ def specialisations() -> tuple[ModuleSpec, ...]:
     for launcher in LAUNCHERS:
         modules.update(dict.fromkeys(import_module(f"gpujoin.launch.{launcher}").SPECIALISATIONS))
     return tuple(modules)
+
+
+MAX_REGISTERS = 255
+
+MOST_REGISTERS = {"csr.cu": 32, "direct.cu": 32, "unique.cu": 32, "partition.cu": 64}
+"""Registers of a thread with which a multiprocessor of 65,536 has as many blocks of 256 threads as the launchers of
+these sources make."""
+
+SLOT_LOADS = {4: {"u8", "u32", "u64"}, 8: {"u8", "u64", "v2.u64"}, 16: {"u8", "u32", "v2.u64"}}
+"""Forms of the loads of ``unique_probe`` by the width of a key: of validity, key and slot. A slot is one load, or two
+where it has 32 bytes."""
+
+GENERIC = {"partition_rows", "residual_found", "residual_mask"}
+"""Kernels that follow pointers from tables and cases in which the compiler does not see the kind of memory."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +168,42 @@ def compile_all(compiler: Compiler) -> tuple[Table, list[str]]:
             if needs.spilled_bytes:
                 told = f"{needs.spilled_bytes} bytes of registers to local memory"
                 problems.append(f"{kernel} of {spec} spills {told} on {architecture}")
+            most = MOST_REGISTERS.get(spec.source, MAX_REGISTERS)
+            if needs.registers > most:
+                problems.append(f"{kernel} of {spec} has {needs.registers} registers on {architecture}, over {most}")
     return table, problems
+
+
+def ptx_problems(spec: ModuleSpec, ptx: str) -> list[str]:
+    """What is wrong with the memory accesses of a module's kernels."""
+    problems = []
+    for entry in re.split(r"\.entry\s+", ptx)[1:]:
+        name = entry.partition("(")[0].strip()
+        accesses = re.findall(r"^\s*(ld|st|atom|red)\.([\w.]+)\s", entry, re.MULTILINE)
+        spaces = {"param", "global", "shared", "local", "const"}
+        generic = [f"{kind}.{form}" for kind, form in accesses if not spaces & set(form.split("."))]
+        if generic and name not in GENERIC:
+            problems.append(f"{name} of {spec} has accesses to generic memory: {', '.join(sorted(set(generic)))}")
+        if name == "unique_probe":
+            loads = [form for kind, form in accesses if kind == "ld" and "global" in form.split(".")]
+            forms = {re.sub(r"^(volatile\.)?global\.(nc\.)?", "", form) for form in loads}
+            wanted = SLOT_LOADS[int(dict(spec.defines)["KEY_BYTES"])]
+            if forms != wanted:
+                problems.append(f"{name} of {spec} loads {sorted(forms)}, which should be {sorted(wanted)}")
+    return problems
+
+
+def ptx_of(spec: ModuleSpec) -> str:
+    """A module as PTX, by NVRTC."""
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram(module_text(spec), spec.source, [], [])
+    try:
+        nvrtc.compileProgram(program, options_for(spec, "compute_90"))
+        text = nvrtc.getPTX(program)
+    finally:
+        nvrtc.destroyProgram(program)
+    return text.decode() if isinstance(text, bytes) else str(text)
 
 
 def page(table: Table, compiler: str) -> str:
@@ -201,6 +252,10 @@ def main() -> int:
         print("no CUDA compiler: install the extra dev, or put nvcc on PATH", file=sys.stderr)
         return 2
     table, problems = compile_all(compiler)
+    if compiler.name.startswith("NVRTC") and not problems:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for spec, ptx in zip(specialisations(), pool.map(ptx_of, specialisations()), strict=True):
+                problems += ptx_problems(spec, ptx)
     written = page(table, compiler.name)
     print(written)
     if arguments.write and not problems:

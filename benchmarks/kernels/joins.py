@@ -115,9 +115,11 @@ def semi_join(
     if kernel is Kernel.DIRECT:
         matches = direct.build_set(device, build, _range(device, build)).probe(device, probe.keys)
     elif kernel is Kernel.PARTITIONED:
-        table = partition.build(device, build, duplicates=True)
+        table = unique.build(device, partition.partition(device, build).keys, duplicates=True)
         assert table is not None
-        matches = table.probe(device, probe.keys)
+        moved = partition.partition(device, probe.keys, probe.payload)
+        matches = _padded(device, table.probe(device, moved.keys), probe.keys.rows)
+        probe = Side(probe.keys, moved.columns)
     else:
         plain = unique.build(device, build, duplicates=True)
         assert plain is not None
@@ -181,6 +183,15 @@ def _emitted(
 ) -> Output:
     of_probe, of_build = rows.emit(device, matches, probe, build)
     return Output(matches.pairs, tuple(of_probe), tuple(of_build))
+
+
+def _padded(device: Device, matches: UniqueMatches, rows: int) -> UniqueMatches:
+    """The matches of more rows, the last of which have none."""
+    missing = rows - int(matches.row.shape[0])
+    if not missing:
+        return matches
+    nothing = device.full(missing, -1, np.int32)
+    return UniqueMatches(device.xp.concatenate([matches.row, nothing]), matches.pairs)
 
 
 def _first(column: FieldColumn, length: int) -> FieldColumn:

@@ -27,8 +27,11 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("csr.cu", (("KEY_BYTE
 SLOT_BYTES = {4: 8, 8: 16, 16: 32}
 """Bytes of a slot of the hash table, by the bytes of a key, as in ``hash_table.cuh``."""
 
-SLOTS_PER_ROW = 1.5
-"""Slots for each row: at most two in three are taken, so that a search visits two or three slots on average."""
+SLOTS_PER_ROW = 2
+"""Slots for each row: at most half are taken, so that most searches end in the sector where they begin."""
+
+SECTOR_SLOTS = 4
+"""A table has a multiple of so many slots: whole sectors of 32 bytes, whatever the width of a slot."""
 
 _FEWEST_SLOTS = 32
 _ROW_BYTES = 4
@@ -42,7 +45,8 @@ _ROWS_ORDERED_BY_INSERTION = 32
 
 def slots_for(rows: int, most: int = MAX_ROWS) -> int:
     """Number of slots of a hash table: at least one for each row, at most as many as can be numbered."""
-    return min(max(_FEWEST_SLOTS, int(rows * SLOTS_PER_ROW)), most)
+    sectors = -(-max(_FEWEST_SLOTS, rows * SLOTS_PER_ROW) // SECTOR_SLOTS)
+    return min(sectors, most // SECTOR_SLOTS) * SECTOR_SLOTS
 
 
 def table_bytes(key_bytes: int, slots: int) -> int:

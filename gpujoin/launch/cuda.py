@@ -23,6 +23,7 @@ from gpujoin.launch.device import (
     PointerTable,
     check_launch,
 )
+from gpujoin.launch.keys import BLOCK_THREADS
 
 _NULL = np.uint64(0)
 
@@ -65,6 +66,7 @@ class CudaDevice:
             multiprocessors=int(facts["multiProcessorCount"]),
             shared_bytes=int(facts["sharedMemPerBlockOptin"]),
             l2_bytes=int(facts["l2CacheSize"]),
+            blocks_per_multiprocessor=int(facts["maxThreadsPerMultiProcessor"]) // BLOCK_THREADS,
         )
         self._modules: dict[ModuleSpec, Any] = {}
         self._kernels: dict[tuple[ModuleSpec, str], CudaKernel] = {}

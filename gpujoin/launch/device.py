@@ -61,8 +61,9 @@ class DeviceProperties:
     shared_bytes: int
     """Most shared memory of one block, static and dynamic together, after opting in."""
     l2_bytes: int
-    blocks_per_multiprocessor: int = 32
-    """Blocks to launch for each multiprocessor: enough that all of them end at about the same time."""
+    blocks_per_multiprocessor: int = 8
+    """Blocks of 256 threads that a multiprocessor has at a time. A grid of so many runs in one wave, so that rows in
+    the order of a table meet it front to back once."""
 
     @property
     def blocks(self) -> int:

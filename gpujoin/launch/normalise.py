@@ -235,9 +235,10 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
     if not layout.fields:
         return KeyCodes(columns[0].values, columns[0].valid)
     words = layout.words
-    codes, coded = device.zeros(rows * words, np.uint64), device.full(rows, True, np.bool_)
-    for column, field in zip(columns, layout.fields, strict=True):
-        given: list[Any] = [*column.data, np.uint64(rows), np.uint32(words), np.uint32(field.shift)]
+    codes, coded = device.empty(rows * words, np.uint64), device.empty(rows, np.bool_)
+    for position, (column, field) in enumerate(zip(columns, layout.fields, strict=True)):
+        first = np.uint32(position == 0)
+        given: list[Any] = [*column.data, np.uint64(rows), np.uint32(words), first, np.uint32(field.shift)]
         if column.kind is Kind.TEXT:
             name = "pack_texts"
             given += [np.uint32(field.longest), np.int32(field.length_shift)]

@@ -26,7 +26,14 @@ TILE_ROWS = BLOCK_THREADS * 16
 FEWEST_ROWS = 1 << 20
 """Least probe rows that are partitioned: with fewer, accesses would not become local."""
 
-_BLOCKS_PER_MULTIPROCESSOR = 8
+PROBES_PER_SECTOR = 0.5
+"""Least probe rows for each sector of the table that are partitioned. With fewer, most sectors are met by one row at
+most, in whatever order rows come."""
+
+_SECTOR_BYTES = 32
+_BLOCKS_PER_MULTIPROCESSOR = 4
+"""Blocks that are resident at a time, as in ``partition.cu``."""
+
 _ROW_BYTES = 4
 _BUCKETS = (1 << PARTITION_BITS) + 1
 
@@ -94,26 +101,25 @@ class PartitionedTable:
 
     table: unique.HashTable
     """Hash table over the partitioned rows."""
-    row: Array
-    """Original number of each row."""
+    row: Array | None
+    """Original number of each row; ``None``: only matches matter, and any build row stands for the one found."""
     least_match: float = 0.0
     """Probe rows are partitioned only if more than this share of a sample of them has a match."""
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self.table.nbytes + int(self.row.nbytes)
+        return self.table.nbytes + (0 if self.row is None else int(self.row.nbytes))
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """Find the build row of each probe row, in the order of the probe rows."""
         checked_keys(probe)
         check_width(probe, self.table.key_bytes)
-        least = self.least_match
-        if probe.rows < FEWEST_ROWS or (least > 0 and self.match_ratio(device, probe) <= least):
+        if not self._pays(device, probe):
             matches = self.table.probe(device, probe)
-            xp, hit = device.xp, matches.row >= 0
-            if not int(self.row.shape[0]):
+            if self.row is None or not int(self.row.shape[0]):
                 return matches
+            xp, hit = device.xp, matches.row >= 0
             return UniqueMatches(xp.where(hit, self.row[xp.maximum(matches.row, 0)], xp.int32(-1)), matches.pairs)
         ordered = partition(device, probe)
         matches = self.table.probe(device, ordered.keys)
@@ -124,6 +130,12 @@ class PartitionedTable:
             device.launch(kernel, grid_of(device, ordered.keys.rows), BLOCK_THREADS, arguments)
         return UniqueMatches(rows, matches.pairs)
 
+    def _pays(self, device: Device, probe: KeyCodes) -> bool:
+        """Whether probe rows are ordered before they are probed."""
+        fewest = max(FEWEST_ROWS, int(PROBES_PER_SECTOR * self.table.nbytes) // _SECTOR_BYTES)
+        least = self.least_match
+        return probe.rows >= fewest and (least <= 0 or self.match_ratio(device, probe) > least)
+
     def match_ratio(self, device: Device, probe: KeyCodes) -> float:
         """Share of a sample of probe rows that have a match; 0 if there are no rows."""
         sample = facts.sampled(device, probe)
@@ -133,10 +145,15 @@ class PartitionedTable:
 def build(
     device: Device, keys: KeyCodes, *, duplicates: bool = False, least_match: float = 0.0
 ) -> PartitionedTable | None:
-    """Partition build rows and build a table; ``None`` if a key occurs twice, unless ``duplicates`` are allowed."""
+    """Partition build rows and build a table; ``None`` if a key occurs twice, unless ``duplicates`` are allowed.
+
+    With ``duplicates`` the table only tells which probe rows have a match.
+    """
     ordered = partition(device, keys)
     table = unique.build(device, ordered.keys, duplicates=duplicates)
-    return None if table is None else PartitionedTable(table, ordered.row[: ordered.keys.rows], least_match)
+    if table is None:
+        return None
+    return PartitionedTable(table, None if duplicates else ordered.row[: ordered.keys.rows], least_match)
 
 
 def _kernel(device: Device, keys: KeyCodes, name: str) -> Kernel:

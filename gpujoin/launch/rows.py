@@ -137,6 +137,11 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
     if order is not None:
         check_column("the order of rows", order, np.int32)
         rows = int(order.shape[0])
+    like = tuple((c.values.dtype, tuple(c.values.shape[1:])) for c in columns)
+    if len(columns) == 1 and columns[0].valid is None and order is None:
+        # One column without nulls is packed as it is: the rows share its memory.
+        layout = RowLayout((0,), (columns[0].width,), columns[0].width, None)
+        return PackedRows(rows, layout, layout.on(device), columns[0].bytes, like)
     layout = RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
     on_device = layout.on(device)
     check_room(device, rows * layout.row_bytes, f"packing {rows} rows")
@@ -148,7 +153,6 @@ def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = N
             np.uint32(len(columns)), np.uint64(rows), order, np.uint32(layout.row_bytes), layout.flags, memory,
         ]  # fmt: skip
         device.launch(_kernel(device, "pack_rows"), grid_of(device, rows), BLOCK_THREADS, arguments)
-    like = tuple((c.values.dtype, tuple(c.values.shape[1:])) for c in columns)
     return PackedRows(rows, layout, on_device, memory, like)
 
 
@@ -183,7 +187,7 @@ def emit(
 
     Each probe column becomes an output column; ``packed`` is the build side's payload. With ``matched``, probe rows
     with a match are written (inner, semi), else those without (anti), with no build columns. Gives probe and build
-    columns, in the order of the probe rows.
+    columns, in the order of the probe rows. Where all probe rows are output, their columns are given as they are.
     """
     rows = int(matches.row.shape[0])
     check_column("matched build rows", matches.row, np.int32)
@@ -192,6 +196,8 @@ def emit(
     if packed is not None and not matched:
         raise KernelArgumentError("rows without a match have no build columns; pass packed=None")
     length = matches.pairs if matched else rows - matches.pairs
+    if length == rows:
+        return list(probe), [] if packed is None else gather(device, packed, matches.row, may_miss=False)
     flat: list[FieldColumn] = []
     for column in probe:
         flat.append(FieldColumn(column.values))

@@ -20,7 +20,7 @@ from gpujoin.launch.keys import (
 from gpujoin.launch.matches import UniqueMatches
 
 MAX_SLOTS = (1 << 32) - 1
-"""Most slots of a table. They are numbered by unsigned integers, so a table is never more than two thirds full."""
+"""Most slots of a table, which are numbered by unsigned integers: no more than half of them are ever taken."""
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("unique.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)

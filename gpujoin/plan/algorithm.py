@@ -25,8 +25,8 @@ MAX_SLOTS = (1 << 31) - 1
 DUPLICATE_ROWS_PER_KEY = 1.5
 """Estimated rows of a key from which on a table of unique keys is not tried, since it would most likely fail."""
 
-HASH_BYTES_PER_KEY = {4: 12, 8: 24, 16: 48}
-"""Bytes of a hash table for each key: a slot of 8, 16 or 32 bytes, two in three of them taken."""
+HASH_BYTES_PER_KEY = {4: 16, 8: 32, 16: 64}
+"""Bytes of a hash table for each key: a slot of 8, 16 or 32 bytes, half of them taken."""
 
 PARTITION_L2_SHARE = 0.5
 """Share of L2 that a hash table may take before both sides are partitioned; the rest serves keys and output."""

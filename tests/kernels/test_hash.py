@@ -101,8 +101,12 @@ def test_nothing_matches_nothing(device: RecordingDevice, rng: np.random.Generat
 
 def test_slots_hold_all_rows_in_32_bit_numbers() -> None:
     assert csr.slots_for(0) > 0
-    for rows in (1, 1000, (1 << 30) + 1, (1 << 31) - 1):
-        assert rows <= csr.slots_for(rows) < 1 << 31
+    for rows in (1, 1000, (1 << 30) + 1, csr._MOST_ROWS):
+        slots = csr.slots_for(rows)
+        assert rows <= slots < 1 << 31
+        assert slots % csr.SECTOR_SLOTS == 0
+    for rows in (1, 31, 1000, 1 << 30):
+        assert csr.slots_for(rows, unique.MAX_SLOTS) >= 2 * rows
 
 
 @pytest.mark.parametrize("build", [unique.build, csr.build], ids=["unique", "csr"])

@@ -225,6 +225,30 @@ def test_null_and_length_in_the_first_bits(device: RecordingDevice) -> None:
     assert on_host(device, codes).labels() == [0, 0x61 << 2 | 1, 0x61 << 2 | 2, 1 << 18]
 
 
+@pytest.mark.parametrize("at", range(9))
+def test_texts_are_packed_wherever_they_begin(device: RecordingDevice, rng: np.random.Generator, at: int) -> None:
+    """Texts of every length at every distance from a multiple of 8, the first and the last at the ends of the array."""
+    lengths = [16, *rng.permutation(np.repeat(np.arange(17), 8)).tolist(), 3]
+    texts = [rng.integers(1, 256, length, np.uint8).tobytes() for length in lengths]
+    offsets = device.upload((at + np.cumsum([0, *lengths])).astype(np.int32))
+    before = rng.integers(1, 256, at, np.uint8).tobytes()
+    for lead in (0, 1, 7):
+        # An array that begins `lead` bytes after a multiple of 8.
+        data = device.upload(np.frombuffer(bytes(lead) + before + b"".join(texts), np.uint8))[lead:]
+        columns = [KeyColumn(Kind.TEXT, data, None, offsets)]
+        layout = layout_of(device, columns)
+        assert layout is not None
+        assert layout.words == 2
+        codes = device.download(packed(device, layout, columns).codes)
+        assert [code.tobytes() for code in codes] == [text.ljust(16, b"\0") for text in texts]
+        hashes = device.download(fingerprints(device, columns, 1).codes).tolist()
+        assert len(set(hashes)) == len(set(texts))
+        plain = device.upload(np.frombuffer(b"".join(texts), np.uint8))
+        moved = device.upload(np.cumsum([0, *lengths]).astype(np.int64))
+        other = fingerprints(device, [KeyColumn(Kind.TEXT, plain, None, moved)], 1)
+        assert device.download(other.codes).tolist() == hashes
+
+
 def test_bytes_of_null_texts_do_not_count(device: RecordingDevice) -> None:
     """They may lie between those of others, as Arrow allows."""
     data = device.upload(np.frombuffer(b"abc" + bytes(30) + b"de", np.uint8).copy())

@@ -78,7 +78,7 @@ def test_over_full_partitions(
 
 
 def test_blocks_that_take_several_tiles(make_device: MakeDevice, rng: np.random.Generator) -> None:
-    """Nine tiles for eight blocks: some take two, and some none."""
+    """Nine tiles for four blocks: three take three of them, and one none."""
     device = make_device(properties=SMALL)
     check(device, side(rng, "some", 8 * TILE + 5, 4, nulls=0.1), 4, rng)
 
@@ -136,6 +136,36 @@ def test_bad_arguments_are_refused_before_a_launch(device: RecordingDevice) -> N
     with pytest.raises(KernelArgumentError):
         partition.partition(device, keys, [FieldColumn(device.zeros((8, 3), np.uint8))])
     assert device.launches == []
+
+
+def test_few_probe_rows_are_not_ordered_for_a_large_table(
+    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of 700 rows has 1,400 slots of 16 bytes in 700 sectors: 350 probe rows are worth an order."""
+    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
+    build = side(rng, "unique", 700, 8)
+    for rows, ordered in ((349, False), (350, True)):
+        device.launches.clear()
+        probe_check(device, build, side(rng, "some", rows, 8))
+        assert device.launches.count("partition_rows") == 1 + ordered
+
+
+def test_a_table_of_duplicates_tells_which_rows_match(
+    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the probe rows, whether or not they were ordered; the build rows' numbers are not kept."""
+    build, probe = side(rng, "some", 500, 8, nulls=0.1), side(rng, "some", 600, 8, nulls=0.2)
+    table = partition.build(device, build.on(device), duplicates=True)
+    assert table is not None
+    assert table.nbytes == table.table.nbytes
+    wanted = [bool(rows) for rows in matches(build, probe)]
+    for fewest, ordered in ((0, True), (1 << 20, False)):
+        monkeypatch.setattr(partition, "FEWEST_ROWS", fewest)
+        device.launches.clear()
+        result = table.probe(device, probe.on(device))
+        assert (device.download(result.row) >= 0).tolist() == wanted
+        assert result.pairs == sum(wanted)
+        assert ("restore_order" in device.launches) is ordered
 
 
 @pytest.mark.parametrize(("share", "ordered"), [(0.1, False), (0.6, True)])

@@ -109,6 +109,41 @@ def test_emission_of_all_or_nothing(device: RecordingDevice, rng: np.random.Gene
     check(device, alone, build, kept)
 
 
+def test_all_probe_rows_are_output_as_they_are(device: RecordingDevice, rng: np.random.Generator) -> None:
+    """Inner where each has a match, anti where none has: the columns are the given ones, and nothing counts or copies."""
+    host, build = table(rng, (8, 4), 300, nulls=True), table(rng, (8, 1), 40, nulls=False)
+    given, packed = upload(device, host), pack(device, upload(device, build))
+    row = rng.integers(0, 40, 300).astype(np.int32)
+    device.launches.clear()
+    of_probe, of_build = emit(device, UniqueMatches(device.upload(row), 300), given, packed)
+    assert device.launches == ["gather_rows"]
+    assert all(one is other for one, other in zip(of_probe, given, strict=True))
+    check(device, of_build, build, row.tolist())
+    device.launches.clear()
+    none = UniqueMatches(device.upload(np.full(300, -1, np.int32)), 0)
+    of_probe, of_build = emit(device, none, given, None, matched=False)
+    assert device.launches == []
+    assert all(one is other for one, other in zip(of_probe, given, strict=True))
+    assert of_build == []
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_one_column_without_nulls_is_packed_without_a_copy(
+    device: RecordingDevice, rng: np.random.Generator, width: int
+) -> None:
+    host = table(rng, (width,), 50, nulls=False)
+    given = upload(device, host)
+    device.launches.clear()
+    packed = pack(device, given)
+    assert device.launches == []
+    assert (packed.nbytes, packed.layout.row_bytes) == (50 * width, width)
+    rows = rng.integers(-1, 50, 77).astype(np.int32)
+    check(device, gather(device, packed, device.upload(rows), may_miss=True), host, rows.tolist())
+    row = np.where(rng.random(90) < 0.6, rng.integers(0, 50, 90), -1).astype(np.int32)
+    _, of_build = emit(device, UniqueMatches(device.upload(row), int((row >= 0).sum())), [], packed)
+    check(device, of_build, host, row[row >= 0].tolist())
+
+
 def test_layouts() -> None:
     """Values lie on multiples of their width; rows up to a sector have a size that divides it."""
     for widths in [*WIDTHS.values(), (16, 16), (8, 8, 4, 4, 4), (2, 1), (16, 1), (4,)]:

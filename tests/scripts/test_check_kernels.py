@@ -85,3 +85,32 @@ def test_spills_and_errors_fail(check: ModuleType, tmp_path: Path, monkeypatch: 
     _, problems = check.compile_all(compiler)
     assert len(problems) == 1
     assert re.search(wanted, problems[0]), problems
+
+
+PTX = """
+.visible .entry unique_probe(
+	.param .u64 unique_probe_param_0
+)
+{{
+	ld.param.u64 	%rd1, [unique_probe_param_0];
+	ld.global.nc.u8 	%rs1, [%rd51];
+	ld.global.nc.u64 	%rd9, [%rd55];
+	{slot}
+	st.{space}u32 	[%rd77], %r50;
+	atom.global.add.u64 	%rd135, [%rd134], %rd38;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("slot", "space", "wrong"),
+    [
+        ("ld.global.nc.v2.u64 	{%rd72, %rd73}, [%rd71];", "global.", None),
+        ("ld.global.nc.v2.u32 	{%r1, %r2}, [%rd71+8];\n	ld.global.nc.u64 	%rd1, [%rd71];", "global.", "loads"),
+        ("ld.global.nc.v2.u64 	{%rd72, %rd73}, [%rd71];", "", "generic memory: st.u32"),
+    ],
+    ids=["one load a slot", "two loads a slot", "a generic store"],
+)
+def test_loads_of_slots_and_kinds_of_memory(check: ModuleType, slot: str, space: str, wrong: str | None) -> None:
+    problems = check.ptx_problems(ModuleSpec("unique.cu", (("KEY_BYTES", 8),)), PTX.format(slot=slot, space=space))
+    assert [wrong in problem for problem in problems] == ([] if wrong is None else [True])
