@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
+from bisect import bisect_left
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gpujoin.errors import RelationError
 
 Constant: TypeAlias = bool | int | float | str | bytes | Decimal | dt.date | dt.datetime | None
 Bounds: TypeAlias = tuple[Constant, Constant]
 """The least and the greatest value of a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRanges:
+    """Ranges that hold all values of a column: ascending, and no two of them overlap."""
+
+    lows: tuple[Any, ...]
+    """The least value of each range, in the form that statistics of files have: text as bytes."""
+    highs: tuple[Any, ...]
+    """The greatest value of each range."""
+
+    def meet(self, low: Any, high: Any) -> bool:
+        """Whether a value may be between two bounds, both included."""
+        at = bisect_left(self.highs, low)
+        return at < len(self.lows) and bool(self.lows[at] <= high)
 
 
 @dataclass(frozen=True, slots=True)

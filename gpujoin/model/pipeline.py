@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
+from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
@@ -62,6 +63,8 @@ class PipelineMetrics:
     row_groups: int = 0
     skipped_row_groups: int = 0
     """Row groups read, and those left out by their statistics."""
+    skipped_files: int = 0
+    """File slices left out by their constants."""
     scanned_rows: int = 0
     source_rows: int = 0
     output_rows: int = 0
@@ -237,6 +240,9 @@ class PipelineBackend(Protocol[Piece]):
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         """Number of rows of the commonest key in a sample of a collected piece."""
+
+    def value_ranges(self, piece: Piece, column: int) -> ValueRanges | None:
+        """Ranges that hold a column's values, but for null, of a collected piece; ``None`` where none are made."""
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""

@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
-from gpujoin.model.files import Constant, FileFooter, FileSlice
+from gpujoin.model.files import Constant, FileFooter, FileSlice, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
@@ -52,6 +52,9 @@ class Scan(Relation):
     """Whether names are matched as written; otherwise without regard to case, as Spark does by default."""
     kept: float | None = None
     """Share of the rows that the filters are expected to keep, by the files; ``None``: not known."""
+    wanted: tuple[tuple[int, ValueRanges], ...] = ()
+    """Columns, and the values of each that a join above has a match for, known while the tree runs. Rows with other
+    values may be left out."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)

@@ -50,7 +50,7 @@ _FILTERS = {
     JoinType.LEFT_SEMI: (Side.LEFT,),
 }
 """Sides that may be filtered: the join keeps only their rows whose key the other side has."""
-_PASSES = {
+PASSES = {
     Side.LEFT: frozenset({
         JoinType.INNER, JoinType.CROSS, JoinType.LEFT, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE,
         JoinType.NULL_AWARE_ANTI, JoinType.NULL_AWARE_EXISTENCE,
@@ -129,7 +129,7 @@ class _Lookup:
                 return self._below(relation, source.index, passed=True)
             case Join():
                 origin = output_source(relation.spec, position)
-                if origin is None or relation.spec.join_type not in _PASSES[origin[0]]:
+                if origin is None or relation.spec.join_type not in PASSES[origin[0]]:
                     return None
                 side, place = origin
                 below = self.into(relation.side(side), place, passed=True)

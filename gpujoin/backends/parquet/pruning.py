@@ -75,7 +75,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
         return False
     if known.low is None or known.high is None:
         return True
-    low, high, value = _value(known.low), _value(known.high), _value(value)
+    low, high, value = in_order(known.low), in_order(known.high), in_order(value)
     try:
         match function:
             case Function.EQ:
@@ -107,6 +107,6 @@ def _constant(node: Expression) -> Any:
     return inner.value if isinstance(inner, Literal) else _UNKNOWN
 
 
-def _value(value: Any) -> Any:
+def in_order(value: Any) -> Any:
     """Convert a value to one that Python orders as Spark does: text as bytes."""
     return value.encode() if isinstance(value, str) else value

@@ -25,6 +25,7 @@ from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
+from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import (
     AnyDevicePipeline,
@@ -42,6 +43,10 @@ from gpujoin.model.relations import (
 )
 
 _Inner: TypeAlias = Any
+
+
+_MOST_COPIED = 1 << 16
+"""Values of a column that are copied from the device to learn their ranges: half a megabyte of 64-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +277,15 @@ class MixedPipeline:
     def heaviest(self, piece: MixedPiece, keys: Sequence[int]) -> int:  # noqa: ARG002
         """0: build sides are not aggregated first, since a device makes pairs fast."""
         return 0
+
+    def value_ranges(self, piece: MixedPiece, column: int) -> ValueRanges | None:
+        """Ranges that hold a column's values; none of many values on the device, which would have to be copied."""
+        if piece.frame is not None:
+            if self.device.size(piece.frame)[0] > _MOST_COPIED:
+                return None
+            schema = pa.schema([piece.schema.field(column)])
+            piece, column = MixedPiece(schema, frame=self.device.select(piece.frame, [column])), 0
+        return self.host.value_ranges(self.to_host(piece), column)
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[MixedPiece]) -> bool:  # noqa: ARG002
         """False: bounds of values on the device are not known."""

@@ -62,7 +62,7 @@ class RepeatedParts:
 
         visit(tree)
 
-    def __contains__(self, node: Relation) -> bool:
+    def __contains__(self, node: object) -> bool:
         return id(node) in self._parts
 
     def pieces(

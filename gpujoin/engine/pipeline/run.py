@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +29,7 @@ from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
+from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
 from gpujoin.model.relations import (
@@ -48,6 +50,7 @@ from gpujoin.model.relations import (
     bind_slices,
 )
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
+from gpujoin.plan.skipping import matching_keys, scans_of
 from gpujoin.plan.tables import is_table
 
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
@@ -180,6 +183,8 @@ class _Runner:
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
         self._repeated = RepeatedParts(tree, self._metrics)
+        self._places = Counter(id(node) for node in tree.walk())
+        self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
         yield from self._clock.timed("output", self._output(tree))
 
     def _output(self, tree: Relation) -> Iterator[pa.RecordBatch]:
@@ -210,7 +215,8 @@ class _Runner:
             case Scan():
                 if node.slices is None:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
-                return self._backend.scan(node, self._piece_bytes, self._metrics)
+                wanted = tuple(self._wanted[id(node)])
+                return self._backend.scan(dataclasses.replace(node, wanted=wanted), self._piece_bytes, self._metrics)
             case ExchangeSource():
                 return self._source(node)
             case Filter():
@@ -302,9 +308,24 @@ class _Runner:
         build = self._backend.concat(pieces, node.side(side).schema, self._metrics)
         pieces.clear()
         if name is None:
+            self._skip_without_match(node, build)
             yield from self._joined(node, build, self._streamed(node))
         else:
             yield from self._gather_join(node, iter([build]), build, self._streamed(node), name)
+
+    def _skip_without_match(self, node: Join, build: _Piece) -> None:
+        """Have scans of the streamed side leave out row groups without a row for the build side."""
+        streamed = node.side(node.build_side.other)
+        for of_build, of_streamed in matching_keys(node):
+            scans = [
+                (scan, column)
+                for scan, column in scans_of(streamed, of_streamed, self._repeated)
+                if self._places[id(scan)] == 1  # a node that stands elsewhere, too, gives all rows there
+            ]
+            ranges = self._backend.value_ranges(build, of_build) if scans else None
+            if ranges is not None:
+                for scan, column in scans:
+                    self._wanted[id(scan)].append((column, ranges))
 
     def _streamed(self, node: Join) -> Iterator[_Piece]:
         return self._pieces(node.side(node.build_side.other))
@@ -403,12 +424,13 @@ class _Runner:
         backend, join = self._backend, eager.join
         side = join.build_side
         pieces, rest = self._build_pieces(join.side(side))
-        streamed = self._pieces(join.side(side.other))
         if rest is not None:
-            pairs = self._gather_join(join, itertools.chain(pieces, rest), None, streamed)
+            pairs = self._gather_join(join, itertools.chain(pieces, rest), None, self._streamed(join))
             yield from self._aggregated(node, pairs)
             return
         build = backend.concat(pieces, join.side(side).schema, self._metrics)
+        self._skip_without_match(join, build)
+        streamed = self._streamed(join)
         rows = backend.size(build)[0]
         pieces.clear()
         keys = [key.of(side) for key in join.spec.keys]

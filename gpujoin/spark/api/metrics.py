@@ -155,9 +155,10 @@ class IslandReport:
 def _input_lines(p: PipelineMetrics) -> list[str]:
     """Render what was read, of files and of rows from elsewhere."""
     lines = []
-    if p.files:
+    if p.files or p.skipped_files:
+        files = _count(p.files, "file") + (f", {p.skipped_files:,} skipped" if p.skipped_files else "")
         groups = f"{_count(p.row_groups, 'row group')} read, {p.skipped_row_groups:,} skipped"
-        lines.append(f"{_count(p.files, 'file')}, {groups}, {_count(p.scanned_rows, 'row')} scanned")
+        lines.append(f"{files}, {groups}, {_count(p.scanned_rows, 'row')} scanned")
     if p.tables_kept:
         lines.append(f"{_count(p.tables_kept, 'table')} kept from an earlier micro-batch")
     if p.source_rows:

@@ -6,7 +6,7 @@ A *state* is a frame with one row per group: the keys, then the columns of each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.pipeline.columns import Column, as_text
 from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh, to_batches
-from gpujoin.backends.cpu.pipeline.states import ExactSum, one_width, state_of
+from gpujoin.backends.cpu.pipeline.states import ExactSum, Segments, SegmentState, one_width, state_of
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Case, Expression, Literal
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
@@ -27,6 +27,8 @@ HASH_SEED = 0x5EED
 """Seed of the first division of states on disk; each further division takes the next one."""
 _WORD = 1 << 64
 _DIGITS = pl.Decimal(38, 0)
+_ROWS = "rows"
+"""Column with the numbers of a group's rows."""
 _LOW = "_low"
 """Suffix of the column with the low half of a 128-bit integer on disk: Arrow has no such integers."""
 
@@ -42,6 +44,8 @@ class PolarsAggregation:
         self._metrics = metrics
         self._keys = [f"k{i}" for i in range(len(node.keys))]
         self._states = [state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
+        self._segment_states = [state for state in self._states if isinstance(state, SegmentState)]
+        self._names = [*self._keys, *self.nothing().columns]
 
     def nothing(self) -> pl.DataFrame:
         return pl.select([expr for state in self._states for expr in state.nothing()])
@@ -77,16 +81,35 @@ class PolarsAggregation:
             arguments = [next(columns) for _ in state.call.arguments]
             mask = None if state.call.filter is None else pl.col(next(columns).name).fill_null(value=False)
             for i, argument in enumerate(arguments):
-                prepared.append(pl.col(argument.name).alias(f"{state.prefix}_x{i}"))
+                prepared.append(pl.col(argument.name).alias(state.argument(i)))
             if mask is not None:
                 prepared.append(mask.alias(f"{state.prefix}_m"))
             added += state.reduce(arguments, taken.rows)
-        if not keys:
-            rows = [pl.first().is_null().alias("row")] if not prepared else []
-            frame = taken.frame.select(prepared or rows).select(added)
-            return [taken.run(self._normalised(frame))]
-        frame = taken.frame.select([*keys, *prepared]).group_by(self._keys).agg(added)
-        return [taken.run(self._normalised(frame))]
+        rows = [] if keys or prepared else [pl.first().is_null().alias("row")]
+        frame = taken.frame.select([*keys, *prepared, *rows])
+        return [self._grouped(frame, added, taken.run, lambda state, rows: state.reduce_segments(rows))]
+
+    def _grouped(
+        self,
+        frame: pl.LazyFrame,
+        simple: Sequence[pl.Expr],
+        run: Callable[[pl.LazyFrame], pl.DataFrame],
+        of_segments: Callable[[SegmentState, Segments], list[pl.Series]],
+    ) -> pl.DataFrame:
+        """Aggregate rows by key: by expressions, and by segments for states that need them."""
+        if not self._segment_states:
+            grouped = frame.group_by(self._keys).agg(simple) if self._keys else frame.select(simple)
+            return run(self._normalised(grouped))
+        rows = run(frame)
+        if not self._keys:
+            if not rows.height:
+                return self.nothing()
+            state, segments = rows.select(*simple, pl.len().alias(_ROWS)), Segments.of_one(rows)
+        else:
+            state = rows.lazy().with_row_index(_ROWS).group_by(self._keys).agg(*simple, pl.col(_ROWS)).collect()
+            segments = Segments.of_lists(rows, state[_ROWS])
+        columns = [series for each in self._segment_states for series in of_segments(each, segments)]
+        return self._normalised(state.lazy().with_columns(columns).select(self._names)).collect()
 
     def _normalised(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Bring the columns of a state into their normal form, by :meth:`State.normalise` of each call."""
@@ -94,11 +117,9 @@ class PolarsAggregation:
         return frame.with_columns(casts) if casts else frame
 
     def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        whole = pl.concat(states).lazy()
         merged = [expr for state in self._states for expr in state.merge()]
-        if not self._keys:
-            return self._normalised(whole.select(merged)).collect()
-        return self._normalised(whole.group_by(self._keys).agg(merged)).collect()
+        whole = pl.concat(states).lazy()
+        return self._grouped(whole, merged, pl.LazyFrame.collect, lambda state, rows: state.merge_segments(rows))
 
     def finish(self, state: pl.DataFrame) -> Piece | pa.Table:
         """Convert a state to the keys and Spark's aggregation buffers: a table if there are lists."""

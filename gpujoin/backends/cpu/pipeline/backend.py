@@ -16,9 +16,11 @@ from gpujoin.backends.cpu.pipeline.joins import QueryJoin
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
+from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
 from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -162,6 +164,9 @@ class CpuPipeline:
         step = max(1, piece.rows // _SAMPLE)
         sample = piece.frame.gather_every(step).select(names).drop_nulls()
         return int(piece.run(sample.group_by(names).len().select(pl.col("len").max())).item() or 0)
+
+    def value_ranges(self, piece: Piece, column: int) -> ValueRanges | None:
+        return value_ranges(piece, column)
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether the known bounds prove that expressions cannot fail."""

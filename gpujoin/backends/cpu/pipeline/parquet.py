@@ -22,7 +22,7 @@ from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, p
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
-from gpujoin.backends.parquet.footers import Source, opened, runs
+from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
 from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
@@ -60,8 +60,7 @@ def read(
     Polars decodes on the fastest rung, PyArrow on lower ones. Raises ``ScanError`` if a file is missing, unreadable,
     changed, truncated or corrupt, or a column has a type that is not read here as Spark would read it.
     """
-    for part in scan.slices or ():
-        metrics.files += 1
+    for part in wanted_slices(scan, metrics):
         yield from _read_slice(scan, part, piece_bytes, metrics, rung)
 
 
@@ -73,8 +72,7 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIEC
     flat = [field for field in scan.file_columns if not pat.is_nested(field.type)]
     constants = list(scan.columns)[len(scan.file_columns) :]
     plain = dataclasses.replace(scan, columns=pa.schema([*flat, *constants]), filters=())
-    for part in scan.slices or ():
-        metrics.files += 1
+    for part in wanted_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
             by_name = dict(zip(scan.file_columns.names, sources, strict=True))
             plain_sources = [by_name[field.name] for field in flat]

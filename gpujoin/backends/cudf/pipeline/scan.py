@@ -13,7 +13,7 @@ from gpujoin.backends.cudf.expressions.values import Value, constant
 from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
-from gpujoin.backends.parquet.footers import Source, opened, runs
+from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
 from gpujoin.backends.parquet.locations import is_local
 from gpujoin.errors import DeviceMemoryError, ScanError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
@@ -40,8 +40,7 @@ def read(
     device. Raises ``ScanError`` if a
     file is not as planned, unreadable or corrupt.
     """
-    for part in scan.slices or ():
-        metrics.files += 1
+    for part in wanted_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
             if any(source.int96 or source.converted for source in sources) or not is_local(part.path):
                 if groups:

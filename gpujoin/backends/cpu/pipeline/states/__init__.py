@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.states.base import State, one_width
+from gpujoin.backends.cpu.pipeline.states.base import SegmentState, State, one_width
 from gpujoin.backends.cpu.pipeline.states.lists import Collected, ListAgg, Mode, Percentile
 from gpujoin.backends.cpu.pipeline.states.moments import Comoments, Moments, Regression
+from gpujoin.backends.cpu.pipeline.states.segments import Segments
 from gpujoin.backends.cpu.pipeline.states.sums import Count, ExactSum, FloatSum, TrySum
 from gpujoin.backends.cpu.pipeline.states.values import Bitwise, Edge, Extreme, ExtremeBy
 from gpujoin.model.aggregates import (
@@ -27,7 +28,7 @@ from gpujoin.model.aggregates import (
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_float
 
-__all__ = ["ExactSum", "State", "one_width", "state_of"]
+__all__ = ["ExactSum", "SegmentState", "Segments", "State", "one_width", "state_of"]
 
 
 _STATES: dict[AggregateFunction, type[State]] = {

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import Column, polars_type
+from gpujoin.backends.cpu.pipeline.states.segments import Segments
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.types import is_text
 
@@ -39,10 +40,14 @@ class State(ABC):
     def column(self, part: str) -> pl.Expr:
         return pl.col(self.name(part))
 
+    def argument(self, position: int) -> str:
+        """Name of the column with an argument; null in rows that the filter excludes."""
+        return self.name(f"x{position}")
+
     @property
     def value(self) -> pl.Expr:
-        """The argument; null in rows that the filter excludes."""
-        return pl.col(f"{self.prefix}_x0")
+        """The first argument."""
+        return pl.col(self.argument(0))
 
     @abstractmethod
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
@@ -63,6 +68,25 @@ class State(ABC):
     @abstractmethod
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
         """Columns of Spark's buffer."""
+
+
+class SegmentState(State):
+    """A state that compares rows with values of their group, and is computed of rows in the order of their groups."""
+
+    @abstractmethod
+    def reduce_segments(self, segments: Segments) -> list[pl.Series]:
+        """State columns, computed from the rows of groups."""
+
+    @abstractmethod
+    def merge_segments(self, segments: Segments) -> list[pl.Series]:
+        """State columns, merged from those of several states."""
+
+    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
+        del arguments, rows
+        return []
+
+    def merge(self) -> list[pl.Expr]:
+        return []
 
 
 def null_of(dtype: pa.DataType) -> pl.Expr:

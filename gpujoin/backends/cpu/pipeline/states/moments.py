@@ -2,77 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from gpujoin.backends.cpu.pipeline.columns import Column
-from gpujoin.backends.cpu.pipeline.states.base import State
+from gpujoin.backends.cpu.pipeline.states.base import SegmentState
+from gpujoin.backends.cpu.pipeline.states.segments import Doubles, Segments, named
 
 
-def _first(value: pl.Expr) -> pl.Expr:
-    return value.filter(value.is_not_null()).first()
-
-
-def _mean_of_means(n: pl.Expr, avg: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+def _mean_of_means(segments: Segments, n: Doubles, avg: Doubles) -> tuple[Doubles, Doubles]:
     """Mean of a group from those of its parts, and how far each part's is from it; of equal ones exactly 0."""
-    base = avg.filter(n > 0).first()
-    offset = pl.when(n > 0).then(avg - base).otherwise(0.0)
-    shift = (n * offset).sum() / n.sum()
-    mean = (base + shift).fill_null(0.0)
-    return mean, pl.when(n > 0).then(offset - shift).otherwise(0.0)
+    base = segments.first(avg, n > 0)
+    offset = np.where(n > 0, avg - segments.spread(base), 0.0)
+    total = segments.sum(n)
+    shift = np.where(total > 0, segments.sum(n * offset) / np.maximum(total, 1.0), 0.0)
+    return base + shift, np.where(n > 0, offset - segments.spread(shift), 0.0)
 
 
-class _Deviations(State):
+def _deviations(segments: Segments, values: Doubles, taking: npt.NDArray[np.bool_]) -> tuple[Doubles, Doubles]:
+    """Mean of each group over the rows of a mask, and deviations of these rows from it; elsewhere 0.
+
+    The group's first value is subtracted before, so that deviations of a constant are exactly 0, as Spark finds them.
+    """
+    first = segments.first(values, taking)
+    shifted = np.where(taking, values - segments.spread(first), 0.0)
+    count = segments.sum(taking)
+    shift = np.where(count > 0, segments.sum(shifted) / np.maximum(count, 1.0), 0.0)
+    return first + shift, np.where(taking, shifted - segments.spread(shift), 0.0)
+
+
+class _Deviations(SegmentState):
     """Sums over deviations from means; of the state columns a call has as many as its buffer, the first ones."""
 
     _parts: ClassVar[tuple[str, ...]]
 
     @property
-    def _own(self) -> tuple[str, ...]:
-        return self._parts[: len(self.call.buffer)]
-
-    def _named(self, values: Sequence[pl.Expr]) -> list[pl.Expr]:
-        return [value.alias(self.name(part)) for value, part in zip(values, self._own, strict=False)]
+    def _own(self) -> list[str]:
+        return [self.name(part) for part in self._parts[: len(self.call.buffer)]]
 
     def nothing(self) -> list[pl.Expr]:
-        return self._named([pl.lit(0.0, pl.Float64)] * len(self._own))
+        return [pl.lit(0.0, pl.Float64).alias(name) for name in self._own]
 
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
-        return [state[self.name(part)] for part in self._own]
+        return [state[name] for name in self._own]
 
 
 class Moments(_Deviations):
     """Count, mean, and sums of powers of deviations from the mean.
 
-    Deviations are of values from which the group's first one is subtracted, so that those of a constant are exactly 0,
-    as Spark finds them. The sums of a group about its mean follow from those of its parts about theirs: see
-    P. Pébay, "Formulas for robust, one-pass parallel computation of covariances and arbitrary-order statistical
-    moments", SAND2008-6212.
+    The sums of a group about its mean follow from those of its parts about theirs: see P. Pébay, "Formulas for robust,
+    one-pass parallel computation of covariances and arbitrary-order statistical moments", SAND2008-6212.
     """
 
     _parts = ("n", "avg", "m2", "m3", "m4")
 
-    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
-        del arguments, rows
-        first = _first(self.value)
-        shifted = self.value - first
-        deviation = shifted - shifted.mean()
-        count = self.value.count().cast(pl.Float64)
-        mean = (first + shifted.mean()).fill_null(0.0)
-        return self._named([count, mean, *(deviation.pow(power).sum() for power in (2, 3, 4))])
+    def reduce_segments(self, segments: Segments) -> list[pl.Series]:
+        value = self.argument(0)
+        taking = segments.present(value)
+        mean, d = _deviations(segments, segments.doubles(value), taking)
+        powers = (segments.sum(d**power) for power in range(2, len(self._own)))
+        return named(self._own, [segments.sum(taking), mean, *powers])
 
-    def merge(self) -> list[pl.Expr]:
-        n = self.column("n")
-        mean, d = _mean_of_means(n, self.column("avg"))
-        m2, m3, m4 = (self.column(part) for part in self._parts[2:])
-        return self._named(
-            [
-                n.sum(), mean, (m2 + n * d**2).sum(), (m3 + 3 * d * m2 + n * d**3).sum(),
-                (m4 + 4 * d * m3 + 6 * d**2 * m2 + n * d**4).sum(),
-            ]
-        )  # fmt: skip
+    def merge_segments(self, segments: Segments) -> list[pl.Series]:
+        n, avg, m2, *higher = (segments.doubles(name) for name in self._own)
+        mean, d = _mean_of_means(segments, n, avg)
+        sums = [segments.sum(n), mean, segments.sum(m2 + n * d**2)]
+        if higher:
+            m3, *fourth = higher
+            sums.append(segments.sum(m3 + 3 * d * m2 + n * d**3))
+            sums += [segments.sum(m4 + 4 * d * m3 + 6 * d**2 * m2 + n * d**4) for m4 in fourth]
+        return named(self._own, sums)
 
 
 class Comoments(_Deviations):
@@ -80,30 +81,25 @@ class Comoments(_Deviations):
 
     _parts = ("n", "x", "y", "xy", "xx", "yy")
 
-    def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
-        del arguments, rows
-        whole = self.value.is_not_null() & self.column("x1").is_not_null()
-        means, deviations = [], []
-        for value in (self.value, self.column("x1")):
-            paired = pl.when(whole).then(value)
-            first = _first(paired)
-            shifted = paired - first
-            means.append((first + shifted.mean()).fill_null(0.0))
-            deviations.append(shifted - shifted.mean())
-        x, y = deviations
-        return self._named([whole.sum().cast(pl.Float64), *means, (x * y).sum(), (x * x).sum(), (y * y).sum()])
+    def reduce_segments(self, segments: Segments) -> list[pl.Series]:
+        arguments = (self.argument(0), self.argument(1))
+        taking = segments.present(arguments[0]) & segments.present(arguments[1])
+        (x_mean, x), (y_mean, y) = (_deviations(segments, segments.doubles(name), taking) for name in arguments)
+        products = (segments.sum(product) for product in (x * y, x * x, y * y))
+        return named(self._own, [segments.sum(taking), x_mean, y_mean, *products])
 
-    def merge(self) -> list[pl.Expr]:
-        n, xy, xx, yy = (self.column(part) for part in ("n", "xy", "xx", "yy"))
-        x_mean, x = _mean_of_means(n, self.column("x"))
-        y_mean, y = _mean_of_means(n, self.column("y"))
-        sums = [(xy + n * x * y).sum(), (xx + n * x * x).sum(), (yy + n * y * y).sum()]
-        return self._named([n.sum(), x_mean, y_mean, *sums])
+    def merge_segments(self, segments: Segments) -> list[pl.Series]:
+        n, x_avg, y_avg, xy, *squares = (segments.doubles(name) for name in self._own)
+        x_mean, x = _mean_of_means(segments, n, x_avg)
+        y_mean, y = _mean_of_means(segments, n, y_avg)
+        sums = [segments.sum(xy + n * x * y)]
+        sums += [segments.sum(square + n * d * d) for square, d in zip(squares, (x, y), strict=False)]
+        return named(self._own, [segments.sum(n), x_mean, y_mean, *sums])
 
 
 class Regression(Comoments):
     """``regr_slope`` and ``regr_intercept`` of y and x: covariance of the pairs, and variance of their x."""
 
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
-        n, y, x, xy, _, xx = (state[self.name(part)] for part in self._parts)
+        n, y, x, xy, _, xx = (state[name] for name in self._own)
         return [n, x, y, xy, n, x, xx]

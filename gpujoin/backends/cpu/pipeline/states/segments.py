@@ -1,0 +1,79 @@
+"""Rows in the order of their groups, for aggregates that compare each row with a value of its group.
+
+Polars computes such expressions group by group, which takes some thirty times as long as a sum where groups are small.
+An example, of the groups ``a`` and ``b``::
+
+    rows   a 3   b 7   a 5        ordered   a 3   a 5   b 7        starts   0  2
+                                  sums of groups 8 7, spread over their rows   8  8  7
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Columns whose rows are read in the order of their groups."""
+
+    columns: pl.DataFrame
+    order: npt.NDArray[np.uint32] | None
+    """The rows in that order; ``None``: as they are."""
+    starts: npt.NDArray[np.int64]
+    """Where each group begins in it; every group has a row."""
+
+    @classmethod
+    def of_lists(cls, columns: pl.DataFrame, rows: pl.Series) -> Segments:
+        """Take the rows of each group from a list."""
+        lengths = rows.list.len().cast(pl.Int64).to_numpy()
+        return cls(columns, rows.explode(empty_as_null=False).to_numpy(), np.cumsum(lengths) - lengths)
+
+    @classmethod
+    def of_one(cls, columns: pl.DataFrame) -> Segments:
+        """Take all rows, of which there are some, for one group."""
+        return cls(columns, None, np.zeros(1, np.int64))
+
+    @cached_property
+    def _group_of_row(self) -> npt.NDArray[np.int64]:
+        lengths = np.diff(self.starts, append=self.columns.height)
+        return np.repeat(np.arange(len(self.starts)), lengths)
+
+    def doubles(self, name: str) -> Doubles:
+        """A column as doubles, 0 for null; see :meth:`present`."""
+        values = self.columns[name].cast(pl.Float64).fill_null(0.0).to_numpy()
+        return values if self.order is None else values[self.order]
+
+    def present(self, name: str) -> npt.NDArray[np.bool_]:
+        """Which values of a column are not null."""
+        mask = self.columns[name].is_not_null().to_numpy()
+        return mask if self.order is None else mask[self.order]
+
+    def sum(self, values: npt.NDArray[Any]) -> Doubles:
+        """Sum of each group."""
+        return np.add.reduceat(values, self.starts, dtype=np.float64) if len(self.starts) else np.zeros(0)
+
+    def spread(self, values: Doubles) -> Doubles:
+        """Give each row the value of its group."""
+        return values[self._group_of_row]
+
+    def first(self, values: Doubles, taking: npt.NDArray[np.bool_]) -> Doubles:
+        """First value of each group where a mask is true; 0 where it is nowhere."""
+        if not len(self.starts):
+            return np.zeros(0)
+        places = np.where(taking, np.arange(len(values)), len(values))
+        at = np.minimum.reduceat(places, self.starts)
+        return np.append(values, 0.0)[at]
+
+
+def named(names: Sequence[str], columns: Sequence[Doubles]) -> list[pl.Series]:
+    """Make series of columns; of further columns none."""
+    return [pl.Series(name, column) for name, column in zip(names, columns, strict=False)]
