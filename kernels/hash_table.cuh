@@ -92,7 +92,7 @@ struct Found {
 
 // The row that holds a key in a finished table, and its slot; NO_ROW where there is none. A full table ends the search
 // where it began.
-__device__ inline Found find(const Key& key, const Slot* __restrict__ table, u64 slots)
+__device__ inline Found find(Key key, const Slot* __restrict__ table, u64 slots)
 {
     u64 at = home_slot(key, slots);
     for (u64 seen = 0; seen < slots; ++seen) {

@@ -178,17 +178,20 @@ extern "C" __global__ void pack_texts(const Offset* __restrict__ offsets, const 
         const i64 from = offsets[row];
         const i64 end = offsets[row + 1];
         const i64 length = end - from;
-        if (length > (i64)longest || (length_shift < 0 && length > 0 && bytes[end - 1] == 0)) {
+        if (length > (i64)longest) {
             put(codes, coded, row, words, first, Bits{0, 0}, false);
             continue;
         }
         const i64 middle = length > 8 ? from + 8 : end;
-        Bits code = shifted(Bits{text_word(bytes, from, middle, limit), text_word(bytes, middle, end, limit)}, shift);
+        const Bits text{text_word(bytes, from, middle, limit), text_word(bytes, middle, end, limit)};
+        const bool ends_in_zero = length > 0 && (length > 8 ? text.high >> (8 * (length - 9)) : text.low >> (8 * (length - 1))) == 0;
+        Bits code = shifted(text, shift);
         if (length_shift >= 0) {
             const Bits counted = shifted(Bits{(u64)length, 0}, (u32)length_shift);
             code = Bits{code.low | counted.low, code.high | counted.high};
         }
-        put(codes, coded, row, words, first, code, true);
+        const bool has_code = length_shift >= 0 || !ends_in_zero;
+        put(codes, coded, row, words, first, has_code ? code : Bits{0, 0}, has_code);
     }
 }
 
@@ -279,13 +282,15 @@ extern "C" __global__ void verify_values(const Stored* __restrict__ left, const 
     }
 }
 
-// The same for texts.
+// The same for texts; the sides have `left_rows` and `right_rows` of them.
 extern "C" __global__ void verify_texts(const Offset* __restrict__ left, const u8* __restrict__ left_bytes,
-                                        const u8* __restrict__ left_valid, const i32* __restrict__ left_row,
+                                        const u8* __restrict__ left_valid, u64 left_rows, const i32* __restrict__ left_row,
                                         const Offset* __restrict__ right, const u8* __restrict__ right_bytes,
-                                        const u8* __restrict__ right_valid, const i32* __restrict__ right_row, u64 pairs,
-                                        u32 null_safe, u8* __restrict__ equal)
+                                        const u8* __restrict__ right_valid, u64 right_rows,
+                                        const i32* __restrict__ right_row, u64 pairs, u32 null_safe, u8* __restrict__ equal)
 {
+    const i64 left_limit = left[left_rows];
+    const i64 right_limit = right[right_rows];
     for (u64 pair = thread_index(); pair < pairs; pair += thread_count()) {
         const u64 one = left_row[pair];
         const u64 two = right_row[pair];
@@ -293,10 +298,15 @@ extern "C" __global__ void verify_texts(const Offset* __restrict__ left, const u
         const bool null_two = is_null(right_valid, two);
         bool agree = null_safe && null_one && null_two;
         if (!null_one && !null_two) {
-            const i64 length = left[one + 1] - left[one];
-            agree = length == right[two + 1] - right[two];
-            for (i64 i = 0; agree && i < length; ++i)
-                agree = left_bytes[left[one] + i] == right_bytes[right[two] + i];
+            const i64 from_left = left[one];
+            const i64 from_right = right[two];
+            const i64 length = left[one + 1] - from_left;
+            agree = length == right[two + 1] - from_right;
+            for (i64 i = 0; agree && i < length; i += 8) {
+                const i64 end = i + 8 < length ? i + 8 : length;
+                agree = text_word(left_bytes, from_left + i, from_left + end, left_limit) ==
+                        text_word(right_bytes, from_right + i, from_right + end, right_limit);
+            }
         }
         if (!agree)
             equal[pair] = 0;

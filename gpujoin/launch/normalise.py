@@ -284,12 +284,16 @@ def verified(
             raise KernelArgumentError(
                 f"a key is {left_column.values.dtype} on one side and {right_column.values.dtype} on the other"
             )
-        name = "verify_texts" if left_column.kind is Kind.TEXT else "verify_values"
+        sides: list[list[Any]] = [[*left_column.data, left_row], [*right_column.data, right_row]]
+        name = "verify_values"
+        if left_column.kind is Kind.TEXT:
+            name = "verify_texts"
+            sides = [
+                [*column.data, np.uint64(column.rows), row]
+                for column, row in ((left_column, left_row), (right_column, right_row))
+            ]
         if pairs:
-            arguments = [
-                *left_column.data, left_row, *right_column.data, right_row, np.uint64(pairs),
-                np.uint32(left_column.null_safe), equal,
-            ]  # fmt: skip
+            arguments = [*sides[0], *sides[1], np.uint64(pairs), np.uint32(left_column.null_safe), equal]
             _launch(device, left_column, name, pairs, arguments)
     return equal
 

@@ -122,13 +122,7 @@ class PartitionedTable:
             xp, hit = device.xp, matches.row >= 0
             return UniqueMatches(xp.where(hit, self.row[xp.maximum(matches.row, 0)], xp.int32(-1)), matches.pairs)
         ordered = partition(device, probe)
-        matches = self.table.probe(device, ordered.keys)
-        rows = device.full(probe.rows, -1, np.int32)
-        if ordered.keys.rows:
-            arguments = [matches.row, np.uint64(ordered.keys.rows), ordered.row, self.row, rows]
-            kernel = _kernel(device, probe, "restore_order")
-            device.launch(kernel, grid_of(device, ordered.keys.rows), BLOCK_THREADS, arguments)
-        return UniqueMatches(rows, matches.pairs)
+        return restored(device, self.table.probe(device, ordered.keys), ordered, self.row)
 
     def _pays(self, device: Device, probe: KeyCodes) -> bool:
         """Whether probe rows are ordered before they are probed."""
@@ -140,6 +134,21 @@ class PartitionedTable:
         """Share of a sample of probe rows that have a match; 0 if there are no rows."""
         sample = facts.sampled(device, probe)
         return self.table.probe(device, sample).pairs / sample.rows if sample.rows else 0.0
+
+
+def restored(device: Device, matches: UniqueMatches, probe: Partitioned, build_row: Array | None) -> UniqueMatches:
+    """Put the matches of partitioned probe rows in the order of these rows before they were partitioned.
+
+    ``build_row`` is the original number of each build row; ``None``: which one matches does not matter.
+    """
+    rows = int(probe.row.shape[0])
+    row = device.full(rows, -1, np.int32)
+    matchable = probe.keys.rows
+    if matchable:
+        arguments = [matches.row, np.uint64(matchable), probe.row, build_row, row]
+        kernel = _kernel(device, probe.keys, "restore_order")
+        device.launch(kernel, grid_of(device, matchable), BLOCK_THREADS, arguments)
+    return UniqueMatches(row, matches.pairs)
 
 
 def build(

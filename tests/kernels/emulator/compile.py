@@ -35,7 +35,7 @@ _RUNTIME_OPTIONS = ("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-Wall", "-W
 _KERNEL_OPTIONS = (
     "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-xc++", "-nostdinc++", "-fvisibility=hidden", "-fno-gnu-unique",
     "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-ipa-reference",
-    "-fno-tree-loop-distribute-patterns", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern",
+    "-fno-tree-loop-distribute-patterns", "-fno-tree-sra", "-ffp-contract=off", "-ftrivial-auto-var-init=pattern",
     "-fsanitize=thread," + ",".join(_UNDEFINED), "-fno-sanitize-recover=all", "--param=tsan-distinguish-volatile=1",
     "-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unknown-pragmas", "-Wno-sign-compare", "-Werror=uninitialized",
     "-Werror=return-type", "-include", str(HEADER),

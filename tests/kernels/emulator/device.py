@@ -25,7 +25,7 @@ from gpujoin.launch.device import (
 )
 from tests.kernels.emulator.arrays import DeviceArray, DeviceModule, on_device
 from tests.kernels.emulator.compile import CompiledModule, compile_module, compile_runtime, source_lines
-from tests.kernels.emulator.memory import Arena, Extent, Object, Report, Request, address_of, load_runtime
+from tests.kernels.emulator.memory import Arena, Extent, Object, Report, Request, Traffic, address_of, load_runtime
 
 CACHE_VARIABLE = "GPUJOIN_EMULATOR_CACHE"
 STEPS_VARIABLE = "GPUJOIN_EMULATOR_STEPS"
@@ -66,6 +66,8 @@ class EmulatorOptions:
     step_limit : int
         Most memory accesses, barriers and warp functions of one launch; more are taken for an endless loop. The
         default is ``$GPUJOIN_EMULATOR_STEPS``, else 400 million.
+    count_traffic : bool
+        Whether the accesses of each launch are counted.
     properties : DeviceProperties
         What launchers are told of the device: by default room for so few blocks that small inputs take several
         tiles a block.
@@ -75,7 +77,24 @@ class EmulatorOptions:
     cache: Path | None = None
     memory_limit: int | None = None
     step_limit: int = field(default_factory=lambda: int(os.environ.get(STEPS_VARIABLE, "400000000")))
+    count_traffic: bool = False
     properties: DeviceProperties = _SMALL
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch whose accesses were counted.
+
+    Attributes
+    ----------
+    name : str
+        Of the kernel.
+    traffic : dict of int to list of Traffic
+        For each parameter that is a pointer, what was asked of the array; of a table of pointers, of its arrays.
+    """
+
+    name: str
+    traffic: dict[int, list[Traffic]]
 
 
 class _Parameter(ctypes.Structure):
@@ -146,6 +165,8 @@ class EmulatedDevice:
         self._xp = DeviceModule()
         self.launches: list[str] = []
         """Names of the kernels launched so far."""
+        self.counted: list[Launched] = []
+        """The launches so far, where accesses are counted."""
         self.steps = 0
         """Memory accesses, barriers and warp functions of all launches so far."""
 
@@ -277,12 +298,23 @@ class EmulatedDevice:
         request, keep = self._request(kernel, blocks, threads, shared_bytes, passed)
         self.launches.append(kernel.name)
         report = Report()
+        self._runtime.emu_trace(int(self.options.count_traffic))
         failed = self._runtime.emu_launch(ctypes.byref(request), ctypes.byref(report))
         self.steps += report.steps
         passed.copy_back()
         del keep
         if failed:
             raise self._error(kernel, report)
+        if self.options.count_traffic:
+            self.counted.append(Launched(kernel.name, self._traffic(passed)))
+
+    def _traffic(self, passed: _Arguments) -> dict[int, list[Traffic]]:
+        traffic: dict[int, list[Traffic]] = {}
+        for position, extent in passed.arrays:
+            of_array = Traffic()
+            self._runtime.emu_traffic(extent.address, extent.bytes, ctypes.byref(of_array))
+            traffic.setdefault(position, []).append(of_array)
+        return traffic
 
     def _request(
         self,
@@ -353,10 +385,16 @@ class _Arguments:
                 f"{self._where} takes {len(kernel.parameters)} arguments and was given {len(args)}."
             )
         self.extents: list[Extent] = []
+        self.arrays: list[tuple[int, Extent]] = []
+        """Positions of arguments and the arrays there, those in tables of pointers included."""
         self._copies: list[tuple[Array, DeviceArray]] = []
         self._cells = (ctypes.c_uint64 * max(1, len(args)))()
         for position, (argument, parameter) in enumerate(zip(args, kernel.parameters, strict=True)):
+            known = len(self.extents)
             self._cells[position] = self._bits(argument, parameter, f"{self._where}: argument {position}")
+            # The addresses themselves come last, and are no data.
+            end = len(self.extents) - isinstance(argument, PointerTable)
+            self.arrays += [(position, extent) for extent in self.extents[known:end]]
         self._refuse_aliases()
         start = ctypes.addressof(self._cells)
         self.array = (ctypes.c_void_p * max(1, len(args)))(*(start + 8 * i for i in range(len(args))))

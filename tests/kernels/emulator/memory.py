@@ -70,11 +70,58 @@ class Report(ctypes.Structure):
     )
 
 
+class Counts(ctypes.Structure):
+    """``emu::Counts``: what threads asked of an array.
+
+    Attributes
+    ----------
+    accesses, bytes : int
+        Of threads.
+    requests : int
+        Of warps: what their lanes ask for by one instruction.
+    sectors, thread_sectors : int
+        Sectors of 32 bytes, distinct within each request, and within all that a thread asks for.
+    """
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("accesses", "bytes", "requests", "sectors", "thread_sectors")
+    )
+    accesses: int
+    bytes: int
+    requests: int
+    sectors: int
+    thread_sectors: int
+
+    @property
+    def sector_bytes(self) -> int:
+        """Bytes of sectors that a cache has to give: a warp's accesses meet in them, or a thread's follow in them."""
+        return 32 * min(self.sectors, self.thread_sectors)
+
+
+class Traffic(ctypes.Structure):
+    """``emu::Traffic``: what a launch asked of an array."""
+
+    _fields_ = (("reads", Counts), ("writes", Counts), ("atomics", Counts), ("distinct_sectors", ctypes.c_uint64))
+    reads: Counts
+    writes: Counts
+    atomics: Counts
+    distinct_sectors: int
+
+    @property
+    def all(self) -> tuple[Counts, Counts, Counts]:
+        """The three kinds of accesses."""
+        return self.reads, self.writes, self.atomics
+
+
 def load_runtime(path: Path) -> ctypes.CDLL:
     """The emulator's library with the types of its functions."""
     library = ctypes.CDLL(str(path))
     library.emu_launch.argtypes = (ctypes.POINTER(Request), ctypes.POINTER(Report))
     library.emu_launch.restype = ctypes.c_int
+    library.emu_trace.argtypes = (ctypes.c_int,)
+    library.emu_trace.restype = None
+    library.emu_traffic.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(Traffic))
+    library.emu_traffic.restype = None
     library.emu_arena.restype = ctypes.c_void_p
     library.emu_arena_bytes.restype = ctypes.c_uint64
     library.emu_shared_bytes.restype = ctypes.c_uint64

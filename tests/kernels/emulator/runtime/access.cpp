@@ -212,6 +212,21 @@ void split_word(u64 word) {
     cell.by_byte = 1;
 }
 
+u64 mixed(u64 z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    return z ^ (z >> 31);
+}
+
+void note_touch(u64 address, u32 bytes, Act act, void* site) {
+    const Thread& t = *launch.current;
+    const u64 place = offset_of_site(site);
+    const u32 turn = trace.turns[u64(t.number) << 40 | place]++;
+    u64 request = mixed(launch.block_number + 0x9E3779B97F4A7C15ull);
+    for (u64 part : {u64(t.warp), place, u64(turn)}) request = mixed(request ^ (part + 0x9E3779B97F4A7C15ull));
+    trace.touches.push_back(Touch{address, request, launch.block_number * launch.count + t.number, bytes, u32(act)});
+}
+
 }  // namespace
 
 void access(u64 address, u32 bytes, Act act, void* site, bool aligned) {
@@ -238,6 +253,7 @@ void access(u64 address, u32 bytes, Act act, void* site, bool aligned) {
     if (!shared) {
         extent = extent_at(address, bytes, writes(act));
         if (extent == nullptr) fail_outside(address, bytes, act, site);
+        if (trace.on) note_touch(address, bytes, act, site);
         if (writes(act) && extent->read_only) fail("const", offset_of_site(site), 0, "%s to an array that was passed as pointer to const", name_of(act));
     }
     if (!all_in_state(state, bytes, kWritten)) {

@@ -144,6 +144,36 @@ struct Random {
     u32 below(u32 n) { return u32((next() >> 32) * n >> 32); }
 };
 
+// What a launch asked of one array: accesses of threads, requests of warps, and sectors of 32 bytes. A request is what the
+// lanes of a warp ask for by one instruction: the k-th time that each of them comes to it.
+struct Counts {
+    u64 accesses, bytes, requests;
+    u64 sectors;         // distinct ones of each request
+    u64 thread_sectors;  // distinct ones of each thread
+};
+
+struct Traffic {
+    Counts reads, writes, atomics;
+    u64 distinct_sectors;
+};
+
+struct Touch {
+    u64 address;
+    u64 request;  // a hash of block, warp, place in the code, and turn
+    u64 thread;   // of the grid
+    u32 bytes;
+    u32 act;
+};
+
+// Every access to global memory, where they are counted.
+struct Trace {
+    bool on = false;
+    std::vector<Touch> touches;
+    std::unordered_map<u64, u32> turns;  // of the block, by thread and place in the code
+};
+
+extern Trace trace;
+
 // The launch in progress.
 struct Launch {
     const Request* request = nullptr;
@@ -156,6 +186,7 @@ struct Launch {
     std::vector<u32> ready;
     Thread* current = nullptr;
     dim3 block_index{}, block_extent{}, grid_extent{};
+    u64 block_number = 0;
     u32 count = 0, done = 0, waiting = 0;
     u32 epoch = 0, launch_epoch = 0, block_epoch = 0;
     int barrier_result = 0;

@@ -15,6 +15,7 @@ namespace emu {
 
 Launch launch;
 Shadow shadow;
+Trace trace;
 
 void leave_to_scheduler() {
     Thread& t = *launch.current;
@@ -100,7 +101,9 @@ void poison_shared() {
 void start_block(u64 number) {
     const Request& request = *launch.request;
     launch.block_index = dim3{u32(number % request.grid[0]), u32(number / request.grid[0] % request.grid[1]), u32(number / request.grid[0] / request.grid[1])};
+    launch.block_number = number;
     launch.done = 0;
+    trace.turns.clear();
     launch.acquired.clear();
     for (Warp& w : launch.warps) {
         w.finished = 0;
@@ -217,6 +220,31 @@ int find_image(dl_phdr_info* info, size_t, void* base) {
         if (info->dlpi_phdr[i].p_type == PT_LOAD) end = std::max(end, u64(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz));
     launch.image_end = end;
     return 1;
+}
+
+u64 distinct(std::vector<std::pair<u64, u64>>& pairs) {
+    std::sort(pairs.begin(), pairs.end());
+    return u64(std::unique(pairs.begin(), pairs.end()) - pairs.begin());
+}
+
+Counts counted(u64 address, u64 bytes, std::initializer_list<Act> acts) {
+    Counts counts{};
+    std::vector<std::pair<u64, u64>> requests, sectors, thread_sectors;
+    for (const Touch& touch : trace.touches) {
+        if (touch.address < address || touch.address >= address + bytes) continue;
+        if (std::find(acts.begin(), acts.end(), Act(touch.act)) == acts.end()) continue;
+        ++counts.accesses;
+        counts.bytes += touch.bytes;
+        requests.emplace_back(touch.request, 0);
+        for (u64 sector = touch.address / 32; sector <= (touch.address + touch.bytes - 1) / 32; ++sector) {
+            sectors.emplace_back(touch.request, sector);
+            thread_sectors.emplace_back(touch.thread, sector);
+        }
+    }
+    counts.requests = distinct(requests);
+    counts.sectors = distinct(sectors);
+    counts.thread_sectors = distinct(thread_sectors);
+    return counts;
 }
 
 u64 compute(const Warp& w, WarpOp op, u32 mask, u32 lane) {
@@ -414,6 +442,7 @@ int emu_launch(const Request* request, Report* report) {
     launch.random = Random{request->seed};
     launch.failed = false;
     launch.steps = 0;
+    trace.touches.clear();
     launch.current = nullptr;
     launch.snapshots.clear();
     launch.variables.clear();
@@ -435,6 +464,19 @@ int emu_launch(const Request* request, Report* report) {
     launch.current = nullptr;
     launch.request = nullptr;
     return launch.failed;
+}
+
+void emu_trace(int on) { trace.on = on != 0; }
+
+// What the last launch asked of the memory from `address` on.
+void emu_traffic(u64 address, u64 bytes, Traffic* traffic) {
+    traffic->reads = counted(address, bytes, {Act::read, Act::atomic_read});
+    traffic->writes = counted(address, bytes, {Act::write, Act::atomic_write});
+    traffic->atomics = counted(address, bytes, {Act::update});
+    std::vector<std::pair<u64, u64>> sectors;
+    for (const Touch& touch : trace.touches)
+        if (touch.address >= address && touch.address < address + bytes) sectors.emplace_back(touch.address / 32, 0);
+    traffic->distinct_sectors = distinct(sectors);
 }
 
 char* emu_arena() { return shadow.arena; }
