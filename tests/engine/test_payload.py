@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import gpujoin
+from gpujoin import join_tables
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
@@ -16,6 +18,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import SPARK_TYPES, Generator, KeyShape, from_cells
+from tests.backends.cudf.host import HostBackend
 from tests.engine.support import KEYED, batches, build_sides, keyed, run_join, sides, together
 from tests.faults import FaultyBackend
 from tests.oracle.join import oracle_join
@@ -338,3 +341,35 @@ def test_every_distribution_with_several_threads(seed: int) -> None:
         actual = run_join(spec, left, right, backend=parallel, batch_rows=20, metrics=metrics)
         assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}, {shape}")
         assert metrics.probe_rows == 130
+
+
+class CopyingHost(HostBackend):
+    """The device's backend on the host, which notes the columns that are copied to it and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploaded: list[str] = []
+        self.downloaded: list[str] = []
+
+    def from_arrow(self, table: pa.Table) -> pa.Table:
+        self.uploaded += table.column_names
+        return super().from_arrow(table)
+
+    def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+        self.downloaded += schema.names
+        return super().to_arrow(frame, schema)
+
+
+@pytest.mark.parametrize("how", ["left", "inner", "existence"])
+def test_rows_that_follow_one_another_are_not_copied_to_a_device(how: str) -> None:
+    """Every left row is output once, in its place: left columns are slices of what the caller gave, texts included."""
+    rows = 1000
+    left = pa.table({"k": np.arange(rows), "a": [f"text {i}" for i in range(rows)], "b": np.arange(rows) * 0.5})
+    right = pa.table({"k": np.arange(rows if how == "inner" else 10), "c": np.arange(rows if how == "inner" else 10)})
+    backend = CopyingHost()
+    options = Options(batch_bytes=4000, max_column_bytes=500)
+    found = join_tables(left, right, on="k", how=how, backend=backend, options=options)
+    assert {"a", "b"}.isdisjoint(backend.uploaded + backend.downloaded)
+    assert ("c" in backend.uploaded) == (how != "existence")
+    assert found.select(["k", "a", "b"]).sort_by("k").combine_chunks() == left.combine_chunks()
+    assert len(found.column("a").chunks) > 10

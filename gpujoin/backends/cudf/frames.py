@@ -111,13 +111,21 @@ def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
     if frame.rows == 0:
         arrays = [pa.array([], storage_type(wanted.type)) for wanted in schema]
     else:
-        arrays = [column.to_arrow(stream=STREAM) for column in columns]
+        arrays = [_own(column).to_arrow(stream=STREAM) for column in columns]
         STREAM.synchronize()
     restored = [
         restore(array, wanted.type, frame.dictionaries.get(position))
         for position, (array, wanted) in enumerate(zip(arrays, schema, strict=True))
     ]
     return pa.RecordBatch.from_arrays(restored, schema=schema)
+
+
+def _own(column: plc.Column) -> plc.Column:
+    """The column, or a copy of a slice of texts, with which all bytes of the column it was cut from would be copied."""
+    if column.type().id() != _T.STRING or column.num_children() == 0:
+        return column
+    whole = column.offset() == 0 and column.child(0).size() == column.size() + 1
+    return column if whole else column.copy(stream=STREAM)
 
 
 # -- between columns and arrays --------------------------------------------------------------------------------

@@ -92,12 +92,15 @@ class Emitter:
 
         ``pairs``: rows are returned with their matches; then no row may have two. ``matched``: rows with a match are
         returned, not those without. ``None``: the output must be made by gather maps, as it always is where columns
-        stay on the host. Raises ``DeviceMemoryError`` if the columns of the probed rows do not fit.
+        stay on the host or all probe rows are returned as they are. Raises ``DeviceMemoryError`` if the columns of the
+        probed rows do not fit.
         """
         layout, backend = self.layout, self.sink.backend
         choose = emission_chooser(self.sink.options.gpu_algorithm)
         sides = (layout.probe.side, layout.build.side) if pairs else (layout.probe.side,)
         if choose is None or not layout.output_schema or any(self.columns[side].on_host for side in sides):
+            return None
+        if pairs and probe.pairs == self.sink.count(self.rows):
             return None
         own = self.columns[layout.probe.side].frame
         other = self.columns[layout.build.side].frame if pairs else None

@@ -1,4 +1,7 @@
-"""The columns of one side that are gathered: on the backend where it can hold them, else on the host."""
+"""The columns of one side that are gathered: on the backend where it can hold them, else on the host.
+
+Rows that follow one another are slices of the columns on the host, which need not be on the backend for that.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +102,8 @@ class Payload:
         """Gather rows of the columns by a map, as Arrow arrays of a schema's types."""
         if isinstance(rows, AllNull):
             return [nulls(rows.length, f.type) for f in schema]
+        if isinstance(rows, Span):
+            return [in_layout(self._slice(i, rows), field.type) for i, field in enumerate(schema)]
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.on_backend:
             wanted = pa.schema([schema.field(i) for i in self.on_backend])
@@ -113,6 +118,9 @@ class Payload:
         """Exact bytes of the largest variable-width column after :meth:`gather`."""
         if isinstance(rows, AllNull):
             return 0
+        if isinstance(rows, Span):
+            each = (row_bytes(self._slice(i, rows)) for i in range(self.table.num_columns))
+            return max((int(sizes_of_rows.sum()) for sizes_of_rows in each if sizes_of_rows is not None), default=0)
         sizes = self.backend.gathered_bytes(self.frame, rows) if self.on_backend else ()
         widest = max(sizes, default=0)
         if self.on_host:
@@ -122,12 +130,10 @@ class Payload:
                 widest = max(widest, int(sizes_on_host[present].sum()))
         return widest
 
+    def _slice(self, position: int, rows: Span) -> pa.Array:
+        return one_array(self.table.column(position).slice(rows.start, rows.length))
+
     def _gather_on_host(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
-        if isinstance(rows, Span):
-            for i in self.on_host:
-                column = one_array(self.table.column(i).slice(rows.start, rows.length))
-                arrays[i] = in_layout(column, schema.field(i).type)
-            return
         indices = self.backend.indices_to_host(rows)
         nulls = indices < 0 if isinstance(rows, Indices) else None
         wanted = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
