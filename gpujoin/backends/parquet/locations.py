@@ -1,13 +1,20 @@
-"""Opens Parquet files in the local file system, or in an object store with the S3 protocol.
+"""Opens Parquet files in the local file system, or in an object store, by PyArrow.
 
-A file in a store has a URI, ``s3://bucket/key``; any other path is local. PyArrow reads the stores. It finds their
-endpoint, region and credentials as AWS's own tools do: in the environment, a profile, or the machine's role.
+A file in a store has a URI, ``s3://bucket/key``; any other path is local. Endpoint, region and credentials are found
+as the store's own tools do: in the environment, a profile, or the machine's role. Where the query's driver was told
+others, the store has a name, made up at random, and its files have URIs ``s3://name@bucket/key``. A process knows
+what the name stands for because its driver has told it (:func:`know_stores`).
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +23,18 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from gpujoin.errors import ScanError
+from gpujoin.model.stores import Store, StoreKind
 
-_STORE = "s3://"
+_SCHEMES = {f"{kind.value}://": kind for kind in StoreKind}
+_ATTEMPTS = 6
+"""How often a request to S3 is tried; the AWS SDK waits up to 20 s between tries, about twice as long each time."""
+_GCS_SECONDS = dt.timedelta(seconds=60)
+"""How long a request to GCS is tried, as long as S3's tries take. Azure's client has its own number."""
+_SECOND_MS = 1000
+
+_lock = threading.Lock()
+_stores: dict[str, Store] = {}
+"""Stores that are not plain, by name."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +43,55 @@ class FileFacts:
 
     size: int
     modified_ms: int
-    """Modification time, in milliseconds since 1970; stores have whole seconds."""
+    """Modification time, in milliseconds since 1970, as :func:`comparable_ms` has it."""
 
 
 def is_local(path: str) -> bool:
     """Whether a path is in the local file system."""
-    return not path.startswith(_STORE)
+    return not path.startswith(tuple(_SCHEMES))
 
 
-def in_store(rest: str) -> str:
-    """Path of a file in a store, given the part of its URI after the scheme and the colon."""
-    return _STORE + rest.lstrip("/")
+def in_store(store: Store, rest: str) -> str:
+    """Path of a file in a store, given its bucket and key, which this process can open from now on."""
+    name = "" if store.is_plain else f"{_name_of(store)}@"
+    return f"{store.kind.value}://{name}{rest}"
+
+
+def _name_of(store: Store) -> str:
+    with _lock:
+        known = next((name for name, other in _stores.items() if other == store), None)
+        if known is None:
+            known = secrets.token_hex(4)  # not made of the secrets
+            _stores[known] = store
+        return known
+
+
+def stores_named(names: frozenset[str]) -> dict[str, Store]:
+    """Stores by their names, to be told to another process."""
+    with _lock:
+        return {name: _stores[name] for name in names}
+
+
+def name_in(path: str) -> str | None:
+    """Name of the store that a path is in; ``None`` if it is local, or in a plain store."""
+    name, at, _ = path.partition("://")[2].partition("/")[0].rpartition("@")
+    return name if at and not is_local(path) else None
+
+
+def know_stores(stores: Mapping[str, Store]) -> None:
+    """Remember stores by the names that the driver has given them."""
+    with _lock:
+        _stores.update(stores)
+
+
+def comparable_ms(path: str, modified_ms: int) -> int:
+    """Give a modification time that Hadoop has listed as :func:`facts` would: where they exist, in whole seconds.
+
+    The headers of S3 and Azure have seconds, some of their listings more.
+    """
+    if path.startswith((f"{StoreKind.S3.value}://", f"{StoreKind.AZURE.value}://")):
+        return modified_ms // _SECOND_MS * _SECOND_MS
+    return modified_ms
 
 
 def facts(path: str) -> FileFacts:
@@ -46,13 +101,13 @@ def facts(path: str) -> FileFacts:
         if is_local(path):
             stat = Path(path).stat()
             return FileFacts(stat.st_size, stat.st_mtime_ns // 1_000_000)
-        store, name = _stored(path)
-        stored = store.get_file_info(name)
+        with _without_secrets(path) as (store, name):
+            stored = store.get_file_info(name)
     except (OSError, pa.ArrowException) as problem:
         raise ScanError(f"{path}: {getattr(problem, 'strerror', None) or problem}; {gone}") from problem
     if stored.type is not pafs.FileType.File:
         raise ScanError(f"{path}: there is no such object; {gone}")
-    return FileFacts(int(stored.size), stored.mtime_ns // 1_000_000_000 * 1000)
+    return FileFacts(int(stored.size), comparable_ms(path, stored.mtime_ns // 1_000_000))
 
 
 def open_binary(path: str) -> Any:
@@ -62,22 +117,56 @@ def open_binary(path: str) -> Any:
     """
     if is_local(path):
         return Path(path).open("rb")
-    store, name = _stored(path)
-    return store.open_input_file(name)
+    with _without_secrets(path) as (store, name):
+        return store.open_input_file(name)
+
+
+@contextmanager
+def _without_secrets(path: str) -> Iterator[tuple[pafs.FileSystem, str]]:
+    """Give the store of a file, and the file's name there; errors are told without secrets.
+
+    Raises ``ScanError`` if this process does not know the store.
+    """
+    kind = next(kind for scheme, kind in _SCHEMES.items() if path.startswith(scheme))
+    rest, name = path.partition("://")[2], name_in(path)
+    if name is None:
+        store = Store(kind)
+    else:
+        rest = rest.removeprefix(f"{name}@")
+        with _lock:
+            known = _stores.get(name)
+        if known is None:
+            raise ScanError(f"{path}: this process was not told which store {name!r} is")
+        store = known
+    try:
+        yield _opened(store, rest.partition("/")[0]), rest
+    except (OSError, pa.ArrowException) as problem:
+        text = str(problem)
+        if not any(secret in text for _, secret in store.secrets):
+            raise
+        for _, secret in store.secrets:
+            text = text.replace(secret, "***")
+        raise OSError(text) from None
 
 
 @functools.cache
-def _store(bucket: str) -> pafs.FileSystem:
+def _opened(store: Store, bucket: str) -> pafs.FileSystem:
+    arguments: dict[str, Any] = {**dict(store.arguments), **dict(store.secrets)}
+    match store.kind:
+        case StoreKind.GCS:
+            return pafs.GcsFileSystem(retry_time_limit=_GCS_SECONDS, **arguments)
+        case StoreKind.AZURE:
+            return pafs.AzureFileSystem(**arguments)
+        case _:
+            return _opened_s3(bucket, arguments)
+
+
+def _opened_s3(bucket: str, arguments: dict[str, Any]) -> pafs.FileSystem:
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint:
+    if "endpoint_override" not in arguments and endpoint:
         scheme, _, host = endpoint.rpartition("://")
-        return pafs.S3FileSystem(endpoint_override=host.rstrip("/"), scheme=scheme or "https")
-    if os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
-        return pafs.S3FileSystem()
-    return pafs.S3FileSystem(region=pafs.resolve_s3_region(bucket))
-
-
-def _stored(path: str) -> tuple[pafs.FileSystem, str]:
-    """Store of a file, and its name there."""
-    name = path.removeprefix(_STORE)
-    return _store(name.partition("/")[0]), name
+        arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+    located = "region" in arguments or "endpoint_override" in arguments
+    if not located and not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
+        arguments["region"] = pafs.resolve_s3_region(bucket)
+    return pafs.S3FileSystem(retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS), **arguments)

@@ -71,6 +71,8 @@ class IslandRun:
     """Keys with very many rows, by the index of the exchange."""
     keeps_tables: bool = False
     """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
+    stores: frozenset[str] = frozenset()
+    """Names of the stores that its files are in."""
 
     @property
     def tasks(self) -> int:
@@ -259,7 +261,9 @@ def _one_task(island: Island, options: Options, limits: StageLimits, threads: in
         if stage.inputs
         else "one task reads everything: nothing is exchanged"
     )
-    return IslandRun(_run_of(island, stage, scans, options, limits.cores), scans, threads, (note,))
+    return IslandRun(
+        _run_of(island, stage, scans, options, limits.cores), scans, threads, (note,), stores=island.stores
+    )
 
 
 def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun | None:
@@ -277,7 +281,7 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
         last = _run_of(island, stage, scans, options, limits.cores)
         if last.tasks < 2 and not last.inputs and stage.spark is None:
             continue
-        best = IslandRun(last, scans, 1, tuple(_notes(island, last, scans)))
+        best = IslandRun(last, scans, 1, tuple(_notes(island, last, scans)), stores=island.stores)
     return best
 
 

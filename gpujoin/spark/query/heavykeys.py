@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from gpujoin.backends.parquet.locations import know_stores, stores_named
 from gpujoin.config import BackendChoice, Options, Skew
 from gpujoin.logs import log
 from gpujoin.model.jointype import Side
@@ -19,6 +21,7 @@ from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
 from gpujoin.spark.failures import is_survivable
 from gpujoin.spark.jvm.gateway import dataframe_of, first_of_partitions
+from gpujoin.spark.query.stores import without_logs_of_calls
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
 from gpujoin.spark.shuffle.scattering import conform
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gpujoin.model.stages import Exchange
+    from gpujoin.model.stores import Store
     from gpujoin.spark.query.choice import IslandRun, StageRun
     from gpujoin.spark.query.taskreads import Reads
     from gpujoin.spark.query.trees.builder import SparkRows
@@ -74,10 +78,13 @@ class SampleExchanges:
     """One for each number that comes in."""
     options: Options
     """Settings."""
+    stores: Mapping[str, Store]
+    """Those that files are in, by name."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Look at the parts whose numbers come in."""
         del task
+        know_stores(self.stores)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield self.parts[number].look(self.options)
@@ -130,8 +137,9 @@ def find_heavy_rows(
             if producer[1].stage.spark
         ]
         if parts:
-            work = stage_function(SampleExchanges(parts, options), f"{name}_sample")
-            looks.append(spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, SAMPLE_DDL))
+            work = stage_function(SampleExchanges(parts, options, stores_named(run.stores)), f"{name}_sample")
+            with without_logs_of_calls() if run.stores else nullcontext():
+                looks.append(spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, SAMPLE_DDL))
         samples = samples_of(reduce(DataFrame.union, looks).toArrow())
     except BaseException as problem:  # whatever else is wrong with the input, the query itself will tell
         if not is_survivable(problem):

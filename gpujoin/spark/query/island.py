@@ -101,6 +101,11 @@ class Island:
         return {index: source.files.rows for index, source in self.sources.items()}
 
     @property
+    def stores(self) -> frozenset[str]:
+        """Names of the stores that its files are in."""
+        return frozenset().union(*(source.stores for source in self.sources.values()))
+
+    @property
     def output_bytes(self) -> float:
         """About how many bytes its rows take: a guess."""
         rows = estimate(self.relation, self.scanned).rows

@@ -6,7 +6,8 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from gpujoin.backends.parquet.locations import know_stores, stores_named
 from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.model.pipeline import Rung
@@ -26,6 +28,7 @@ from gpujoin.spark.compat import type_in_arrow
 from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, StageRun
 from gpujoin.spark.query.island import Finish, Island
+from gpujoin.spark.query.stores import without_logs_of_calls
 from gpujoin.spark.query.taskreads import Reads, TaskReads
 from gpujoin.spark.settings import blob_bytes
 from gpujoin.spark.shuffle.blobrows import BlobFormat
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gpujoin.model.stages import SparkInput
+    from gpujoin.model.stores import Store
     from gpujoin.plan.cost import Estimate
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.query.aggregates import ReadAggregate
@@ -73,9 +77,12 @@ class RunStage:
     """Under which metrics are reported."""
     keeps_tables: bool = False
     """Whether the process keeps tables that it builds."""
+    stores: Mapping[str, Store] = field(default_factory=dict)
+    """Those that files are in, by name."""
 
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one."""
+        know_stores(self.stores)
         measured = IslandMetrics(began=time.time())
         notes: list[str] = []
         rows = self._rows(batches, task, measured, notes)
@@ -148,7 +155,7 @@ class StageWork:
         The last stage has the name ``island_id``; those before it have numbers too. ``blob_bytes`` is the size of the
         blobs between stages.
         """
-        keeps_tables = run.keeps_tables
+        keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
 
         def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
             stage = run.stage
@@ -170,7 +177,7 @@ class StageWork:
             )
             labels = tuple(places) if stage.branches else ()
             work = RunStage(
-                stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables
+                stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables, stores
             )
             return cls(run, work, inputs)
 
@@ -223,11 +230,12 @@ class IslandPlacer:
         }
         if island.read is not None and island.finish is not Finish.NOTHING:
             described |= _finish(island, island.read)
-        self._rewriting.place(
-            island.node, described, bytes(self._commands),
-            context._javaAccumulator,  # noqa: SLF001
-            self._broadcasts or None,
-        )  # fmt: skip
+        with without_logs_of_calls() if run.stores else nullcontext():
+            self._rewriting.place(
+                island.node, described, bytes(self._commands),
+                context._javaAccumulator,  # noqa: SLF001
+                self._broadcasts or None,
+            )  # fmt: skip
 
     def _stage(self, work: StageWork, schema: StructType) -> dict[str, Any]:
         """Describe what makes the rows of a stage, or the blob rows of one whose rows are exchanged."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from gpujoin.backends.parquet.locations import in_store
+from gpujoin.backends.parquet.locations import comparable_ms, in_store, name_in
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileSlice
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, prunes
-from gpujoin.spark.query.stores import store_obstacle
+from gpujoin.spark.query.stores import store_of
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
@@ -59,12 +59,14 @@ class ParquetFiles:
     """The columns in its files, by expression id."""
     partitions: dict[int, pa.Field]
     """The columns in the names of its folders; a file's constants are theirs, in this order."""
+    stores: frozenset[str] = frozenset()
+    """Names of the stores that its files are in (`backends.parquet.locations`)."""
 
     def with_partitions(self, chosen: Sequence[int]) -> ParquetFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
         at = [list(self.partitions).index(i) for i in chosen]
         files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
-        return ParquetFiles(files, self.columns, {i: self.partitions[i] for i in chosen})
+        return dataclasses.replace(self, files=files, partitions={i: self.partitions[i] for i in chosen})
 
 
 def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None:
@@ -114,10 +116,11 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     listing = relation.get("listing") or node.files(choosing)
     _expect(listing["index"], _INDEX, "the list of files")
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
-    files = _files(listing["files"], _Stores(options, node), values)
+    stores = _Stores(options, node)
+    files = _files(listing["files"], stores, values)
     columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
     rest = tuple(condition for condition in conditions if condition not in choosing)
-    return ReadRelation(ParquetFiles(files, columns, parts), rest)
+    return ReadRelation(ParquetFiles(files, columns, parts, stores.names), rest)
 
 
 def _field(attribute: Node) -> pa.Field:
@@ -145,7 +148,8 @@ def _files(
         if folders is not None and folder_of(path) not in folders:
             raise NotTranslatableError(f"{path} is in no folder of a partition")
         constants = () if folders is None else folders[folder_of(path)]
-        slices.append(FileSlice(stores.path(path), size, modified_ms, constants=constants))
+        opened = stores.path(path)
+        slices.append(FileSlice(opened, size, comparable_ms(opened, modified_ms), constants=constants))
     return tuple(slices)
 
 
@@ -155,7 +159,12 @@ class _Stores:
     def __init__(self, options: Options, node: PlanNode) -> None:
         self._options = options
         self._node = node
-        self._checked = {"file"}
+        self._roots: dict[str, str] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of those that workers have to be told of."""
+        return frozenset(filter(None, map(name_in, self._roots.values())))
 
     def path(self, uri: str) -> str:
         """Name a file as a worker opens it.
@@ -165,16 +174,25 @@ class _Stores:
         scheme, colon, rest = uri.partition(":")
         if not colon or "/" in scheme:
             scheme, rest = "file", uri
+        if scheme == "file":
+            self._check(scheme)
+            return "/" + rest.lstrip("/")
+        authority, _, key = rest.lstrip("/").partition("/")
+        root = f"{scheme}://{authority}"
+        if root not in self._roots:
+            self._check(scheme)
+            self._roots[root] = self._root(scheme, authority)
+        return f"{self._roots[root]}/{key}"
+
+    def _check(self, scheme: str) -> None:
         schemes = self._options.scan_schemes
         if scheme not in schemes:
             raise NotTranslatableError(
                 f"its files are on {scheme!r}; workers read {', '.join(schemes)} (spark.gpujoin.scan.schemes)"
             )
-        if scheme not in self._checked:
-            session = self._node.jvm.relation().sparkSession()
-            configuration = session.sessionState().newHadoopConf()
-            obstacle = store_obstacle(scheme, configuration, local=bool(session.sparkContext().isLocal()))
-            if obstacle is not None:
-                raise NotTranslatableError(obstacle)
-            self._checked.add(scheme)
-        return "/" + rest.lstrip("/") if scheme == "file" else in_store(rest)
+
+    def _root(self, scheme: str, authority: str) -> str:
+        session = self._node.jvm.relation().sparkSession()
+        configuration = session.sessionState().newHadoopConf()
+        local = bool(session.sparkContext().isLocal())
+        return in_store(*store_of(scheme, authority, configuration, local=local))

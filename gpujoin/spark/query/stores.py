@@ -1,22 +1,46 @@
 """Object stores that a worker reads exactly as Spark would: in the name of the same user, from the same endpoint.
 
-Hadoop's file system and Arrow's find credentials in different places. Where Hadoop was told nothing, both ask the
-environment and the machine's role. Where it was told something, by whatever file or setting, only Hadoop follows it,
-and a worker's own read might be another user's: such a table is left to Spark. The values, secrets among them, are not
-read.
+Hadoop's file systems and Arrow's find credentials in different places. Where Hadoop was told nothing, both ask the
+environment and the machine's role. Where it was told something that Arrow can be told too, workers are told the same,
+with the stage that they run. Any other setting, of any file or session, only Hadoop follows, and a worker's own read
+might be another user's: such a table is left to Spark. Reasons name settings, never values.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+from gpujoin.model.stores import Store, StoreKind
+from gpujoin.spark.catalyst.translate import NotTranslatableError
+
+KINDS = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), StoreKind.S3),
+    "gs": StoreKind.GCS,
+    **dict.fromkeys(("abfs", "abfss"), StoreKind.AZURE),
+}
+"""Kinds of stores by the schemes of Spark's paths."""
+
 _PROVIDER_PATH = "hadoop.security.credential.provider.path"
-_HADOOPS_OWN = "core-default.xml"
-_SPARKS_OWN = "Set by Spark to default values"
+_HADOOPS_OWN = ("core-default.xml", "Set by Spark to default values")
 _FROM_ENVIRONMENT = re.compile(r"Set by Spark on .* from AWS_\w+")
-_HARMLESS = re.compile(
+_FILE_SYSTEMS = {
+    "s3": ("org.apache.hadoop.fs.s3a.S3AFileSystem",),
+    "s3a": ("org.apache.hadoop.fs.s3a.S3AFileSystem",),
+    "s3n": ("org.apache.hadoop.fs.s3a.S3AFileSystem",),
+    "gs": ("com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem", "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"),
+    "abfs": ("org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",),
+    "abfss": ("org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",),
+}
+"""Whose settings are known."""
+
+_HARMLESS_S3 = re.compile(
     r"""
     (acl | attempts | audit | block | buffer | change | committer | connection\.(?!ssl) | create | directory\.marker
     | downgrade | etag | executor | experimental | fast | input | list | max | metrics | multi | multipart | optimized
@@ -27,28 +51,107 @@ _HARMLESS = re.compile(
     """,
     re.VERBOSE,
 )
-"""Settings of S3A that say in what pieces it reads and how often it tries, not whom it asks and in whose name."""
+"""Settings that say in what pieces a store is read and how often it is tried, not whom it asks and in whose name."""
+_HARMLESS_GCS = re.compile(
+    r"(application\.name|batch|block|bucket|copy|create|glob|grpc\.(?!directpath)|hierarchical|http|implicit|inputstream"
+    r"|io|lazy|list|marker|max|metrics|outputstream|performance|project|reported|rewrite|status|tracelog|working)"
+    r"[a-z.-]*|impl"
+)
+_HARMLESS_AZURE = re.compile(
+    r"(abfs|always|analysis|apache|atomic|block|buffered|cluster|create|disable|enable\.(?!delegation)|io|list|perf|read"
+    r"|readahead|readaheadqueue|shellkeyprovider|skip|tracing|user\.agent|write|writes)[a-z.-]*|impl|secure\.impl"
+)
+
+_SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+_TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+_ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+_AWS_REGION = re.compile(r"s3[.-]([a-z]{2}[a-z0-9-]+-\d)\.amazonaws\.com(\.cn)?")
+_CLIENT_CREDENTIALS = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
+_TENANT = re.compile(r"https://login\.microsoftonline\.com/([^/]+)/oauth2(/v2\.0)?/token/?")
+_AZURE_ACCOUNTS = ".dfs.core.windows.net"
+_AZURE_HOST = re.compile(r"([a-z0-9]+)\.dfs\.core\.windows\.net")
 
 
-def store_obstacle(scheme: str, configuration: Any, *, local: bool) -> str | None:
-    """Tell why a worker might read a store of the scheme ``s3a``, ``s3`` or ``s3n`` otherwise than Spark does.
+@dataclass(frozen=True)
+class _Told:
+    """What Hadoop was told of a store, beyond its own defaults, by name without the prefix."""
+
+    prefix: str
+    values: Mapping[str, str]
+
+    def get(self, name: str) -> str | None:
+        return self.values.get(name) or None
+
+    def refuse(self, name: str) -> NotTranslatableError:
+        return NotTranslatableError(f"Hadoop was told {self.prefix}{name}, which workers do not follow")
+
+    def only(self, *names: str) -> None:
+        """Raise ``NotTranslatableError`` if anything but some names is told."""
+        for name in self.values:
+            if name not in names:
+                raise self.refuse(name)
+
+    def needed(self, name: str, because: str) -> str:
+        value = self.get(name)
+        if value is None:
+            raise self.refuse(because)
+        return value
+
+
+def store_of(scheme: str, authority: str, configuration: Any, *, local: bool) -> tuple[Store, str]:
+    """Describe the store that has files with a scheme and an authority as Hadoop reads it, and name the bucket.
 
     ``configuration`` is the session's, for Hadoop. ``local``: workers run on the driver's machine, in its
-    environment.
+    environment. Raises ``NotTranslatableError`` if a worker might read it otherwise than Spark does.
     """
     implementation = configuration.get(f"fs.{scheme}.impl")
-    if implementation not in (_S3A, None):
-        return f"{scheme} is read by {implementation}, whose users and endpoints workers do not know"
+    if implementation is not None and implementation not in _FILE_SYSTEMS[scheme]:
+        raise NotTranslatableError(
+            f"{scheme} is read by {implementation}, whose users and endpoints workers do not know"
+        )
     if configuration.get(_PROVIDER_PATH):
-        return f"Hadoop has credentials by {_PROVIDER_PATH}, which workers do not follow"
-    for prefix in dict.fromkeys(("fs.s3a.", f"fs.{scheme}.")):
-        for name in _names(configuration, prefix):
-            if _HARMLESS.fullmatch(name):
-                continue
-            sources = configuration.getPropertySources(prefix + name)
-            if not all(_is_default(source, local=local) for source in sources or ()):
-                return f"Hadoop was told {prefix}{name}, which workers do not follow"
-    return None
+        raise NotTranslatableError(f"Hadoop has credentials by {_PROVIDER_PATH}, which workers do not follow")
+    match KINDS[scheme]:
+        case StoreKind.S3:
+            if scheme != "s3a":
+                _told(configuration, f"fs.{scheme}.", _HARMLESS_S3, local=local).only()
+            told = _told(configuration, "fs.s3a.", _HARMLESS_S3, local=local)
+            return _s3(_of_bucket(told, authority)), authority
+        case StoreKind.GCS:
+            return _gcs(_told(configuration, "fs.gs.", _HARMLESS_GCS, local=local)), authority
+        case _:
+            container, _, host = authority.rpartition("@")
+            return _azure(_told(configuration, "fs.azure.", _HARMLESS_AZURE, local=local), host), container
+
+
+@contextmanager
+def without_logs_of_calls() -> Iterator[None]:
+    """Keep calls of this thread out of py4j's log, which at level DEBUG has all that is exchanged with the JVM."""
+    loggers = [logging.getLogger(f"py4j.{name}") for name in ("clientserver", "java_gateway")]
+    own = threading.get_ident()
+
+    def is_others(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    for logger in loggers:
+        logger.addFilter(is_others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_others)
+
+
+def _told(configuration: Any, prefix: str, harmless: re.Pattern[str], *, local: bool) -> _Told:
+    values = {}
+    for name in _names(configuration, prefix):
+        if harmless.fullmatch(name):
+            continue
+        sources = configuration.getPropertySources(prefix + name)
+        if not all(_is_default(source, local=local) for source in sources or ()):
+            with without_logs_of_calls():
+                values[name] = str(configuration.get(prefix + name))
+    return _Told(prefix, values)
 
 
 def _names(configuration: Any, prefix: str) -> list[str]:
@@ -59,6 +162,128 @@ def _names(configuration: Any, prefix: str) -> list[str]:
 
 def _is_default(source: str, *, local: bool) -> bool:
     """Whether a value is what Hadoop and workers assume by themselves."""
-    if source in (_HADOOPS_OWN, _SPARKS_OWN):
-        return True
-    return local and _FROM_ENVIRONMENT.fullmatch(source) is not None
+    return source in _HADOOPS_OWN or (local and _FROM_ENVIRONMENT.fullmatch(source) is not None)
+
+
+def _of_bucket(told: _Told, bucket: str) -> _Told:
+    """What S3A was told of one bucket: ``bucket.NAME.endpoint`` goes before ``endpoint``."""
+    own = f"bucket.{bucket}."
+    values = {name: value for name, value in told.values.items() if not name.startswith("bucket.")}
+    for name, value in told.values.items():
+        short = name.removeprefix(own)
+        if name.startswith(own) and not _HARMLESS_S3.fullmatch(short):
+            values[short] = value
+    return _Told(told.prefix, values)
+
+
+def _s3(told: _Told) -> Store:
+    keys = ("access.key", "secret.key", "session.token", "aws.credentials.provider")
+    places = ("endpoint", "endpoint.region", "path.style.access", "connection.ssl.enabled")
+    told.only(*keys, *places)
+    arguments: dict[str, str | bool] = _s3_place(told)
+    secrets: dict[str, str] = {}
+    provider = told.get("aws.credentials.provider")
+    if provider == _ANONYMOUS:
+        arguments["anonymous"] = True
+    elif provider not in (None, _SIMPLE, _TEMPORARY):
+        raise told.refuse("aws.credentials.provider")
+    elif provider is not None or any(told.get(name) for name in keys[:3]):
+        asked = next(name for name in reversed(keys) if told.get(name))
+        secrets = {"access_key": told.needed("access.key", asked), "secret_key": told.needed("secret.key", asked)}
+        token = told.needed("session.token", asked) if provider == _TEMPORARY else told.get("session.token")
+        if token is not None and provider != _SIMPLE:
+            secrets["session_token"] = token
+    return Store(StoreKind.S3, tuple(arguments.items()), tuple(secrets.items()))
+
+
+def _s3_place(told: _Told) -> dict[str, str | bool]:
+    arguments: dict[str, str | bool] = {}
+    region, endpoint = told.get("endpoint.region"), told.get("endpoint")
+    if endpoint is not None:
+        scheme, _, host = endpoint.rpartition("://")
+        host = host.rstrip("/")
+        plain = (told.get("connection.ssl.enabled") or "true").lower() == "false"
+        known = _AWS_REGION.fullmatch(host)
+        region = region or (known[1] if known is not None else None)
+        arguments |= {"endpoint_override": host, "scheme": scheme or ("http" if plain else "https")}
+        by_path = (told.get("path.style.access") or "false").lower() == "true"
+        if not by_path and not _is_address(host):
+            arguments["force_virtual_addressing"] = True
+    else:
+        for name in ("path.style.access", "connection.ssl.enabled"):
+            if told.get(name) is not None:
+                raise told.refuse(name)
+    if region is not None:
+        arguments["region"] = region
+    return arguments
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host, with or without a port, is an IP address, of which buckets have no subdomains."""
+    try:
+        ipaddress.ip_address(host.rpartition(":")[0] or host)
+    except ValueError:
+        return False
+    return True
+
+
+def _gcs(told: _Told) -> Store:
+    told.only("auth.type", "storage.root.url")
+    arguments: dict[str, str | bool] = {}
+    match (told.get("auth.type") or "").upper():
+        case "UNAUTHENTICATED":
+            arguments["anonymous"] = True
+        case "APPLICATION_DEFAULT":
+            pass
+        case _:
+            # The connector then asks the machine alone, and Arrow the environment first.
+            raise NotTranslatableError(
+                "workers have Google's application default credentials, and fs.gs.auth.type is not APPLICATION_DEFAULT"
+            )
+    endpoint = told.get("storage.root.url")
+    if endpoint is not None:
+        scheme, _, host = endpoint.rpartition("://")
+        arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+    return Store(StoreKind.GCS, tuple(arguments.items()))
+
+
+def _azure(told: _Told, host: str) -> Store:
+    account = _AZURE_HOST.fullmatch(host)
+    if account is None:
+        raise NotTranslatableError(f"its account is {host!r}; workers know those under dfs.core.windows.net")
+    # Settings of this account go before those of all; those of others do not matter.
+    values = {name: value for name, value in told.values.items() if not name.endswith(_AZURE_ACCOUNTS)}
+    for name, value in told.values.items():
+        if name.endswith(f".{host}"):
+            values[name.removesuffix(f".{host}")] = value
+    own = _Told(told.prefix, values)
+    readers: dict[str, Callable[[_Told], dict[str, str]]] = {
+        "SharedKey": _shared_key, "OAuth": _client_credentials, "SAS": _fixed_token,
+    }  # fmt: skip
+    kind = own.get("account.auth.type") or "SharedKey"
+    if kind not in readers:
+        raise own.refuse("account.auth.type")
+    return Store(StoreKind.AZURE, (("account_name", account[1]),), tuple(readers[kind](own).items()))
+
+
+def _shared_key(told: _Told) -> dict[str, str]:
+    told.only("account.auth.type", "account.key")
+    if told.get("account.key") is None:
+        raise NotTranslatableError("Hadoop has no fs.azure.account.key for its account, and workers no other way")
+    return {"account_key": told.values["account.key"]}
+
+
+def _client_credentials(told: _Told) -> dict[str, str]:
+    names = [f"account.oauth2.client.{name}" for name in ("id", "secret", "endpoint")]
+    provider = "account.oauth.provider.type"
+    told.only("account.auth.type", provider, *names)
+    client, secret, endpoint = (told.needed(name, provider) for name in names)
+    tenant = _TENANT.fullmatch(endpoint)
+    if told.get(provider) != _CLIENT_CREDENTIALS or tenant is None:
+        raise told.refuse(provider if tenant is not None else names[2])
+    return {"tenant_id": tenant[1], "client_id": client, "client_secret": secret}
+
+
+def _fixed_token(told: _Told) -> dict[str, str]:
+    told.only("account.auth.type", "sas.fixed.token")
+    return {"sas_token": told.needed("sas.fixed.token", "account.auth.type")}

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,8 @@ from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan
+from gpujoin.model.stores import Store as StoreValue
+from gpujoin.model.stores import StoreKind
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
 from gpujoin.testing.compare import assert_same_rows
@@ -33,6 +36,10 @@ class Store(BaseHTTPRequestHandler):
     """The part of S3 that reading takes: ``HEAD`` and ``GET`` of an object, whole, a range of bytes or its last."""
 
     root: Path
+    failures: ClassVar[list[int]] = []
+    """Status codes of the answers to come, before others."""
+    seen: ClassVar[list[str]] = []
+    """Who has asked: the headers of requests."""
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
@@ -42,6 +49,12 @@ class Store(BaseHTTPRequestHandler):
         self._answer(body=True)
 
     def _answer(self, *, body: bool) -> None:
+        self.seen.append(self.headers.get("Authorization", ""))
+        if self.failures:
+            self.send_response(self.failures.pop())
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         file = self.root / urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")
         if not file.is_file():
             self.send_response(404)
@@ -83,9 +96,9 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    stores._store.cache_clear()
+    stores._opened.cache_clear()
     yield folder
-    stores._store.cache_clear()
+    stores._opened.cache_clear()
     server.shutdown()
     server.server_close()
 
@@ -125,7 +138,43 @@ def test_objects_that_are_gone_or_changed(bucket: Path) -> None:
         read_footers(scan, ["s3://data/y.parquet"])
 
 
+def test_a_store_that_is_busy_is_asked_again_and_then_the_object_is_named(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"n": range(100)})
+    pq.write_table(table, bucket / "x.parquet")
+    monkeypatch.setattr(Store, "failures", [503, 500, 503])
+    (footer,) = read_footers(Scan(table.schema), ["s3://data/x.parquet"])
+    assert not Store.failures
+    (split,) = plan_splits([footer], 1, 1 << 40)
+    monkeypatch.setattr(stores, "_ATTEMPTS", 2)
+    stores._opened.cache_clear()
+    monkeypatch.setattr(Store, "failures", [503] * 50)
+    with pytest.raises(ScanError, match=r"s3://data/x.parquet: .*503"):
+        list(run(replace(Scan(table.schema), slices=split)))
+    assert len(Store.failures) == 48
+
+
+def test_requests_are_made_in_the_name_of_whom_the_driver_was_told(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"n": range(100)})
+    pq.write_table(table, bucket / "x.parquet")
+    keys = (("access_key", "SOMEBODY"), ("secret_key", "k"))
+    for store, who in (
+        (StoreValue(StoreKind.S3), "Credential=a/"),
+        (StoreValue(StoreKind.S3, (), keys), "Credential=SOMEBODY/"),
+        (StoreValue(StoreKind.S3, (("anonymous", True),)), ""),
+    ):
+        monkeypatch.setattr(Store, "seen", [])
+        (footer,) = read_footers(Scan(table.schema), [stores.in_store(store, "data/x.parquet")])
+        assert footer.rows == (100,)
+        assert Store.seen
+        assert all(who in header and bool(header) == bool(who) for header in Store.seen)
+
+
 def test_names() -> None:
-    assert not stores.is_local(stores.in_store("//bucket/a b/c=1/x.parquet"))
-    assert stores.in_store("//bucket/a%20b") == "s3://bucket/a%20b"
+    plain = StoreValue(StoreKind.S3)
+    assert not stores.is_local(stores.in_store(plain, "bucket/a b/c=1/x.parquet"))
+    assert stores.in_store(plain, "bucket/a%20b") == "s3://bucket/a%20b"
     assert stores.is_local("/s3:/x")

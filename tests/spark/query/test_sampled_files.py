@@ -128,6 +128,17 @@ def watched(spark: SparkSession, planned: list[PlannedQuery]) -> Iterator[list[P
     disable(spark)
 
 
+@pytest.mark.parametrize("spark", [SILENT], indirect=True, ids=["one task"])
+def test_a_column_that_only_an_unsampled_file_has_and_polars_takes_for_a_pattern(
+    spark: SparkSession, folder: Path, watched: list[PlannedQuery]
+) -> None:
+    table = rows(MIDDLE)
+    pq.write_table(table.append_column("^v$", pa.array(range(100, 140))), path_of(folder, MIDDLE))
+    read = spark.read.schema("k long, v int, `^v$` long").parquet(str(folder)).groupBy("k")
+    assert sum(row[1] or 0 for row in read.agg({"`^v$`": "sum"}).collect()) == sum(range(100, 140))
+    assert watched[0].changed
+
+
 def outcome(frame: DataFrame) -> pa.Table | type[Exception]:
     """The rows of a query, or what it fails with."""
     try:

@@ -130,8 +130,10 @@ def _offsets(values: pa.Array) -> pa.Array:
 def obstacles(scan: Scan, path: str) -> list[str]:
     """Reasons why Polars cannot read a file whose footer is valid.
 
-    Polars must know the types of all columns, also of those that are not read.
+    Polars must know the types of all columns, also of those that are not read. Files in stores PyArrow reads.
     """
+    if not is_local(path):
+        return []
     try:
         schema = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
@@ -151,6 +153,9 @@ def obstacles(scan: Scan, path: str) -> list[str]:
 
 def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung) -> Iterator[Piece]:
     with opened(scan, part, metrics) as (parquet, sources, groups):
+        problems = obstacles(scan, part.path) if groups and rung is Rung.FAST else []
+        if problems:  # planning has not opened every file
+            raise ScanError(problems[0])
         for run in runs(groups, sources, parquet, piece_bytes):
             if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
                 parts = _slices(parquet, sources, run[0], piece_bytes)

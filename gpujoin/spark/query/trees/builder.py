@@ -94,6 +94,8 @@ class ScanSource:
     files: ScannedFiles
     columns: tuple[str, ...]
     filters: tuple[str, ...]
+    stores: frozenset[str]
+    """Names of the stores that the files are in."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
-    builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), show_filters(filters))
+    builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), show_filters(filters), files.stores)
     kept = kept_share(filters, merged_bounds(scanned.footers)) if filters else None
     filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept), fragment.positions)
     return narrowed(filtered, required)
