@@ -51,27 +51,51 @@ def private_directory() -> Path:
 
 
 def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
-    """Return a folder that can be written to: the wanted one, made if it is missing, else one for this process alone.
+    """Return a folder that can be written to, made if it is missing.
 
-    In containers, users often have no home, or one that they may not read: ``wanted`` may raise ``OSError`` or
-    ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other users could change
-    is not used. ``variable`` is the environment variable that sets the folder, for the warning.
+    It is the wanted one, else one of this user's among the temporary files, which later processes find again, else one
+    for this process alone. In containers, users often have no home, or one that they may not read: ``wanted`` may raise
+    ``OSError`` or ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other users
+    could change is not used. ``variable`` is the environment variable that sets the folder, for the warning.
     """
-    try:
-        directory = wanted()
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        risk = tampering_risk(directory)
-        if risk is not None:
-            raise PermissionError(f"{directory} is not safe: {risk}")
-        with tempfile.NamedTemporaryFile(dir=directory):
-            return directory
-    except (OSError, RuntimeError) as problem:
-        directory = private_directory()
-        log.warning(
-            "compiled kernels are kept in %s for this process only: %s. Set %s to a folder that can be written to.",
-            directory, problem, variable,
-        )  # fmt: skip
+    problems: list[Exception] = []
+    for candidate in (wanted, lambda: _users_directory(variable)):
+        try:
+            directory = candidate()
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_safe(directory)
+            with tempfile.NamedTemporaryFile(dir=directory):
+                pass
+        except (OSError, RuntimeError) as problem:
+            problems.append(problem)
+            continue
+        if problems:
+            _warn(directory, "", problems, variable)
         return directory
+    directory = private_directory()
+    _warn(directory, " for this process only", problems, variable)
+    return directory
+
+
+def _users_directory(variable: str) -> Path:
+    """A folder among the temporary files that only this user can change, and that has the same name each time."""
+    users = Path(tempfile.gettempdir()) / f"gpujoin-kernels-{os.geteuid()}"
+    users.mkdir(mode=0o700, exist_ok=True)
+    _check_safe(users)
+    return users / variable.lower()
+
+
+def _check_safe(directory: Path) -> None:
+    risk = tampering_risk(directory)
+    if risk is not None:
+        raise PermissionError(f"{directory} is not safe: {risk}")
+
+
+def _warn(directory: Path, whose: str, problems: Sequence[Exception], variable: str) -> None:
+    log.warning(
+        "compiled kernels are kept in %s%s: %s. Set %s to a folder that can be written to.",
+        directory, whose, "; ".join(map(str, problems)), variable,
+    )  # fmt: skip
 
 
 @functools.cache

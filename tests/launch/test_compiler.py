@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -156,17 +157,51 @@ def test_a_disk_that_is_full_when_a_kernel_is_to_be_kept(
     assert compile_cubin(SPEC, "sm_90").is_file()
 
 
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
 @pytest.mark.parametrize("problem", [PermissionError(13, "Permission denied"), RuntimeError("no home directory")])
-def test_users_without_a_home_that_they_may_look_into(problem: Exception) -> None:
-    """As in containers that run as any user."""
+def test_users_without_a_home_that_they_may_look_into(problem: Exception, temporary: Path) -> None:
+    """As in containers that run as any user. The next process finds the kernels of this one."""
 
     def wanted() -> Path:
         raise problem
 
     found = usable_directory(wanted)
     assert found.is_dir()
-    assert found.stat().st_mode & 0o077 == 0, "another user could put kernels there"
+    assert temporary in found.parents
+    for folder in (found, found.parent):
+        assert folder.stat().st_mode & 0o077 == 0, "another user could put kernels there"
     assert usable_directory(lambda: found) == found
+    assert usable_directory(wanted) == found
+    assert usable_directory(wanted, "OTHER_CACHE") not in (found, found.parent)
+
+
+@pytest.mark.parametrize("how", UNSAFE)
+@pytest.mark.parametrize("which", ["the user's", "the variable's"])
+def test_a_temporary_cache_that_others_could_change_is_not_used(
+    how: str, which: str, temporary: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wanted() -> Path:
+        raise RuntimeError("no home directory")
+
+    users = temporary / f"gpujoin-kernels-{os.geteuid()}"
+    if which == "the user's":
+        plant(users, how)
+    else:
+        users.mkdir(mode=0o700)
+        plant(users / CACHE_VARIABLE.lower(), how)
+    with caplog.at_level("WARNING", "gpujoin"):
+        directory = usable_directory(wanted)
+    assert users not in (directory, *directory.parents)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert "for this process only: no home directory; " in caplog.text
 
 
 @pytest.mark.parametrize(("items", "wanted"), [(0, 1), (1, 1), (256, 1), (257, 2), (10_000, 7)])

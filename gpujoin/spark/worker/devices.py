@@ -122,10 +122,11 @@ def chosen_device(options: Options, addresses: Sequence[str], task: str | None =
 
 
 def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: ExitStack) -> Chosen:
-    reason = registry.unavailable(BackendName.GPU)
-    if reason is not None:
-        raise BackendUnavailableError(str(reason))
     usable = devices(addresses)
+    if not any(_is_made(device, options) for device in usable):
+        reason = registry.unavailable(BackendName.GPU)
+        if reason is not None:
+            raise BackendUnavailableError(str(reason))
     if not usable:
         raise BackendUnavailableError(
             f"no GPU is visible here (Spark assigned {list(addresses)}, {_VISIBLE}={os.environ.get(_VISIBLE)!r}). Give "
@@ -166,8 +167,12 @@ def _prepared(usable: Sequence[Device], options: Options) -> tuple[Device, ...]:
             _gpu(usable[0].ordinal, options)
         else:
             registry.import_gpu_libraries()
-    unused = {device: (BackendName.GPU, _gpu_request(device.ordinal, options)) not in _made for device in usable}
-    return tuple(sorted(usable, key=unused.__getitem__))
+    return tuple(sorted(usable, key=lambda device: not _is_made(device, options)))
+
+
+def _is_made(device: Device, options: Options) -> bool:
+    """Whether this process has a backend on a GPU."""
+    return (BackendName.GPU, _gpu_request(device.ordinal, options)) in _made
 
 
 _lock = threading.Lock()

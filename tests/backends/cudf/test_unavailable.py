@@ -150,6 +150,15 @@ def test_the_only_gpu_is_started_before_its_slot_is_taken(made: list[Any]) -> No
     assert made == [(0, (0, 0))]
 
 
+def test_a_gpu_in_use_is_not_looked_for_again(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(gpu_concurrent_tasks=1)
+    with chosen_backend(options, ["0"]):
+        pass
+    monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: pytest.fail("the driver was asked"))
+    with chosen_backend(options, ["0"]) as chosen:
+        assert isinstance(chosen.backend, Backend)
+
+
 def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: list[Any]) -> None:
     options = Options(gpu_concurrent_tasks=1)
     taken = GpuSlots(1).acquire(["0"], 0)
