@@ -21,7 +21,7 @@ if ! gpus=$(nvidia-smi --query-gpu=index,name --format=csv,noheader 2>/dev/null)
 fi
 say "found GPU $gpus"
 
-needed='import cupy, numpy, polars, pyarrow, pylibcudf, pytest, rmm'
+needed='import cupy, duckdb, numpy, polars, pyarrow, pylibcudf, pytest, rmm'
 if [ -z "${PYTHON:-}" ] && python3 -c "$needed" 2>/dev/null; then
     PYTHON=python3
 fi
