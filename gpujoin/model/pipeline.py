@@ -77,6 +77,8 @@ class PipelineMetrics:
     """Pieces joined within the query, and by the gather-map engine."""
     eager_aggregations: int = 0
     """Joins whose build side was aggregated before they were aggregated themselves."""
+    regrouped_sets: int = 0
+    """Grouping sets that were merged from the groups of a finer one."""
     parts_reused: int = 0
     """Times the rows of a part of the tree were taken from an equal part, not computed again."""
     tables_kept: int = 0
@@ -157,6 +159,13 @@ class AggregateState(Protocol[Piece, State]):
         """Read back a state that was on disk."""
 
 
+class RegroupingState(AggregateState[Piece, State], Protocol[Piece, State]):
+    """States from which those of fewer keys are made."""
+
+    def regroup(self, state: State, kept: Sequence[int]) -> State:
+        """Merge the groups that have the kept keys, by position, in common; the other keys become null."""
+
+
 class Lookup(Protocol[Piece]):
     """A join whose build side is ready and that the backend runs within its own query."""
 
@@ -220,7 +229,7 @@ class PipelineBackend(Protocol[Piece]):
     def concat(self, pieces: Sequence[Piece], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         """Put pieces together, collected."""
 
-    def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> AggregateState[Piece, Any]:
+    def aggregate(self, node: PartialAggregate, metrics: PipelineMetrics) -> RegroupingState[Piece, Any]:
         """Make the aggregation state of a node."""
 
     def window(self, piece: Piece, node: Window) -> Piece:

@@ -16,11 +16,12 @@ part is then merged by a driver of its own, which may divide it again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.pipeline import AggregateState, PipelineMetrics
+from gpujoin.model.pipeline import AggregateState, PipelineMetrics, RegroupingState
 from gpujoin.model.relations import PartialAggregate
 
 Piece = TypeVar("Piece")
@@ -35,7 +36,8 @@ class Aggregation(Generic[Piece]):
     """A partial aggregation in progress, whose states take at most ``memory_budget`` bytes.
 
     Beyond, groups are returned before all their rows were seen or, where each must be returned once, go to disk.
-    ``divisions`` counts the divisions of the states so far. ``stuck``: the last one did not make the parts smaller.
+    Groups that are returned are merged into ``coarser`` sets, too. ``divisions`` counts the divisions of the states so
+    far. ``stuck``: the last one did not make the parts smaller.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Aggregation(Generic[Piece]):
         metrics: PipelineMetrics,
         new_store: Callable[[], SpillStore],
         *,
+        coarser: CoarserSets[Piece] | None = None,
         divisions: int = 0,
         stuck: bool = False,
     ) -> None:
@@ -54,6 +57,7 @@ class Aggregation(Generic[Piece]):
         self._budget = memory_budget
         self._metrics = metrics
         self._new_store = new_store
+        self._coarser = coarser
         self._divisions = divisions
         self._may_let_go = not node.once or (bool(node.keys) and divisible(divisions, stuck=stuck))
         self._store: SpillStore | None = None
@@ -75,9 +79,10 @@ class Aggregation(Generic[Piece]):
         then.
         """
         for state in self._state.reduce(piece):
-            self._hold(state)
+            self.hold(state)
 
-    def _hold(self, state: Any) -> None:
+    def hold(self, state: Any) -> None:
+        """Take groups that are aggregated already."""
         rows, _ = self._state.size(state)
         if rows:
             self._states.append(state)
@@ -143,11 +148,11 @@ class Aggregation(Generic[Piece]):
         if not part.rows:
             return
         deeper = Aggregation(
-            self._state, self._node, self._budget, self._metrics, self._new_store,
+            self._state, self._node, self._budget, self._metrics, self._new_store, coarser=self._coarser,
             divisions=self._divisions + 1, stuck=stuck,
         )  # fmt: skip
         for batch in part.read():
-            deeper._hold(self._state.restore(batch))
+            deeper.hold(self._state.restore(batch))
             yield from deeper.relieve()
         yield from deeper.finish()
 
@@ -192,4 +197,20 @@ class Aggregation(Generic[Piece]):
 
     def _finished(self, state: Any) -> Piece:
         self._metrics.groups += self._state.size(state)[0]
+        if self._coarser is not None:
+            self._coarser.take(state)
         return self._state.finish(state)
+
+
+@dataclass(frozen=True)
+class CoarserSets(Generic[Piece]):
+    """Grouping sets that are merged from the groups of a finer one, which must be the aggregation of all keys."""
+
+    state: RegroupingState[Piece, Any]
+    sets: tuple[tuple[Aggregation[Piece], tuple[int, ...]], ...]
+    """Their aggregations, and the keys that each keeps."""
+
+    def take(self, groups: Any) -> None:
+        """Merge a state of the finer set into those of these sets."""
+        for aggregation, kept in self.sets:
+            aggregation.hold(self.state.regroup(groups, kept))

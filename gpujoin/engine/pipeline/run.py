@@ -17,7 +17,7 @@ from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.join.hash_join import HashJoin, JoinRun
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.pipeline.aggregation import Aggregation
+from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
@@ -50,6 +50,7 @@ from gpujoin.model.relations import (
     bind_slices,
 )
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
+from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets
 from gpujoin.plan.skipping import matching_keys, scans_of
 from gpujoin.plan.tables import is_table
 
@@ -415,9 +416,17 @@ class _Runner:
 
     def _aggregate(self, node: PartialAggregate) -> Iterator[_Piece]:
         eager = eager_aggregation(node)
-        if eager is None:
-            return self._aggregated(node, self._pieces(node.child))
-        return self._aggregated_eagerly(node, eager)
+        if eager is not None:
+            return self._aggregated_eagerly(node, eager)
+        sets = None if node.child in self._repeated else grouping_sets(node)
+        if sets is not None and not isinstance(self._plain_backend, MixedPipeline):
+            return self._aggregated_by_sets(self._plain_backend, sets)
+        return self._aggregated(node, self._pieces(node.child))
+
+    @property
+    def _plain_backend(self) -> AnyPipelineBackend | MixedPipeline:
+        """The backend of rows without opaque columns, as those of aggregations are."""
+        return self._backend.inner if isinstance(self._backend, OpaquePipeline) else self._backend
 
     def _aggregated_eagerly(self, node: PartialAggregate, eager: EagerAggregation) -> Iterator[_Piece]:
         """Aggregate over a join, with eager aggregation of the build side where it has keys of many rows."""
@@ -471,10 +480,35 @@ class _Runner:
                 yield from aggregation.add(piece)
             yield from aggregation.finish()
 
+    def _aggregated_by_sets(self, backend: AnyPipelineBackend, sets: GroupingSets) -> Iterator[_Piece]:
+        """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it."""
+        node, state = sets.finest, backend.aggregate(sets.finest, self._metrics)
+        budget = 2 * self._memory.state_bytes // sets.most_held
+        self._metrics.regrouped_sets += sum(each.source is not None for each in sets.sets)
+        with ExitStack() as stack:
+
+            def new_store() -> SpillStore:
+                return stack.enter_context(SpillStore(self._options, self._metrics))
+
+            levels: dict[int, Aggregation[_Piece]] = {}
+            for place in reversed(range(len(sets.sets))):
+                merged = tuple((levels[n], each.kept) for n, each in enumerate(sets.sets) if each.source == place)
+                coarser = CoarserSets(state, merged)
+                levels[place] = Aggregation(state, node, budget, self._metrics, new_store, coarser=coarser)
+            ordered = [(levels[place], each.outputs) for place, each in enumerate(sets.sets)]
+            for piece in self._pieces(node.child):
+                levels[0].take(piece)
+                for level, outputs in ordered:
+                    for groups in level.relieve():
+                        yield self._backend.project(groups, outputs)
+            for level, outputs in ordered:
+                for groups in level.finish():
+                    yield self._backend.project(groups, outputs)
+
     def _new_aggregation(
         self, node: PartialAggregate, budget: int, new_store: Callable[[], SpillStore]
     ) -> Aggregation[_Piece] | MixedAggregation:
-        backend = self._backend.inner if isinstance(self._backend, OpaquePipeline) else self._backend
+        backend = self._plain_backend
         if isinstance(backend, MixedPipeline):
             return MixedAggregation(backend, node, budget, new_store)
         state = backend.aggregate(node, self._metrics)

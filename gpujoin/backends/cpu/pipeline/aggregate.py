@@ -45,7 +45,7 @@ class PolarsAggregation:
         self._keys = [f"k{i}" for i in range(len(node.keys))]
         self._states = [state_of(call, f"a{i}") for i, call in enumerate(node.aggregates)]
         self._segment_states = [state for state in self._states if isinstance(state, SegmentState)]
-        self._names = [*self._keys, *self.nothing().columns]
+        self._values = self.nothing().columns
 
     def nothing(self) -> pl.DataFrame:
         return pl.select([expr for state in self._states for expr in state.nothing()])
@@ -95,21 +95,23 @@ class PolarsAggregation:
         simple: Sequence[pl.Expr],
         run: Callable[[pl.LazyFrame], pl.DataFrame],
         of_segments: Callable[[SegmentState, Segments], list[pl.Series]],
+        keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
-        """Aggregate rows by key: by expressions, and by segments for states that need them."""
+        """Aggregate rows by all keys, or some: by expressions, and by segments for states that need them."""
+        keys = self._keys if keys is None else keys
         if not self._segment_states:
-            grouped = frame.group_by(self._keys).agg(simple) if self._keys else frame.select(simple)
+            grouped = frame.group_by(keys).agg(simple) if keys else frame.select(simple)
             return run(self._normalised(grouped))
         rows = run(frame)
-        if not self._keys:
-            if not rows.height:
-                return self.nothing()
+        if keys:
+            state = rows.lazy().with_row_index(_ROWS).group_by(keys).agg(*simple, pl.col(_ROWS)).collect()
+            segments = Segments.of_lists(rows, state[_ROWS])
+        elif rows.height:
             state, segments = rows.select(*simple, pl.len().alias(_ROWS)), Segments.of_one(rows)
         else:
-            state = rows.lazy().with_row_index(_ROWS).group_by(self._keys).agg(*simple, pl.col(_ROWS)).collect()
-            segments = Segments.of_lists(rows, state[_ROWS])
+            return self.nothing()
         columns = [series for each in self._segment_states for series in of_segments(each, segments)]
-        return self._normalised(state.lazy().with_columns(columns).select(self._names)).collect()
+        return self._normalised(state.lazy().with_columns(columns).select(*keys, *self._values)).collect()
 
     def _normalised(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Bring the columns of a state into their normal form, by :meth:`State.normalise` of each call."""
@@ -117,9 +119,19 @@ class PolarsAggregation:
         return frame.with_columns(casts) if casts else frame
 
     def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        merged = [expr for state in self._states for expr in state.merge()]
-        whole = pl.concat(states).lazy()
-        return self._grouped(whole, merged, pl.LazyFrame.collect, lambda state, rows: state.merge_segments(rows))
+        return self._merged(pl.concat(states), self._keys)
+
+    def regroup(self, state: pl.DataFrame, kept: Sequence[int]) -> pl.DataFrame:
+        if not state.height:
+            return state
+        merged = self._merged(state, [self._keys[n] for n in kept])
+        nulls = [pl.lit(None, dtype).alias(name) for name, dtype in state.schema.items() if name not in merged.columns]
+        return merged.with_columns(nulls).select(state.columns)
+
+    def _merged(self, state: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+        merged = [expr for each in self._states for expr in each.merge()]
+        whole, run = state.lazy(), pl.LazyFrame.collect
+        return self._grouped(whole, merged, run, lambda each, rows: each.merge_segments(rows), keys)
 
     def finish(self, state: pl.DataFrame) -> Piece | pa.Table:
         """Convert a state to the keys and Spark's aggregation buffers: a table if there are lists."""
