@@ -308,6 +308,13 @@ class EmulatedDevice:
         if self.options.count_traffic:
             self.counted.append(Launched(kernel.name, self._traffic(passed)))
 
+    def misses(self, array: Array, cache_bytes: int) -> int:
+        """Sectors of an array that a cache of so many bytes had to fetch in the last launch, if accesses are counted.
+
+        The least recently used sectors give way, and all threads of the launch advance together.
+        """
+        return int(self._runtime.emu_misses(address_of(array), array.nbytes, cache_bytes // 32))
+
     def _traffic(self, passed: _Arguments) -> dict[int, list[Traffic]]:
         traffic: dict[int, list[Traffic]] = {}
         for position, extent in passed.arrays:

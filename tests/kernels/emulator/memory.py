@@ -122,6 +122,8 @@ def load_runtime(path: Path) -> ctypes.CDLL:
     library.emu_trace.restype = None
     library.emu_traffic.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(Traffic))
     library.emu_traffic.restype = None
+    library.emu_misses.argtypes = (ctypes.c_uint64,) * 3
+    library.emu_misses.restype = ctypes.c_uint64
     library.emu_arena.restype = ctypes.c_void_p
     library.emu_arena_bytes.restype = ctypes.c_uint64
     library.emu_shared_bytes.restype = ctypes.c_uint64

@@ -224,7 +224,7 @@ void note_touch(u64 address, u32 bytes, Act act, void* site) {
     const u32 turn = trace.turns[u64(t.number) << 40 | place]++;
     u64 request = mixed(launch.block_number + 0x9E3779B97F4A7C15ull);
     for (u64 part : {u64(t.warp), place, u64(turn)}) request = mixed(request ^ (part + 0x9E3779B97F4A7C15ull));
-    trace.touches.push_back(Touch{address, request, launch.block_number * launch.count + t.number, bytes, u32(act)});
+    trace.touches.push_back(Touch{address, request, launch.block_number * launch.count + t.number, bytes, u32(act), turn});
 }
 
 }  // namespace

@@ -163,6 +163,7 @@ struct Touch {
     u64 thread;   // of the grid
     u32 bytes;
     u32 act;
+    u32 turn;  // how often the thread has come to that place in the code
 };
 
 // Every access to global memory, where they are counted.

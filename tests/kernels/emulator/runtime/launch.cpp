@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstring>
+#include <list>
 #include <numeric>
 #include <string>
 
@@ -247,6 +248,37 @@ Counts counted(u64 address, u64 bytes, std::initializer_list<Act> acts) {
     return counts;
 }
 
+// Sectors of some memory that a cache of so many sectors has to fetch, the least recently used giving way. All threads of
+// the grid are taken to advance together, as those of resident blocks do: by turns of their loops.
+u64 misses(u64 address, u64 bytes, u64 capacity) {
+    std::vector<u32> order(trace.touches.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(), [](u32 a, u32 b) {
+        const Touch &one = trace.touches[a], &two = trace.touches[b];
+        return one.turn != two.turn ? one.turn < two.turn : one.thread < two.thread;
+    });
+    std::list<u64> recent;
+    std::unordered_map<u64, std::list<u64>::iterator> cached;
+    u64 missed = 0;
+    for (u32 i : order) {
+        const Touch& touch = trace.touches[i];
+        for (u64 sector = touch.address / 32; sector <= (touch.address + touch.bytes - 1) / 32; ++sector) {
+            const auto found = cached.find(sector);
+            if (found != cached.end()) {
+                recent.splice(recent.begin(), recent, found->second);
+                continue;
+            }
+            missed += touch.address >= address && touch.address < address + bytes;
+            recent.push_front(sector);
+            cached[sector] = recent.begin();
+            if (recent.size() <= capacity) continue;
+            cached.erase(recent.back());
+            recent.pop_back();
+        }
+    }
+    return missed;
+}
+
 u64 compute(const Warp& w, WarpOp op, u32 mask, u32 lane) {
     auto each = [&](auto fold, u64 start) {
         for (u32 i = 0; i < 32; ++i)
@@ -478,6 +510,9 @@ void emu_traffic(u64 address, u64 bytes, Traffic* traffic) {
         if (touch.address >= address && touch.address < address + bytes) sectors.emplace_back(touch.address / 32, 0);
     traffic->distinct_sectors = distinct(sectors);
 }
+
+// Sectors of the memory from `address` on that a cache of `capacity` sectors fetches in the last launch.
+u64 emu_misses(u64 address, u64 bytes, u64 capacity) { return misses(address, bytes, capacity); }
 
 char* emu_arena() { return shadow.arena; }
 u64 emu_arena_bytes() { return kArenaBytes; }
