@@ -223,6 +223,9 @@ def test_null_and_length_in_the_first_bits(device: RecordingDevice) -> None:
     layout = KeyLayout((KeyField(2, 16, longest=2, length_shift=0, null_bit=18),), 1)
     codes = packed(device, layout, [column(device, "text", texts, null_safe=True)])
     assert on_host(device, codes).labels() == [0, 0x61 << 2 | 1, 0x61 << 2 | 2, 1 << 18]
+    layout = KeyLayout((KeyField(3, 16, longest=2, length_shift=1, null_bit=0),), 1)
+    codes = packed(device, layout, [column(device, "text", texts, null_safe=True)])
+    assert on_host(device, codes).labels() == [0, 0x61 << 3 | 2, 0x61 << 3 | 4, 1]
 
 
 @pytest.mark.parametrize("at", range(9))
