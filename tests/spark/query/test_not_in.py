@@ -23,7 +23,7 @@ from gpujoin.spark.shuffle.skew import Heavy
 from gpujoin.testing import assert_same_rows
 from tests.brief import each_once
 from tests.oracle.join import oracle_join
-from tests.spark.query.queries import EXCHANGED, check
+from tests.spark.query.queries import EXCHANGED, FORCED, check
 
 LABELS = (5, 6, 7)
 LIMITS = StageLimits(cores=len(LABELS), task_bytes=1 << 27, broadcast_threshold=1, partitions=len(LABELS))
@@ -142,6 +142,34 @@ QUERIES = {
     "under or": "select k, l, v from nested where k not in (select k from ({0})) or v = 10",
     "two under or": "select k, v, (k, l) not in (select k, l from ({0})) or v = 10 as f from nested",
 }
+
+
+CORRELATIONS = {
+    "l": ("a.l not in (select b.l from ({0}) b where b.k = a.k)", ("l = l", "k <=> k"), None),
+    "both may be null": ("(a.k, a.l) not in (select b.k, b.l from ({0}) b where b.v = a.v)", None, None),
+    "computed": ("a.l not in (select b.l from ({0}) b where b.k + 1 = a.v div 10)", None, None),
+    "and a range": (
+        "a.l not in (select b.l from ({0}) b where b.k = a.k and b.v < a.v + 25)",
+        ("l = l", "k <=> k"),
+        "v",
+    ),
+    "under or": ("a.l not in (select b.l from ({0}) b where b.k = a.k) or a.v = 10", ("l = l", "k <=> k"), None),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_a_correlation_by_equality_is_a_key(spark: SparkSession, nested: None, name: str) -> None:
+    """Rows with nulls are searched among those with the same key, and compared with no others."""
+    text, keys, condition = CORRELATIONS[name]
+    for subquery in SUBQUERIES.values():
+        found = check(spark.sql(f"select k, l, v from nested a where {text.format(subquery)}"), allow_empty=True)
+        assert found.islands
+        for join in found.joins:
+            assert (join.condition is None) == (condition is None)
+            assert set(join.keys) == set(keys or join.keys)
+            assert len(join.keys) > 1
 
 
 @pytest.mark.spark

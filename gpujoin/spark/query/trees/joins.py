@@ -18,7 +18,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, counting_column, distribution_of
 from gpujoin.spark.query.trees.computed import join_inputs
-from gpujoin.spark.query.trees.keys import Key, check_keys, key_of, not_in, null_aware, with_keys
+from gpujoin.spark.query.trees.keys import Key, NotIn, check_keys, key_of, known_rows, null_aware, with_keys
 from gpujoin.spark.query.trees.nearest import nearest_join
 
 
@@ -37,7 +37,9 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     unknowing = [null_aware(part, sides) for part in parts] if kind in NULL_AWARE else []
     if any(unknowing):
         kind = NULL_AWARE[kind]
-        keys, rest = not_in(list(zip(parts, unknowing, strict=True)), sides)
+        condition = NotIn.of(list(zip(parts, unknowing, strict=True)), sides)
+        keys, rest = condition.keys, condition.rest
+        sides[Side.RIGHT] = known_rows(builder, sides[Side.RIGHT], condition.known)
     else:
         for part in parts:
             pair = key_of(part, sides)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from gpujoin.errors import KeyTypeError
 from gpujoin.functions.comparison import has_lists, is_alike
-from gpujoin.model.expressions import Function
+from gpujoin.model.expressions import Call, Function
 from gpujoin.model.jointype import Side
-from gpujoin.model.relations import Output, Project
+from gpujoin.model.relations import Filter, Output, Project
 from gpujoin.model.spec import NullEquality
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.nested_groups import as_bytes
+from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import EQUALITIES, arrow_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -78,24 +80,52 @@ def null_aware(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
     return key_of(equal, sides)
 
 
-def not_in(parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]) -> tuple[list[Key], list[Node]]:
-    """Split the condition of ``NOT IN`` into keys and the rest.
+@dataclass
+class NotIn:
+    """The condition of ``NOT IN``, taken apart."""
 
-    What is a key may also be unknown, the rest must be true. An equality that is never unknown is a key, be it one of
-    the ``NOT IN``, of which the optimizer leaves nothing else, or a correlation; one that may be unknown is a
-    correlation.
+    keys: list[Key] = field(default_factory=list)
+    """Equalities that may also be unknown: those of the ``NOT IN``. And those that are never unknown, be it that the
+    optimizer leaves nothing else of a ``NOT IN``, or correlations."""
+    known: list[Node] = field(default_factory=list)
+    """Right expressions without which a row matches nothing: those of correlations that may be unknown. These are keys
+    whose nulls are equal, since there are none on the right. ::
+
+        left   a    k     right   x    k      a not in (select x from right where right.k = left.k)
+               1    null          1    null   known k alone: (null, 5)
+               1    5             null 5      (1, null) is kept, (1, 5) agrees with (null, 5) on k: dropped
     """
-    keys: list[Key] = []
-    rest = []
-    for part, key in parts:
-        read = key
-        if read is None and (part.name == "EqualNullSafe" or not part.nullable):
-            read = key_of(part, sides)
+    rest: list[Node] = field(default_factory=list)
+    """What must be true."""
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]) -> NotIn:
+        """Take apart conjuncts, of which each may be a key of the ``NOT IN``."""
+        condition = cls()
+        for part, key in parts:
+            condition._add(part, key, sides)
+        return condition
+
+    def _add(self, part: Node, key: Key | None, sides: Mapping[Side, Fragment]) -> None:
+        read = key or key_of(part, sides)
         if read is None:
-            rest.append(part)
-        elif read not in keys:
-            keys.append(read)
-    return keys, rest
+            self.rest.append(part)
+            return
+        left, right, _ = read
+        if key is None and part.name == "EqualTo" and part.nullable:
+            read = left, right, NullEquality.EQUAL
+            if right.nullable:
+                self.known.append(right)
+        if read not in self.keys:
+            self.keys.append(read)
+
+
+def known_rows(builder: TreeBuilder, below: Fragment, values: Sequence[Node]) -> Fragment:
+    """Keep the rows for which none of some values is null."""
+    reader = builder.reader(below)
+    present = [Call(function=Function.IS_NOT_NULL, arguments=(reader(value),), type=pa.bool_()) for value in values]
+    condition = all_of(present)
+    return below if condition is None else Fragment(Filter(below.relation, condition), below.positions)
 
 
 def with_keys(
