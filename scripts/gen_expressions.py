@@ -110,7 +110,8 @@ NOTES = """
   without a gap (`yyyy`, `yyyyMM`, `dd/MM/yyyy`, … down to `ss`), in any order, with separators and quoted words. Over a
   year with a sign, and over words in the other case, they raise `UnsupportedValueError`.
 - `timestampadd` takes a column or a constant, `make_timestamp` its parts and a constant zone, `timestampdiff` a
-  constant unit, `convert_timezone` constant zones. Intervals of years and months are constants.
+  constant unit, `convert_timezone` constant zones. Intervals of years and months are constants; those of days to
+  seconds are constants, one of several that `CASE` chooses, or a whole number of a constant.
 - Text that is no UTF-8 is compared, ordered, searched, hashed, concatenated and trimmed of spaces as the bytes it is.
   Functions that read characters (`length`, `substring`, `LIKE` with `_` or several parts, `RLIKE`, casts) raise
   `InvalidTextError` over it.

@@ -154,6 +154,7 @@ FURTHER_CALLS: dict[str, tuple[str, ...]] = {
     "struct": ("struct(int, string)",),
     "exists": ("exists(array_int, x -> x > int)",),
     "forall": ("forall(array_int, x -> x > int)",),
+    "session_window": ("session_window(timestamp, '10 minutes')",),
     "window": ("window(timestamp, '10 minutes')", "window(timestamp, '10 minutes', '5 minutes')"),
     "map_filter": ("map_filter(map_int, (k, v) -> k > int)",),
     "transform_values": ("transform_values(map_int, (k, v) -> concat(v, string))",),

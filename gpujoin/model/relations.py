@@ -26,9 +26,9 @@ from gpujoin.model.stages import DeterminismLevel, Distribution
 from gpujoin.model.windows import AnyWindowCall, range_obstacle
 
 __all__ = [
-    "Constant", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileSlice", "Filter", "Join", "Limit", "Output",
-    "PartialAggregate", "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union", "Window",
-    "bind_slices", "column",
+    "Constant", "ConstantTable", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileSlice", "Filter", "Join",
+    "Limit", "Output", "PartialAggregate", "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union",
+    "Window", "bind_slices", "column",
 ]  # fmt: skip
 
 
@@ -127,6 +127,41 @@ class SparkSource(Relation):
     @property
     def schema(self) -> pa.Schema:
         return self.columns
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantTable(Relation):
+    """Rows that are part of the query, such as those of ``VALUES``: each task has them with its plan."""
+
+    columns: pa.Schema
+    """Their columns, of which there is one at least."""
+    rows: int
+    """How many there are."""
+    data: bytes = field(repr=False)
+    """They themselves, as an Arrow IPC stream."""
+
+    def __post_init__(self) -> None:
+        check_unique(self.columns)
+        if not self.columns.names:
+            raise RelationError("a constant table needs a column, by which its rows are counted")
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> ConstantTable:
+        """Make one of a batch."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return cls(batch.schema, batch.num_rows, sink.getvalue().to_pybytes())
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The rows."""
+        with pa.ipc.open_stream(self.data) as reader:
+            return reader.read_next_batch()
 
 
 @dataclass(frozen=True, eq=False)

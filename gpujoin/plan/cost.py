@@ -17,7 +17,7 @@ import pyarrow.types as pat
 from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Scan, SparkSource, Window
+from gpujoin.model.relations import ConstantTable, Join, PartialAggregate, Relation, Scan, SparkSource, Window
 from gpujoin.plan import estimates
 from gpujoin.plan.ranges import Shape, shape_of_node
 
@@ -85,7 +85,7 @@ def predict(
                 is_built = id(node.side(node.build_side)) in built
                 of_join = _join(node, rows[0], rows[1], costs, is_built=is_built)
                 here, spark = here + of_join.here, spark + of_join.spark
-                stages += 1
+                stages += not any(map(_is_constant, node.children))
         if id(node) in built:
             here = before
     here += estimates.estimate(relation, scanned).rows * costs.row_out
@@ -125,6 +125,11 @@ def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
 
 def _is_list(dtype: pa.DataType | None) -> bool:
     return dtype is not None and (pat.is_list(dtype) or pat.is_large_list(dtype))
+
+
+def _is_constant(relation: Relation) -> bool:
+    """Whether all rows are part of the query: Spark broadcasts those, without a stage."""
+    return all(isinstance(node, ConstantTable) for node in relation.walk() if not node.children)
 
 
 def _join(node: Join, left: float, right: float, costs: Costs, *, is_built: bool) -> Estimate:

@@ -15,6 +15,7 @@ from gpujoin.model.aggregates import ANY_ROW, MOMENTS, AggregateCall, AggregateF
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
+    ConstantTable,
     ExchangeSource,
     Expand,
     Explode,
@@ -43,7 +44,7 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
     ``sources`` has such columns of each source of the tree, by its index.
     """
     match relation:
-        case Scan():
+        case Scan() | ConstantTable():
             return frozenset()
         case ExchangeSource():
             return sources[relation.index]

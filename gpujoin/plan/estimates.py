@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
+    ConstantTable,
     Expand,
     Explode,
     Filter,
@@ -61,7 +62,7 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
                 share = math.prod(map(selectivity, relation.filters))
             rows = scanned.get(relation.index, 1.0)
             return Estimate(max(1.0, rows * share), share, rows)
-        case SparkSource():
+        case SparkSource() | ConstantTable():
             return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
         case Filter():
             share = selectivity(relation.condition)

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gpujoin.model.relations import ExchangeSource, Join, Output, Project, Relation, Scan, SparkSource, column
+from gpujoin.model.relations import (
+    ConstantTable,
+    ExchangeSource,
+    Join,
+    Output,
+    Project,
+    Relation,
+    Scan,
+    SparkSource,
+    column,
+)
 from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import estimate, row_bytes
@@ -178,7 +188,16 @@ class Planning:
         """About how many bytes the rows of a node have."""
         return _size(node.schema, estimate(node, self.rows).rows)
 
-    def from_spark(self, node: SparkSource) -> Part:
+    def leaf(self, node: Scan | SparkSource | ConstantTable) -> Part:
+        """Share out the rows of files, or of Spark; those of the query itself are in one task."""
+        if isinstance(node, SparkSource):
+            return self._from_spark(node)
+        if isinstance(node, ConstantTable):
+            return Part(node, (Branch(None),), (), frozenset(), (), 0.0, 0.0)
+        nbytes = float(self.facts[node.index].nbytes)
+        return Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
+
+    def _from_spark(self, node: SparkSource) -> Part:
         """Take rows from Spark, in a task for each of its partitions."""
         number = next(self._source_numbers)
         columns = frozenset(range(len(node.columns)))
@@ -195,7 +214,7 @@ class Planning:
             if not isinstance(node, SparkSource):
                 children = [visit(child) for child in node.children]
                 return node.with_children(children) if children else node
-            part = self.from_spark(node)
+            part = self._from_spark(node)
             inputs.append(self.replicated(part, part.nbytes))
             return ExchangeSource(inputs[-1].index, node.schema)
 

@@ -17,7 +17,7 @@ from gpujoin.functions.spec import Nulls
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 
-_NUMBER = re.compile(r"#\d+$")
+_NUMBER = re.compile(r"(#\d+)+$")
 
 _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
 """How tightly the parts of a text are bound, from the loosest on."""
@@ -38,7 +38,7 @@ _TYPES = {
 
 
 def bare_name(name: str) -> str:
-    """Give a column's name without the number that tells columns of one name apart."""
+    """Give a column's name without the numbers that tell columns of one name apart."""
     return _NUMBER.sub("", name)
 
 

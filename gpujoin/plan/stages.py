@@ -24,6 +24,7 @@ from gpujoin.errors import KeyTypeError
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
+    ConstantTable,
     Expand,
     Explode,
     Filter,
@@ -38,7 +39,7 @@ from gpujoin.model.relations import (
     Union,
     Window,
 )
-from gpujoin.model.stages import Branch, NullKeys, Stage
+from gpujoin.model.stages import NullKeys, Stage
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
@@ -94,11 +95,8 @@ class _Planner:
     def place(self, node: Relation) -> Part | None:
         """Share the rows of a subtree out among tasks, as cheaply as can be; ``None`` where that cannot be."""
         match node:
-            case Scan():
-                nbytes = float(self.planning.facts[node.index].nbytes)
-                return Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
-            case SparkSource():
-                return self.planning.from_spark(node)
+            case Scan() | SparkSource() | ConstantTable():
+                return self.planning.leaf(node)
             case Filter():
                 below = self.place(node.child)
                 return None if below is None else below.above(node.with_children([below.tree]), below.known)
@@ -212,7 +210,7 @@ class _Planner:
                 return None
             parts.append(part)
         # What is sent to every task would be given by every task, where only one is to give it.
-        if not all(part.branches for part in parts) or any(part.in_one_task and part.inputs for part in parts):
+        if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):
             parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
         return Part(
             node.with_children([part.tree for part in parts]),
@@ -223,6 +221,12 @@ class _Planner:
             sum(part.cost for part in parts),
             sum(part.nbytes for part in parts),
         )
+
+
+def _is_had_by_all(part: Part) -> bool:
+    """Whether every task would give the rows that one task is to give: they are sent to it, or part of its plan."""
+    constant = any(isinstance(node, ConstantTable) for node in part.tree.walk())
+    return part.in_one_task and (bool(part.inputs) or constant)
 
 
 def _together(part: Part, columns: set[int]) -> bool:

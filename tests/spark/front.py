@@ -19,7 +19,8 @@ RIGHT_DDL = "rid int, k int, s string, d double, n decimal(12,3), t timestamp, z
 
 def left_side(spark: SparkSession) -> DataFrame:
     """Rows with nulls, NaN, both zeros, duplicates and unicode in every key column."""
-    return spark.sql(
+    return _of_the_program(
+        spark,
         f"""select * from values
         (1, 1, 'x', 0.0D, 1.50, timestamp'2020-01-01 00:00:00', named_struct('a', 1, 'b', 'p')),
         (2, 1, 'ü', -0.0D, 2.00, timestamp'2020-01-02 00:00:00', named_struct('a', 2, 'b', 'q')),
@@ -28,13 +29,14 @@ def left_side(spark: SparkSession) -> DataFrame:
         (5, 3, '', 3.5D, 99999999.99, timestamp'2020-01-01 00:00:00', named_struct('a', null, 'b', 'p')),
         (6, 2147483647, 'ﬀ', double('infinity'), 0.00, timestamp'9999-12-31 23:59:59', named_struct('a', 3, 'b', '')),
         (7, 2, 'y', 1.0D, 1.50, null, named_struct('a', 1, 'b', 'p'))
-        as v({_names(LEFT_DDL)})"""
+        as v({_names(LEFT_DDL)})""",
     )
 
 
 def right_side(spark: SparkSession) -> DataFrame:
     """Partners for some of the left rows, several for some, none for others."""
-    return spark.sql(
+    return _of_the_program(
+        spark,
         f"""select * from values
         (10, 1, 'x', -0.0D, 1.500, timestamp'2020-01-01 00:00:00', named_struct('a', 1, 'b', 'p')),
         (20, 2, 'x', double('NaN'), 2.000, timestamp'2020-01-03 00:00:00', named_struct('a', 1, 'b', null)),
@@ -42,8 +44,14 @@ def right_side(spark: SparkSession) -> DataFrame:
         (40, null, null, null, null, null, null),
         (50, null, 'z', 2.5D, 1.501, timestamp'2020-01-01 00:00:00', null),
         (60, 8, '', double('-infinity'), 0.000, null, named_struct('a', null, 'b', 'p'))
-        as v({_names(RIGHT_DDL)})"""
+        as v({_names(RIGHT_DDL)})""",
     )
+
+
+def _of_the_program(spark: SparkSession, query: str) -> DataFrame:
+    """Rows that the program gives to Spark, which are not part of the query."""
+    rows = spark.sql(query)
+    return spark.createDataFrame(rows.collect(), rows.schema)
 
 
 def _names(ddl: str) -> str:

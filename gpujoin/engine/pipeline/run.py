@@ -33,6 +33,7 @@ from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
 from gpujoin.model.relations import (
+    ConstantTable,
     ExchangeSource,
     Expand,
     Explode,
@@ -218,7 +219,7 @@ class _Runner:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
                 wanted = tuple(self._wanted[id(node)])
                 return self._backend.scan(dataclasses.replace(node, wanted=wanted), self._piece_bytes, self._metrics)
-            case ExchangeSource():
+            case ExchangeSource() | ConstantTable():
                 return self._source(node)
             case Filter():
                 return self._mapped(node.child, lambda piece: self._backend.filter(piece, node.condition))
@@ -257,7 +258,10 @@ class _Runner:
 
     # -- sources ---------------------------------------------------------------------------------------------
 
-    def _source(self, node: ExchangeSource) -> Iterator[_Piece]:
+    def _source(self, node: ExchangeSource | ConstantTable) -> Iterator[_Piece]:
+        if isinstance(node, ConstantTable):
+            yield self._backend.take_in([node.batch], node.columns, self._metrics)
+            return
         if node.index not in self._inputs:
             raise RelationError(f"source {node.index} has no input; inputs are {sorted(self._inputs)}")
         batches: list[pa.RecordBatch] = []

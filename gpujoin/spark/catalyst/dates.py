@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -12,15 +13,16 @@ from pyspark.sql import types as t
 from gpujoin.functions import BY_CLASS
 from gpujoin.functions.dates import DIFFERENCE_MONTHS, TIME_UNITS
 from gpujoin.functions.signatures import type_of
-from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.catalyst import zones
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import eval_mode
+from gpujoin.spark.catalyst.traits import MayFail, eval_mode, may_fail
 
 _NO_TIME = dt.timedelta()
 _DAY = dt.timedelta(days=1)
+_MICROSECOND = dt.timedelta(microseconds=1)
 _LOCAL = pa.timestamp("us")
 _PARSER_POLICY = "spark.sql.legacy.timeParserPolicy"
 _UNITS = {"DAYOFYEAR": "DAY"}
@@ -66,27 +68,84 @@ def _shifted_by_months(reader: Reader, node: Node) -> Expression:
 
 
 def _shifted_timestamp(reader: Reader, node: Node) -> Expression:
-    """Translate a timestamp plus a constant interval of days to seconds: whole days by the clock."""
-    moment, shift = reader(node.children[0]), _constant_interval(node.children[1])
-    days = abs(shift) // _DAY * (_DAY if shift > _NO_TIME else -_DAY)
-    zone = reader.zone_of_days(node) if days and _is_zoned(node) else None
-    if zone is None:
-        return _plus(moment, shift)
-    moved = zones.instant(_plus(zones.clock(moment, zone), days), zone, moment)
-    return moved if days == shift else _plus(moved, shift - days)
+    """Translate a timestamp plus an interval of days to seconds: whole days by the clock."""
+    moment, interval = node.children
+    return _Shift(reader, node, reader(moment)).by(interval, 1)
 
 
-def _constant_interval(node: Node) -> dt.timedelta:
-    """Read a constant interval of days and less. Raises ``NotTranslatableError`` if it is none."""
-    negated = False
-    while node.name == "UnaryMinus":
-        node, negated = node.children[0], not negated
-    if node.name != "Literal" or not isinstance(node.data_type, t.DayTimeIntervalType):
-        raise NotTranslatableError(f"{node} is no constant interval of days and less")
-    if node.fields["@value"] is None:
-        raise NotTranslatableError(f"{node} is null")
-    micros = int(node.fields["@value"])
-    return dt.timedelta(microseconds=-micros if negated else micros)
+@dataclass(frozen=True)
+class _Shift:
+    """A timestamp that is shifted by an interval."""
+
+    reader: Reader
+    node: Node
+    """The whole expression."""
+    moment: Expression
+
+    def by(self, interval: Node, sign: int) -> Expression:
+        """Add a constant interval, one of several constants, or a number of constants; or subtract it."""
+        match interval.name:
+            case "UnaryMinus":
+                return self.by(interval.children[0], -sign)
+            case "If" | "CaseWhen" if may_fail(interval) is MayFail.NEVER:
+                return self._by_cases(interval, sign)
+            case "MultiplyDTInterval":
+                return self._by_product(interval, sign)
+        days, rest = (sign * part for part in _constant_interval(interval))
+        zone = self._zone if days else None
+        if zone is None:
+            return _plus(self.moment, days + rest)
+        moved = zones.instant(_plus(zones.clock(self.moment, zone), days), zone, self.moment)
+        return _plus(moved, rest) if rest else moved
+
+    @property
+    def _zone(self) -> ZoneLiteral | None:
+        return self.reader.zone_of_days(self.node) if _is_zoned(self.node) else None
+
+    def _by_cases(self, interval: Node, sign: int) -> Expression:
+        """Add ``CASE WHEN … THEN interval …``: ``CASE WHEN … THEN timestamp + interval …``."""
+        dtype, operands = type_of(self.moment), list(interval.children)
+        nothing: Expression = Literal(value=None, type=dtype)
+
+        def shifted(value: Node) -> Expression:
+            is_null = value.name == "Literal" and value.fields["@value"] is None
+            return nothing if is_null else self.by(value, sign)
+
+        otherwise = shifted(operands.pop()) if len(operands) % 2 else nothing
+        conditions, values = tuple(map(self.reader, operands[0::2])), tuple(map(shifted, operands[1::2]))
+        return Case(conditions=conditions, values=values, otherwise=otherwise, type=dtype)
+
+    def _by_product(self, product: Node, sign: int) -> Expression:
+        """Add a whole number of constant intervals, of which the sum is taken apart in days and the rest."""
+        constant, number = product.children
+        if not isinstance(number.data_type, t.IntegralType):
+            raise NotTranslatableError(f"{product}: no whole number of intervals")
+        node, quantity = self.node, self.reader(number)
+        unit = sign * sum(_constant_interval(constant), _NO_TIME) // _MICROSECOND
+        if self._zone is None:
+            return _plus_units(node, self.moment, quantity, unit)
+        micros = _checked(Function.MULTIPLY, _to(quantity, pa.int64()), Literal(value=unit, type=pa.int64()))
+        day = Literal(value=TIME_UNITS["DAY"], type=pa.int64())
+        days, rest = (_checked(function, micros, day) for function in (Function.INTEGRAL_DIVIDE, Function.REMAINDER))
+        moved = _by_clock(
+            self.reader, node, self.moment, lambda shown: _plus_units(node, shown, days, TIME_UNITS["DAY"])
+        )
+        return _plus_units(node, moved, rest, 1)
+
+
+def _constant_interval(node: Node) -> tuple[dt.timedelta, dt.timedelta]:
+    """Read a constant interval of days and less: its whole days, and the rest.
+
+    Raises ``NotTranslatableError`` if it is none.
+    """
+    value = node.fields["@value"] if node.name == "Literal" else None
+    if isinstance(node.data_type, t.DayTimeIntervalType) and value is not None:
+        shift = dt.timedelta(microseconds=int(value))
+        days = abs(shift) // _DAY * (_DAY if shift > _NO_TIME else -_DAY)
+        return days, shift - days
+    if isinstance(value, dict) and value.get("months") == 0:  # an interval of Spark 2, which has days of its own
+        return value["days"] * _DAY, dt.timedelta(microseconds=value["microseconds"])
+    raise NotTranslatableError(f"{node} is no constant interval of days and less")
 
 
 def _timestampadd(reader: Reader, node: Node) -> Expression:

@@ -29,6 +29,7 @@ import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
 import org.apache.spark.sql.catalyst.plans.logical.JoinStrategyHint;
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -50,6 +51,7 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Option;
 import scala.Product;
@@ -67,6 +69,10 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class PlanReader {
     /** How many of the places of a relation are told, for people. */
     private static final int MOST_PATHS = 2;
+    /** By which Spark marks a column of sessions: an aggregation by it merges those that touch. */
+    private static final String SESSION = "spark.sessionWindow";
+    /** How many values of a relation that has its rows itself are told; each task is sent them with its plan. */
+    private static final int MOST_VALUES = 10000;
 
     /** Reads a plan with all plans in its expressions. */
     public Reading plan(LogicalPlan plan) {
@@ -263,6 +269,9 @@ public final class PlanReader {
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);
             }
+            if (plan instanceof LocalRelation && !plan.isStreaming()) {
+                writeRows((LocalRelation) plan);
+            }
             writeFields((Product) plan);
             text.append('}');
             for (int i = 0; i < numbers.length; i++) {
@@ -306,6 +315,23 @@ public final class PlanReader {
                 text.append(',');
                 writeExpression((Expression) children.apply(i));
             }
+        }
+
+        /** The rows of a relation that has them itself, if they are few. */
+        private void writeRows(LocalRelation relation) {
+            Seq rows = relation.data();
+            StructField[] columns = relation.schema().fields();
+            if ((long) rows.size() * Math.max(1, columns.length) > MOST_VALUES) {
+                return;
+            }
+            field("@rows");
+            text.append('[');
+            Iterator each = rows.iterator();
+            for (int n = 0; each.hasNext(); n++) {
+                comma(n);
+                writeLiteral(each.next(), relation.schema());
+            }
+            text.append(']');
         }
 
         /** An internal value; of an array or a struct, the values in it; of a map, those of its keys and of its values. */
@@ -366,6 +392,9 @@ public final class PlanReader {
             writeValue(attribute.exprId());
             if (attribute.metadata().contains(EventTimeWatermark.delayKey())) {
                 text.append(",\"@event_time\":true");
+            }
+            if (attribute.metadata().contains(SESSION)) {
+                text.append(",\"@session\":true");
             }
             text.append('}');
         }
@@ -683,6 +712,10 @@ public final class PlanReader {
                 }
             } else if (value instanceof byte[]) {
                 writeBytes((byte[]) value);
+            } else if (value instanceof CalendarInterval) {
+                CalendarInterval interval = (CalendarInterval) value;
+                text.append("{\"months\":").append(interval.months).append(",\"days\":").append(interval.days);
+                text.append(",\"microseconds\":").append(interval.microseconds).append('}');
             } else {
                 text.append("{}");
             }

@@ -178,6 +178,8 @@ def skip_reason(
     if island.streamed and _only_broadcasts(island, spark_threshold):
         why = "Spark broadcasts the tables, and looks up the rows of each micro-batch"
         return Reason(ReasonKind.SLOWER, "cost", why, setting)
+    if not island.sources and not island.spark_sources:
+        return Reason(ReasonKind.SLOWER, "cost", "all rows are part of the query, and few", setting)
     if estimate.taken or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
         return None
     why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"

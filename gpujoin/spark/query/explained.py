@@ -15,6 +15,7 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import conjuncts
 from gpujoin.model.relations import (
+    ConstantTable,
     ExchangeSource,
     Expand,
     Explode,
@@ -176,7 +177,7 @@ def _keys(node: Join) -> list[str]:
 def _as_of(node: Join, terms: AsOf) -> str:
     """What an as-of join asks of its order keys."""
     left, right = node.left.schema.field(terms.left).name, node.right.schema.field(terms.right).name
-    return AsOfTerms.of(terms).shown(left, right)
+    return AsOfTerms.of(terms).shown(bare_name(left), bare_name(right))
 
 
 @dataclass(frozen=True)
@@ -241,6 +242,9 @@ def _is_plain(node: Project, position: int) -> bool:
 
 def _head(node: Relation) -> str:
     match node:
+        case ConstantTable():
+            rows = f"{node.rows} row{'' if node.rows == 1 else 's'}"
+            return f"{rows} of the query itself, columns {', '.join(map(bare_name, node.schema.names))}"
         case Join():
             side = node.build_side.value
             kind = node.spec.join_type.value
@@ -264,10 +268,7 @@ def _head(node: Relation) -> str:
         case Expand():
             return f"expand each row in {len(node.projections)} ways"
         case Explode():
-            name = bare_name(node.child.schema.field(node.column).name)
-            if pat.is_int64(node.child.schema.field(node.column).type):
-                return f"repeat each row {name} times"
-            return f"{'outer ' if node.outer else ''}explode {name}"
+            return _exploded(node)
         case Window():
             calls = ", ".join(map(_shown_call, node.calls))
             keys = ", ".join(bare_name(node.child.schema.field(i).name) for i in node.partition)
@@ -280,6 +281,13 @@ def _head(node: Relation) -> str:
         case Union():
             return "union"
     return type(node).__name__
+
+
+def _exploded(node: Explode) -> str:
+    column = node.child.schema.field(node.column)
+    if pat.is_int64(column.type):
+        return f"repeat each row {bare_name(column.name)} times"
+    return f"{'outer ' if node.outer else ''}explode {bare_name(column.name)}"
 
 
 def _order(keys: Sequence[SortKey]) -> str:

@@ -43,7 +43,7 @@ from gpujoin.spark.query.trees.builder import (
 )
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.estimates import Estimates
-from gpujoin.spark.query.trees.nodes import aggregated
+from gpujoin.spark.query.trees.nodes import aggregate_input, aggregated
 from gpujoin.spark.query.trees.pivot import is_pivot
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
@@ -241,7 +241,7 @@ class IslandFinder:
             return None
         try:
             read = read_aggregate(node)
-            below = builder.input(node.children[0], read.attribute_ids)
+            below = aggregate_input(builder, node, read)
             if read.final_only or is_pivot(read):
                 ids = frozenset(column.expr_id for column in node.output)
                 return _columns(node, aggregated(builder, read, below, ids), builder)

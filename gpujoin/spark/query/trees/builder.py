@@ -286,7 +286,7 @@ class TreeBuilder:
         guessed = known is None
         rows = UNKNOWN_ROWS if known is None else known
         try:
-            source = SparkSource(len(self.spark_sources), _spark_schema(columns), rows, node.level, guessed)
+            source = SparkSource(len(self.spark_sources), columns_of(columns), rows, node.level, guessed)
         except (JoinSpecError, RelationError) as refused:
             raise BrokenError(node, str(refused)) from refused
         reasons = self.obstacles(source)
@@ -338,8 +338,8 @@ def is_joined_with_tables(node: PlanNode) -> bool:
     return node.name in _OF_STREAMS and sum(child.streaming for child in node.children) == 1
 
 
-def _spark_schema(columns: Sequence[Node]) -> pa.Schema:
-    """Columns of rows from Spark, under names that tell them apart."""
+def columns_of(columns: Sequence[Node]) -> pa.Schema:
+    """Columns of rows that no file has, under names that tell them apart; one to count them by, if there are none."""
     names = [str(column.fields["name"]) for column in columns]
     fields = []
     for column, name in zip(columns, names, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpujoin.spark.query.trees.asof import as_of_join
 from gpujoin.spark.query.trees.builder import REPARTITIONS, BuildNode
+from gpujoin.spark.query.trees.constants import few_numbers, one_row, written_rows
 from gpujoin.spark.query.trees.generate import generate
 from gpujoin.spark.query.trees.joins import join
 from gpujoin.spark.query.trees.limits import limit, local_limit
@@ -12,6 +13,9 @@ from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
     "LogicalRelation": scan,
+    "LocalRelation": written_rows,
+    "Range": few_numbers,
+    "OneRowRelation": one_row,
     "Filter": filter_,
     "Project": project,
     "Join": join,

@@ -9,7 +9,16 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression, Literal
-from gpujoin.model.relations import Expand, Filter, Output, PartialAggregate, Project, Relation, Scan, Union
+from gpujoin.model.relations import (
+    Expand,
+    Filter,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    Union,
+)
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share, merged_bounds
@@ -30,6 +39,7 @@ from gpujoin.spark.query.trees.builder import (
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
 from gpujoin.spark.query.trees.pivot import is_pivot, pivoted, without_arrays
+from gpujoin.spark.query.trees.sessions import with_sessions
 
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
@@ -150,7 +160,12 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
 def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Aggregate an input wholly, for a node above that needs the final values."""
     read = read_aggregate(node)
-    return aggregated(builder, read, builder.input(node.children[0], read.attribute_ids), required)
+    return aggregated(builder, read, aggregate_input(builder, node, read), required)
+
+
+def aggregate_input(builder: TreeBuilder, node: PlanNode, read: ReadAggregate) -> Fragment:
+    """What is aggregated, with sessions merged."""
+    return with_sessions(builder, builder.input(node.children[0], read.attribute_ids), read.keys)
 
 
 def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
