@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines
-from gpujoin.launch import csr, direct, expand, facts, normalise, partition, residual, rows, unique
+from gpujoin.launch import candidates, csr, direct, expand, facts, normalise, partition, ranges, residual, rows, unique
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.launch.residual import ConditionColumn
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.emulator import EmulatedDevice, EmulatorOptions
+from tests.kernels.test_candidates import Case
 
 README = Path(__file__).resolve().parents[2] / "benchmarks" / "kernels" / "README.md"
 ROWS = 4096
@@ -171,6 +172,30 @@ def _residual(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int
     return {"residual_mask": ROWS, "residual_found": ROWS}
 
 
+def _candidates(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
+    counts, low = np.full(ROWS, 8), rng.integers(0, 8, ROWS)
+    case = Case(
+        ranks=rng.integers(0, 16, ROWS), start=rng.integers(0, ROWS - 8, ROWS), count=counts, low=low,
+        width=np.full(ROWS, 8), placed=rng.permutation(ROWS),
+    )  # fmt: skip
+    given, pairs = case.on(device), int(counts.sum())
+    candidates.count(device, given)
+    candidates.keep(device, given, device.upload(case.placed.astype(np.int32)), 0, pairs)
+    return dict.fromkeys(("count_candidates", "tile_candidates", "keep_candidates"), pairs)
+
+
+def _narrowed(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
+    begins = np.sort(rng.integers(0, 1 << 40, ROWS))
+    width = 10 * (1 << 40) // ROWS
+    low = rng.integers(0, 1 << 40, ROWS)
+    first, second = (
+        ranges.Bounds(device.upload(low + shift), device.upload(low + shift + width)) for shift in (0, width // 2)
+    )
+    stretches = ranges.find(device, ranges.ordered(device.upload(begins)), None, first)
+    ranges.narrow(device, ranges.ordered(device.upload(begins + width // 2)), stretches, second)
+    return {"narrow_stretches": ROWS}
+
+
 def _ordered(shape: Shape, names: tuple[str, ...], log_groups: int = 0) -> Scenario:
     def run(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
         del rng
@@ -200,6 +225,8 @@ SCENARIOS: dict[str, Scenario] = {
     "texts of 16 bytes": _texts(np.full(ROWS, 16)),
     "texts of 9 to 16 bytes": _texts(np.arange(ROWS) % 8 + 9),
     "two columns of 8 bytes": _residual,
+    "8 candidates a row, half match": _candidates,
+    "10 matches a row": _narrowed,
     "5 matches a row": _ordered(Shape.BETWEEN, ("find_stretches",)),
     "overlap, 5 matches a row": _ordered(
         Shape.OVERLAP, ("wavelet_zeros", "wavelet_split", "wavelet_count", "wavelet_pairs")
