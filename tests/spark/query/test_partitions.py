@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import gpujoin
+from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import check
 
@@ -64,11 +66,31 @@ def test_spark_prunes_partitions(tables: SparkSession, parted: None, condition: 
     assert (int(counted.group(1)) if counted else 1) == files
 
 
-def test_pruning_by_a_join_is_left_to_the_join(tables: SparkSession, parted: None) -> None:
+@pytest.mark.parametrize(
+    ("dimension", "read"),
+    [
+        ("(select * from items where item = 10)", 3),
+        ("(select * from values (1, 10), (3, 20) v(k, item))", 4),
+        ("none", 0),
+    ],
+    ids=["filtered", "written", "empty"],
+)
+def test_partitions_without_a_match_for_a_join_are_not_read(
+    tables: SparkSession, parted: None, dimension: str, read: int
+) -> None:
     tables.conf.set("spark.sql.optimizer.dynamicPartitionPruning.reuseBroadcastOnly", "true")
-    frame = tables.sql("select sum(id) from parted a join items b on a.k = b.k where b.item = 10")
-    assert "dynamicpruning" in frame._jdf.queryExecution().optimizedPlan().toString()
+    text = f"select sum(a.id), max(b.k) from parted a join {dimension} b on a.k = b.k"
+    frame = tables.sql(text)
+    if "where" in dimension:
+        assert "dynamicpruning" in frame._jdf.queryExecution().optimizedPlan().toString()
     assert check(frame).islands
+    run = gpujoin.accelerate(frame)
+    run.collect()
+    (report,) = gpujoin.metrics(run)
+    assert isinstance(report, IslandReport)
+    done = report.metrics.pipeline
+    # One of the eight files has a null key, which an inner join asks for nowhere.
+    assert done.skipped_files == 7 - read
 
 
 def test_a_table_of_the_catalog(tables: SparkSession) -> None:
