@@ -79,6 +79,8 @@ class PipelineMetrics:
     """Joins whose build side was aggregated before they were aggregated themselves."""
     regrouped_sets: int = 0
     """Grouping sets that were merged from the groups of a finer one."""
+    late_keys: int = 0
+    """Aggregations that gathered keys from a build side for groups, not for rows."""
     parts_reused: int = 0
     """Times the rows of a part of the tree were taken from an equal part, not computed again."""
     tables_kept: int = 0
@@ -166,6 +168,26 @@ class RegroupingState(AggregateState[Piece, State], Protocol[Piece, State]):
         """Merge the groups that have the kept keys, by position, in common; the other keys become null."""
 
 
+class NumberedRows(Protocol[Piece]):
+    """Rows of a build side by number, of which some columns are gathered later than the others."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+
+    def kept(self, columns: Sequence[int]) -> Piece:
+        """Columns of the rows, and their numbers."""
+
+    def coded(self) -> NumberedRows[Piece]:
+        """Give rows that are equal in the late columns one code, and null to those of nulls alone."""
+
+    def recoded(self, piece: Piece) -> Piece:
+        """Put codes in place of numbers, which are a piece's last column. A null stays one."""
+
+    def appended(self, piece: Piece, position: int) -> Piece:
+        """Append the late columns to a piece, by its column of numbers, or of codes once there are; nulls for null."""
+
+
 class Lookup(Protocol[Piece]):
     """A join whose build side is ready and that the backend runs within its own query."""
 
@@ -249,6 +271,9 @@ class PipelineBackend(Protocol[Piece]):
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         """Number of rows of the commonest key in a sample of a collected piece."""
+
+    def numbered_rows(self, piece: Piece, late: Sequence[Expression]) -> NumberedRows[Piece]:
+        """Number the rows of a collected piece; late columns are computed of all of them."""
 
     def value_ranges(self, piece: Piece, column: int) -> ValueRanges | None:
         """Ranges that hold a column's values, but for null, of a collected piece; ``None`` where none are made."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from gpujoin.model.expressions import ColumnRef, Expression, Literal
 from gpujoin.model.relations import Expand, Output, PartialAggregate, column
+from gpujoin.plan.remap import substituted
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
     calls = tuple(
         dataclasses.replace(
             call,
-            arguments=tuple(_replaced(argument, same) for argument in call.arguments),
-            filter=None if call.filter is None else _replaced(call.filter, same),
+            arguments=tuple(substituted(argument, same) for argument in call.arguments),
+            filter=None if call.filter is None else substituted(call.filter, same),
         )
         for call in node.aggregates
     )
@@ -111,10 +112,3 @@ def _outputs(finest: PartialAggregate, keys: Sequence[object], values: Sequence[
         for value in values
     ]
     return (*own, *(column(finest.schema, n) for n in range(len(keys), len(finest.schema))))
-
-
-def _replaced(node: Expression, values: dict[int, Expression]) -> Expression:
-    """An expression over values in place of columns."""
-    if isinstance(node, ColumnRef):
-        return values[node.index]
-    return node.with_children([_replaced(child, values) for child in node.children]) if node.children else node

@@ -25,6 +25,14 @@ def remapped(node: Expression, left: Mapping[int, int], right: Mapping[int, int]
     return node.with_children([remapped(child, left, right) for child in node.children]) if node.children else node
 
 
+def substituted(node: Expression, values: Mapping[int, Expression] | Sequence[Expression]) -> Expression:
+    """Put expressions in place of the columns that an expression reads."""
+    if isinstance(node, ColumnRef):
+        assert node.index is not None
+        return values[node.index]
+    return node.with_children([substituted(child, values) for child in node.children]) if node.children else node
+
+
 def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
     """Replace column positions in a join."""
     left, right = positions[Side.LEFT], positions[Side.RIGHT]
@@ -41,16 +49,23 @@ def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -
 
 def remapped_aggregate(node: PartialAggregate, child: Relation, positions: Mapping[int, int]) -> PartialAggregate:
     """Replace column positions in an aggregation, and its input."""
-    keys = tuple(dataclasses.replace(key, expression=remapped(key.expression, positions)) for key in node.keys)
-    calls = tuple(
-        dataclasses.replace(
-            call,
-            arguments=tuple(remapped(argument, positions) for argument in call.arguments),
-            filter=None if call.filter is None else remapped(call.filter, positions),
-        )
-        for call in node.aggregates
-    )
+    keys = tuple(remapped_output(key, positions) for key in node.keys)
+    calls = tuple(remapped_call(call, positions) for call in node.aggregates)
     return dataclasses.replace(node, child=child, keys=keys, aggregates=calls)
+
+
+def remapped_output(output: Output, positions: Mapping[int, int]) -> Output:
+    """Replace column positions in a named expression."""
+    return dataclasses.replace(output, expression=remapped(output.expression, positions))
+
+
+def remapped_call(call: AggregateCall, positions: Mapping[int, int]) -> AggregateCall:
+    """Replace column positions in a call."""
+    return dataclasses.replace(
+        call,
+        arguments=tuple(remapped(argument, positions) for argument in call.arguments),
+        filter=None if call.filter is None else remapped(call.filter, positions),
+    )
 
 
 def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregate:

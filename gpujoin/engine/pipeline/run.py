@@ -52,6 +52,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
 from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets
+from gpujoin.plan.late_keys import LateKeys, late_keys
 from gpujoin.plan.skipping import matching_keys, scans_of
 from gpujoin.plan.tables import is_table
 
@@ -186,6 +187,7 @@ class _Runner:
         self._clock = OperationClock(tree, self._metrics.seconds)
         self._repeated = RepeatedParts(tree, self._metrics)
         self._places = Counter(id(node) for node in tree.walk())
+        self._given: dict[int, Iterator[_Piece]] = {}
         self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
         yield from self._clock.timed("output", self._output(tree))
 
@@ -194,6 +196,9 @@ class _Runner:
             yield from self._backend.give_out(piece, tree.schema, self._options.batch_bytes)
 
     def _pieces(self, node: Relation) -> Iterator[_Piece]:
+        given = self._given.pop(id(node), None)
+        if given is not None:
+            return given
         if node not in self._repeated:
             return self._computed(node)
         return self._repeated.pieces(
@@ -423,8 +428,13 @@ class _Runner:
         if eager is not None:
             return self._aggregated_eagerly(node, eager)
         sets = None if node.child in self._repeated else grouping_sets(node)
-        if sets is not None and not isinstance(self._plain_backend, MixedPipeline):
-            return self._aggregated_by_sets(self._plain_backend, sets)
+        backend = self._plain_backend
+        if not isinstance(backend, MixedPipeline):
+            if sets is not None:
+                return self._aggregated_by_sets(backend, sets)
+            late = late_keys(node, self._repeated)
+            if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
+                return self._aggregated_late(backend, node, late)
         return self._aggregated(node, self._pieces(node.child))
 
     @property
@@ -483,6 +493,34 @@ class _Runner:
             for piece in pieces:
                 yield from aggregation.add(piece)
             yield from aggregation.finish()
+
+    def _aggregated_late(self, backend: AnyPipelineBackend, node: PartialAggregate, late: LateKeys) -> Iterator[_Piece]:
+        """Aggregate over a join by numbers of the build side's rows, where more rows come than half of these."""
+        pieces, rest = self._build_pieces(late.built)
+        build = None if rest is not None else backend.concat(pieces, late.built.schema, self._metrics)
+        if build is None or not backend.proves(late.keys, [build]):
+            self._given[id(late.built)] = itertools.chain(pieces, rest or ())
+            yield from self._aggregated(node, self._pieces(node.child))
+            return
+        rows = backend.numbered_rows(build, late.keys)
+        pieces.clear()
+        self._given[id(late.given)] = iter([rows.kept(late.kept)])
+        joined = map(backend.collect, self._pieces(late.numbered.child))
+        first, seen = [], 0
+        for piece in joined:
+            first.append(piece)
+            seen += backend.size(piece)[0]
+            if seen > rows.rows // 2:
+                break
+        else:
+            number = len(late.numbered.child.schema) - 1
+            whole = (backend.project(rows.appended(piece, number), late.of_rows) for piece in first)
+            yield from self._aggregated(late.by_rows, whole)
+            return
+        self._metrics.late_keys += 1
+        coded = rows.coded()
+        for groups in self._aggregated(late.numbered, map(coded.recoded, itertools.chain(first, joined))):
+            yield backend.project(coded.appended(groups, 0), late.of_groups)
 
     def _aggregated_by_sets(self, backend: AnyPipelineBackend, sets: GroupingSets) -> Iterator[_Piece]:
         """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it."""

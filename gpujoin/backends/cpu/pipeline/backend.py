@@ -13,6 +13,7 @@ from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
 from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
 from gpujoin.backends.cpu.pipeline.joins import QueryJoin
+from gpujoin.backends.cpu.pipeline.latekeys import NumberedRows
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
@@ -164,6 +165,9 @@ class CpuPipeline:
         step = max(1, piece.rows // _SAMPLE)
         sample = piece.frame.gather_every(step).select(names).drop_nulls()
         return int(piece.run(sample.group_by(names).len().select(pl.col("len").max())).item() or 0)
+
+    def numbered_rows(self, piece: Piece, late: Sequence[Expression]) -> NumberedRows:
+        return NumberedRows(piece, self.project(piece, late).collect())
 
     def value_ranges(self, piece: Piece, column: int) -> ValueRanges | None:
         return value_ranges(piece, column)
