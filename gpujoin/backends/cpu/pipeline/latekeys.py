@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -13,7 +14,7 @@ from gpujoin.backends.cpu.pipeline.aggregate import key_of
 from gpujoin.backends.cpu.pipeline.columns import Column, as_lazy
 from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
 
-_ROW, _CODE = "row", "code"
+_ROW = "row"
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ class NumberedRows:
         keys = self.late.frame.select(key_of(column).alias(name) for name, column in columns.items())
         rows = keys.with_row_index(_ROW).collect()
         groups = rows.group_by(list(columns)).agg(pl.col(_ROW))
-        groups = groups.filter(~pl.all_horizontal(pl.col(list(columns)).is_null())).with_row_index(_CODE)
-        codes = groups.select(pl.col(_CODE).cast(pl.Int64), _ROW).explode(_ROW)
-        whole = rows.select(_ROW).join(codes, on=_ROW, how="left", maintain_order="left")
-        return dataclasses.replace(self, codes=whole[_CODE], first=groups[_ROW].list.first())
+        groups = groups.filter(~pl.all_horizontal(pl.col(list(columns)).is_null()))
+        lengths = groups[_ROW].list.len().to_numpy()
+        codes = np.full(self.rows, -1, np.int64)
+        codes[groups[_ROW].explode(empty_as_null=False).to_numpy()] = np.repeat(np.arange(groups.height), lengths)
+        coded = pl.Series(codes)
+        coded = pl.select(pl.when(coded >= 0).then(coded)).to_series()
+        return dataclasses.replace(self, codes=coded, first=groups[_ROW].list.first())
 
     def recoded(self, piece: Piece) -> Piece:
         """Put codes in place of the numbers, which are a piece's last column."""
