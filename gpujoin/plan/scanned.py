@@ -17,7 +17,7 @@ from functools import cached_property
 
 from gpujoin.errors import RelationError
 from gpujoin.model.files import FileFooter, FileSlice
-from gpujoin.plan.splits import plan_range_splits, plan_splits
+from gpujoin.plan.splits import OPENING, plan_range_splits, plan_splits
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class ScannedFiles:
     def nbytes(self) -> int:
         """Compressed bytes of the columns read, estimated where the files are sampled."""
         return int(self._scale * self._column_bytes)
+
+    @property
+    def work_bytes(self) -> int:
+        """The same, with what opening very many files costs."""
+        return self.nbytes + (OPENING * len(self.files) if self.is_sampled else 0)
 
     @cached_property
     def _column_bytes(self) -> int:

@@ -77,14 +77,24 @@ def test_every_byte_is_in_one_range(sizes: list[int], share: float, group: int, 
 
 
 def test_ranges_are_no_smaller_than_a_row_group_and_shares_are_even() -> None:
-    files = [FileSlice("large", 1000), FileSlice("small", 100), FileSlice("other", 100)]
-    splits = plan_range_splits(files, 0.5, 90, 6, 1 << 30)
+    mib = 1 << 20
+    files = [FileSlice("large", 1000 * mib), FileSlice("small", 100 * mib), FileSlice("other", 100 * mib)]
+    splits = plan_range_splits(files, 0.5, 90 * mib, 6, 1 << 40)
+    cuts = [[("large", (at * mib, (at + 200) * mib))] for at in range(0, 1000, 200)]
     assert [[(part.path, part.byte_range) for part in split] for split in splits] == [
-        [("large", (0, 200))], [("large", (200, 400))], [("large", (400, 600))], [("large", (600, 800))],
-        [("large", (800, 1000))], [("small", None), ("other", None)],
+        *cuts, [("small", None), ("other", None)]
     ]  # fmt: skip
-    coarse = plan_range_splits(files, 0.5, 400, 6, 1 << 30)
-    assert [part.byte_range for split in coarse for part in split if part.path == "large"] == [(0, 500), (500, 1000)]
+    coarse = plan_range_splits(files, 0.5, 400 * mib, 6, 1 << 40)
+    assert [part.byte_range for split in coarse for part in split if part.path == "large"] == [
+        (0, 500 * mib), (500 * mib, 1000 * mib)
+    ]  # fmt: skip
+
+
+def test_very_many_small_files_are_shared_out_by_what_opening_them_costs() -> None:
+    files = [FileSlice(f"f{n}", 1000) for n in range(10_000)]
+    splits = plan_range_splits(files, 0.5, 1000, 4, 128 << 20)
+    assert len(splits) == 15
+    assert max(map(len, splits)) - min(map(len, splits)) <= 1
 
 
 @pytest.mark.parametrize(("tasks", "most"), [(0, 1), (1, 0)])

@@ -229,7 +229,7 @@ def arrange(
     ):
         several = dataclasses.replace(limits, cores=max(2, cores))
         return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
-    small = island.nbytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
+    small = island.work_bytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if local and small and not island.spark_sources:
         return _one_task(island, options, limits, cores)
     staged = _staged(island, options, limits)
@@ -274,7 +274,7 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
         facts = {
-            number: ScanFacts(island.sources[index].files.rows, island.sources[index].files.nbytes)
+            number: ScanFacts(island.sources[index].files.rows, island.sources[index].files.work_bytes)
             for number, index in enumerate(scans)
         }
         stage = plan_stages(tree, facts, limits)

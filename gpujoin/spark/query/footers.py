@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from gpujoin.model.relations import FileFooter, FileSlice, Scan
 
+_THREADS = 8
+_STORE_THREADS = 32
+"""Footers that are read at the same time: those in a store are mostly waited for."""
 _KEPT = 20_000
 _MOST_REFUSED = 1_000
 _lock = threading.Lock()
@@ -70,7 +73,10 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
     missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
         try:
-            read = read_footers(scan, [files[n].path for n in missing], [files[n].constants for n in missing])
+            read = read_footers(
+                scan, [files[n].path for n in missing], [files[n].constants for n in missing],
+                threads=_THREADS if is_local(files[missing[0]].path) else _STORE_THREADS,
+            )  # fmt: skip
         except ScanError as problem:
             raise NotTranslatableError(str(problem)) from problem
         with _lock:

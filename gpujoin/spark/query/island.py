@@ -123,6 +123,11 @@ class Island:
         return read + int(sum(source.nbytes for source in self.spark_sources))
 
     @property
+    def work_bytes(self) -> int:
+        """The same, with what opening very many files costs."""
+        return self.nbytes + sum(source.files.work_bytes - source.files.nbytes for source in self.sources.values())
+
+    @property
     def known_bytes(self) -> int | None:
         """The same without rows from Spark whose number nobody knows; ``None`` if nothing else is read."""
         known = [rows.nbytes for rows in self.spark_sources if not rows.guessed]

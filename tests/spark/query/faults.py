@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from gpujoin.spark.query.heavykeys import SampleExchanges
 from gpujoin.spark.query.running import RunStage
+from tests.spark.cluster_app import fail, kill_executor, once
 
 HANGS = 30.0
 """Seconds, far more than a cancelled query may take to end."""
@@ -51,6 +52,24 @@ class LostExecutorStage(RunStage):
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
         os.kill(int(daemon[1]), signal.SIGKILL)
         yield from super().run(batches, task)
+
+
+@dataclass(frozen=True)
+class DisturbedStage(RunStage):
+    """Fails in the first task of a query that has rows, and kills the executor of the next."""
+
+    flags: str = ""
+    """Folder that all workers see."""
+    query: int = 0
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        """Compute what the stage does, with a fault after the first batch."""
+        for batch in super().run(batches, task):
+            yield batch
+            if once(self.flags, f"fail-{self.query}"):
+                fail()
+            if once(self.flags, f"kill-{self.query}"):
+                kill_executor()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What planning costs on the driver for a table of very many files."""
