@@ -1,0 +1,96 @@
+"""A Spark application for the tests of a real cluster: the queries of TPC-H, in some of which tasks are disturbed.
+
+Run as ``python tpch_cluster_app.py MASTER DATA FLAGS [QUERY …]``; prints one line of JSON for each query.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.tpch.answers import SUITE
+from gpujoin import disable, enable, explain, metrics
+from gpujoin.cli.demo.data import TABLES
+from gpujoin.spark.query import running
+from gpujoin.testing import assert_same_rows
+from tests.spark.query.faults import DisturbedStage
+
+DISTURBED = (3, 4, 5, 7, 9, 10, 12, 14, 18, 21)
+"""In each of these a task fails, and an executor is killed."""
+SETTINGS = {
+    "spark.executor.memory": "700m",
+    "spark.executor.cores": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.task.reaper.enabled": "true",
+    "spark.gpujoin.backend": "cpu",
+    "spark.gpujoin.fallback": "raise",
+    "spark.gpujoin.scan.taskBytes": "1",
+    "spark.gpujoin.broadcastThreshold": "1",
+    "spark.gpujoin.exchange.partitions": "4",
+}
+
+
+def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str, Any]:
+    """Run a query here and in Spark, and tell what happened."""
+    disable(session)
+    expected = session.sql(text).toArrow()
+    enable(session)
+    plain = running.RunStage
+    if number in DISTURBED:
+        running.RunStage = partial(DisturbedStage, flags=flags, query=number)  # type: ignore[misc, assignment]
+    start = time.monotonic()
+    try:
+        frame = session.sql(text)
+        actual = frame.toArrow()
+    finally:
+        running.RunStage = plain  # type: ignore[misc]
+    try:
+        assert_same_rows(actual, expected, allow_empty=True)
+        difference = ""
+    except AssertionError as problem:
+        difference = str(problem)
+    found = metrics(frame)
+    return {
+        "query": number,
+        "difference": difference,
+        "rows": actual.num_rows,
+        "seconds": round(time.monotonic() - start, 1),
+        "faults": sorted(path.name for path in Path(flags).glob(f"*-{number}")),
+        "explain": str(explain(session.sql(text))),
+        "tasks": sum(part.tasks for part in found),
+    }
+
+
+def main(master: str, data: str, flags: str, wanted: Sequence[str]) -> None:
+    builder = SparkSession.builder.master(master).appName("gpujoin TPC-H on a cluster")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    SUITE.register(session, Path(data))
+    for table in TABLES:  # in files that can be divided among tasks
+        folder = str(Path(flags).parent / "tables" / table)
+        session.table(table).repartition(4).write.parquet(folder)
+        session.read.parquet(folder).createOrReplaceTempView(table)
+    with SUITE.connect(Path(data)) as connection:
+        texts = SUITE.texts(connection)
+    for number, text in texts.items():
+        if not wanted or str(number) in wanted:
+            print(json.dumps(told(session, flags, number, text)), flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
