@@ -199,8 +199,12 @@ class Planner:
 
         Raises ``PySparkException`` if Spark takes no such call.
         """
+        return self._spark.sql(self.text(call, group))
+
+    def text(self, call: str, group: str) -> str:
+        """The text of that query."""
         values = f"SELECT id, {call} FROM function_values" + (" GROUP BY id" if group == "agg_funcs" else "")
-        return self._spark.sql(f"SELECT a.*, b.w FROM ({values}) a JOIN function_others b ON a.id = b.id")
+        return f"SELECT a.*, b.w FROM ({values}) a JOIN function_others b ON a.id = b.id"
 
     def names(self, source: str) -> dict[str, str]:
         """Columns of the table that stand for those of an example's source, by types."""
