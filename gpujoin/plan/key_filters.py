@@ -57,7 +57,7 @@ def filtered_by_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Jo
 def _origin(relation: Relation, place: int, scanned: Mapping[int, float]) -> tuple[Relation, int]:
     """Find the smallest part of a relation that has a column with all of a column's values, and few others."""
     while True:
-        candidates = list(_with_values(relation, place))
+        candidates = list(with_values(relation, place))
         if not candidates:
             return relation, place
         kept = {id(part): estimate(part, scanned).kept for part, _ in candidates}
@@ -67,8 +67,8 @@ def _origin(relation: Relation, place: int, scanned: Mapping[int, float]) -> tup
         relation, place = part, at
 
 
-def _with_values(relation: Relation, place: int) -> Iterator[tuple[Relation, int]]:
-    """Inputs of a relation with a column that has all values of a column of it, but for null."""
+def with_values(relation: Relation, place: int) -> Iterator[tuple[Relation, int]]:
+    """Find inputs of a relation with a column that has all values of a column of it, but for null."""
     match relation:
         case Project():
             source = relation.outputs[place].expression

@@ -13,14 +13,17 @@ customer ON o.c = c.c WHERE c.name = 'ann'``::
 
 Only orders 1 and 3 are joined with lineitem. Without the filter, all orders are, and the last join drops order 2.
 
-A filter is passed on: where it makes one side of a join below selective, the keys of that side filter the other side as
-well. Here the filtered orders are selective where unfiltered ones are not, so their keys filter lineitem.
+A filter is passed on in two ways. Where it makes one side of a join below selective, the keys of that side filter the
+other side as well. Here the filtered orders are selective where unfiltered ones are not, so their keys filter lineitem.
+And where a small table is joined by several keys, one of which comes from a selective part, it becomes selective
+itself: in ``sales JOIN stock … JOIN days d1 … JOIN days d2 ON stock.day = d2.day AND d1.week = d2.week WHERE d1.year =
+1999`` (TPC-DS 72) the weeks of 1999 filter ``d2``, whose days filter ``stock``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
@@ -38,6 +41,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.estimates import build_side, estimate
+from gpujoin.plan.key_filters import with_values
 from gpujoin.plan.remap import output_source
 
 _SELECTIVE = 0.3
@@ -66,8 +70,46 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
         relation = relation.with_children([with_runtime_filters(child, scanned) for child in relation.children])
     if isinstance(relation, Join):
         for side in Side:
+            relation = _with_passed_on_keys(relation, side, scanned)
+        for side in Side:
             relation = _filtered(relation, side, scanned)
     return relation
+
+
+def _with_passed_on_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
+    """Filter a small side that is joined by several keys, one of which a selective part of the other has."""
+    small, large = join.side(side), join.side(side.other)
+    if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, scanned):
+        return join
+    most = estimate(small, scanned).read * _SMALLER
+    if most > estimate(large, scanned).read:
+        return join
+    for pair in join.spec.keys:
+        if pair.nulls is not NullEquality.UNEQUAL:
+            continue
+        for part, place in _origins(large, pair.of(side.other)):
+            known = estimate(part, scanned)
+            if known.kept <= _SELECTIVE and known.read <= most and not _reads_spark(part):
+                keys = Project(part, (Output("key", column(part.schema, place)),))
+                return _with_side(join, side, _semi_join(small, pair.of(side), keys), scanned)
+    return join
+
+
+def _origins(relation: Relation, place: int) -> Iterator[tuple[Relation, int]]:
+    """Parts of a relation with a column that has all values of a column of it, but for null; nearer ones first."""
+    for part, at in with_values(relation, place):
+        yield part, at
+        yield from _origins(part, at)
+
+
+def _reads_spark(relation: Relation) -> bool:
+    """Whether Spark computes rows of a relation, and would compute them twice."""
+    return any(isinstance(node, SparkSource) for node in relation.walk())
+
+
+def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:
+    every = tuple(range(len(relation.schema)))
+    return Join(relation, keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))
 
 
 def _filtered(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
@@ -75,8 +117,8 @@ def _filtered(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
     small = join.side(side.other)
     if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, scanned):
         return join
-    if any(isinstance(node, SparkSource) for node in small.walk()):
-        return join  # Spark would compute it twice
+    if _reads_spark(small):
+        return join
     least = estimate(small, scanned).read * _SMALLER
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
@@ -95,8 +137,7 @@ def _with_side(join: Join, side: Side, filtered: Relation, scanned: Mapping[int,
     sides = {Side.LEFT: join.left, Side.RIGHT: join.right, side: filtered}
     built = join.build_side
     if join.spec.keys and join.distribution is Distribution.ANY:
-        rows = (estimate(relation, scanned).rows for relation in sides.values())
-        built = build_side(join.spec.join_type, *rows)
+        built = build_side(join.spec.join_type, sides[Side.LEFT], sides[Side.RIGHT], scanned)
     return dataclasses.replace(join, left=sides[Side.LEFT], right=sides[Side.RIGHT], build_side=built)
 
 
@@ -151,5 +192,4 @@ class _Lookup:
     def _above(self, scan: Scan, position: int) -> Relation | None:
         if estimate(scan, self.scanned).rows < self.least:
             return None
-        every = tuple(range(len(scan.schema)))
-        return Join(scan, self.keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))
+        return _semi_join(scan, position, self.keys)

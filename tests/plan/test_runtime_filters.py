@@ -22,6 +22,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
+from gpujoin.plan.estimates import build_side
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.plan.stages import numbered, plan_stages
@@ -141,3 +142,56 @@ def test_the_rows_are_the_same() -> None:
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6
+
+
+def by_two_keys(large: Relation, small: Relation, kind: JoinType = JoinType.INNER) -> Join:
+    """Join by a column of the first scan of a join, and by one of the second."""
+    spec = JoinSpec(kind, (KeyPair(0, 0), KeyPair(3, 1)), left_output=(0, 1), right_output=(0, 1))
+    return Join(large, small, spec)
+
+
+def both(left: Relation, right: Relation) -> Join:
+    return Join(left, right, JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0, 1), right_output=(0, 1)))
+
+
+def test_a_small_table_is_filtered_by_a_key_of_a_selective_part_of_the_other_side() -> None:
+    """As the days of TPC-DS 72 are by their weeks; then it filters the large table itself."""
+    tree = by_two_keys(both(scan(0), scan(2, selective=True)), scan(2))
+    filtered = with_runtime_filters(tree, SCANNED)
+    assert semi_joins(filtered) == [0, 2, 2]  # the small table is in the runtime filter of scan 0, too
+    assert filtered.schema == tree.schema
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        by_two_keys(both(scan(0), scan(2)), scan(2)),
+        by_two_keys(both(scan(0), scan(1, selective=True)), scan(2)),
+        by_two_keys(both(scan(0), scan(2, selective=True)), scan(2), JoinType.LEFT),
+        by_two_keys(both(scan(0), scan(2, selective=True)), scan(1)),
+    ],
+    ids=["not selective", "a large part", "left", "not small"],
+)
+def test_where_a_key_is_not_passed_on(tree: Relation) -> None:
+    assert 2 not in semi_joins(with_runtime_filters(tree, {**SCANNED, 1: 5e5}))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "built"),
+    [
+        (scan(2), scan(1), Side.LEFT),
+        (both(scan(2, selective=True), scan(2, selective=True)), scan(1), Side.RIGHT),
+        (scan(1), both(scan(2, selective=True), scan(2, selective=True)), Side.LEFT),
+        (joined(scan(2, selective=True), scan(2), JoinType.LEFT_SEMI), scan(1), Side.LEFT),
+        (both(scan(2, selective=True), scan(2, selective=True)), scan(3), Side.LEFT),
+    ],
+    ids=[
+        "the smaller one",
+        "not what joins may multiply",
+        "nor on the right",
+        "semi-joins do not",
+        "but not a large one",
+    ],
+)
+def test_which_side_is_built(left: Relation, right: Relation, built: Side) -> None:
+    assert build_side(JoinType.INNER, left, right, {**SCANNED, 3: 5e6}) is built

@@ -21,7 +21,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Output, Project, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
-from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.plan.estimates import row_bytes
 from gpujoin.plan.scanned import ScannedFiles
 from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst import moments
@@ -322,10 +322,6 @@ class TreeBuilder:
         """Make a translator over one fragment, or over a join's two."""
         sides = dict(zip(Side, fragments, strict=False))
         return ColumnReader(sides, self.constant)
-
-    def rows(self, fragment: Fragment) -> float:
-        """Estimate how many rows a fragment has."""
-        return estimate(fragment.relation, self.scanned).rows
 
     @property
     def scanned(self) -> dict[int, float]:
