@@ -90,6 +90,7 @@ def check(node: PartialAggregate, table: pa.Table, seed: int, **options: Any) ->
     return metrics
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("once", [True, False])
 @pytest.mark.parametrize("sets", SETS)

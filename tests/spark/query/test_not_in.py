@@ -157,6 +157,7 @@ CORRELATIONS = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
 @pytest.mark.parametrize("name", CORRELATIONS)
