@@ -205,6 +205,7 @@ def check(expression: Expression, batch: pa.RecordBatch) -> None:
     assert [repr(cell) for cell in cells(actual)] == [repr(oracle.run((row, row))) for row in rows]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("name", CALLS)
 def test_functions_of_elements(name: str, item: str, rng: np.random.Generator) -> None:
@@ -223,12 +224,14 @@ def test_functions_of_sorted_elements(name: str, item: str, rng: np.random.Gener
     check(SORTED[name](item), table(rng))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("item", [*ITEMS, "struct", "deep"])
 @pytest.mark.parametrize("name", MADE)
 def test_lists_made_of_lists(name: str, item: str, rng: np.random.Generator) -> None:
     check(MADE[name](item), table(rng))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("item", [*ITEMS, "struct", "deep"])
 @pytest.mark.parametrize("name", COMPARED)
 def test_comparisons_of_lists(name: str, item: str, rng: np.random.Generator) -> None:
@@ -372,6 +375,7 @@ def test_zeros_and_nans_are_not_ordered_here(name: str, rng: np.random.Generator
     assert not can_evaluate(resolve_value(ORDERED[name]("f"), batch.schema, batch.schema))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("item", ITEMS)
 @pytest.mark.parametrize("name", LAMBDAS)
 def test_functions_of_each_element(name: str, item: str, rng: np.random.Generator) -> None:

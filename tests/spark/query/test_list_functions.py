@@ -95,6 +95,7 @@ BOTH = [
 ]  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("spark", BOTH, indirect=True)
 @pytest.mark.parametrize("name", brief(COMPUTED, *SHORT))
 def test_functions_of_lists(bulk: None, spark: SparkSession, name: str) -> None:

@@ -153,6 +153,7 @@ def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name
     check_whole(spark, COMPUTED[name])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("spark", [ANSI["ansi"], EXCHANGED], indirect=True, ids=["one task", "divided"])
 @pytest.mark.parametrize("name", GROUPED)
 def test_groups_of_structs(nested: None, spark: SparkSession, name: str) -> None:

@@ -119,12 +119,14 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("spark", SETTINGS, indirect=True)
 @pytest.mark.parametrize("name", brief(NESTED_VALUES, *SHORT))
 def test_aggregates_of_nested_values(bulk: None, spark: SparkSession, name: str) -> None:
     check_whole(spark, NESTED_VALUES[name])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("spark", SETTINGS, indirect=True)
 @pytest.mark.parametrize("name", brief(KEYS, *SHORT_KEYS))
 def test_nested_keys_and_orders(bulk: None, spark: SparkSession, name: str) -> None:
