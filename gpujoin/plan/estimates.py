@@ -31,8 +31,10 @@ UNKNOWN_SIZE = 1 << 50
 """Sizes from here on mean that Spark knows nothing: it then says the largest long, and parts of it above."""
 _GROUPS = 0.2
 _MATCHED = 0.5
-_SURELY_FEW = 1 << 20
+_FEW = 1 << 20
 """Rows that take some tens of milliseconds more to build than to probe with."""
+_FEW_READ = 1 << 22
+"""Rows that are no more than a few times :data:`_FEW` if a filter keeps all of them."""
 _MUCH_SMALLER = 0.2
 _ELEMENTS = 4.0
 """Taken for the elements of a list or a map."""
@@ -99,14 +101,15 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
 def build_side(kind: JoinType, left: Relation, right: Relation, scanned: Mapping[int, float]) -> Side:
     """Choose the side to hold in memory: the smaller one of an inner join, else the one whose rows are not preserved.
 
-    A small side without joins is held even if the other, which has some, is expected to have fewer rows: of several
-    filters and joins estimates may be wrong by orders of magnitude, and building a million rows costs little. A side of
-    a semi or anti join whose rows are returned is held where it is much smaller than the other.
+    A side without joins that reads few rows is held even if the other, which has joins, is expected to have fewer: of
+    several filters and joins estimates may be wrong by orders of magnitude, and building a million rows costs little. A
+    side of a semi or anti join whose rows are returned is held where it is much smaller than the other.
     """
-    rows = estimate(left, scanned).rows, estimate(right, scanned).rows
+    sides = estimate(left, scanned), estimate(right, scanned)
+    rows = sides[0].rows, sides[1].rows
     match kind:
         case JoinType.INNER | JoinType.CROSS | JoinType.FULL:
-            sure = [few <= _SURELY_FEW and not _multiplies(side) for few, side in zip(rows, (left, right), strict=True)]
+            sure = [_is_surely_small(side, each) for side, each in zip((left, right), sides, strict=True)]
             if sure[0] is not sure[1]:
                 return Side.LEFT if sure[0] else Side.RIGHT
             return Side.LEFT if rows[0] < rows[1] else Side.RIGHT
@@ -116,9 +119,11 @@ def build_side(kind: JoinType, left: Relation, right: Relation, scanned: Mapping
             return Side.LEFT if kind is JoinType.RIGHT else Side.RIGHT
 
 
-def _multiplies(relation: Relation) -> bool:
-    """Whether a join in a relation may return a row several times."""
-    return any(isinstance(node, Join) and not node.spec.join_type.left_rows_only for node in relation.walk())
+def _is_surely_small(relation: Relation, expected: Estimate) -> bool:
+    """Whether a relation has few rows whatever its filters keep; a join in it may return a row several times."""
+    if expected.rows > _FEW or expected.read > _FEW_READ:
+        return False
+    return not any(isinstance(node, Join) and not node.spec.join_type.left_rows_only for node in relation.walk())
 
 
 def row_bytes(schema: pa.Schema) -> float:
