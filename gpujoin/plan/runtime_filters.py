@@ -77,7 +77,7 @@ def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Re
 
 
 def _with_passed_on_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
-    """Filter a small side that is joined by several keys, one of which a selective part of the other has."""
+    """Filter a small side that is joined by several keys, one of which a selective table of the other has."""
     small, large = join.side(side), join.side(side.other)
     if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, scanned):
         return join
@@ -88,8 +88,11 @@ def _with_passed_on_keys(join: Join, side: Side, scanned: Mapping[int, float]) -
         if pair.nulls is not NullEquality.UNEQUAL:
             continue
         for part, place in _origins(large, pair.of(side.other)):
+            # A part that others have filtered would bring them along, and so on.
+            if not isinstance(part, Scan | Filter) or any(isinstance(node, Join | SparkSource) for node in part.walk()):
+                continue
             known = estimate(part, scanned)
-            if known.kept <= _SELECTIVE and known.read <= most and not _reads_spark(part):
+            if known.kept <= _SELECTIVE and known.read <= most:
                 keys = Project(part, (Output("key", column(part.schema, place)),))
                 return _with_side(join, side, _semi_join(small, pair.of(side), keys), scanned)
     return join
