@@ -31,6 +31,8 @@ from gpujoin.plan.remap import output_source, remapped, remapped_call, remapped_
 
 NUMBER = pa.field("row of the build side", pa.int64())
 """The column that stands for the late keys."""
+_LARGEST = 100
+"""Most nodes of a late key: expressions may double in size with each projection that they are moved through."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ def _late(node: PartialAggregate, others: Sequence[int], read: frozenset[int], n
     aggregated = dataclasses.replace(node, child=numbered.relation, keys=keys, aggregates=calls)
     values = [pa.field(f"late key {n}", numbered.late[n].type) for n in late]
     whole_rows, whole_groups = pa.schema([*rows, *values]), pa.schema([*aggregated.schema, *values])
-    columns_read = range(len(rows) - 1)
-    of_rows = [column(whole_rows, n) for n in (*columns_read, *range(len(rows), len(whole_rows)))]
-    read_schema = pa.schema([whole_rows.field(n) for n in (*columns_read, *range(len(rows), len(whole_rows)))])
+    without_number = [n for n in range(len(whole_rows)) if n != len(rows) - 1]
+    of_rows = [column(whole_rows, n) for n in without_number]
+    read_schema = pa.schema([whole_rows.field(n) for n in without_number])
     by_rows = dataclasses.replace(
         node,
         child=ExchangeSource(0, read_schema),
@@ -122,32 +124,46 @@ def _late(node: PartialAggregate, others: Sequence[int], read: frozenset[int], n
 def _by_origin(node: PartialAggregate) -> list[frozenset[int]]:
     """The keys by the join of whose build side they are made, the most first."""
     groups: dict[int, set[int]] = {}
+    origins = _Origins()
     for place, key in enumerate(node.keys):
-        join = _only_origin(node.child, [key.expression])
+        join = origins.of_all(node.child, [key.expression])
         if join is not None:
             groups.setdefault(id(join), set()).add(place)
     return sorted(map(frozenset, groups.values()), key=len, reverse=True)
 
 
-def _only_origin(relation: Relation, values: Iterable[Expression]) -> Join | None:
-    """The join whose build side all columns of expressions come from."""
-    origins = {id(join): join for join in (_origin(relation, n) for n in _columns(values))}
-    return next(iter(origins.values())) if len(origins) == 1 else None
+class _Origins:
+    """The joins from whose build sides columns come, through filters, projections and streamed sides of joins.
 
+    Each column is followed once: where projections read columns twice, one above the other, ways down double with each.
+    """
 
-def _origin(relation: Relation, position: int) -> Join | None:
-    """Find the join from whose build side a column comes, through filters, projections and streamed sides of joins."""
-    match relation:
-        case Filter():
-            return _origin(relation.child, position)
-        case Project():
-            return _only_origin(relation.child, [relation.outputs[position].expression])
-        case Join():
-            origin = output_source(relation.spec, position)
-            if origin is None or origin[0] is relation.build_side:
-                return None if origin is None else relation
-            return _origin(relation.side(origin[0]), origin[1])
-    return None
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Join | None] = {}
+
+    def of_all(self, relation: Relation, values: Iterable[Expression]) -> Join | None:
+        """The join that all columns of some expressions come from."""
+        joins = {id(join): join for join in (self._of(relation, n) for n in _columns(values))}
+        return next(iter(joins.values())) if len(joins) == 1 else None
+
+    def _of(self, relation: Relation, position: int) -> Join | None:
+        key = id(relation), position
+        if key not in self._known:
+            self._known[key] = self._followed(relation, position)
+        return self._known[key]
+
+    def _followed(self, relation: Relation, position: int) -> Join | None:
+        match relation:
+            case Filter():
+                return self._of(relation.child, position)
+            case Project():
+                return self.of_all(relation.child, [relation.outputs[position].expression])
+            case Join():
+                origin = output_source(relation.spec, position)
+                if origin is None or origin[0] is relation.build_side:
+                    return None if origin is None else relation
+                return self._of(relation.side(origin[0]), origin[1])
+        return None
 
 
 def _numbered(
@@ -169,7 +185,10 @@ def _numbered(
             outputs = [relation.outputs[n] for n in sorted(required)]
             needed = _columns([output.expression for output in outputs])
             values = [output.expression for output in relation.outputs]
-            below = _numbered(relation.child, needed, {n: substituted(key, values) for n, key in late.items()}, shared)
+            over_child = {n: substituted(key, values) for n, key in late.items()}
+            if any(sum(1 for _ in key.walk()) > _LARGEST for key in over_child.values()):
+                return None
+            below = _numbered(relation.child, needed, over_child, shared)
             if below is None:
                 return None
             schema, moved = below.relation.schema, _moved(needed)
@@ -193,7 +212,7 @@ def _numbered_join(
     if spec.join_type.preserves(side.other) and not all(isinstance(key, ColumnRef) for key in late.values()):
         return None  # an expression over a row that the join has padded may be something else than null
     places = {n: source[1] for n, source in sources.items() if source is not None}
-    own = {n: remapped(key, places, places) for n, key in late.items()}
+    own = {n: remapped(key, places) for n, key in late.items()}
     needed = {s: {pair.of(s) for pair in spec.keys} for s in Side}
     for ref in () if spec.condition is None else spec.condition.columns():
         needed[ref.side].add(ref.index)

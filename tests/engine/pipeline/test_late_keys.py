@@ -183,3 +183,20 @@ def test_a_part_that_others_read_too_is_left_as_it_is(sales: pa.Table, customers
     rows = pa.Table.from_batches(run(both, inputs, metrics=metrics), both.schema)
     assert sum(rows.column(0).to_pylist()) == 2 * sum(b.num_rows for b in run(joined.relation, inputs))
     assert (metrics.late_keys, metrics.parts_reused) == (0, 1)
+
+
+def test_projections_above_one_another_that_read_a_column_twice(sales: pa.Table, customers: pa.Table) -> None:
+    """There are 2**60 ways down to the join: keys that small are gathered late, larger ones are left where they are."""
+    joined = Tree.source(sales.schema, 0).join(Tree.source(customers.schema, 1), {"who": "id"})
+    plans = []
+    for depth in (3, 60):
+        tree = joined.select("v", name=left("name"), age=left("age"))
+        for _ in range(depth):
+            tree = tree.select("v", "name", age=left("age").is_null() == left("age").is_null())
+        grouped = tree.group("name", "age", n=count()).relation
+        assert isinstance(grouped, PartialAggregate)
+        plans.append(late_keys(grouped, ()))
+    small, large = plans
+    assert small is not None
+    assert len(small.keys) == 2
+    assert large is None
