@@ -348,7 +348,7 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True)
 class Results:
-    """Where a command's results go: its report, and one archive of everything.
+    """Writes the results of a command: its report, and one archive of everything.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ AZURITE_VARIABLE = "GPUJOIN_TEST_AZURITE"
 """Path of the program ``azurite-blob`` (npm package ``azurite``), where it is not on PATH."""
 _AZURE_ACCOUNT = "devstoreaccount1"
 _AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""Of every Azurite, as its documentation has them."""
+"""Account and key of every Azurite, as its documentation gives them."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -265,6 +267,14 @@ class AggregateCall:
     def expressions(self) -> tuple[Expression, ...]:
         """Arguments, then the filter if there is one."""
         return (*self.arguments, self.filter) if self.filter is not None else self.arguments
+
+    def mapped(self, function: Callable[[Expression], Expression]) -> AggregateCall:
+        """The same call over other expressions."""
+        return dataclasses.replace(
+            self,
+            arguments=tuple(map(function, self.arguments)),
+            filter=None if self.filter is None else function(self.filter),
+        )
 
     def signature(self) -> tuple[object, ...]:
         """A hashable value, equal for equal calls."""

@@ -221,12 +221,7 @@ class FramedAggregate:
 
     def mapped(self, function: Callable[[Expression], Expression]) -> FramedAggregate:
         """The same call over other expressions."""
-        call = dataclasses.replace(
-            self.call,
-            arguments=tuple(map(function, self.call.arguments)),
-            filter=None if self.call.filter is None else function(self.call.filter),
-        )
-        return FramedAggregate(call, self.frame)
+        return FramedAggregate(self.call.mapped(function), self.frame)
 
     def signature(self) -> tuple[object, ...]:
         """A hashable value, equal for equal calls."""

@@ -79,14 +79,7 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
     if not keys or len(kept[order[0]]) < len(keys):
         return None
     outputs = tuple(Output(f"grouping key {n}", key) for n, key in enumerate(keys.values()))
-    calls = tuple(
-        dataclasses.replace(
-            call,
-            arguments=tuple(substituted(argument, same) for argument in call.arguments),
-            filter=None if call.filter is None else substituted(call.filter, same),
-        )
-        for call in node.aggregates
-    )
+    calls = tuple(call.mapped(lambda value: substituted(value, same)) for call in node.aggregates)
     finest = dataclasses.replace(node, child=expand.child, keys=outputs, aggregates=calls)
     sets = []
     for turn, way in enumerate(order):

@@ -61,11 +61,7 @@ def remapped_output(output: Output, positions: Mapping[int, int]) -> Output:
 
 def remapped_call(call: AggregateCall, positions: Mapping[int, int]) -> AggregateCall:
     """Replace column positions in a call."""
-    return dataclasses.replace(
-        call,
-        arguments=tuple(remapped(argument, positions) for argument in call.arguments),
-        filter=None if call.filter is None else remapped(call.filter, positions),
-    )
+    return call.mapped(lambda value: remapped(value, positions))
 
 
 def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregate:

@@ -19,10 +19,10 @@ import pyarrow.types as pat
 
 from gpujoin.backends.parquet.locations import facts, is_local, open_binary
 from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physical, read_footer
-from gpujoin.backends.parquet.pruning import Statistics, in_order, may_match
+from gpujoin.backends.parquet.pruning import Statistics, may_hold, may_match
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError
-from gpujoin.model.files import Bounds, ValueRanges
+from gpujoin.model.files import Bounds
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
@@ -394,7 +394,7 @@ def group_may_match(scan: Scan, part: FileSlice, sources: Sequence[Source], parq
         return statistics_of(sources[index], parquet, group)
 
     return all(may_match(condition, statistics) for condition in scan.filters) and all(
-        _has_wanted(statistics(column), ranges) for column, ranges in scan.wanted
+        may_hold(statistics(column), ranges) for column, ranges in scan.wanted
     )
 
 
@@ -404,25 +404,11 @@ def wanted_slices(scan: Scan, metrics: PipelineMetrics) -> Iterator[FileSlice]:
     wanted = [(column - first, ranges) for column, ranges in scan.wanted if column >= first]
     for part in scan.slices or ():
         constants = [(part.constants[place], ranges) for place, ranges in wanted]
-        if all(_has_wanted(_of_constant(value), ranges) for value, ranges in constants):
+        if all(may_hold(_of_constant(value), ranges) for value, ranges in constants):
             metrics.files += 1
             yield part
         else:
             metrics.skipped_files += 1
-
-
-def _has_wanted(known: Statistics | None, ranges: ValueRanges) -> bool:
-    """Whether a column, of which statistics are known, may have a value of the ranges."""
-    if known is None:
-        return True
-    if known.nulls == known.rows:
-        return False
-    if known.low is None or known.high is None:
-        return True
-    try:
-        return ranges.meet(in_order(known.low), in_order(known.high))
-    except TypeError:  # types that cannot be compared
-        return True
 
 
 def _of_constant(value: Constant) -> Statistics:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpujoin.functions.comparison import MIRRORED
 from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Function, Literal
+from gpujoin.model.files import ValueRanges
 from gpujoin.model.types import is_float, is_whole, logical
 
 
@@ -57,6 +58,24 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
     return True
 
 
+def may_hold(known: Statistics | None, ranges: ValueRanges) -> bool:
+    """Whether a column, of which statistics are known, may have a value of some ranges."""
+    bounds = _bounds(known)
+    if bounds is None:
+        return known is None or known.nulls != known.rows
+    try:
+        return ranges.meet(*bounds)
+    except TypeError:  # types that cannot be compared
+        return True
+
+
+def _bounds(known: Statistics | None) -> tuple[Any, Any] | None:
+    """Bounds of the values, to be compared; ``None`` if there are no values, or nothing is known of them."""
+    if known is None or known.nulls == known.rows or known.low is None or known.high is None:
+        return None
+    return _in_order(known.low), _in_order(known.high)
+
+
 _UNKNOWN = object()
 
 
@@ -69,13 +88,10 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
     if is_float(logical(column.type)):
         return True  # statistics do not include NaN, which is the greatest value
     known = statistics(column.index)
-    if known is None:
-        return True
-    if known.nulls == known.rows:
-        return False
-    if known.low is None or known.high is None:
-        return True
-    low, high, value = in_order(known.low), in_order(known.high), in_order(value)
+    bounds = _bounds(known)
+    if bounds is None:
+        return known is None or known.nulls != known.rows
+    low, high, value = *bounds, _in_order(value)
     try:
         match function:
             case Function.EQ:
@@ -107,6 +123,6 @@ def _constant(node: Expression) -> Any:
     return inner.value if isinstance(inner, Literal) else _UNKNOWN
 
 
-def in_order(value: Any) -> Any:
+def _in_order(value: Any) -> Any:
     """Convert a value to one that Python orders as Spark does: text as bytes."""
     return value.encode() if isinstance(value, str) else value

@@ -7,6 +7,7 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -222,8 +223,9 @@ class _Runner:
             case Scan():
                 if node.slices is None:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
-                wanted = tuple(self._wanted[id(node)])
-                return self._backend.scan(dataclasses.replace(node, wanted=wanted), self._piece_bytes, self._metrics)
+                wanted = self._wanted.get(id(node))
+                scan = dataclasses.replace(node, wanted=tuple(wanted)) if wanted else node
+                return self._backend.scan(scan, self._piece_bytes, self._metrics)
             case ExchangeSource() | ConstantTable():
                 return self._source(node)
             case Filter():
@@ -485,10 +487,7 @@ class _Runner:
 
     def _aggregated(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         with ExitStack() as stack:
-
-            def new_store() -> SpillStore:
-                return stack.enter_context(SpillStore(self._options, self._metrics))
-
+            new_store = partial(self._new_store, stack)
             aggregation = self._new_aggregation(node, 2 * self._memory.state_bytes, new_store)
             for piece in pieces:
                 yield from aggregation.add(piece)
@@ -506,11 +505,11 @@ class _Runner:
         pieces.clear()
         self._given[id(late.given)] = iter([rows.kept(late.kept)])
         joined = map(backend.collect, self._pieces(late.numbered.child))
-        first, seen = [], 0
+        first, joined_rows = [], 0
         for piece in joined:
             first.append(piece)
-            seen += backend.size(piece)[0]
-            if seen > rows.rows // 2:
+            joined_rows += backend.size(piece)[0]
+            if joined_rows > rows.rows // 2:
                 break
         else:
             number = len(late.numbered.child.schema) - 1
@@ -528,10 +527,7 @@ class _Runner:
         budget = 2 * self._memory.state_bytes // sets.most_held
         self._metrics.regrouped_sets += sum(each.source is not None for each in sets.sets)
         with ExitStack() as stack:
-
-            def new_store() -> SpillStore:
-                return stack.enter_context(SpillStore(self._options, self._metrics))
-
+            new_store = partial(self._new_store, stack)
             levels: dict[int, Aggregation[_Piece]] = {}
             for place in reversed(range(len(sets.sets))):
                 merged = tuple((levels[n], each.kept) for n, each in enumerate(sets.sets) if each.source == place)
@@ -556,12 +552,13 @@ class _Runner:
         state = backend.aggregate(node, self._metrics)
         return Aggregation(state, node, budget, self._metrics, new_store)
 
+    def _new_store(self, stack: ExitStack) -> SpillStore:
+        """Make a store that is closed with a stack."""
+        return stack.enter_context(SpillStore(self._options, self._metrics))
+
     def _window(self, node: Window) -> Iterator[_Piece]:
         with ExitStack() as stack:
-
-            def new_store() -> SpillStore:
-                return stack.enter_context(SpillStore(self._options, self._metrics))
-
+            new_store = partial(self._new_store, stack)
             run = WindowRun(node, self._backend, self._memory, self._metrics, self._options.batch_bytes, new_store)
             yield from run.pieces(self._pieces(node.child))
 

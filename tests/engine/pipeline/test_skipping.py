@@ -106,7 +106,7 @@ def test_no_key_leaves_everything_out(keys: list[Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "skipped"), [(2_000, 7), (70_000, 0)])
 def test_of_many_keys_ranges_are_used(count: int, skipped: int, tmp_path: Path) -> None:
-    """Of 2,000 keys every two are a range, so that only those between 150 and 350 are wider; more are one range."""
+    """Two of 2,000 keys make a range, and only the ranges about 150 to 350 are wider; 70,000 keys are one range."""
     low, high = np.arange(count // 2) - count // 2 + 150, np.arange(count // 2) + 20_000
     built = pa.table({"b": np.concatenate([low, [350, 351], high]), "w": np.zeros(count + 2)})
     metrics = joined(lambda rows: rows.join(Tree.source(built.schema, 1), {"k": "b"}), tmp_path, numbers(), built)

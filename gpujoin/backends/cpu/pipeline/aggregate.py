@@ -87,18 +87,17 @@ class PolarsAggregation:
             added += state.reduce(arguments, taken.rows)
         rows = [] if keys or prepared else [pl.first().is_null().alias("row")]
         frame = taken.frame.select([*keys, *prepared, *rows])
-        return [self._grouped(frame, added, taken.run, lambda state, rows: state.reduce_segments(rows))]
+        return [self._grouped(frame, self._keys, added, taken.run, lambda state, rows: state.reduce_segments(rows))]
 
     def _grouped(
         self,
         frame: pl.LazyFrame,
+        keys: Sequence[str],
         simple: Sequence[pl.Expr],
         run: Callable[[pl.LazyFrame], pl.DataFrame],
         of_segments: Callable[[SegmentState, Segments], list[pl.Series]],
-        keys: Sequence[str] | None = None,
     ) -> pl.DataFrame:
         """Aggregate rows by all keys, or some: by expressions, and by segments for states that need them."""
-        keys = self._keys if keys is None else keys
         if not self._segment_states:
             grouped = frame.group_by(keys).agg(simple) if keys else frame.select(simple)
             return run(self._normalised(grouped))
@@ -130,8 +129,8 @@ class PolarsAggregation:
 
     def _merged(self, state: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         merged = [expr for each in self._states for expr in each.merge()]
-        whole, run = state.lazy(), pl.LazyFrame.collect
-        return self._grouped(whole, merged, run, lambda each, rows: each.merge_segments(rows), keys)
+        run = pl.LazyFrame.collect
+        return self._grouped(state.lazy(), keys, merged, run, lambda each, rows: each.merge_segments(rows))
 
     def finish(self, state: pl.DataFrame) -> Piece | pa.Table:
         """Convert a state to the keys and Spark's aggregation buffers: a table if there are lists."""

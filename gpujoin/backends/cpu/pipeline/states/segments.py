@@ -29,7 +29,7 @@ class Segments:
     order: npt.NDArray[np.uint32] | None
     """The rows in that order; ``None``: as they are."""
     starts: npt.NDArray[np.int64]
-    """Where each group begins in it; every group has a row."""
+    """Positions in the order at which the groups begin; every group has a row."""
 
     @classmethod
     def of_lists(cls, columns: pl.DataFrame, rows: pl.Series) -> Segments:
