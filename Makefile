@@ -19,7 +19,7 @@ STREAMS ?= 4000
 QUERIES ?= 320
 EVERYDAY ?= 320
 SPARK_STREAMS ?= 20
-TYPED = gpujoin scripts startup tests $(wildcard benchmarks)
+TYPED = gpujoin hatch_build.py scripts startup tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 
 # Each worker of Spark and each program of a test would compile the package anew.
@@ -35,7 +35,7 @@ help: ## List these targets
 
 demo: ## Run and check TPC-H joins, queries and a stream at scale SF (default 0.1)
 	@$(SETUP) test
-	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --scale $(SF)
+	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --sf $(SF)
 
 test: ## Run the tests on the same data each time, without long sweeps and further cases (some 8 minutes)
 	@$(SETUP) test
@@ -45,13 +45,13 @@ test: ## Run the tests on the same data each time, without long sweeps and furth
 # Spark generates code for queries as it does for users; in `make test` it interprets them, which takes less time.
 test-all sweep chaos: export GPUJOIN_TEST_CODEGEN ?= 1
 test-all: export GPUJOIN_TEST_SEED ?= random
-test-all: ## Run all tests, long sweeps, injected faults and PySpark 4.0 included, on random data
+test-all: ## Run all tests, long sweeps, injected faults and the oldest libraries included, on random data
 	@$(SETUP) test
 	@scripts/find_gxx.sh
-	@VENV=$(VENV)-spark40 CONSTRAINTS=constraints-spark40.txt scripts/setup_env.sh test
+	@VENV=$(VENV)-oldest CONSTRAINTS=constraints-oldest.txt scripts/setup_env.sh test
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
-	@$(JAVA) && $(VENV)-spark40/bin/python $(PYTEST) -m "(spark or spark40) and not slow and not chaos"
+	@$(JAVA) && $(VENV)-oldest/bin/python $(PYTEST) -m "not slow and not extra and not gpu and not chaos or spark and not slow and not chaos"
 
 chaos: export GPUJOIN_TEST_SEED ?= random
 chaos: ## Inject faults of disks, files, processes, signals and inputs, and count what becomes of them (15 minutes)

@@ -84,17 +84,22 @@ def __getattr__(name: str) -> Any:
     """Import a public name from its home when it is first used, so that the engine alone needs no PySpark."""
     home = _HOME_OF.get(name)
     if home is None:
-        raise AttributeError(f"module 'gpujoin' has no attribute {name!r}")
+        from gpujoin.errors import did_you_mean
+
+        near = did_you_mean(name, () if name.startswith("_") else __all__)
+        raise AttributeError(f"module 'gpujoin' has no attribute {name!r}.{near}")
     try:
         value = getattr(importlib.import_module(home), name)
     except ModuleNotFoundError as problem:
         if problem.name is None or problem.name.split(".")[0] != "pyspark":
             raise
-        message = f"gpujoin.{name} needs PySpark, which is not installed: pip install 'gpujoin[spark]'"
+        from gpujoin.errors import pip_install
+
+        message = f"gpujoin.{name} needs PySpark, which is not installed: {pip_install('spark')}"
         raise BackendUnavailableError(message) from problem
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted(__all__)

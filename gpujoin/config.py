@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError, did_you_mean
@@ -15,6 +15,11 @@ from gpujoin.errors import ConfigurationError, did_you_mean
 PREFIX = "spark.gpujoin."
 
 E = TypeVar("E", bound=Enum)
+
+BackendChoiceName = Literal["auto", "gpu", "cpu"]
+"""Values of :class:`BackendChoice`, for type checkers."""
+StrategyName = Literal["auto", "broadcast", "shuffle", "nested_loop", "spark"]
+"""Values of :class:`Strategy`, for type checkers."""
 
 
 class BackendChoice(Enum):

@@ -6,6 +6,8 @@ The type is the contract. The message says what was wrong, names the value, and 
 from __future__ import annotations
 
 import difflib
+import functools
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -142,6 +144,25 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
         shown = ", ".join(repr(n) for n in names[:12])
         return f" Known: {shown}{', …' if len(names) > 12 else ''}."
     return ""
+
+
+@functools.cache
+def pip_install(extra: str) -> str:
+    """Command that installs what an extra of gpujoin brings, for messages.
+
+    The packages are named one by one, as the metadata of the installed gpujoin lists them, so that no package index
+    needs to have gpujoin. Without metadata, as on a path of source files, the extra is installed from a checkout.
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("gpujoin") or []
+    except PackageNotFoundError:
+        lines = []
+    marker = re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]")
+    packages = [line.partition(";")[0].strip() for line in lines if marker.search(line)]
+    quoted = " ".join(f'"{package}"' for package in packages)
+    return f"pip install {quoted}" if quoted else f'pip install ".[{extra}]" in a checkout of gpujoin'
 
 
 def type_name(value: object) -> str:

@@ -39,7 +39,7 @@ SEED = 20_260_701
 ROWS = 2_000
 PAYLOAD = pa.schema([("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.string())), ("d", pa.decimal128(30, 4))])
 CONDITION = (left("n") <= right("n")) | left("s").contains("a")
-JOINS = ("inner", "left", "full", "left_semi", "left_anti", "existence")
+JOINS: tuple[Any, ...] = ("inner", "left", "full", "left_semi", "left_anti", "existence")
 
 
 class FailingResource:
@@ -114,7 +114,7 @@ def operations(backend: AnyBackend) -> list[Any]:
     return out
 
 
-def whole_joins(backend: AnyBackend | str) -> list[pa.Table]:
+def whole_joins(backend: Any) -> list[pa.Table]:
     """Joins by the engine, with small batches and a residual condition, and with output made at once."""
     payload = Generator(SEED).table(PAYLOAD, 300)
     rng = np.random.default_rng(SEED)

@@ -18,16 +18,17 @@ lock() {
         "$tools/venv/bin/uv" pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
             "$@" pyproject.toml
     } >"$tools/out"
-    sed -e "s/ and platform_machine == 'x86_64'.*//" -e "s/ ; python_full_version < '3.14'\$//" \
+    sed -e "s/ ; .*implementation_name.*//" -e "s/ and platform_machine == 'x86_64'.*//" -e "s/ ; python_full_version < '3.14'\$//" \
         "$tools/out" >"$output"
     echo "wrote $output"
 }
 
-printf '%s\n' 'pyspark==4.0.*' 'pandas<3' >"$tools/spark40.txt"
+printf '%s\n' 'pyspark==4.0.*' 'pandas==2.2.*' 'pyarrow==19.*' 'polars==2.1.*' 'numpy==2.0.*' >"$tools/oldest.txt"
 
-lock constraints.txt "Everything but CUDA 12: pip install -c constraints.txt 'gpujoin[spark,cu13]'" \
-    --extra dev --extra cu13
-lock constraints-cu12.txt "CUDA 12: pip install -c constraints-cu12.txt 'gpujoin[spark,cu12]'" \
+lock constraints.txt "Everything but CUDA 12: pip install -c constraints.txt '.[spark,cu13]'" \
+    --extra dev --extra docs --extra cu13
+lock constraints-cu12.txt "CUDA 12: pip install -c constraints-cu12.txt '.[spark,cu12]'" \
     --extra test --extra cu12
-lock constraints-spark40.txt "The oldest PySpark that is tested: pip install -c constraints-spark40.txt 'gpujoin[spark]'" \
-    --extra test --constraint "$tools/spark40.txt"
+# NumPy 2.0 has no wheels for Python 3.13.
+lock constraints-oldest.txt "The oldest libraries that are tested: pip install -c constraints-oldest.txt '.[spark]'" \
+    --extra test --constraint "$tools/oldest.txt"

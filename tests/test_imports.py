@@ -185,3 +185,6 @@ def test_public_names_exist_and_are_documented() -> None:
         assert name == "__version__" or value.__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'gpu_jion'"):
         gpujoin.gpu_jion  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'gpu_joins'\. Did you mean 'gpu_join'"):
+        gpujoin.gpu_joins  # noqa: B018
+    assert dir(gpujoin) == sorted(gpujoin.__all__)

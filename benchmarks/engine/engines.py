@@ -15,7 +15,7 @@ Join = Callable[[], Any]
 HOW_ACERO = {"inner": "inner", "semi": "left semi", "anti": "left anti"}
 
 
-def gpujoin(left: pa.Table, right: pa.Table, on: list[str], how: str, threads: int) -> Join:
+def gpujoin(left: pa.Table, right: pa.Table, on: list[str], how: Any, threads: int) -> Join:
     from gpujoin import join_tables
     from gpujoin.config import Options
 

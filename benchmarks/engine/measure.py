@@ -89,7 +89,7 @@ def _times(request: Request, case: Case) -> dict[str, Any]:
     }
 
 
-def _algorithm(left: pa.Table, right: pa.Table, on: list[str], how: str) -> str:
+def _algorithm(left: pa.Table, right: pa.Table, on: list[str], how: Any) -> str:
     from gpujoin import join_tables
     from gpujoin.engine.metrics import JoinMetrics
 

@@ -34,16 +34,16 @@ TIMED = ["q1", "q3", "q5", "q6", "q10", "q12", "q14", "q18", "q19"]
 def main() -> None:
     """Measure and print a table; with ``--out`` also a JSON file and a page."""
     arguments = _arguments()
-    folder = arguments.data or tpch_directory(arguments.scale)
+    folder = arguments.data or tpch_directory(arguments.sf)
     pa.set_cpu_count(1)
     results = [_measured(name, folder, arguments.repeats) for name in arguments.queries]
     text = _table(results)
     print(text)
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        record = {"machine": describe(), "scale": arguments.scale, "results": results}
+        record = {"machine": describe(), "scale": arguments.sf, "results": results}
         arguments.out.write_text(json.dumps(record, indent=1) + "\n")
-        arguments.out.with_suffix(".md").write_text(_page(text, arguments.scale))
+        arguments.out.with_suffix(".md").write_text(_page(text, arguments.sf))
 
 
 def _measured(name: str, folder: Path, repeats: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _page(text: str, scale: float) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale factor")
+    parser.add_argument("--sf", type=float, default=1.0, help="TPC-H scale factor")
     parser.add_argument("--data", type=Path, help="folder with the tables; otherwise they are written once")
     parser.add_argument("--repeats", type=int, default=5, help="timed runs of each engine")
     parser.add_argument("--queries", type=lambda text: text.split(","), default=TIMED, help="for example q1,q6")

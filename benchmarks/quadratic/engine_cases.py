@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpujoin import JoinMetrics, asof_join_tables, join_tables, left, right
+from gpujoin.model.jointype import JoinName
 
 SEED = 20261121
 
@@ -23,7 +24,7 @@ def timed(run: Callable[[], Any], repeats: int) -> tuple[float, Any]:
     return best, answer
 
 
-def range_case(rows: int, how: str, repeats: int) -> dict[str, Any]:
+def range_case(rows: int, how: JoinName, repeats: int) -> dict[str, Any]:
     """``x between y - 5 and y + 5``, about five matches a row."""
     rng = np.random.default_rng(SEED)
     x, y = (rng.integers(0, 2 * rows, rows) for _ in range(2))

@@ -14,7 +14,7 @@ from benchmarks.machine import describe
 from benchmarks.queries.measure import DEFAULT_REPEATS, Measured
 from benchmarks.queries.suite import Suite
 from gpujoin.cli.demo.show import table
-from gpujoin.errors import BackendUnavailableError
+from gpujoin.errors import BackendUnavailableError, pip_install
 
 _HEADER = ("query", "Spark, s", "here, s", "times faster", "joins", "aggregations", "windows", "answer")
 _MOST_EXPLAINED = 30
@@ -169,7 +169,7 @@ def _plot(suite: Suite, measured: Sequence[Measured], scale: float, stem: Path) 
         import matplotlib as mpl
     except ModuleNotFoundError:
         raise BackendUnavailableError(
-            'the plot needs Matplotlib, which is not installed: pip install "gpujoin[bench]"'
+            f"the plot needs Matplotlib, which is not installed: {pip_install('bench')}"
         ) from None
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "gpujoin"

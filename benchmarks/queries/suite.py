@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpujoin.cli.demo.check import Row, create_views, quoted
-from gpujoin.errors import BackendUnavailableError
+from gpujoin.errors import BackendUnavailableError, pip_install
 
 if TYPE_CHECKING:
     import duckdb
@@ -89,7 +89,7 @@ def connect(extension: str) -> duckdb.DuckDBPyConnection:
     BackendUnavailableError
         DuckDB or the extension is not installed.
     """
-    install = 'pip install "gpujoin[bench]"'
+    install = pip_install("bench")
     try:
         import duckdb
     except ModuleNotFoundError:

@@ -27,6 +27,7 @@ from benchmarks.machine import describe
 from benchmarks.spark.data import table
 from benchmarks.spark.processes import cpu_seconds
 from gpujoin.config import Strategy
+from gpujoin.model.jointype import SparkJoinName
 
 GOAL = 1.6
 """Times of Spark's own best strategy that ``gpu_join`` may take when it is fed by rows and gives rows back."""
@@ -38,7 +39,7 @@ class Case:
 
     name: str
     build_share: float
-    how: str
+    how: SparkJoinName
     strategy: Strategy
     hints: tuple[str, ...]
 

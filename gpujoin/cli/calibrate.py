@@ -90,12 +90,15 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print; PySpark is imported only here.
 
-    Raises ``GpuJoinError`` if ``--repeats`` or ``--rows`` is too low, a query does not run here, or answers differ.
+    Raises ``GpuJoinError`` if ``--repeats`` or ``--rows`` is too low, ``--write`` names a folder that does not
+    exist, a query does not run here, or answers differ.
     """
     for name, least in {"repeats": 1, "rows": _LEAST_ROWS}.items():
         value = getattr(arguments, name)
         if value is not None and value < least:
             raise GpuJoinError(f"--{name} is {value}; give at least {least}")
+    if arguments.write is not None and not arguments.write.absolute().parent.is_dir():
+        raise GpuJoinError(f"--write {arguments.write}: its folder does not exist")
     spark = _session(arguments.master)
     with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
         cores = spark.sparkContext.defaultParallelism

@@ -46,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe such as `| head` has gone; nothing is left to say.
         sys.stderr.close()
         return 1
+    except OSError as problem:
+        print(f"gpujoin: {problem}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("gpujoin: interrupted", file=sys.stderr)
         return 130

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO, cast
 
-from gpujoin.errors import BackendUnavailableError
+from gpujoin.errors import BackendUnavailableError, pip_install
 
 
 def is_script(argument: str) -> bool:
@@ -32,7 +32,7 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
         if problem.name is None or problem.name.split(".")[0] != "pyspark":
             raise
         raise BackendUnavailableError(
-            "python -m gpujoin PROGRAM needs PySpark, which is not installed: pip install 'gpujoin[spark]'"
+            f"python -m gpujoin PROGRAM needs PySpark, which is not installed: {pip_install('spark')}"
         ) from problem
     try:
         source = Path(path).read_bytes()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpujoin.errors import ConfigurationError
 from gpujoin.spark.resources import check_resources
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """Open a session that shows nothing of its own, and whose tasks can start."""
+    """Open a session that shows nothing of its own, and whose tasks can start.
+
+    Raises ``ConfigurationError`` if Spark does not start with this master and these settings.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from gpujoin.spark.settings import session_conf
@@ -31,6 +37,11 @@ def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSe
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError) as problem:
+        lines = [line.removeprefix(": ") for line in str(problem).splitlines() if not line.startswith("\tat ")]
+        message = next((line for line in lines if not line.startswith("An error occurred while calling")), "no message")
+        raise ConfigurationError(f"Spark does not start with master {master!r}: {message}") from problem
     check_resources(session_conf(spark))
     return spark

@@ -39,7 +39,7 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.blob import decode_message, encode, schema_fingerprint, write_options
 from gpujoin.engine.hostgather import one_batch
-from gpujoin.errors import CorruptBlobError, SpillError
+from gpujoin.errors import CorruptBlobError, SpillError, pip_install
 
 T = TypeVar("T")
 
@@ -282,8 +282,8 @@ def _new_cipher() -> Any:
     except ImportError as problem:
         raise SpillError(
             "rows cannot be spilled: they are to be encrypted (spark.io.encryption.enabled or"
-            " spark.gpujoin.spillEncryption), and this Python has no package 'cryptography'. Install"
-            " gpujoin[encryption] in the workers' Python, or raise spark.gpujoin.memoryBudget."
+            " spark.gpujoin.spillEncryption), and this Python has no package 'cryptography'. Run"
+            f" {pip_install('encryption')} in the workers' Python, or raise spark.gpujoin.memoryBudget."
         ) from problem
     return AESGCM(AESGCM.generate_key(256))
 

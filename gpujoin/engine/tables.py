@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.backends.registry import BackendRequest, create, unavailable
-from gpujoin.config import BackendChoice, Options
+from gpujoin.config import BackendChoice, BackendChoiceName, Options
 from gpujoin.engine.join.hash_join import HashJoin, check_product
 from gpujoin.engine.keys import in_common_type
 from gpujoin.engine.layouts import in_layout
@@ -28,9 +28,9 @@ from gpujoin.errors import (
 from gpujoin.logs import warn_once
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import JoinName, JoinType, Side
 from gpujoin.model.maps import GatherMaps, Indices, OutOfBounds
-from gpujoin.model.spec import Direction, JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import Direction, DirectionName, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.asof import check_suffixes, plan_as_of
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
@@ -41,14 +41,14 @@ def join_tables(
     left: Any,
     right: Any,
     on: str | Sequence[str] | None = None,
-    how: str | JoinType = JoinType.INNER,
+    how: JoinName | JoinType = JoinType.INNER,
     *,
     left_on: str | Sequence[str] | None = None,
     right_on: str | Sequence[str] | None = None,
     condition: Expression | None = None,
     nulls_equal: bool | Sequence[bool] = False,
     suffixes: tuple[str, str] = ("", "_right"),
-    backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
+    backend: BackendChoiceName | BackendChoice | AnyBackend = BackendChoice.AUTO,
     options: Options | None = None,
     metrics: JoinMetrics | None = None,
 ) -> pa.Table:
@@ -123,11 +123,11 @@ def asof_join_tables(
     right_on: str | None = None,
     left_by: str | Sequence[str] | None = None,
     right_by: str | Sequence[str] | None = None,
-    direction: str | Direction = Direction.BACKWARD,
+    direction: DirectionName | Direction = Direction.BACKWARD,
     tolerance: Any = None,
     allow_exact: bool = True,
     suffixes: tuple[str, str] = ("", "_right"),
-    backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
+    backend: BackendChoiceName | BackendChoice | AnyBackend = BackendChoice.AUTO,
     options: Options | None = None,
     metrics: JoinMetrics | None = None,
 ) -> pa.Table:
@@ -142,7 +142,7 @@ def asof_join_tables(
         The inputs; column names must be unique within each.
     on : str, optional
         Order key of both sides; returned once, the left side's. Numbers, dates, timestamps (units may differ; zones
-        must be there on both sides or on neither), times, durations; texts and bytes too, where no distance is needed.
+        must be there on both sides or on neither), times, durations; bytes too, where no distance is needed.
     by : str or sequence of str, optional
         Columns that must be equal; returned once. A null equals nothing.
     left_on, right_on, left_by, right_by : str or sequence of str, optional
@@ -157,7 +157,7 @@ def asof_join_tables(
     suffixes : (str, str)
         Added to the names of columns that both sides have.
     backend, options, metrics
-        As for :func:`join_tables`. Where order keys are texts, bytes or decimals of more than 18 digits, right rows of
+        As for :func:`join_tables`. Where order keys are bytes or decimals of more than 18 digits, right rows of
         equal ``by`` stay in memory together, whatever the budget.
 
     Returns
@@ -196,10 +196,10 @@ def asof_join_tables(
 def gather_maps(
     left_keys: Any,
     right_keys: Any,
-    how: str | JoinType = JoinType.INNER,
+    how: JoinName | JoinType = JoinType.INNER,
     *,
     nulls_equal: bool | Sequence[bool] = False,
-    backend: str | BackendChoice | AnyBackend = BackendChoice.AUTO,
+    backend: BackendChoiceName | BackendChoice | AnyBackend = BackendChoice.AUTO,
     options: Options | None = None,
 ) -> GatherMaps:
     """Compute the row numbers of a join: which left row matches which right row.

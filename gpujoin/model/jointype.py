@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal
 
 from gpujoin.errors import JoinSpecError, did_you_mean
+
+SparkJoinName = Literal[
+    "inner", "cross", "outer", "full", "fullouter", "full_outer", "left", "leftouter", "left_outer",
+    "right", "rightouter", "right_outer", "semi", "leftsemi", "left_semi", "anti", "leftanti", "left_anti",
+]  # fmt: skip
+"""Spark's spellings of join types, for type checkers."""
+JoinName = SparkJoinName | Literal["existence", "null_aware_anti", "null_aware_existence"]
+"""Spellings of join types that the engine takes, for type checkers."""
 
 
 class Side(Enum):

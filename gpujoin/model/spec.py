@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -53,6 +53,10 @@ class KeyPair:
     def of(self, side: Side) -> int:
         """The column position on one side."""
         return self.left if side is Side.LEFT else self.right
+
+
+DirectionName = Literal["backward", "forward", "nearest"]
+"""Values of :class:`Direction`, for type checkers."""
 
 
 class Direction(Enum):

@@ -38,16 +38,21 @@ def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataTyp
     asks for one; ``JoinSpecError`` if the tolerance is of the wrong type.
     """
     common = order_type((left, right))
+    if common is not None and pat.is_large_string(common):
+        raise KeyTypeError(
+            f"as-of keys of types {left} and {right} are texts, and '10:00' comes before '9:00' in their order;"
+            " cast them to numbers, dates or timestamps"
+        )
     if common is None or pat.is_boolean(common):
         if pat.is_timestamp(left) and pat.is_timestamp(right):
             key_type(left, right)
         raise KeyTypeError(
             f"as-of keys of type {left} and {right} have no common order; give numbers, dates, timestamps, times,"
-            " durations or texts of one kind on both sides"
+            " or durations of one kind on both sides"
         )
     if terms.direction is Direction.NEAREST or terms.tolerance is not None:
         wide = pat.is_decimal(common) and common.precision > _NARROW_DIGITS
-        if wide or pat.is_large_string(common) or pat.is_large_binary(common):
+        if wide or pat.is_large_binary(common):
             problem = "that fits into 64 bits, " if wide else ""
             cure = "cast them to a narrower type, or " if wide else ""
             raise KeyTypeError(

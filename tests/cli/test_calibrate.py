@@ -97,6 +97,11 @@ def test_too_low_numbers_are_refused(option: str, least: int, capsys: pytest.Cap
     assert f"{option} is {least - 1}; give at least {least}" in capsys.readouterr().err
 
 
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["calibrate", "--write", str(tmp_path / "none" / "spark-defaults.conf")]) == 1
+    assert "its folder does not exist" in capsys.readouterr().err
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_command_measures_and_writes(

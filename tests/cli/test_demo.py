@@ -15,7 +15,7 @@ from gpujoin.cli.demo import data, queries, runner, streams
 from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
 from gpujoin.cli.demo.show import Progress, table
-from gpujoin.errors import ConfigurationError, GpuJoinError
+from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
 from gpujoin.spark.streaming import planning
 
 HOWS = {"inner", "left", "right", "full", "left_semi", "left_anti", "cross"}
@@ -111,9 +111,9 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--scale", "-1"], "scale is -1"),
-        (["--scale", "0"], "scale is 0"),
-        (["--scale", "nan"], "scale is nan"),
+        (["--sf", "-1"], "scale is -1"),
+        (["--sf", "0"], "scale is 0"),
+        (["--sf", "nan"], "scale is nan"),
         (["--only", "no such join"], "no join's title"),
         (["--conf", "novalue"], "not of the form KEY=VALUE"),
     ],
@@ -121,6 +121,15 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 def test_bad_arguments_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", *arguments]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.extra
+@pytest.mark.spark
+def test_a_master_that_spark_does_not_know_is_one_line() -> None:
+    done = demo("--sf", "0.001", "--master", "local[x]")
+    assert done.returncode == 1
+    assert "gpujoin: Spark does not start with master 'local[x]': " in done.stderr.splitlines()[-1]
+    assert "Could not parse Master URL" in done.stderr.splitlines()[-1]
 
 
 def test_missing_java_is_one_line_before_any_work(
@@ -137,7 +146,7 @@ def test_missing_java_is_one_line_before_any_work(
 def test_the_generator_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(ConfigurationError, match=r"pip install \"gpujoin\[demo\]\""):
+    with pytest.raises(ConfigurationError, match=re.escape(pip_install("demo"))):
         data.tpch_directory(0.001, tmp_path / "cache")
 
 
@@ -157,7 +166,7 @@ def demo(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
 def test_results_are_equal_and_joins_run_here(only: str) -> None:
     joins = [join for join in JOINS if only in join.title]
     assert len(joins) >= 2
-    done = demo("--scale", "0.01", "--master", "local[2]", "--backend", "cpu", "--only", only)
+    done = demo("--sf", "0.01", "--master", "local[2]", "--backend", "cpu", "--only", only)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(joins)} of {len(joins)} results equal" in done.stdout
     lines = done.stdout.splitlines()
@@ -194,7 +203,7 @@ def test_joins_queries_and_a_stream_are_shown_and_equal(
         return results[0]
 
     monkeypatch.setattr(runner, "run_stream", one_file)
-    assert cli.main(["demo", "--scale", "0.001", "--backend", "cpu"]) == 0
+    assert cli.main(["demo", "--sf", "0.001", "--backend", "cpu"]) == 0
     assert spark.conf.getAll == before
     told = capsys.readouterr()
     assert "Traceback" not in told.err
@@ -267,7 +276,7 @@ gpujoin.gpu_join, gpujoin.explain = wrong, lambda frame: Explained
 @pytest.mark.spark
 @pytest.mark.slow
 def test_wrong_results_are_told_and_exit_1() -> None:
-    done = demo("--scale", "0.01", "--only", "customer", before=SABOTAGE)
+    done = demo("--sf", "0.01", "--only", "customer", before=SABOTAGE)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "0 of 4 results equal" in done.stdout
     told = re.split(r"^\[\d/4\] ", done.stderr, flags=re.MULTILINE)[1:]

@@ -18,7 +18,7 @@ from gpujoin import cli
 from gpujoin.cli import checks, doctor
 from gpujoin.cli.checks import Check, Status, gpu, host, software
 from gpujoin.cli.doctor import Report
-from gpujoin.errors import BackendUnavailableError
+from gpujoin.errors import BackendUnavailableError, pip_install
 from gpujoin.spark.discovery import Gpu
 from tests.environments import environment_without
 
@@ -292,7 +292,8 @@ def test_the_extra_named_fits_the_driver(
     monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, extra: str
 ) -> None:
     found = gpu_checks(monkeypatch, lambda: (H200,), cuda=cuda, works=False)
-    assert f"gpujoin[{extra}]" in found["pylibcudf"].advice
+    assert found["pylibcudf"].advice == pip_install(extra)
+    assert re.search(rf"pylibcudf-{extra}|\.\[{extra}\]", found["pylibcudf"].advice)
 
 
 def test_old_small_and_exclusive_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +371,7 @@ def test_doctor_needs_no_gpujoin_dependency_to_report(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert re.search("not installed", found["polars"]["found"])
-    assert found["polars"]["advice"] == 'pip install --force-reinstall "polars>=2.0,<3"'
+    assert found["polars"]["advice"] == 'pip install --force-reinstall "polars>=2.1,<3"'
 
 
 def test_a_driver_without_pandas_cannot_use_spark(tmp_path: Path) -> None:
@@ -388,4 +389,4 @@ def test_a_driver_without_pandas_cannot_use_spark(tmp_path: Path) -> None:
     (missing,) = (check for check in report["checks"] if check["group"] == "spark" and check["status"] == "missing")
     assert missing["name"] == "driver's libraries"
     assert "Pandas" in missing["found"]
-    assert 'pip install "gpujoin[spark]"' in missing["advice"]
+    assert missing["advice"] == 'pip install ".[spark]" in a checkout of gpujoin in the environment of the driver'

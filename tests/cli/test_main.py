@@ -46,6 +46,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
             1,
             "gpujoin: scale is -1. Give a positive one.\n",
         ),
+        (FileNotFoundError(2, "No such file", "/x"), 1, "gpujoin: [Errno 2] No such file: '/x'\n"),
         (KeyboardInterrupt(), 130, "gpujoin: interrupted\n"),
     ],
 )

@@ -46,7 +46,7 @@ def test_help_lists_the_commands(tini: Path, asked: str) -> None:
     [
         ([], ["gpujoin", "doctor"]),
         (["doctor", "--json"], ["gpujoin", "doctor", "--json"]),
-        (["demo", "--scale", "1"], ["gpujoin", "demo", "--scale", "1"]),
+        (["demo", "--sf", "1"], ["gpujoin", "demo", "--sf", "1"]),
         (["python", "my app.py", "*"], ["python", "my app.py", "*"]),
     ],
 )

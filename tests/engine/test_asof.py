@@ -20,11 +20,12 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.ordering import by_rank
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
+from gpujoin.model.spec import DirectionName
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator, KeyShape, Mix
 from tests.faults import FaultyBackend
 
-DIRECTIONS = ("backward", "forward", "nearest")
+DIRECTIONS: tuple[DirectionName, ...] = ("backward", "forward", "nearest")
 TYPES = {
     "int32": (pa.int32(), 3), "int64": (pa.int64(), 3), "double": (pa.float64(), 3.0),
     "date": (pa.date32(), dt.timedelta(days=3)), "timestamp": (pa.timestamp("us"), dt.timedelta(microseconds=3)),
@@ -90,7 +91,7 @@ def sides(seed: int, dtype: pa.DataType, by: int, rows: tuple[int, int] = (50, 4
 @pytest.mark.parametrize("by", [0, 1, 2])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", TYPES)
-def test_against_the_row_loop(backend: AnyBackend, name: str, direction: str, by: int, seed: int) -> None:
+def test_against_the_row_loop(backend: AnyBackend, name: str, direction: Any, by: int, seed: int) -> None:
     dtype, most = TYPES[name]
     keys = [f"k{n}" for n in range(by)]
     left, right = sides(seed, dtype, by)
@@ -121,10 +122,10 @@ def test_against_polars(backend: AnyBackend, direction: Any, rng: np.random.Gene
     assert_same_rows(result, expected.to_arrow())
 
 
-def test_texts_have_an_order_but_no_distance(backend: AnyBackend) -> None:
+def test_bytes_have_an_order_but_no_distance(backend: AnyBackend) -> None:
     left, right = (
-        pa.table({"t": ["b", "", None, "zz"], "i": range(4)}),
-        pa.table({"t": ["a", "b", None], "j": range(3)}),
+        pa.table({"t": [b"b", b"", None, b"zz"], "i": range(4)}),
+        pa.table({"t": [b"a", b"b", None], "j": range(3)}),
     )
     result = asof_join_tables(left, right, "t", allow_exact=False, backend=backend)
     assert dict(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True)) == {
@@ -173,7 +174,7 @@ def test_names(backend: AnyBackend) -> None:
 
 @pytest.mark.parametrize("rows", [(0, 0), (0, 3), (3, 0)], ids=str)
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_empty_sides(backend: AnyBackend, direction: str, rows: tuple[int, int], seed: int) -> None:
+def test_empty_sides(backend: AnyBackend, direction: Any, rows: tuple[int, int], seed: int) -> None:
     left, right = sides(seed, pa.int64(), 1, rows)
     result = asof_join_tables(left, right, "t", "k0", direction=direction, tolerance=1, backend=backend)
     assert result["j"].to_pylist() == [None] * rows[0]
@@ -192,7 +193,7 @@ def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", TYPES)
 def test_rows_of_one_key_beyond_the_budget_come_in_slices(
-    backend: AnyBackend, name: str, direction: str, tmp_path: Path, seed: int
+    backend: AnyBackend, name: str, direction: Any, tmp_path: Path, seed: int
 ) -> None:
     dtype, most = TYPES[name]
     left, right = sides(seed, dtype, 0, (150, 120))
@@ -248,10 +249,12 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a suffix alone": ({"suffixes": "_r"}, JoinSpecError, "suffixes must be two texts"),
     "a tuple of one suffix": ({"suffixes": ("_r",)}, JoinSpecError, "suffixes must be two texts"),
     "no suffix of a side": ({"suffixes": ("_l", None)}, JoinSpecError, "suffixes must be two texts"),
-    "no distance of texts": (
-        {"on": "s", "tolerance": 1},
+    "texts": ({"on": "s"}, KeyTypeError, "string and string are texts, and '10:00' comes before '9:00'"),
+    "texts of a dictionary": ({"on": "d"}, KeyTypeError, "are texts"),
+    "no distance of bytes": (
+        {"on": "y", "tolerance": 1},
         KeyTypeError,
-        "types string and string have no distance which",
+        "types binary and binary have no distance which",
     ),
 }
 
@@ -259,7 +262,9 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input(name: str) -> None:
     changes, error, message = BAD[name]
-    table = pa.table({"t": [1], "l": [[1]], "b": [True], "s": ["x"]})
+    table = pa.table(
+        {"t": [1], "l": [[1]], "b": [True], "s": ["x"], "y": [b"x"], "d": pa.array(["x"]).dictionary_encode()}
+    )
     with pytest.raises(error, match=message):
         asof_join_tables(table, table, **({"on": "t"} | changes))
 
@@ -357,7 +362,8 @@ def test_units_and_zones(backend: AnyBackend) -> None:
     left = pa.table({"t": pa.array([5, 10], pa.timestamp("s", "UTC")), "i": [0, 1]})
     right = pa.table({"t": pa.array([4_999_999, 10_000_001], pa.timestamp("us", "Asia/Tokyo")), "j": [0, 1]})
     tolerance = dt.timedelta(microseconds=1)
-    for direction, expected in (("backward", [0, None]), ("forward", [None, 1]), ("nearest", [0, 1])):
+    found: dict[DirectionName, list[int | None]] = {"backward": [0, None], "forward": [None, 1], "nearest": [0, 1]}
+    for direction, expected in found.items():
         result = asof_join_tables(left, right, "t", direction=direction, tolerance=tolerance, backend=backend)
         assert result.sort_by("i")["j"].to_pylist() == expected
     far = left.set_column(0, "t", pa.array([10**15, 1], pa.timestamp("s", "UTC")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from gpujoin.engine.layouts import in_known_layout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
+from gpujoin.model.jointype import JoinName
 from gpujoin.testing.compare import assert_same_rows
 from tests.faults import FaultyBackend
 
@@ -110,7 +112,8 @@ def test_conditions_read_the_columns_they_name(backend: AnyBackend, name: str) -
     other = pa.table({"y": [2, 3], "k": [0, 0], "w": [15, 35]})
     orders = itertools.permutations((READING[kind], left("z") > right("w")))
     condition: Expression
-    for (first, second), how in itertools.product(orders, ("inner", "left_anti", "full")):
+    types: tuple[JoinName, ...] = ("inner", "left_anti", "full")
+    for (first, second), how in itertools.product(orders, types):
         condition = first & second
         tried = (backend, FaultyBackend(backend, every=3, operations=("evaluate",)))
         for chosen in tried:
@@ -189,7 +192,7 @@ def test_payload_rides_in_any_layout(backend: AnyBackend, name: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["inner", "full"])
-def test_dictionaries_that_outgrow_their_indices_together(backend: AnyBackend, how: str) -> None:
+def test_dictionaries_that_outgrow_their_indices_together(backend: AnyBackend, how: Any) -> None:
     """Three chunks of 100 values each: more than a signed byte counts, as payload and as key, on either side."""
     dtype = pa.dictionary(pa.int8(), pa.string())
     column = pa.chunked_array(

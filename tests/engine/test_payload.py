@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import duckdb
 import numpy as np
 import polars as pl
@@ -361,7 +363,7 @@ class CopyingHost(HostBackend):
 
 
 @pytest.mark.parametrize("how", ["left", "inner", "existence"])
-def test_rows_that_follow_one_another_are_not_copied_to_a_device(how: str) -> None:
+def test_rows_that_follow_one_another_are_not_copied_to_a_device(how: Any) -> None:
     """Every left row is output once, in its place: left columns are slices of what the caller gave, texts included."""
     rows = 1000
     left = pa.table({"k": np.arange(rows), "a": [f"text {i}" for i in range(rows)], "b": np.arange(rows) * 0.5})

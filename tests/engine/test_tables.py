@@ -36,6 +36,7 @@ from gpujoin.errors import (
     KeyTypeError,
 )
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.jointype import JoinName
 from gpujoin.testing.compare import assert_same_rows, row_counts
 from gpujoin.testing.generate import KEY_TYPES, KeyShape
 from tests.engine.support import KEYED, keyed, sides
@@ -64,7 +65,7 @@ USING: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("how", USING)
-def test_on_merges_the_keys(backend: AnyBackend, how: str) -> None:
+def test_on_merges_the_keys(backend: AnyBackend, how: Any) -> None:
     left_table, right_table = A.drop_columns(["v"]), B.drop_columns(["v"])
     table = join_tables(left_table, right_table, on="k", how=how, backend=backend)
     assert table.schema.names == ["k", "x", "y"]
@@ -79,12 +80,12 @@ def test_left_on_and_right_on_keep_both_keys(backend: AnyBackend) -> None:
 
 
 @pytest.mark.parametrize("how", ["semi", "left_semi", "leftsemi", "LEFT_SEMI", JoinType.LEFT_SEMI])
-def test_spellings(backend: AnyBackend, how: str | JoinType) -> None:
+def test_spellings(backend: AnyBackend, how: Any) -> None:
     assert rows(join_tables(A, B, on="k", how=how, backend=backend)) == [(2, "q", 2.0), (2, "r", 3.0)]
 
 
 def test_the_other_left_only_joins(backend: AnyBackend) -> None:
-    def joined(how: str, **more: Any) -> list[tuple[Any, ...]]:
+    def joined(how: Any, **more: Any) -> list[tuple[Any, ...]]:
         return rows(join_tables(A.select(["k", "x"]), B, on="k", how=how, backend=backend, **more))
 
     assert joined("anti") == [(1, "p"), (None, "s")]
@@ -244,7 +245,7 @@ def test_results_come_in_batches_near_the_target(backend: AnyBackend) -> None:
 
 @pytest.mark.parametrize("equal", [False, True], ids=["=", "<=>"])
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "left_semi", "left_anti"])
-def test_gather_maps_say_which_rows_meet(backend: AnyBackend, how: str, equal: bool, seed: int) -> None:
+def test_gather_maps_say_which_rows_meet(backend: AnyBackend, how: Any, equal: bool, seed: int) -> None:
     left_table, right_table = sides(seed, [pa.int64(), pa.string()], (60, 50), distinct=4)
     maps = gather_maps(
         left_table.select(["k0", "k1"]),
@@ -404,7 +405,8 @@ def test_keys_of_any_layout(backend: AnyBackend, keys: pa.Array, merged: pa.Data
     """Null structs and null views included; after a full join keys of one type are of that type, dictionaries apart."""
     left_table = pa.table({"k": keys, "a": [1, 2, 3]})
     right_table = pa.table({"k": pa.concat_arrays([keys.slice(0, 2), keys.slice(1, 1)]), "b": [4, 5, 6]})
-    for how, expected in (("inner", 3 - (keys is STRUCTS) * 2), ("full", 4 + (keys is STRUCTS))):
+    expected_rows: dict[JoinName, int] = {"inner": 3 - (keys is STRUCTS) * 2, "full": 4 + (keys is STRUCTS)}
+    for how, expected in expected_rows.items():
         result = join_tables(left_table, right_table, on="k", how=how, backend=backend)
         assert result.num_rows == expected
         assert result.schema.field("k").type == (keys.type if merged is None or how == "inner" else merged)
@@ -440,7 +442,7 @@ def test_nothing_is_read_before_arguments_are_checked() -> None:
             raise AssertionError("was read")
 
     with pytest.raises(JoinSpecError, match="unknown join type"):
-        join_tables(Stream(), Stream(), on="k", how="iner")
+        join_tables(Stream(), Stream(), on="k", how="iner")  # type: ignore[arg-type]
 
 
 def test_repeated_runs_agree(backend: AnyBackend, seed: int) -> None:

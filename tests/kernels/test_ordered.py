@@ -122,7 +122,7 @@ def test_intervals_that_ascend_together(emulated: EmulatedDevice, rng: np.random
 @pytest.mark.parametrize("by", [0, 2])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", [*TYPES, "float"])
-def test_as_of(emulated: EmulatedDevice, name: str, direction: str, by: int, seed: int) -> None:
+def test_as_of(emulated: EmulatedDevice, name: str, direction: Any, by: int, seed: int) -> None:
     dtype, most = TYPES[name] if name in TYPES else (pa.float32(), 3.0)
     keys = [f"k{n}" for n in range(by)]
     left_table, right_table = sides(seed, dtype, by)
@@ -143,7 +143,7 @@ def test_as_of(emulated: EmulatedDevice, name: str, direction: str, by: int, see
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", TYPES)
-def test_as_of_without_kernels(name: str, direction: str, seed: int) -> None:
+def test_as_of_without_kernels(name: str, direction: Any, seed: int) -> None:
     """The device backend's own code where kernels are not wanted."""
     dtype, most = TYPES[name]
     left_table, right_table = sides(seed, dtype, 1)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -98,7 +101,7 @@ def test_a_program_joins(distributions: tuple[Path, Path], tmp_path: Path, extra
 @pytest.mark.spark
 def test_the_demo_runs(distributions: tuple[Path, Path], tmp_path: Path) -> None:
     python = environment_with(distributions[1], "demo", tmp_path / "environment")
-    command = [python, "-m", "gpujoin", "demo", "--scale", "0.001", "--only", "inner"]
+    command = [python, "-m", "gpujoin", "demo", "--sf", "0.001", "--only", "inner"]
     told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
     assert re.search(r"^(\d+) of \1 results equal$", told, re.MULTILINE), told
 
@@ -126,9 +129,33 @@ def test_the_benchmark_runs(distributions: tuple[Path, Path], tmp_path: Path) ->
     assert (tmp_path / "results" / "tpch.svg").is_file()
 
 
-@pytest.mark.parametrize("extra", ["cu12", "cu13"])
-def test_the_gpu_libraries_resolve(distributions: tuple[Path, Path], tmp_path: Path, extra: str) -> None:
-    run(sys.executable, "-m", "venv", tmp_path / "environment")
-    pip = [tmp_path / "environment" / "bin" / "python", "-m", "pip", "install", "--dry-run"]
-    told = run(*pip, f"{distributions[1]}[{extra}]", env=variables())
-    assert re.search(rf"^Would install .*pylibcudf-{extra}-26\.10", told, re.MULTILINE), told
+def python_of(version: str) -> str:
+    """A Python of a version: on PATH, or one of pyenv's; skips where there is none."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for candidate in (shutil.which(f"python{version}"), *map(str, pyenv.glob(f"{version}.*/bin/python{version}"))):
+        if candidate and subprocess.run([candidate, "--version"], capture_output=True, check=False).returncode == 0:
+            return candidate
+    pytest.skip(f"no Python {version}")
+
+
+TOGETHER = "spark,connect,encryption,demo,bench"
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("extra", [f"{TOGETHER},cu12", f"{TOGETHER},cu13", "docs"])
+def test_extras_resolve_together(distributions: tuple[Path, Path], tmp_path: Path, extra: str, version: str) -> None:
+    """With the GPU libraries that are imported, and without cuDF's Python package, compiler and pandas 3."""
+    run(python_of(version), "-m", "venv", tmp_path / "environment")
+    pip = [tmp_path / "environment" / "bin" / "python", "-m", "pip", "install", "-q", "--dry-run"]
+    run(*pip, "--report", tmp_path / "report", f"{distributions[1]}[{extra}]", env=variables())
+    installed = json.loads((tmp_path / "report").read_text())["install"]
+    chosen = {entry["metadata"]["name"].lower(): entry["metadata"]["version"] for entry in installed}
+    if extra == "docs":
+        assert {"mkdocs-material", "mkdocstrings"} <= set(chosen)
+        return
+    assert chosen[f"pylibcudf-{extra[-4:]}"].startswith("26.10.")
+    assert chosen["pandas"].startswith("2.")
+    unused = ("cudf-", "numba", "nvidia-cublas", "nvidia-cusolver", "nvidia-cuda-nvcc")
+    assert not [name for name in chosen if name.startswith(unused)]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from email.parser import HeaderParser
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import hatch_build
 from gpujoin import _version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +46,20 @@ def test_wheel_install_finds_its_kernels(distributions: tuple[Path, Path], envir
     assert {p.relative_to(kernels).as_posix() for p in kernels.rglob("*") if p.is_file()} == KERNELS
     assert run(environment.parent / "gpujoin", "version", cwd=tmp_path).strip() == _version.__version__
     assert "usage: gpujoin-discover-gpus" in run(environment.parent / "gpujoin-discover-gpus", "--help", cwd=tmp_path)
+
+
+def test_advice_names_what_an_extra_brings(distributions: tuple[Path, Path], environment: Path, tmp_path: Path) -> None:
+    """Such advice holds where no index has gpujoin, and extras that an extra includes are in it."""
+    program = "from gpujoin.errors import pip_install; print(pip_install('demo')); print(pip_install('cu13'))"
+    path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+    from_source = run(environment, "-I", "-S", "-c", f"{path}; {program}", cwd=tmp_path)
+    assert from_source.splitlines()[0] == 'pip install ".[demo]" in a checkout of gpujoin'
+    pip_install(environment, distributions[1])
+    demo, cu13 = run(environment, "-I", "-c", program, cwd=tmp_path).splitlines()
+    assert demo.startswith("pip install ")
+    assert {'"duckdb', '"pyspark[sql]'} <= set(re.findall(r'"[a-z\[\]]+', demo))
+    assert "pylibcudf-cu13" in cu13
+    assert "gpujoin" not in demo + cu13
 
 
 def test_editable_install_finds_the_kernels_of_the_checkout(environment: Path, tmp_path: Path) -> None:
@@ -87,6 +103,47 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
     }
     assert "gpujoin/spark/jvm/PythonRule.java" in sources
     assert sources <= names
+
+
+def test_links_of_the_readme_work_on_the_package_index(distributions: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(distributions[1]) as wheel:
+        text = wheel.read(f"gpujoin-{_version.__version__}.dist-info/METADATA").decode("utf-8")
+    metadata = HeaderParser().parsestr(text)
+    urls = dict(entry.split(", ", 1) for entry in metadata.get_all("Project-URL", []))
+    assert {"Source", "Documentation", "Changelog", "Issues"} <= set(urls)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r'src="([^"]+)"', text)]
+    assert all(link.startswith(("https://", "#")) for link in links)
+    page = f"{urls['Source']}/blob/v{_version.__version__}/"
+    files = [link.removeprefix(page).partition("#")[0] for link in links if link.startswith(page)]
+    assert "docs/queries.md" in files
+    assert all((ROOT / file).exists() for file in files)
+
+
+def test_links_are_rewritten_once() -> None:
+    page = '[![plot](a.svg)](b.md) ![c](d.png) [e](https://f) [g](#h) <img src="i.svg">'
+    there = "https://github.com/o/n"
+    rewritten = hatch_build.absolute(page, there, "v1")
+    assert rewritten == (
+        f"[![plot]({there}/raw/v1/a.svg)]({there}/blob/v1/b.md) ![c]({there}/raw/v1/d.png) [e](https://f) [g](#h)"
+        f' <img src="{there}/raw/v1/i.svg">'
+    )
+    assert hatch_build.absolute(rewritten, there, "v1") == rewritten
+
+
+def test_the_sdist_holds_what_tests_and_documents_need(distributions: tuple[Path, Path]) -> None:
+    tracked = run("git", "ls-files", cwd=ROOT).split() if (ROOT / ".git").exists() else []
+    with tarfile.open(distributions[0]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {"docs/guide.md", "docker/Dockerfile", "Makefile", "CONTRIBUTING.md", "scripts/setup_env.sh"} <= names
+    wanted = {name for name in tracked if (ROOT / name).is_file() and not name.startswith(".")}
+    assert wanted <= names, sorted(wanted - names)
+
+
+@pytest.mark.extra
+def test_the_package_index_takes_the_metadata(distributions: tuple[Path, Path]) -> None:
+    pytest.importorskip("twine", reason="no twine, which the extra dev brings")
+    run(sys.executable, "-m", "twine", "check", "--strict", *distributions)
 
 
 def test_the_version_is_written_once() -> None:
@@ -148,7 +205,7 @@ def test_executors_run_gpujoin_from_py_files(
         ("constraints.txt", "spark,cu13"),
         ("constraints.txt", "dev"),
         ("constraints-cu12.txt", "spark,cu12"),
-        ("constraints-spark40.txt", "test"),
+        ("constraints-oldest.txt", "test"),
     ],
 )
 def test_extras_resolve_with_their_constraints(constraints: str, extras: str, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def sides(spark: SparkSession) -> tuple[DataFrame, DataFrame, DataFrame]:
     return left, right, right.selectExpr("rid", "cast(k as bigint) k", "s")
 
 
-def compare(left: DataFrame, right: DataFrame, on: Any, how: str, strategy: str) -> dict[str, Any]:
+def compare(left: DataFrame, right: DataFrame, on: Any, how: Any, strategy: Any) -> dict[str, Any]:
     expected = left.join(right, on, how)
     rows, error, strategies = 0, None, []
     try:
@@ -50,7 +50,7 @@ def compare(left: DataFrame, right: DataFrame, on: Any, how: str, strategy: str)
     return {"rows": rows, "error": error, "strategy": strategies}
 
 
-def quoted(spark: SparkSession, strategy: str) -> list[Any]:
+def quoted(spark: SparkSession, strategy: Any) -> list[Any]:
     """The quote of each of some trades, and how they are joined."""
     trades = spark.sql("select * from values (1, 'a', 5), (2, 'a', 1), (3, 'b', 9), (4, null, 9) as v(trade, s, t)")
     quotes = spark.sql("select * from values (10, 'a', 2), (20, 'a', 4), (30, 'b', 9), (40, 'c', 1) as v(quote, s, t)")

@@ -271,14 +271,14 @@ TYPES: dict[str, tuple[str, str, Any]] = {
         "interval day to second",
         dt.timedelta(3),
     ),
-    "texts": (TEXTS, "string", None),
+    "bytes": (TEXTS, "binary", None),
 }
 BRIEF = ("longs and ints",)
 """Of these types `make test` takes the nearest row."""
 
 
 def marks(kind: str, direction: str) -> list[pytest.MarkDecorator]:
-    if direction != ("forward" if kind == "texts" else "nearest"):
+    if direction != ("forward" if kind == "bytes" else "nearest"):
         return [pytest.mark.slow]
     return [] if kind in BRIEF else [pytest.mark.extra]
 
@@ -291,11 +291,11 @@ OTHERS = {"longs and ints": ("(5), (null), (-8), (2147483647)", "int")}
     [
         pytest.param(kind, direction, marks=marks(kind, direction))
         for kind in TYPES
-        for direction in ("backward", "forward", *["nearest"] * (kind != "texts"))
+        for direction in ("backward", "forward", *["nearest"] * (kind != "bytes"))
     ],
 )
 @pytest.mark.parametrize("spark", [{"spark.sql.session.timeZone": "Europe/Berlin"}], indirect=True, ids=[""])
-def test_spark_finds_the_same(spark: SparkSession, kind: str, direction: str) -> None:
+def test_spark_finds_the_same(spark: SparkSession, kind: Any, direction: Any) -> None:
     """Of equal order keys only one is on the right: which is taken is not said."""
     spark.conf.set("spark.gpujoin.fallback", "raise")  # a task that fails is not run by Spark
     values, dtype, tolerance = TYPES[kind]

@@ -111,7 +111,7 @@ def test_a_driver_that_lacks_a_library_leaves_all_to_spark(
         assert line["ran"] == 0
         assert "left to spark: driver: " in line["explained"]
         assert why in line["explained"]
-        assert 'pip install "gpujoin[spark]"' in line["explained"]
+        assert 'pip install ".[spark]" in a checkout of gpujoin' in line["explained"]
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_the_demo_runs_on_the_cluster(cluster: Cluster) -> None:
     }
     conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     done = subprocess.run(
-        [sys.executable, "-m", "gpujoin", "demo", "--scale", "0.01", "--master", cluster.master, *conf],
+        [sys.executable, "-m", "gpujoin", "demo", "--sf", "0.01", "--master", cluster.master, *conf],
         cwd=cluster.base, capture_output=True, text=True, env=cluster.environment, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]

@@ -82,7 +82,7 @@ def test_no_equality(spark: SparkSession, how: str) -> None:
         "rightouter", "right_outer", "semi", "leftsemi", "left_semi", "anti", "leftanti", "left_anti", "LEFT_Outer",
     ],
 )  # fmt: skip
-def test_every_spelling(spark: SparkSession, how: str | None) -> None:
+def test_every_spelling(spark: SparkSession, how: Any) -> None:
     left, right = left_side(spark), right_side(spark)
     # Spark reads the word, and the rows of what it reads there are compared above.
     expected, found = (

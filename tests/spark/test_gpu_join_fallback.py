@@ -20,12 +20,13 @@ from gpujoin import (
 )
 from gpujoin.backends.registry import unavailable
 from gpujoin.model.backend import BackendName
+from gpujoin.model.jointype import SparkJoinName
 from gpujoin.model.reasons import ReasonKind
 from tests.spark.front import left_side, right_side
 
 pytestmark = pytest.mark.spark
 
-REFUSED: dict[str, tuple[Callable[[DataFrame, DataFrame], Column | str | None], str, str]] = {
+REFUSED: dict[str, tuple[Callable[[DataFrame, DataFrame], Column | str | None], SparkJoinName, str]] = {
     "function over both sides": (lambda a, b: (a.k == b.k) & (sf.levenshtein(a.s, b.s) < 2), "inner", "levenshtein("),
     "key of an interval": (
         lambda a, b: sf.make_ym_interval(sf.lit(0), a.k) == sf.make_ym_interval(sf.lit(0), b.k), "inner",
@@ -118,9 +119,9 @@ def test_spark_raises_what_it_raises(spark: SparkSession) -> None:
 def test_bad_arguments(spark: SparkSession) -> None:
     left, right = left_side(spark), right_side(spark)
     with pytest.raises(ConfigurationError, match=r"strategy.*'brodcast'.*broadcast"):
-        gpu_join(left, right, "k", strategy="brodcast")
+        gpu_join(left, right, "k", strategy="brodcast")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"backend.*'tpu'"):
-        gpu_join(left, right, "k", backend="tpu")
+        gpu_join(left, right, "k", backend="tpu")  # type: ignore[arg-type]
     spark.conf.set("spark.gpujoin.batchBytes", "-5")
     with pytest.raises(ConfigurationError, match=r"spark\.gpujoin\.batchBytes"):
         gpu_join(left, right, "k")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -124,7 +126,7 @@ def test_joins_of_a_plan_are_reported_in_order_and_others_are_not(spark: SparkSe
 
 @pytest.mark.spark
 @pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
-def test_metrics_of_the_public_join(spark: SparkSession, strategy: str) -> None:
+def test_metrics_of_the_public_join(spark: SparkSession, strategy: Any) -> None:
     left, right = spark.range(0, 600, 1, 2).toDF("k"), spark.range(0, 600, 3, 2).toDF("k")
     result = gpujoin.gpu_join(left, right, "k", "left_anti", strategy=strategy).where("k > 100")
     assert len(result.collect()) == 333

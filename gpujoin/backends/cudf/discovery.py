@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpujoin.errors import pip_install
 from gpujoin.model.reasons import Reason, ReasonKind
 
 _PACKAGES = ("pylibcudf", "rmm", "cupy")
@@ -24,9 +25,7 @@ def why_unavailable() -> Reason | None:
     """Reason why this process cannot use the backend; ``None`` if it can, as far as known without a context."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        return _reason(
-            f'the packages {", ".join(missing)} are not installed; pip install "gpujoin[{suggested_extra()}]"'
-        )
+        return _reason(f"the packages {', '.join(missing)} are not installed; {pip_install(suggested_extra())}")
     if hidden := hidden_by_environment(os.environ):
         return _reason(f"no GPU is visible: {hidden}")
     driver = _library("libcuda.so.1")

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.config import Options
-from gpujoin.errors import BackendUnavailableError, ConfigurationError
+from gpujoin.errors import BackendUnavailableError, ConfigurationError, pip_install
 from gpujoin.spark.discovery import Gpu, list_gpus
 from gpujoin.spark.worker.slots import GpuSlots
 
@@ -45,13 +45,13 @@ def gpu() -> Iterator[Check]:
     if gpus:
         yield _driver(gpus[0], cuda, extra)
     libraries = [
-        import_check(module, minimum=minimum, below=below, advice=f'pip install "gpujoin[{extra}]"')
+        import_check(module, minimum=minimum, below=below, advice=pip_install(extra))
         for module, minimum, below in GPU_LIBRARIES
     ]
     yield from libraries
     if gpus and all(check.status is Status.OK for check in libraries):
         works, said = run_python(_SELF_TEST, timeout=120)
-        advice = "" if works else f'Check that the driver fits the installed libraries: pip install "gpujoin[{extra}]"'
+        advice = "" if works else f"Check that the driver fits the installed libraries: {pip_install(extra)}"
         yield Check("gpu self test", Status.OK if works else Status.MISSING, said, advice)
     yield _slots(gpus)
 

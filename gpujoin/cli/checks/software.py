@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
+from gpujoin.errors import pip_install
 from gpujoin.spark.resources import starved
-from gpujoin.spark.worker.python import DEFAULT_COMMAND, DRIVER_ADVICE, NEEDED, advice, worker_python
+from gpujoin.spark.worker.python import DEFAULT_COMMAND, NEEDED, advice, driver_advice, worker_python
 
 JAVA_MINIMUM = 17
-_SPARK_EXTRA = 'pip install "gpujoin[spark]", or run this with the PySpark of your cluster on PYTHONPATH'
 _JAVA_ADVICE = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
 
 _SETTING = re.compile(r"(?P<key>[^#\s=:]+)\s*[=:\s]\s*(?P<value>.*)")
 
-ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.0", "3"), ("pyarrow", "19", None))
+ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.1", "3"), ("pyarrow", "19", None))
 """Module, oldest version, first version that is too new."""
 
 
@@ -63,7 +63,12 @@ def engine() -> Iterator[Check]:
 
 def spark() -> Iterator[Check]:
     """PySpark and what it would run with."""
-    pyspark = import_check("pyspark", minimum="4.0", below="5", advice=_SPARK_EXTRA)
+    pyspark = import_check(
+        "pyspark",
+        minimum="4.0",
+        below="5",
+        advice=f"{pip_install('spark')}, or run this with the PySpark of your cluster on PYTHONPATH",
+    )
     yield pyspark
     home = os.environ.get("SPARK_HOME")
     if home:
@@ -80,7 +85,7 @@ def driver() -> Check:
     works, said = run_python(_DRIVER)
     if works and not said:
         return Check("driver's libraries", Status.OK, "numpy, pandas, polars and pyarrow, as PySpark asks for them")
-    return Check("driver's libraries", Status.MISSING, said, DRIVER_ADVICE)
+    return Check("driver's libraries", Status.MISSING, said, driver_advice())
 
 
 def defaults() -> Iterator[Check]:

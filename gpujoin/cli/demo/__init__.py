@@ -18,7 +18,7 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "Spark's own join and with DuckDB, and print a table. Whole queries and a join of two streams, compared with "
         "Spark's micro-batch by micro-batch, follow. Exit status 0 if all are equal, 1 if not.",
     )
-    parser.add_argument("--scale", type=float, default=0.1, metavar="SF", help="TPC-H scale factor (default: 0.1)")
+    parser.add_argument("--sf", type=float, default=0.1, metavar="SF", help="TPC-H scale factor (default: 0.1)")
     parser.add_argument("--backend", choices=("auto", "cpu", "gpu"), default="auto", help="where to join")
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument(
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gpujoin.cli.demo.runner import run_demo
 
     return run_demo(
-        scale=arguments.scale,
+        scale=arguments.sf,
         backend=arguments.backend,
         master=arguments.master,
         conf=arguments.conf,

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gpujoin.errors import ConfigurationError, GpuJoinError
+from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
 
@@ -77,5 +77,5 @@ def _generator() -> str:
     beside = Path(sys.executable).parent / "tpchgen-cli"
     command = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
     if command is None:
-        raise ConfigurationError('tpchgen-cli is not installed. Run: pip install "gpujoin[demo]"')
+        raise ConfigurationError(f"tpchgen-cli is not installed. Run: {pip_install('demo')}")
     return command

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from gpujoin.model.jointype import SparkJoinName
+
 _IN_DUCKDB = {"left_semi": "semi", "left_anti": "anti"}
 
 
@@ -17,7 +19,7 @@ class DemoJoin:
 
     title: str
     """What it asks for, in a few words."""
-    how: str
+    how: SparkJoinName
     """Join type, as ``DataFrame.join`` spells it."""
     left: str
     right: str

@@ -19,7 +19,8 @@ from gpujoin.cli.demo.queries import run_queries
 from gpujoin.cli.demo.show import Outcome, Progress, failed, report
 from gpujoin.cli.demo.streams import HOW, TITLE, StreamResult, run_stream
 from gpujoin.cli.session import open_session
-from gpujoin.errors import BackendUnavailableError, ConfigurationError
+from gpujoin.config import BackendChoiceName
+from gpujoin.errors import BackendUnavailableError, ConfigurationError, pip_install
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,7 +31,7 @@ _ALL_COLUMNS = "bit_xor(xxhash64(*))"
 """Has every value of every row computed, and brings back one number."""
 
 
-def run_demo(*, scale: float, backend: str, master: str, conf: Sequence[str], only: str) -> int:
+def run_demo(*, scale: float, backend: BackendChoiceName, master: str, conf: Sequence[str], only: str) -> int:
     """Run, check, time and show the joins; 0 if every result is equal, 1 if not.
 
     ``only`` keeps the joins whose title or type holds this text.
@@ -84,7 +85,7 @@ def parse_settings(conf: Sequence[str]) -> dict[str, str]:
 
 
 def _require() -> None:
-    install = 'pip install "gpujoin[demo]"'
+    install = pip_install("demo")
     checks = (
         import_check("pyspark", minimum="4.0", below="5", advice=install),
         import_check("duckdb", minimum="1.5", below="2", advice=install),
@@ -109,7 +110,9 @@ def _session(master: str, settings: dict[str, str]) -> SparkSession:
     return open_session("gpujoin demo", master, {**defaults, **settings})
 
 
-def _run_all(spark: SparkSession, joins: Sequence[DemoJoin], data: Path, work: Path, backend: str) -> list[Outcome]:
+def _run_all(
+    spark: SparkSession, joins: Sequence[DemoJoin], data: Path, work: Path, backend: BackendChoiceName
+) -> list[Outcome]:
     import duckdb
 
     outcomes = []
@@ -131,7 +134,7 @@ def _run_one(
     spark: SparkSession,
     connection: duckdb.DuckDBPyConnection,
     work: Path,
-    backend: str,
+    backend: BackendChoiceName,
     shown: Progress,
 ) -> Outcome:
     from gpujoin import explain, gpu_join

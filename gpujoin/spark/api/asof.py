@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType, StructType
 
-from gpujoin.config import Options, Strategy
+from gpujoin.config import BackendChoice, BackendChoiceName, Options, Strategy, StrategyName
 from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
-from gpujoin.model.spec import Direction, JoinSpec
+from gpujoin.model.spec import Direction, DirectionName, JoinSpec
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.asof import AsOfPlan, plan_as_of
 from gpujoin.plan.explain import Explanation
@@ -43,12 +43,12 @@ def gpu_asof_join(
     right_on: str | None = None,
     left_by: str | Sequence[str] | None = None,
     right_by: str | Sequence[str] | None = None,
-    direction: str | Direction = Direction.BACKWARD,
+    direction: DirectionName | Direction = Direction.BACKWARD,
     tolerance: Any = None,
     allow_exact: bool = True,
     suffixes: tuple[str, str] = ("", "_right"),
-    strategy: Strategy | str | None = None,
-    backend: str | None = None,
+    strategy: Strategy | StrategyName | None = None,
+    backend: BackendChoice | BackendChoiceName | None = None,
 ) -> DataFrame:
     """Join each left row with the nearest right row by an order key, within equal ``by`` columns.
 
@@ -66,7 +66,7 @@ def gpu_asof_join(
         See :func:`gpujoin.asof_join_tables`.
     strategy : Strategy or str, optional
         ``"shuffle"``, ``"broadcast"`` or ``"auto"``; overrides ``spark.gpujoin.strategy``.
-    backend : str, optional
+    backend : BackendChoice or str, optional
         ``"gpu"``, ``"cpu"`` or ``"auto"``; overrides ``spark.gpujoin.backend``.
 
     Returns
@@ -189,11 +189,8 @@ def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:
     KeyTypeError
         If there is one.
     """
-    terms = spec.as_of
-    assert terms is not None
-    read = {Side.LEFT: [terms.left], Side.RIGHT: [terms.right]}
     for side in Side:
-        for position in [*read[side], *(key.of(side) for key in spec.keys)]:
+        for position in (key.of(side) for key in spec.keys):
             field = frames[side].schema.fields[position]
             collation = _collation(field.dataType)
             if collation is not None:

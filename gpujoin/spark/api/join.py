@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Never
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
 from gpujoin.plan.explain import Explanation
@@ -22,19 +23,19 @@ from gpujoin.spark.settings import check_backend, join_options, session_conf
 from gpujoin.spark.streaming.explained import explain_stream
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from gpujoin.config import BackendChoice, Strategy
+    from gpujoin.config import BackendChoice, BackendChoiceName, Strategy, StrategyName
+    from gpujoin.model.jointype import SparkJoinName
 
 
 def gpu_join(
     left: DataFrame,
     right: DataFrame,
     on: str | list[str] | Column | list[Column] | None = None,
-    how: str | None = None,
+    how: SparkJoinName | None = None,
     *,
-    strategy: Strategy | str | None = None,
-    backend: BackendChoice | str | None = None,
+    strategy: Strategy | StrategyName | None = None,
+    backend: BackendChoice | BackendChoiceName | None = None,
+    **unknown: Never,
 ) -> DataFrame:
     """Join two DataFrames as ``left.join(right, on, how)`` does, by gpujoin's engine.
 
@@ -73,7 +74,7 @@ def gpu_join(
     BackendUnavailableError
         If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
     JoinSpecError
-        If ``left`` or ``right`` is no DataFrame.
+        If ``left`` or ``right`` is no DataFrame, or ``on`` is neither a name, nor a Column, nor a list of them.
     FallbackError
         By the actions of a query: if the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``. Over Spark
         Connect by this call.
@@ -88,6 +89,7 @@ def gpu_join(
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             raise JoinSpecError(f"{side} must be a Spark DataFrame, got {type_name(frame)}")
+    _check_keys(on, unknown)
     spark = left.sparkSession
     conf = session_conf(spark)
     options = join_options(conf, strategy, backend)
@@ -103,6 +105,23 @@ def gpu_join(
     joined = left.join(_hinted(right, *asked), on, how)
     plan_gpu_joins(spark)
     return joined
+
+
+def _check_keys(on: object, unknown: Mapping[str, object]) -> None:
+    """Refuse keys that Spark would not understand, and arguments of other libraries, with what to write instead."""
+    if unknown:
+        names = ", ".join(unknown)
+        keys = {"left_on", "right_on", "by", "left_by", "right_by"} & unknown.keys()
+        advice = "; where key columns have different names, write on=left.a == right.b" if keys else ""
+        raise JoinSpecError(f"gpu_join() takes no argument {names}{advice}")
+    entries = on if isinstance(on, list) else [] if on is None else [on]
+    for entry in entries:
+        if not isinstance(entry, (str, Column)):
+            listed = f"; write on={list(entry)!r}" if isinstance(entry, tuple) else ""
+            everything = "; for all pairs of rows leave it out and write how='cross'" if entry is True else ""
+            raise JoinSpecError(
+                f"on must be a column's name, a Column, or a list of either, got {on!r}{listed}{everything}"
+            )
 
 
 def _hinted(frame: DataFrame, strategy: str | None, backend: str | None) -> DataFrame:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from gpujoin.errors import pip_install
 from gpujoin.model.reasons import Reason, ReasonKind
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ DEFAULT_COMMAND = "python3"
 NEEDED = ("numpy", "polars", "pyarrow")
 """Libraries that a worker imports besides gpujoin; being compiled, they cannot be shipped in a zip."""
 
-DRIVER_ADVICE = 'pip install "gpujoin[spark]" in the environment of the driver'
-
 _TIMEOUT = 30.0
 _PROBE = """
 import importlib.util, sys
@@ -45,6 +44,11 @@ def lacks(name):
     return spec is None or spec.origin is None and "." not in name  # a mere folder
 print("%d.%d" % sys.version_info[:2], *filter(lacks, sys.argv[1:]))
 """
+
+
+def driver_advice() -> str:
+    """What to do where the driver lacks a library."""
+    return f"{pip_install('spark')} in the environment of the driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
     """
     obstacle = driver_obstacle() or _missing(further)
     if obstacle:
-        return Reason(ReasonKind.UNAVAILABLE, "driver", obstacle, DRIVER_ADVICE)
+        return Reason(ReasonKind.UNAVAILABLE, "driver", obstacle, driver_advice())
     noted = _noted.get(_workers_of(context))
     if noted is not None:
         why = f"one that Spark started with {context.pythonExec} has failed: {noted}"

@@ -13,7 +13,7 @@ import pytest
 
 from gpujoin.backends.cudf import discovery
 from gpujoin.backends.registry import BackendRequest, create, unavailable
-from gpujoin.errors import BackendUnavailableError
+from gpujoin.errors import BackendUnavailableError, pip_install
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import ReasonKind
 
@@ -107,7 +107,7 @@ def test_missing_packages_name_the_extra(version: int | None, extra: str, monkey
     monkeypatch.setattr(discovery, "_library", lambda name: None if version is None else Driver(number=version))
     reason = discovery.why_unavailable()
     assert reason is not None
-    assert f'pip install "gpujoin[{extra}]"' in reason.why
+    assert pip_install(extra) in reason.why
     assert "rmm" in reason.why
 
 

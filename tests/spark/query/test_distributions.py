@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -103,7 +104,7 @@ def test_a_broadcast_sends_rows_from_spark_to_every_task(sides: SparkSession, na
     assert "shared out among 3 tasks" in tree(found)
 
 
-def asked(session: SparkSession, on: Callable[[DataFrame, DataFrame], object], how: str, **given: str) -> DataFrame:
+def asked(session: SparkSession, on: Callable[[DataFrame, DataFrame], object], how: Any, **given: Any) -> DataFrame:
     sales, items = session.table("sales"), session.table("items")
     return gpu_join(sales, items, on(sales, items), how, **given).select("id", "item")
 

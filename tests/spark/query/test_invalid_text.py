@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PythonException
@@ -91,7 +92,7 @@ def test_islands(texts: None, spark: SparkSession, name: str, stages: str) -> No
 @pytest.mark.few
 @pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
 @pytest.mark.parametrize("how", ["inner", "left"])
-def test_joins_fed_by_rows(texts: None, spark: SparkSession, strategy: str, how: str) -> None:
+def test_joins_fed_by_rows(texts: None, spark: SparkSession, strategy: Any, how: Any) -> None:
     one, two = spark.table("notes").alias("a"), spark.table("tags").alias("b")
     from pyspark.sql import functions as sf
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, types
@@ -113,7 +114,7 @@ def test_every_type_through_every_join(payload: SparkSession, how: str, way: str
 
 @one_task
 @pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
-def test_a_strategy_that_is_asked_for(payload: SparkSession, strategy: str) -> None:
+def test_a_strategy_that_is_asked_for(payload: SparkSession, strategy: Any) -> None:
     left, right = payload.table("l"), payload.table("r")
     query = gpu_join(left, right, left.k == right.k, "left", strategy=strategy, backend="cpu")
     native = left.join(right, left.k == right.k, "left")

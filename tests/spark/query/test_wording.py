@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,7 @@ def test_hints_are_advised_where_the_strategy_does_not_fit(enabled: SparkSession
         ("nearest", "right.day nearest to left.day, within 3 days, 0:00:00"),
     ],
 )
-def test_an_as_of_join_shows_its_terms(tables: SparkSession, direction: str, shown: str) -> None:
+def test_an_as_of_join_shows_its_terms(tables: SparkSession, direction: Any, shown: str) -> None:
     sales = tables.table("sales").select("k", "day")
     frame = gpu_asof_join(sales, sales, on="day", by="k", direction=direction, tolerance=dt.timedelta(days=3))
     explained = explain(frame)

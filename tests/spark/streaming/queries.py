@@ -28,7 +28,7 @@ WITHIN = "l.k = r.k and r.t >= l.t and r.t <= l.t + interval 5 seconds"
 NAMES = ("k", "t", "v", "s", "t2")
 DELAYS = ("5 seconds", "12 seconds")
 
-Join = Callable[[DataFrame, DataFrame, Any, str], DataFrame]
+Join = Callable[[DataFrame, DataFrame, Any, Any], DataFrame]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -200,7 +201,7 @@ def test_tables_beside_a_join_of_streams_are_sparks(
 
 
 @pytest.mark.parametrize("strategy", ["auto", "shuffle", "broadcast", "nested_loop", "spark"])
-def test_strategies_of_a_gpu_join(sides: tuple[DataFrame, DataFrame], strategy: str) -> None:
+def test_strategies_of_a_gpu_join(sides: tuple[DataFrame, DataFrame], strategy: Any) -> None:
     """Streams are joined in one way, whichever strategy is named; only Spark's own is another."""
     left, right = sides
     explanation = gpujoin.explain(gpu_join(left, right, f.expr(WITHIN), "full", strategy=strategy))
