@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gpujoin.model.reasons import Reason
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
     from gpujoin.plan.explain import Explanation
+    from gpujoin.plan.report import QueryReport
     from gpujoin.spark.api.asof import gpu_asof_join
     from gpujoin.spark.api.join import explain, gpu_join
     from gpujoin.spark.api.metrics import metrics
@@ -59,6 +60,7 @@ _HOMES = {
     "gpujoin.model.reasons": ("Reason",),
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
     "gpujoin.plan.explain": ("Explanation",),
+    "gpujoin.plan.report": ("QueryReport",),
     "gpujoin.spark.api.asof": ("gpu_asof_join",),
     "gpujoin.spark.api.join": ("explain", "gpu_join"),
     "gpujoin.spark.api.metrics": ("metrics",),
@@ -73,7 +75,7 @@ __all__ = [
     "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
     "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "HostMemoryError", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
-    "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "Reason", "Side",
+    "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "QueryReport", "Reason", "Side",
     "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
     "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
     "metrics", "right", "unload_ipython_extension", "when",

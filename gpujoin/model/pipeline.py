@@ -114,16 +114,21 @@ class PipelineMetrics:
     seconds: dict[str, float] = field(default_factory=dict)
     """Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
     rows may be read only when a join or an aggregation above asks for them."""
+    rows: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    """Rows and bytes that operations gave, under the same names; of those whose rows were in memory by themselves."""
+    read_rows: dict[str, int] = field(default_factory=dict)
+    """Rows of the row groups that each scan read, before its filters."""
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""
         for item in dataclasses.fields(self):
-            if item.name not in ("seconds", "recovered"):
-                setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
-        for why, times in other.recovered.items():
-            self.recovered[why] = self.recovered.get(why, 0) + times
-        for operation, seconds in other.seconds.items():
-            self.seconds[operation] = self.seconds.get(operation, 0.0) + seconds
+            own, added = getattr(self, item.name), getattr(other, item.name)
+            if isinstance(own, dict):
+                for key, amount in added.items():
+                    own[key] = own.get(key, 0) + amount
+            else:
+                setattr(self, item.name, own + added)
 
 
 class AggregateState(Protocol[Piece, State]):

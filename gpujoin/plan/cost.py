@@ -63,36 +63,54 @@ def predict(
     """
     here, spark, stages = 0.0, 0.0, 0
     built = {id(node) for table in kept for node in table.walk()}
+    known = estimates.estimates_of(relation, scanned)
     for node in relation.walk():
-        rows = [estimates.estimate(child, scanned).rows for child in node.children]
-        read = scanned.get(node.index, 1.0) if isinstance(node, Scan) else 0.0
-        computed = _calls(node, max(rows, default=read), costs)
-        before = here
-        here, spark = here + computed.here, spark + computed.spark
+        own = operation_seconds(node, known, scanned, costs, built=built)
+        spark += own.spark
+        if id(node) not in built:
+            here += own.here
         match node:
-            case Scan():
-                values = read * len(node.schema)
-                here, spark = here + values * costs.value, spark + values * costs.spark_value
-            case SparkSource():
-                here += node.rows * costs.row_in
-            case PartialAggregate():
-                here, spark = here + rows[0] * costs.group_row, spark + rows[0] * costs.spark_group_row
-                stages += 1
-            case Window():
-                here, spark = here + rows[0] * costs.window_row, spark + rows[0] * costs.spark_window_row
+            case PartialAggregate() | Window():
                 stages += 1
             case Join():
-                is_built = id(node.side(node.build_side)) in built
-                of_join = _join(node, rows[0], rows[1], costs, is_built=is_built)
-                here, spark = here + of_join.here, spark + of_join.spark
                 stages += not any(map(_is_constant, node.children))
-        if id(node) in built:
-            here = before
-    here += estimates.estimate(relation, scanned).rows * costs.row_out
+    here += known[id(relation)].rows * costs.row_out
     return Estimate(
         here=costs.query + exchanges * costs.stage + here / cores,
         spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
     )
+
+
+def operation_seconds(
+    node: Relation,
+    known: Mapping[int, estimates.Estimate],
+    scanned: Mapping[int, float],
+    costs: Costs,
+    *,
+    built: Collection[int] = (),
+) -> Estimate:
+    """Predict the seconds of one core that a node takes, without its inputs.
+
+    ``known`` has the estimates of the nodes of its tree, by ``id()``, ``built`` the nodes that are there already.
+    """
+    rows = [known[id(child)].rows for child in node.children]
+    read = scanned.get(node.index, 1.0) if isinstance(node, Scan) else 0.0
+    computed = _calls(node, max(rows, default=read), costs)
+    own = Estimate(here=0.0, spark=0.0)
+    match node:
+        case Scan():
+            values = read * len(node.schema)
+            own = Estimate(here=values * costs.value, spark=values * costs.spark_value)
+        case SparkSource():
+            own = Estimate(here=node.rows * costs.row_in, spark=0.0)
+        case PartialAggregate():
+            own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
+        case Window():
+            own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
+        case Join():
+            is_built = id(node.side(node.build_side)) in built
+            own = _join(node, rows[0], rows[1], costs, is_built=is_built)
+    return Estimate(here=computed.here + own.here, spark=computed.spark + own.spark)
 
 
 def is_hashed(node: Join) -> bool:

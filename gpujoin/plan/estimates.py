@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ConstantTable,
+    ExchangeSource,
     Expand,
     Explode,
     Filter,
@@ -58,8 +59,35 @@ def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
 
     ``scanned`` has the rows of each scan's files, by its index.
     """
-    below = [estimate(child, scanned) for child in relation.children]
+    return estimates_of(relation, scanned)[id(relation)]
+
+
+def estimates_of(
+    relation: Relation, scanned: Mapping[int, float], sources: Mapping[int, float] | None = None
+) -> dict[int, Estimate]:
+    """Estimate the rows of a relation and of all below it, by ``id()``; see :func:`estimate`.
+
+    ``sources`` has the rows that come in from elsewhere, by the index of the source.
+    """
+    known: dict[int, Estimate] = {}
+
+    def visit(node: Relation) -> Estimate:
+        if id(node) not in known:
+            known[id(node)] = _estimate(node, [visit(child) for child in node.children], scanned, sources or {})
+        return known[id(node)]
+
+    visit(relation)
+    return known
+
+
+def _estimate(
+    relation: Relation, below: Sequence[Estimate], scanned: Mapping[int, float], sources: Mapping[int, float]
+) -> Estimate:
+    """Estimate the rows of a node, given those of its inputs."""
     match relation:
+        case ExchangeSource() if relation.index in sources:
+            rows = max(1.0, sources[relation.index])
+            return Estimate(rows, 1.0, rows)
         case Scan():
             share = relation.kept
             if share is None:

@@ -1,16 +1,92 @@
-"""Explains what was decided about each join of a query, and why; the text of ``explain`` is made here."""
+"""Explains what was decided about each join of a query, and why: what the report of a query is made of."""
 
 from __future__ import annotations
 
-import os.path
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason
+from gpujoin.plan.amounts import show_bytes, show_seconds
+from gpujoin.plan.report import (
+    UNKNOWN_AMOUNTS,
+    Amounts,
+    Note,
+    NoteKind,
+    OperationKind,
+    OperationReport,
+    QueryReport,
+    Runner,
+    numbered,
+)
+from gpujoin.plan.reporttext import PREDICTED
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of the operations and islands of a query when it ran.
+
+    Attributes
+    ----------
+    operations : mapping of (str, str) to Amounts
+        By the name of the stage and that of the operation in it.
+    notes : mapping of (str, str) to str
+        What else is to be said of an operation.
+    islands : mapping of str to Amounts
+        By the name of the island; those that have not run are missing.
+    island_notes : mapping of str to tuple of str
+        What else is to be said of an island.
+    """
+
+    operations: Mapping[tuple[str, str], Amounts] = field(default_factory=dict)
+    notes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    islands: Mapping[str, Amounts] = field(default_factory=dict)
+    island_notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+NOT_MEASURED = Measured()
+"""Of a query that has not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation of an island, with those below it."""
+
+    kind: OperationKind
+    text: str
+    """What it does, in the words of SQL."""
+    predicted: Amounts = UNKNOWN_AMOUNTS
+    measured_as: tuple[tuple[str, str], ...] = ()
+    """Stages and names under which it is measured: rows and bytes under the first, seconds under all."""
+    inputs: tuple[Operation, ...] = ()
+
+    def lines(self, indent: str = "") -> Iterator[str]:
+        """Give the texts of the operation and of all below it, indented."""
+        yield indent + self.text
+        for each in self.inputs:
+            yield from each.lines(indent + "  ")
+
+    def report(self, backend: str, measured: Measured, *, has_run: bool) -> OperationReport:
+        """Report the operation and all below it."""
+        notes = [measured.notes[key] for key in self.measured_as if key in measured.notes]
+        return OperationReport(
+            number=0,
+            kind=self.kind,
+            operation=self.text,
+            runs_in=Runner.SPARK if self.kind is OperationKind.SPARK_ROWS else Runner.GPUJOIN,
+            backend=None if self.kind is OperationKind.SPARK_ROWS else backend,
+            predicted=self.predicted,
+            measured=self._amounts(measured) if has_run else None,
+            notes=tuple(Note(kind=NoteKind.MEASURED, text=note) for note in notes),
+            inputs=tuple(each.report(backend, measured, has_run=has_run) for each in self.inputs),
+        )
+
+    def _amounts(self, measured: Measured) -> Amounts:
+        parts = [measured.operations.get(key, Amounts()) for key in self.measured_as] or [Amounts()]
+        seconds = [part.seconds for part in parts if part.seconds is not None]
+        return Amounts(rows=parts[0].rows, bytes=parts[0].bytes, seconds=sum(seconds) if seconds else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,45 +135,38 @@ class JoinExplanation:
         for below in self.inputs:
             yield from below.walk()
 
-    def lines(self, said: set[Reason] | None = None) -> list[str]:
-        """Render this join and those below it as indented lines of text.
+    def report(self, measured: Measured = NOT_MEASURED) -> OperationReport:
+        """Report this join and those below it."""
+        by = f"{self.strategy.value} on {self.backend}" if self.accelerated else "left to Spark"
+        terms = (*self.keys, *([self.condition] if self.condition else []))
+        on = f" on {' and '.join(terms)}" if terms else ""
+        return OperationReport(
+            number=0,
+            kind=OperationKind.JOIN,
+            operation=f"{self.join_type} join{on}: {by}",
+            runs_in=Runner.GPUJOIN if self.accelerated else Runner.SPARK,
+            backend=self.backend if self.accelerated else None,
+            name=self.join_id,
+            notes=tuple(self._notes()),
+            inputs=tuple(below.report(measured) for below in self.inputs),
+        )
 
-        Reasons in ``said`` are not given again; those that are given are added.
-        """
-        said = set() if said is None else said
-        by = f"{self.strategy.value} on {self.backend}" if self.accelerated else "left to spark"
-        mark = "*" if self.accelerated else "!"
-        name = f" [{self.join_id}]" if self.join_id else ""
-        lines = [
-            f"{mark} {self.join_type} join: {by}{name}",
-            *(f"    {line}" for line in self._details(said)),
-        ]
-        for i, below in enumerate(self.inputs):
-            last = i == len(self.inputs) - 1
-            head, *rest = below.lines(said)
-            lines.append(f"  {'└' if last else '├'}─ {head}")
-            lines += [f"  {' ' if last else '│'}  {line}" for line in rest]
-        return lines
-
-    def _details(self, said: set[Reason]) -> Iterator[str]:
+    def _notes(self) -> Iterator[Note]:
         if self.shape:
-            yield self.shape
-        if self.keys:
-            yield f"keys: {', '.join(self.keys)}"
-        if self.condition:
-            yield f"condition: {self.condition}"
+            yield Note(kind=NoteKind.DECISION, text=self.shape)
         if self.left_bytes is not None or self.right_bytes is not None:
-            yield f"estimated sizes: left {show_bytes(self.left_bytes)}, right {show_bytes(self.right_bytes)}"
+            sizes = f"estimated sizes: left {show_bytes(self.left_bytes)}, right {show_bytes(self.right_bytes)}"
+            yield Note(kind=NoteKind.DECISION, text=sizes)
         if self.build_side is not None:
-            yield f"build side: {self.build_side.value}"
-        for warning in self.warnings:
-            yield f"warning: {warning}"
-        for note in self.notes:
-            yield f"because {note}"
-        yield from (f"not here: {reason}" for reason in self.reasons if reason not in said)
-        if self.reasons and said.issuperset(self.reasons):
-            yield "not here: for the reason above"
-        said.update(self.reasons)
+            yield Note(kind=NoteKind.DECISION, text=f"build side: {self.build_side.value}")
+        yield from (Note(kind=NoteKind.WARNING, text=warning) for warning in self.warnings)
+        yield from (Note(kind=NoteKind.DECISION, text=note) for note in self.notes)
+        yield from map(left_to_spark, self.reasons)
+
+
+def left_to_spark(reason: Reason) -> Note:
+    """Note why something is left to Spark."""
+    return Note(kind=NoteKind.LEFT_TO_SPARK, text=f"{reason.what}: {reason.why}", change=reason.setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +194,8 @@ class IslandExplanation:
     tasks: int
     threads: int
     """Number of tasks, and of threads in each."""
-    tree: tuple[str, ...]
-    """Operations, one for each line, indented; scans name their files, columns and filters."""
+    operation: Operation
+    """Topmost operation; scans name their files, columns and filters."""
     input_bytes: int | None = None
     """Size of the files and rows that are read; ``None`` where nothing is known."""
     more_inputs: bool = False
@@ -148,30 +217,49 @@ class IslandExplanation:
         """Whether gpujoin runs it."""
         return True
 
+    @property
+    def tree(self) -> tuple[str, ...]:
+        """The operations as lines of text, indented."""
+        return tuple(self.operation.lines())
+
     def walk(self) -> Iterator[JoinExplanation]:
         """Yield the joins of the island."""
         yield from self.joins
 
-    def lines(self, said: set[Reason] | None = None) -> list[str]:
-        """Render the operations as indented lines of text; an island has no reasons to be ``said``."""
-        del said
+    def report(self, measured: Measured = NOT_MEASURED) -> OperationReport:
+        """Report the island and its operations."""
+        has_run = self.island_id in measured.islands
+        told = [(NoteKind.WARNING, self.warnings), (NoteKind.DECISION, self.notes)]
+        told.append((NoteKind.MEASURED, measured.island_notes.get(self.island_id, ())))
+        rows = self.operation.predicted
+        return OperationReport(
+            number=0,
+            kind=OperationKind.ISLAND,
+            operation=f"island: {self._summary()}",
+            runs_in=Runner.GPUJOIN,
+            backend=self.backend,
+            name=self.island_id,
+            predicted=Amounts(rows=rows.rows, bytes=rows.bytes, seconds=self.predicted_seconds),
+            measured=measured.islands.get(self.island_id),
+            predicted_spark_seconds=self.predicted_spark_seconds,
+            notes=tuple(Note(kind=kind, text=text) for kind, texts in told for text in texts),
+            inputs=(self.operation.report(self.backend, measured, has_run=has_run),),
+        )
+
+    def _summary(self) -> str:
         tasks = f"{self.tasks} task{'s' if self.tasks > 1 else ''}"
         threads = f" of {self.threads} threads" if self.threads > 1 else ""
         inputs = [] if self.input_bytes is None else [show_bytes(self.input_bytes)]
         inputs += ["rows of unknown size"] if self.more_inputs else []
         reading = f" reading {' and '.join(inputs)}" if inputs else ""
-        head = f"* island: {tasks}{threads} on {self.backend}{reading} [{self.island_id}]"
-        more = [f"warning: {warning}" for warning in self.warnings] + [f"because {note}" for note in self.notes]
-        if self.predicted_seconds is not None and self.predicted_spark_seconds is not None:
-            more.append(
-                f"predicted: {self.predicted_seconds:.2g} s here, {self.predicted_spark_seconds:.2g} s in Spark"
-            )
-        return [head, *(f"    {line}" for line in (*self.tree, *more))]
+        spark = self.predicted_spark_seconds
+        instead = "" if spark is None else f", {PREDICTED}{show_seconds(spark)} s in Spark"
+        return f"{tasks}{threads} on {self.backend}{reading}{instead} [{self.island_id}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The decisions about all joins of a query; ``str()`` renders them as a tree.
+    """The decisions about all joins of a query; ``str()`` and notebooks show its :attr:`report`.
 
     Attributes
     ----------
@@ -199,26 +287,28 @@ class Explanation:
         """Whether gpujoin runs any part of the query."""
         return bool(self.islands) or any(join.accelerated for join in self.joins)
 
+    @property
+    def report(self) -> QueryReport:
+        """The report of the query before it runs."""
+        return self.reported(NOT_MEASURED)
+
+    def reported(self, measured: Measured) -> QueryReport:
+        """Report the query, with what was measured."""
+        operations = numbered([root.report(measured) for root in self.roots])
+        said = {note for root in operations for each in root.walk() for note in each.notes}
+        notes = dict.fromkeys(map(left_to_spark, self.reasons))
+        return QueryReport(operations=operations, notes=tuple(note for note in notes if note not in said))
+
     def __str__(self) -> str:
-        said: set[Reason] = set()
-        lines = [line for root in self.roots for line in root.lines(said)]
-        lines += [f"! left to spark: {reason}" for reason in self.reasons if reason not in said]
-        return "\n".join(lines) if lines else "no joins"
+        return str(self.report)
 
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
 
-def show_bytes(size: int | None) -> str:
-    """Format a size: ``1.5 MiB``; ``unknown`` for ``None``."""
-    if size is None:
-        return "unknown"
-    amount, unit = float(size), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as dictionaries and lists; see :meth:`QueryReport.to_dict`."""
+        return self.report.to_dict()
 
-
-def show_paths(paths: Sequence[str]) -> str:
-    """Name files by their one path, or by the folder that holds all of them."""
-    if not paths:
-        return "no files"
-    store, scheme, _ = paths[0].rpartition("://")
-    return store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Give the report as JSON; see :meth:`QueryReport.to_json`."""
+        return self.report.to_json(indent=indent)

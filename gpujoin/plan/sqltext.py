@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +18,7 @@ from gpujoin.functions import SPECS
 from gpujoin.functions.spec import Nulls
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
+from gpujoin.model.jointype import Side
 
 _NUMBER = re.compile(r"(#\d+)+$")
 
@@ -42,30 +45,52 @@ def bare_name(name: str) -> str:
     return _NUMBER.sub("", name)
 
 
-def show_expression(expression: Expression) -> str:
-    """Format an expression over a single input, with columns without a side."""
-    return _Writer(sided=False).at(expression, _OR)
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """How a column is written in the expressions that read it."""
+
+    text: str
+    binding: int = _ATOM
+    """How tightly the parts of the text are bound."""
 
 
-def show_condition(expression: Expression) -> str:
+Columns: TypeAlias = Sequence[ShownColumn]
+"""How the columns of an input are written, by position."""
+
+
+def shown_column(expression: Expression, columns: Columns | None = None) -> ShownColumn:
+    """Write a column by the expression that it is computed by."""
+    return ShownColumn(*_Writer(sided=False, columns={Side.LEFT: columns} if columns else {}).written(expression))
+
+
+def show_expression(expression: Expression, columns: Columns | None = None) -> str:
+    """Format an expression over a single input, with columns without a side.
+
+    Columns are written by their names, or as ``columns`` says.
+    """
+    return _Writer(sided=False, columns={Side.LEFT: columns} if columns else {}).at(expression, _OR)
+
+
+def show_condition(expression: Expression, columns: Mapping[Side, Columns] | None = None) -> str:
     """Format an expression over the two inputs of a join, with the side of each column."""
-    return _Writer(sided=True).at(expression, _OR)
+    return _Writer(sided=True, columns=columns or {}).at(expression, _OR)
 
 
-def show_call(call: AggregateCall) -> str:
+def show_call(call: AggregateCall, columns: Columns | None = None) -> str:
     """Format a call of an aggregate function, with columns without a side."""
-    arguments = ", ".join(map(show_expression, call.arguments)) or "*"
-    condition = "" if call.filter is None else f" filter (where {show_expression(call.filter)})"
+    arguments = ", ".join(show_expression(argument, columns) for argument in call.arguments) or "*"
+    condition = "" if call.filter is None else f" filter (where {show_expression(call.filter, columns)})"
     return f"{call.function.value}({arguments}){condition}"
 
 
-def show_filters(conditions: Sequence[Expression]) -> tuple[str, ...]:
+def show_filters(conditions: Sequence[Expression], columns: Columns | None = None) -> tuple[str, ...]:
     """Format conditions that all hold, without tests for nulls that follow from the others.
 
     Spark adds ``v is not null`` to ``v > 3``.
     """
+    writer = _Writer(sided=False, columns={Side.LEFT: columns} if columns else {})
     return tuple(
-        _Writer(sided=False).at(condition, _AND)
+        writer.at(condition, _AND)
         for n, condition in enumerate(conditions)
         if not any(_follows(condition, other) for m, other in enumerate(conditions) if m != n)
     )
@@ -83,10 +108,25 @@ def show_value(value: object) -> str:
         case bytes():
             return f"x'{value.hex()}'"
         case dt.date():
-            return f"'{value}'"
+            return f"{'timestamp' if isinstance(value, dt.datetime) else 'date'} '{value}'"
         case dt.timedelta():
-            return f"interval {value.total_seconds():g} seconds"
+            return f"interval {_interval(value)}"
+        case dict():
+            return f"map({', '.join(f'{show_value(k)}, {show_value(v)}' for k, v in value.items())})"
+        case list() | tuple():
+            return f"array({', '.join(map(show_value, value))})"
     return str(value)
+
+
+def _interval(length: dt.timedelta) -> str:
+    """Write a length of time in the units of intervals: ``3 days 2 hours``."""
+    minutes, seconds = divmod(abs(length), dt.timedelta(minutes=1))
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    amounts = {"day": days, "hour": hours, "minute": minutes, "second": seconds.total_seconds()}
+    sign = "-" if length < dt.timedelta() else ""
+    parts = [f"{sign}{n:g} {unit}{'' if n == 1 else 's'}" for unit, n in amounts.items() if n]
+    return " ".join(parts) or "0 seconds"
 
 
 def show_type(dtype: pa.DataType) -> str:
@@ -102,22 +142,34 @@ def show_type(dtype: pa.DataType) -> str:
 
 
 class _Writer:
-    """Writes trees; ``sided`` says whether columns are shown with their side."""
+    """Writes trees; ``sided`` says whether columns are shown with their side, ``columns`` how they are written."""
 
-    def __init__(self, *, sided: bool) -> None:
+    def __init__(self, *, sided: bool, columns: Mapping[Side, Columns | None]) -> None:
         self._sided = sided
+        self._columns = columns
 
     def at(self, node: Expression, binding: int) -> str:
         """Write a node where what is bound less tightly needs parentheses."""
-        text, own = self._written(node)
+        text, own = self.written(node)
         return f"({text})" if own < binding else text
 
-    def _written(self, node: Expression) -> tuple[str, int]:
+    def _column(self, node: ColumnRef) -> tuple[str, int]:
+        columns = self._columns.get(node.side)
+        side = f"{node.side.value}." * self._sided
+        if columns is None:
+            return side + bare_name(node.name), _ATOM
+        shown = columns[node.index]
+        return (side + shown.text, _ATOM) if shown.binding == _ATOM else (shown.text, shown.binding)
+
+    def written(self, node: Expression) -> tuple[str, int]:
+        """Write a node; also how tightly its parts are bound."""
         match node:
+            case ColumnRef() if self._columns.get(node.side) is not None:
+                return self._column(node)
             case Expression(written=str(text)):
                 return text, _ATOM
             case ColumnRef():
-                return f"{node.side.value}." * self._sided + bare_name(node.name), _ATOM
+                return self._column(node)
             case Variable():
                 return bare_name(node.name), _ATOM
             case Literal():

@@ -15,10 +15,11 @@ from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
 from gpujoin.model.reasons import ReasonKind
+from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import told_by_task
-from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
-from gpujoin.spark.jvm.rewrite import MARK
+from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of, plan_text, session_id
+from gpujoin.spark.jvm.rewrite import MARK, query_tag
 from gpujoin.spark.query.footers import note_refused
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import note_failure
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
-    from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
+    from gpujoin.plan.explain import IslandExplanation, JoinExplanation
 
 
 class Scope(Enum):
@@ -84,7 +85,7 @@ def tell(explanation: JoinExplanation, options: Options, query: Callable[[], str
     if _refused(explanation.reasons) and options.fallback is FallbackMode.RAISE:
         raise FallbackError(message, explanation.reasons)
     if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
-        log.warning("plan of a join:\n%s", "\n".join(explanation.lines()))
+        log.warning("plan of a join:\n%s", Explanation((explanation,)))
         return
     if fallback and options.fallback is not FallbackMode.SILENT:
         _warn(f"{message}: {_listed(explanation.reasons)}", query)
@@ -147,6 +148,21 @@ def note_query(frame: DataFrame, names: Sequence[str]) -> None:
         _latest[frame] = tuple(names)
     else:
         _latest.pop(frame, None)
+
+
+def explanation_of(frame: DataFrame) -> Explanation | None:
+    """Give what was decided about a result of ``accelerate``; ``None`` for any other DataFrame."""
+    tag: Any = analyzed_plan(frame).getTagValue(query_tag(gateway_of(frame.sparkSession)))
+    return kept_query(str(tag.get())) if tag.isDefined() else None
+
+
+def explanation_of_latest(frame: DataFrame) -> Explanation | None:
+    """Give what was decided about a query when it last ran; ``None`` where nothing is known."""
+    known = [each for each in map(kept_query, _latest.get(frame, ())) if each is not None]
+    if not known:
+        return None
+    roots = dict.fromkeys(root for each in known for root in each.roots)
+    return Explanation(tuple(roots), tuple(dict.fromkeys(reason for each in known for reason in each.reasons)))
 
 
 def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:

@@ -58,9 +58,11 @@ def test_columns_of_two_sides() -> None:
     ("value", "text"),
     [
         (None, "null"), (True, "true"), (1, "1"), (1.5, "1.5"), (Decimal("0.05"), "0.05"), ("a", "'a'"),
-        (b"\x00\xff", "x'00ff'"), (dt.date(2024, 2, 29), "'2024-02-29'"),
-        (dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=dt.UTC), "'2024-02-29 01:02:03+00:00'"),
-        (dt.timedelta(hours=1), "interval 3600 seconds"),
+        (b"\x00\xff", "x'00ff'"), (dt.date(2024, 2, 29), "date '2024-02-29'"),
+        (dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=dt.UTC), "timestamp '2024-02-29 01:02:03+00:00'"),
+        (dt.timedelta(hours=1), "interval 1 hour"), (dt.timedelta(0), "interval 0 seconds"),
+        (-dt.timedelta(days=1, minutes=2, milliseconds=1500), "interval -1 day -2 minutes -1.5 seconds"),
+        ([1, None], "array(1, null)"), ({"a": 1}, "map('a', 1)"),
     ],
 )  # fmt: skip
 def test_constants(value: object, text: str) -> None:

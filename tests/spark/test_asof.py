@@ -34,7 +34,7 @@ def test_shuffled_and_broadcast(spark: SparkSession, by: str | None, strategy: A
     assert (planned.shape, planned.strategy.value) == ("as-of: n log n", strategy or "broadcast")
     assert planned.keys == (("g = g",) if by else ())
     terms = {"backward": "backward, right.t <= left.t", "nearest": "right.t nearest to left.t"}
-    assert planned.condition == f"{terms[direction]}, within 0:00:09"
+    assert planned.condition == f"{terms[direction]}, within interval 9 seconds"
     assert found.where("j is not null").count() > 20
     assert_same_rows(found.toArrow(), expected, check_types=False)
 

@@ -119,7 +119,7 @@ def test_a_query_over_files_is_one_island(session: SparkSession, tables: dict[st
     written = [join for join in explained.joins if join.join_type != "left_semi"]  # without a runtime filter
     assert [join.shape for join in written] == ["equality: n + m", "as-of: n log n"], str(explained)
     assert all(join.accelerated for join in explained.joins)
-    scans = {name: line for line in island.lines() for name in tables if f"/{name} (" in line}
+    scans = {name: line for line in island.tree for name in tables if f"/{name} (" in line}
     assert "columns trade, time, symbol, size where" in scans["trades"]
     for condition in ("size < 8", "trade > 20", "symbol in ('s1', 's2', 's3')"):
         assert condition in scans["trades"]

@@ -44,14 +44,15 @@ def test_several_joins(spark: SparkSession) -> None:
     assert ours.keys == ("k = k",)
     assert ours.condition == "left.id < right.rid"
     text = str(found)
-    for part in ("! left_semi join: left to spark", "left join, right side built, k = k", "full join"):
+    for part in ("left_semi join on id = id: left to Spark", "left join, right side built, k = k", "full join"):
         assert part in text
 
 
 def test_the_driver_says_what_it_knows_of_gpus(spark: SparkSession) -> None:
     (island,) = explain(gpu_join(left_side(spark), right_side(spark), "k", strategy="shuffle")).islands
     assert island.backend in ("cpu", "gpu")
-    assert any(note.startswith("backend auto") for note in island.notes)
+    assert any(note.startswith("backend auto") for note in island.notes) is (island.backend == "gpu")
+    assert ("GPU" in str(island.report().notes)) is (island.backend == "gpu")
 
 
 @pytest.mark.parametrize("side", list(Side), ids=lambda side: side.value)

@@ -12,22 +12,28 @@ from gpujoin.model.relations import Relation
 T = TypeVar("T")
 
 
+def operation_names(tree: Relation) -> dict[int, str]:
+    """Name the operations of a tree, by ``id()``: their kind, numbered from the top down where there are several."""
+    names: dict[int, str] = {}
+    total = Counter(type(node).__name__ for node in tree.walk())
+    seen: Counter[str] = Counter()
+    for node in tree.walk():
+        kind = type(node).__name__
+        seen[kind] += 1
+        names.setdefault(id(node), f"{kind} {seen[kind]}" if total[kind] > 1 else kind)
+    return names
+
+
 class OperationClock:
     """Times the operations of one run of a tree; adds to the seconds by operation."""
 
     def __init__(self, tree: Relation, seconds: dict[str, float]) -> None:
         self._seconds = seconds
         self._inside: list[float] = []
-        self._names: dict[int, str] = {}
-        total = Counter(type(node).__name__ for node in tree.walk())
-        seen: Counter[str] = Counter()
-        for node in tree.walk():
-            kind = type(node).__name__
-            seen[kind] += 1
-            self._names.setdefault(id(node), f"{kind} {seen[kind]}" if total[kind] > 1 else kind)
+        self._names = operation_names(tree)
 
     def name(self, node: Relation) -> str:
-        """Name an operation: its kind, numbered from the top down where there are several."""
+        """Name an operation, by its kind alone if it is none of the tree."""
         return self._names.get(id(node), type(node).__name__)
 
     def timed(self, name: str, source: Iterator[T]) -> Iterator[T]:

@@ -20,6 +20,7 @@ from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets
 from gpujoin.engine.pipeline.clock import OperationClock
+from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
@@ -186,11 +187,14 @@ class _Runner:
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
+        self._counts = OperationCounts(self._clock)
         self._repeated = RepeatedParts(tree, self._metrics)
         self._places = Counter(id(node) for node in tree.walk())
         self._given: dict[int, Iterator[_Piece]] = {}
         self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
-        yield from self._clock.timed("output", self._output(tree))
+        with self._counts.added_to(self._metrics):
+            output = self._clock.timed("output", self._output(tree))
+            yield from self._counts.returned(tree, output)
 
     def _output(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces(tree):
@@ -225,7 +229,9 @@ class _Runner:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
                 wanted = self._wanted.get(id(node))
                 scan = dataclasses.replace(node, wanted=tuple(wanted)) if wanted else node
-                return self._backend.scan(scan, self._piece_bytes, self._metrics)
+                return self._counts.read(
+                    node, iter(self._backend.scan(scan, self._piece_bytes, self._metrics)), self._metrics
+                )
             case ExchangeSource() | ConstantTable():
                 return self._source(node)
             case Filter():
@@ -267,6 +273,7 @@ class _Runner:
 
     def _source(self, node: ExchangeSource | ConstantTable) -> Iterator[_Piece]:
         if isinstance(node, ConstantTable):
+            self._counts.give(node, node.rows)
             yield self._backend.take_in([node.batch], node.columns, self._metrics)
             return
         if node.index not in self._inputs:
@@ -282,8 +289,10 @@ class _Runner:
                 yield self._backend.take_in(batches, node.columns, self._metrics)
                 batches, size = [], 0
             self._metrics.source_rows += batch.num_rows
+            nbytes = batch.nbytes
+            self._counts.give(node, batch.num_rows, nbytes)
             batches.append(batch)
-            size += batch.nbytes
+            size += nbytes
             if size >= self._piece_bytes:
                 yield self._backend.take_in(batches, node.columns, self._metrics)
                 batches, size = [], 0
@@ -360,7 +369,9 @@ class _Runner:
         source = map(self._backend.collect, self._pieces(node))
         for piece in source:
             pieces.append(piece)
-            size += self._backend.size(piece)[1]
+            rows, nbytes = self._backend.size(piece)
+            self._counts.take(node, rows, nbytes)
+            size += nbytes
             while size > self._backend.budget(self._memory.build_bytes):
                 if self._tables is None or not self._tables.drop():
                     return pieces, source
@@ -414,9 +425,13 @@ class _Runner:
                 break
             streamed = backend.collect(piece)
             self._metrics.gather_joins += 1
-            joined = passed.probe(backend.to_join(streamed, node, side.other))
+            joined = self._pairs(node, passed.probe(backend.to_join(streamed, node, side.other)))
             yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._metrics)
-        yield from backend.from_join(passed.finish(), node, {side: known, side.other: None}, self._metrics)
+        last = self._pairs(node, passed.finish())
+        yield from backend.from_join(last, node, {side: known, side.other: None}, self._metrics)
+
+    def _pairs(self, node: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._counts.given(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
 
     def _to_probe(self, node: Join, pieces: Iterator[_Piece]) -> Iterator[pa.RecordBatch]:
         for piece in map(self._backend.collect, pieces):
@@ -433,11 +448,15 @@ class _Runner:
         backend = self._plain_backend
         if not isinstance(backend, MixedPipeline):
             if sets is not None:
-                return self._aggregated_by_sets(backend, sets)
+                return self._aggregated_by_sets(backend, node, sets)
             late = late_keys(node, self._repeated)
             if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
                 return self._aggregated_late(backend, node, late)
-        return self._aggregated(node, self._pieces(node.child))
+        return self._groups_of(node, self._aggregated(node, self._pieces(node.child)))
+
+    def _groups_of(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+        """Count the groups of an aggregation."""
+        return self._counts.given(node, pieces, self._backend.size)
 
     @property
     def _plain_backend(self) -> AnyPipelineBackend | MixedPipeline:
@@ -451,7 +470,7 @@ class _Runner:
         pieces, rest = self._build_pieces(join.side(side))
         if rest is not None:
             pairs = self._gather_join(join, itertools.chain(pieces, rest), None, self._streamed(join))
-            yield from self._aggregated(node, pairs)
+            yield from self._groups_of(node, self._aggregated(node, pairs))
             return
         build = backend.concat(pieces, join.side(side).schema, self._metrics)
         self._skip_without_match(join, build)
@@ -465,13 +484,13 @@ class _Runner:
             for total in eager.sums
         ]
         if backend.heaviest(build, keys) < HEAVY or not backend.proves([*eager.of_build, *sums], [build]):
-            yield from self._aggregated(node, self._joined(join, build, streamed))
+            yield from self._groups_of(node, self._aggregated(node, self._joined(join, build, streamed)))
             return
         self._metrics.eager_aggregations += 1
         groups = list(self._aggregated(eager.built, iter([build])))
         grouped_build = backend.concat(groups, eager.built.schema, self._metrics)
         joined = self._pairs_or_sums(eager, build, grouped_build, streamed)
-        for piece in self._aggregated(eager.final, joined):
+        for piece in self._groups_of(node, self._aggregated(eager.final, joined)):
             yield backend.project(piece, eager.outputs)
 
     def _pairs_or_sums(
@@ -499,7 +518,7 @@ class _Runner:
         build = None if rest is not None else backend.concat(pieces, late.built.schema, self._metrics)
         if build is None or not backend.proves(late.keys, [build]):
             self._given[id(late.built)] = itertools.chain(pieces, rest or ())
-            yield from self._aggregated(node, self._pieces(node.child))
+            yield from self._groups_of(node, self._aggregated(node, self._pieces(node.child)))
             return
         rows = backend.numbered_rows(build, late.keys)
         pieces.clear()
@@ -514,16 +533,19 @@ class _Runner:
         else:
             number = len(late.numbered.child.schema) - 1
             whole = (backend.project(rows.appended(piece, number), late.of_rows) for piece in first)
-            yield from self._aggregated(late.by_rows, whole)
+            yield from self._groups_of(node, self._aggregated(late.by_rows, whole))
             return
         self._metrics.late_keys += 1
         coded = rows.coded()
-        for groups in self._aggregated(late.numbered, map(coded.recoded, itertools.chain(first, joined))):
+        coded_groups = self._aggregated(late.numbered, map(coded.recoded, itertools.chain(first, joined)))
+        for groups in self._groups_of(node, coded_groups):
             yield backend.project(coded.appended(groups, 0), late.of_groups)
 
-    def _aggregated_by_sets(self, backend: AnyPipelineBackend, sets: GroupingSets) -> Iterator[_Piece]:
+    def _aggregated_by_sets(
+        self, backend: AnyPipelineBackend, node: PartialAggregate, sets: GroupingSets
+    ) -> Iterator[_Piece]:
         """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it."""
-        node, state = sets.finest, backend.aggregate(sets.finest, self._metrics)
+        state = backend.aggregate(sets.finest, self._metrics)
         budget = 2 * self._memory.state_bytes // sets.most_held
         self._metrics.regrouped_sets += sum(each.source is not None for each in sets.sets)
         with ExitStack() as stack:
@@ -532,15 +554,15 @@ class _Runner:
             for place in reversed(range(len(sets.sets))):
                 merged = tuple((levels[n], each.kept) for n, each in enumerate(sets.sets) if each.source == place)
                 coarser = CoarserSets(state, merged)
-                levels[place] = Aggregation(state, node, budget, self._metrics, new_store, coarser=coarser)
+                levels[place] = Aggregation(state, sets.finest, budget, self._metrics, new_store, coarser=coarser)
             ordered = [(levels[place], each.outputs) for place, each in enumerate(sets.sets)]
-            for piece in self._pieces(node.child):
+            for piece in self._pieces(sets.finest.child):
                 levels[0].take(piece)
                 for level, outputs in ordered:
-                    for groups in level.relieve():
+                    for groups in self._groups_of(node, level.relieve()):
                         yield self._backend.project(groups, outputs)
             for level, outputs in ordered:
-                for groups in level.finish():
+                for groups in self._groups_of(node, level.finish()):
                     yield self._backend.project(groups, outputs)
 
     def _new_aggregation(
@@ -560,7 +582,7 @@ class _Runner:
         with ExitStack() as stack:
             new_store = partial(self._new_store, stack)
             run = WindowRun(node, self._backend, self._memory, self._metrics, self._options.batch_bytes, new_store)
-            yield from run.pieces(self._pieces(node.child))
+            yield from self._counts.given(node, run.pieces(self._pieces(node.child)), self._backend.size)
 
     def _top(self, node: TopN) -> Iterator[_Piece]:
         best: list[_Piece] = []
@@ -571,7 +593,7 @@ class _Runner:
             if sum(self._backend.size(kept)[0] for kept in best) > max(8 * node.count, 1 << 16):
                 best = [self._best(best, node)]
         if best:
-            yield self._best(best, node)
+            yield from self._counts.given(node, iter([self._best(best, node)]), self._backend.size)
 
     def _best(self, pieces: Sequence[_Piece], node: TopN) -> _Piece:
         whole = self._backend.concat(pieces, node.schema, self._metrics)
@@ -583,7 +605,9 @@ class _Runner:
             return
         for piece in self._pieces(node.child):
             taken = self._backend.head(piece, left)
-            left -= self._backend.size(taken)[0]
+            rows, nbytes = self._backend.size(taken)
+            self._counts.give(node, rows, nbytes)
+            left -= rows
             yield taken
             if left <= 0:
                 return

@@ -163,7 +163,7 @@ def _placed(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:
     explained = planned.explained(why)
     tell_query(Explanation((explained,)), planned.options, lambda: text_of(planned.left.frame))
     keep(explained)
-    joined = planned.execute()
+    joined = planned.execute(explained)
     return joined.alias(planned.join_id).select(
         *(sf.col(old).alias(new) for old, new in zip(joined.columns, names, strict=True))
     )

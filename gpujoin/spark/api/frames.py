@@ -33,15 +33,17 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, Project, Relation, SparkSource, column
 from gpujoin.model.stages import DeterminismLevel, Distribution, Stage
+from gpujoin.plan.amounts import show_bytes
 from gpujoin.plan.estimates import row_bytes
-from gpujoin.plan.explain import IslandExplanation, show_bytes
+from gpujoin.plan.explain import IslandExplanation
 from gpujoin.plan.parts import StageLimits
 from gpujoin.plan.stages import plan_one_task, plan_stages
 from gpujoin.spark.compat import arrow_schema, context_of
 from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.query.choice import IslandRun, StageRun
-from gpujoin.spark.query.explained import Leaves, explain_stages
+from gpujoin.spark.query.explained import explain_stages
 from gpujoin.spark.query.running import StageWork
+from gpujoin.spark.query.shown import Leaves, Prices
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 from gpujoin.spark.settings import blob_bytes, gpu_outlook
 from gpujoin.spark.shuffle.blobrows import BLOB_DDL
@@ -154,15 +156,18 @@ class FrameJoin:
             {},
             tuple(f"{_about(given)}: {side.value} DataFrame" for given, side in zip(inputs, Side, strict=True)),
             frozenset(n for n, given in enumerate(inputs) if given.rows is None),
+            {n: given.rows for n, given in enumerate(inputs) if given.rows is not None},
         )
+        prices = Prices(self.options.costs, _cores(self._session))
         run = dataclasses.replace(self._run, notes=(*notes, *about))
-        return explain_stages(self.relation, run, self.join_id, leaves, BackendName(backend))
+        return explain_stages(self.relation, run, self.join_id, leaves, prices, BackendName(backend))
 
-    def execute(self) -> DataFrame:
-        """Give the result, which is computed when it is used."""
+    def execute(self, explanation: IslandExplanation | None = None) -> DataFrame:
+        """Give the result, which is computed when it is used; ``explanation`` is what was said of it."""
+        explanation = explanation or self.explained()
         size = blob_bytes(self._session.conf.get, self.options.exchange_blob_bytes)
         options = self.options.replace(cpu_threads=self.options.cpu_threads or self._run.threads)
-        work = StageWork.of(self._run, options, self.join_id, size)
+        work = StageWork.of(self._run, options, explanation, size)
         frames = [self._input(side).frame for side in Side]
         return placed(work, frames, self._schema)
 

@@ -14,8 +14,8 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.explaining import joins_in
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
-from gpujoin.spark.outcomes import new_join_id
-from gpujoin.spark.query.accelerate import Purpose, explanation_of, rewrite
+from gpujoin.spark.outcomes import explanation_of, new_join_id
+from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.hooks import plan_gpu_joins
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.resources import check_resources

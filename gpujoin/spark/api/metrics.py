@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -17,10 +18,13 @@ from pyspark.sql import DataFrame
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.plan.amounts import show_bytes
+from gpujoin.plan.explain import Explanation, IslandExplanation, Measured
+from gpujoin.plan.report import Amounts, QueryReport
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.jvm.gateway import analyzed_plan, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
-from gpujoin.spark.outcomes import parts_of_latest
+from gpujoin.spark.outcomes import explanation_of, explanation_of_latest, parts_of_latest
 from gpujoin.spark.shuffle.blobrows import BlobCounts
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 _ISLAND = re.compile(rf"{MARK}[0-9a-f]{{12}}")
 _ID_LENGTH = len(MARK) + 12
 """Of what stages of one island have in common."""
+OUTPUT = "output"
+"""Under which a stage's clock has the seconds in which its rows leave it."""
 _STAGES_KEPT = 512
 _RUNS_KEPT = 8
 _NOTHING = (
@@ -93,6 +99,8 @@ class StageDescription:
     """Its operations."""
     predicted: Estimate | None = None
     """The seconds that were predicted, of the last stage."""
+    explanation: IslandExplanation | None = None
+    """What was decided of the island, of the last stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +126,25 @@ class IslandReport:
         title = f"{self.name}: {self.description}"
         if not self.runs:
             return f"{title}\n  not run yet"
+        spent = sorted(self.metrics.pipeline.seconds.items(), key=lambda item: -item[1])
+        lines = [
+            *self.details,
+            _took(self.metrics.seconds, self.predicted),
+            f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
+        ]
+        return "\n".join([title, *(f"  {line}" for line in lines)])
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What its tasks did, in sentences; none while nothing has run."""
+        if not self.runs:
+            return ()
         p = self.metrics.pipeline
-        spent = sorted(p.seconds.items(), key=lambda item: -item[1])
         batches = f"{p.output_batches:,} {'batch' if p.output_batches == 1 else 'batches'}"
         lines = [
             f"{_tasks(self.tasks)} on {_backends(self.metrics.joins, self.tasks)}",
             *_input_lines(p),
-            f"output {_count(p.output_rows, 'row')} in {batches}, {_size(p.output_bytes)}",
-            _took(self.metrics.seconds, self.predicted),
-            f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
+            f"output {_count(p.output_rows, 'row')} in {batches}, {show_bytes(p.output_bytes)}",
         ]
         if p.device_steps:
             lines.append(
@@ -138,18 +156,17 @@ class IslandReport:
         if sent.rows:
             dropped = f", {sent.dropped:,} dropped for null keys" if sent.dropped else ""
             heavy = f", {sent.heavy:,} of heavy keys" if sent.heavy else ""
-            lines.append(
-                f"sent {sent.rows:,} rows{dropped}{heavy}, in {sent.blobs:,} blobs of {_size(sent.blob_bytes)} in all"
-            )
+            size = show_bytes(sent.blob_bytes)
+            lines.append(f"sent {sent.rows:,} rows{dropped}{heavy}, in {sent.blobs:,} blobs of {size} in all")
         if p.spills or joins.spills:
-            written = f"{_size(p.spill_bytes)} of groups and {_size(joins.spill_bytes)} of joins"
+            written = f"{show_bytes(p.spill_bytes)} of groups and {show_bytes(joins.spill_bytes)} of joins"
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
         if p.oversized_parts:
             lines.append(f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided")
         lines += _note_lines(self.notes)
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")
-        return "\n".join([title, *(f"  {line}" for line in lines)])
+        return tuple(lines)
 
 
 def _input_lines(p: PipelineMetrics) -> list[str]:
@@ -172,13 +189,79 @@ def _took(seconds: float, predicted: Estimate | None) -> str:
     return f"took {seconds:.2f} s; predicted were {predicted.here:.2g} s, and {predicted.spark:.2g} s in Spark"
 
 
-class IslandReports(tuple[IslandReport, ...]):
-    """Reports of the stages of several islands; ``str()`` is for people, one after the other."""
+class IslandReports(tuple[IslandReport, ...]):  # noqa: SLOT001 - a tuple's cannot hold an attribute
+    """Reports of the stages of several islands; ``str()`` and notebooks show :attr:`report`."""
 
-    __slots__ = ()
+    report: QueryReport
+    """The operations of the query, as ``explain`` numbers them, with what was predicted and measured of each."""
+
+    def __new__(cls, reports: Iterable[IslandReport] = (), report: QueryReport | None = None) -> Self:
+        """Make reports of stages, which belong to the report of a query."""
+        made = super().__new__(cls, reports)
+        made.report = QueryReport() if report is None else report
+        return made
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self)) or _NOTHING
+        return str(self.report) if self else _NOTHING
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_() if self else f"<p>{_NOTHING}</p>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as dictionaries and lists; see :meth:`gpujoin.plan.report.QueryReport.to_dict`."""
+        return self.report.to_dict()
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Give the report as JSON; see :meth:`gpujoin.plan.report.QueryReport.to_json`."""
+        return self.report.to_json(indent=indent)
+
+
+def measured_of(reports: Sequence[IslandReport], cores: int) -> Measured:
+    """Gather what the operations and islands of some stages did.
+
+    Seconds of tasks that ran at once, ``cores`` of them, are divided among these, as predicted ones are.
+    """
+    operations: dict[tuple[str, str], Amounts] = {}
+    notes: dict[tuple[str, str], str] = {}
+    by_island: dict[str, list[IslandReport]] = {}
+    for report in reports:
+        if not report.runs:
+            continue
+        by_island.setdefault(report.name[:_ID_LENGTH], []).append(report)
+        done, at_once = report.metrics.pipeline, max(1, min(report.tasks, cores))
+        for name in {*done.seconds, *done.rows, *done.read_rows}:
+            seconds = done.seconds.get(name)
+            operations[report.name, name] = Amounts(
+                rows=done.rows.get(name),
+                bytes=done.bytes.get(name),
+                seconds=None if seconds is None else seconds / at_once,
+            )
+        notes[report.name, OUTPUT] = "; ".join(report.details)
+        sent = report.metrics.sent
+        operations[report.name, OUTPUT] = dataclasses.replace(
+            operations.get((report.name, OUTPUT), Amounts()),
+            rows=sent.rows or done.output_rows,
+            bytes=sent.blob_bytes or done.output_bytes,
+        )
+        for name, rows in done.read_rows.items():
+            if rows != done.rows.get(name):
+                notes[report.name, name] = f"{_count(rows, 'row')} read from the files"
+    islands = {island_id: _island_amounts(island_id, stages) for island_id, stages in by_island.items()}
+    told = {
+        island_id: tuple("; ".join(stage.details) for stage in stages if stage.name == island_id)
+        for island_id, stages in by_island.items()
+    }
+    return Measured(operations, notes, islands, told)
+
+
+def _island_amounts(island_id: str, stages: Sequence[IslandReport]) -> Amounts:
+    last = next((stage.metrics.pipeline for stage in stages if stage.name == island_id), None)
+    began = min(stage.metrics.began for stage in stages)
+    return Amounts(
+        rows=None if last is None else last.output_rows,
+        bytes=None if last is None else last.output_bytes,
+        seconds=max(0.0, max(stage.metrics.ended for stage in stages) - began),
+    )
 
 
 def metrics(frame: DataFrame) -> IslandReports:
@@ -193,10 +276,10 @@ def metrics(frame: DataFrame) -> IslandReports:
     Returns
     -------
     IslandReports
-        A tuple with an :class:`IslandReport` for each stage of each island in the frame's plan, in the order in which
-        they were made; empty if there is none. ``print``
-        shows it for people. Counters are complete once an action has returned; a partition that was attempted several
-        times, or speculatively, counts once.
+        ``print`` and notebooks show the operations that :func:`gpujoin.explain` shows, with what was measured of them;
+        ``report`` has the same for programs. It is a tuple with an :class:`IslandReport` for each stage of each island
+        in the frame's plan, in the order in which they were made; empty if there is none. Counters are complete once an
+        action has returned; a partition that was attempted several times, or speculatively, counts once.
 
     Raises
     ------
@@ -215,7 +298,14 @@ def metrics(frame: DataFrame) -> IslandReports:
     latest = parts_of_latest(frame)
     plan = str((analyzed_plan(frame) if latest else latest_plan(frame)).toString())
     names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *latest}
-    return store.reports(name for name in store.names() if name in names or name[:_ID_LENGTH] in names)
+    reports = store.reports(name for name in store.names() if name in names or name[:_ID_LENGTH] in names)
+    known = explanation_of_latest(frame) or explanation_of(frame) or Explanation()
+    there = {island.island_id for island in known.islands}
+    ids = dict.fromkeys(report.name[:_ID_LENGTH] for report in reports)
+    others = [store.explanation(island_id) for island_id in ids if island_id not in there]
+    roots = (*known.roots, *(other for other in others if other is not None))
+    measured = measured_of(reports, session.sparkContext.defaultParallelism)
+    return IslandReports(reports, Explanation(roots, known.reasons).reported(measured))
 
 
 class MetricsStore:
@@ -249,10 +339,16 @@ class MetricsStore:
         with self._lock:
             return tuple(self._stages)
 
-    def reports(self, names: Iterable[str]) -> IslandReports:
+    def reports(self, names: Iterable[str]) -> tuple[IslandReport, ...]:
         """Reports of some stages."""
         with self._lock:
-            return IslandReports(self._stages[name].report() for name in names if name in self._stages)
+            return tuple(self._stages[name].report() for name in names if name in self._stages)
+
+    def explanation(self, island_id: str) -> IslandExplanation | None:
+        """What was decided of an island, if it is known."""
+        with self._lock:
+            stage = self._stages.get(island_id)
+            return None if stage is None else stage.described.explanation
 
 
 @dataclass
@@ -315,8 +411,8 @@ def _join_lines(m: JoinMetrics) -> list[str]:
     if m.build_rows or m.probe_rows:
         algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"
         lines.append(
-            f"joins built {m.build_rows:,} rows, {_size(m.build_bytes)}, probed by {m.probe_rows:,}, "
-            f"{_size(m.probe_bytes)}; algorithm: {algorithms}"
+            f"joins built {m.build_rows:,} rows, {show_bytes(m.build_bytes)}, probed by {m.probe_rows:,}, "
+            f"{show_bytes(m.probe_bytes)}; algorithm: {algorithms}"
         )
     lines += [f"{name} since {reason}" for name, reason in sorted(m.algorithm_reasons.items())]
     if m.wait_seconds:
@@ -345,12 +441,3 @@ def _backends(joins: JoinMetrics, tasks: int) -> str:
     if list(joins.backends.values()) == [tasks]:
         return next(iter(joins.backends))
     return ", ".join(f"{name} ×{count}" for name, count in sorted(joins.backends.items())) or "none"
-
-
-def _size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

@@ -18,8 +18,8 @@ from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, s
 from gpujoin.spark.jvm.rewrite import declared, query_tag
 from gpujoin.spark.outcomes import (
     Scope,
+    explanation_of,
     keep_query,
-    kept_query,
     new_join_id,
     note_query,
     query_text,
@@ -243,9 +243,3 @@ def _untouched(frame: DataFrame, options: Options) -> Reason | None:
     if frame.isStreaming:
         return Reason(ReasonKind.UNSUPPORTED, "query", "it is a stream")
     return None
-
-
-def explanation_of(frame: DataFrame) -> Explanation | None:
-    """Give what was decided about a result of :func:`accelerate`; ``None`` for any other DataFrame."""
-    tag: Any = analyzed_plan(frame).getTagValue(query_tag(gateway_of(frame.sparkSession)))
-    return kept_query(str(tag.get())) if tag.isDefined() else None

@@ -31,6 +31,7 @@ from gpujoin.model.spec import Direction
 from gpujoin.model.types import is_float
 from gpujoin.plan.asof import as_of_type, tolerance_in
 from gpujoin.plan.key_types import key_type
+from gpujoin.plan.sqltext import show_value
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ class AsOfTerms:
     def shown(self, left: str, right: str) -> str:
         """Write the terms for people, given the names of the order keys; numbers that tell names apart are left out."""
         left, right = (_NUMBER.sub("", name) for name in (left, right))
-        within = "" if self.tolerance is None else f", within {self.tolerance}"
+        within = "" if self.tolerance is None else f", within {show_value(self.tolerance)}"
         if self.direction is Direction.NEAREST:
             equal = "" if self.allow_exact else ", not equal"
             return f"right.{right} nearest to left.{left}{equal}{within}"

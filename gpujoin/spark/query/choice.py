@@ -17,9 +17,9 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
+from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import Estimate, is_hashed, predict
 from gpujoin.plan.distribution import Hint
-from gpujoin.plan.explain import show_bytes, show_paths
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.spark.catalyst.joins import JOIN

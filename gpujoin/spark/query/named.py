@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from gpujoin.plan.sqltext import show_value
 from gpujoin.spark.catalyst.joins import join_type_shown
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.translate import NotTranslatableError, python_value
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 
@@ -108,6 +110,13 @@ def expression_name(node: Node) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+def _constant(node: Node) -> str:
+    try:
+        return show_value(python_value(node.data_type, node.fields["@value"]))
+    except (NotTranslatableError, OverflowError, KeyError):
+        return str(node.fields["value"])
+
+
 def _files(node: PlanNode) -> str:
     relation = node.fields["@relation"]
     form = str(relation.get("format", relation["class"])).rpartition(".")[2].removesuffix("FileFormat")
@@ -129,7 +138,7 @@ def _expression(node: Node) -> str:
     if node.name == "AttributeReference":
         return str(node.fields["name"])
     if node.name == "Literal":
-        return str(node.fields["value"])
+        return _constant(node)
     if node.name in _UNSHOWN and node.children:
         return _expression(node.children[0])
     operands = list(map(_expression, node.children))

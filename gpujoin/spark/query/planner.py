@@ -27,11 +27,12 @@ from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, predict
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
-from gpujoin.spark.query.named import part_name
+from gpujoin.spark.query.named import expression_name, part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 from gpujoin.spark.query.running import IslandPlacer
 from gpujoin.spark.query.scans import reading_obstacle
+from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
@@ -130,6 +131,8 @@ class QueryPlanner:
         """The same of all nodes of the largest part around each that was predicted to be slower here."""
         self._missed = 0.0
         """Seconds that the largest island would have gained that was left to Spark."""
+        self._of_values: list[Part] = []
+        """Joins and islands of the subqueries that have run while the current island was planned."""
         self._refused: Reason | None = None
         """Why nothing can be run here."""
         self._subqueries: dict[int, tuple[PlanNode, Rewritten]] = {}
@@ -263,17 +266,21 @@ class QueryPlanner:
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
-        if not self._runs:  # otherwise they have run, as queries of their own
+        if not self._runs:
             below += [self._visit_subquery(part) for part in _subqueries(island)]
-        inputs = tuple(part for visited in below for part in visited.parts)
+        # Otherwise subqueries have run, as queries of their own.
+        inputs = (*(part for visited in below for part in visited.parts), *self._of_values)
+        self._of_values.clear()
         warnings = product_warnings(products, self._options.warn_product_rows)
-        explained = explain_island(island, run, island_id, BackendName(backend), warnings, estimate)
+        explained = explain_island(
+            island, run, island_id, Prices(options.costs, self._cores), BackendName(backend), warnings, estimate
+        )
         explained = dataclasses.replace(explained, notes=(*explained.notes, *told))
         if self._runs:
             _start.begun(self._application)
             if self._stream is not None:
                 _tables.begun(self._stream.run)
-            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, island_id, estimate)
+            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, explained, estimate)
         return Rewritten((explained, *inputs), True, island.output_bytes)
 
     def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
@@ -379,6 +386,7 @@ class QueryPlanner:
         """Run a subquery, itself rewritten; two rows are enough to know that there are too many."""
         inner = QueryPlanner(self._spark, self._conf, self._options, runs=True)
         frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
+        self._of_values += inner.explanation.roots
         return list(frame.limit(2).collect())
 
     def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
@@ -389,7 +397,7 @@ class QueryPlanner:
             shown: str | None = _as_of_shown(node)
         else:
             kind = join_type_shown(node.fields["joinType"])
-            shown = None if self._runs or node.condition is None else str(node.condition)
+            shown = None if node.condition is None else expression_name(node.condition)
         return JoinExplanation(
             join_type=kind, strategy=Strategy.SPARK, backend="spark",
             condition=shown, left_bytes=sizes[0], right_bytes=sizes[1], reasons=self._why_left(node),

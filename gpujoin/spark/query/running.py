@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gpujoin.model.stages import SparkInput
     from gpujoin.model.stores import Store
     from gpujoin.plan.cost import Estimate
+    from gpujoin.plan.explain import IslandExplanation
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.query.aggregates import ReadAggregate
     from gpujoin.spark.worker.functions import StageFunction
@@ -145,15 +146,18 @@ class StageWork:
     """The producers of its exchanges, in order."""
     predicted: Estimate | None = None
     """The seconds that are predicted, of the last stage."""
+    explanation: IslandExplanation | None = None
+    """What was decided of the island, of the last stage."""
 
     @classmethod
     def of(
-        cls, run: IslandRun, options: Options, island_id: str, blob_bytes: int, predicted: Estimate | None = None
+        cls, run: IslandRun, options: Options, explanation: IslandExplanation, blob_bytes: int,
+        predicted: Estimate | None = None,
     ) -> StageWork:  # fmt: skip
         """Make the work of an island's stages.
 
-        The last stage has the name ``island_id``; those before it have numbers too. ``blob_bytes`` is the size of the
-        blobs between stages.
+        The last stage has the name of the island that is explained; those before it have numbers too. ``blob_bytes`` is
+        the size of the blobs between stages.
         """
         keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
 
@@ -182,7 +186,8 @@ class StageWork:
             return cls(run, work, inputs)
 
         heavy = run.heavy
-        return dataclasses.replace(work_of(run.last, None, island_id), predicted=predicted)
+        last = work_of(run.last, None, explanation.island_id)
+        return dataclasses.replace(last, predicted=predicted, explanation=explanation)
 
     def function(self, context: SparkContext | None) -> StageFunction:
         """Make the function of the stage's tasks, which report to a context's metrics, if one is given."""
@@ -190,7 +195,8 @@ class StageWork:
         accumulator = None
         if context is not None:
             accumulator = accumulator_of(context)
-            store_of(context).register(StageDescription(self.work.name, _described(counts), self.predicted))
+            described = StageDescription(self.work.name, _described(counts), self.predicted, self.explanation)
+            store_of(context).register(described)
         shown = "_".join(f"{n}{label}s" if n > 1 else label for (_, label), n in counts.items())
         return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
 
@@ -206,16 +212,16 @@ class IslandPlacer:
         self._commands = bytearray()
         self._broadcasts: list[Any] = []
 
-    def place(self, run: IslandRun, options: Options, island_id: str, estimate: Estimate) -> None:
+    def place(self, run: IslandRun, options: Options, explanation: IslandExplanation, estimate: Estimate) -> None:
         """Put the stages in the island's place.
 
-        The last has the name ``island_id``; those before it have numbers too.
+        The last has the name of the island that is explained; those before it have numbers too.
         """
         island = self._island
         named = _named(island)
         context = self._spark.sparkContext
         size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
-        work = StageWork.of(run, options, island_id, size, estimate)
+        work = StageWork.of(run, options, explanation, size, estimate)
         described: dict[str, Any] = {
             "stage": self._stage(work, _schema(island, named)),
             "columns": _column_numbers(island, named),

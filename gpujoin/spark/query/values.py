@@ -30,7 +30,7 @@ class SubqueryValues:
     def placeholder(self, node: Node) -> Literal:
         """Stand in for a value while it is not known whether it will be needed."""
         self.asked += 1
-        return Literal(value=None, type=self._type(node))
+        return Literal(value=None, type=self._type(node), written="(a subquery)")
 
     def value(self, node: Node) -> Literal:
         """Give the value.

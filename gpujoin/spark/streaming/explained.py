@@ -9,9 +9,11 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation, JoinExplanation
+from gpujoin.plan.sqltext import show_condition
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
+from gpujoin.spark.query.named import expression_name
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf
@@ -85,7 +87,7 @@ def _left(node: PlanNode, reason: Reason) -> JoinExplanation:
         join_type=JoinType.LEFT.value if as_of else join_type_shown(node.fields["joinType"]),
         strategy=Strategy.SPARK,
         backend=_BACKEND,
-        condition=None if as_of or node.condition is None else str(node.condition),
+        condition=None if as_of or node.condition is None else expression_name(node.condition),
         reasons=(reason,),
         by_gpu_join=node.asked is not None,
     )
@@ -102,7 +104,7 @@ def _explained(read: ReadJoin) -> JoinExplanation:
         backend=BackendName.CPU.value,
         shape="stream with stream: new rows meet new and kept rows of the other side",
         keys=keys,
-        condition=None if spec.condition is None else str(spec.condition),
+        condition=None if spec.condition is None else show_condition(spec.condition),
         notes=tuple(_kept(plan)),
         warnings=tuple(
             f"{side.value} rows are kept for ever: no watermark and no range of times says when they may go"

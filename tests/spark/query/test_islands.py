@@ -320,7 +320,7 @@ def test_explain_names_scans_filters_and_joins(tables: SparkSession) -> None:
 def test_what_keeps_files_out_of_islands_is_told_of_their_relation(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.scan.schemes", "s3a")
     found = rewrite(tables.sql("select k, count(*) from sales where price > 1 group by k"), Purpose.EXPLAIN)
-    assert re.search(r"left to spark: the Parquet files /.*/sales: its files are on 'file'", str(found.explanation))
+    assert re.search(r"left to Spark: the Parquet files /.*/sales: its files are on 'file'", str(found.explanation))
 
 
 def test_a_file_that_is_gone_is_named(tables: SparkSession, tmp_path: Path) -> None:

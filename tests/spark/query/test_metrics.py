@@ -33,7 +33,7 @@ def test_an_island_reports_what_it_did(tables: SparkSession) -> None:
     assert all(seconds >= 0 for seconds in done.seconds.values())
     text = str(gpujoin.metrics(frame))
     assert "15 rows scanned" in text
-    assert re.search(r"took \d+\.\d\d s; predicted were [\d.]+ s, and [\d.]+ s in Spark", text)
+    assert re.search(r"took \d+\.\d\d s; predicted were [\d.]+ s, and [\d.]+ s in Spark", str(report))
 
 
 def test_metrics_of_an_enabled_session_and_names_in_plans(tables: SparkSession) -> None:

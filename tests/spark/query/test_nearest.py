@@ -128,7 +128,7 @@ def test_recognised(tables: SparkSession, name: str, fuse: str) -> None:
     shapes = [join.shape for join in found.joins]
     assert shapes.count(Shape.AS_OF.value) == 1, str(found)
     assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
-    islands = [island for island in found.islands if "as-of (" in str(island.lines())]
+    islands = [island for island in found.islands if "as-of (" in str(island.tree)]
     assert len(islands) == 1
 
 
@@ -256,7 +256,7 @@ def test_distances_of_a_column_in_an_island(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.scan.fuse", "true")
     found = check(tables.sql(text))
     (island,) = found.islands
-    assert [join.shape for join in found.joins] == [Shape.RANGE.value], str(island.lines())
+    assert [join.shape for join in found.joins] == [Shape.RANGE.value], str(island.tree)
 
 
 LEFT_ALONE = {

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from gpujoin.cli.demo.data import TABLES, tpch_directory
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
+from tests.spark.leaks import leaks
 
 answers = pytest.importorskip("benchmarks.tpch.answers")
 pytest.importorskip("duckdb_extension_tpch", reason="no TPC-H queries: pip install gpujoin[bench]")
@@ -35,6 +36,7 @@ def test_all_joins_of_all_queries_run_here(spark: SparkSession, texts: dict[int,
         assert found.islands, number
         assert not found.reasons, f"query {number}: {found}"
         assert all(join.accelerated for join in found.joins), f"query {number}: {found}"
+        assert leaks(str(found)) == [], f"query {number}: {found}"
 
 
 EXCHANGED = {

@@ -37,7 +37,7 @@ def test_a_prediction_is_told_once(enabled: SparkSession) -> None:
     two = enabled.sql("select * from sales join items using (k) join items other using (k)")
     text = str(explain(two))
     assert text.count(PREDICTION) == 1
-    assert "not here: for the reason above" in text
+    assert "1, 2  left to Spark: cost: " in text
     assert len({join.reasons for join in explain(two).joins}) == 1
 
 
@@ -64,9 +64,9 @@ def test_hints_are_advised_where_the_strategy_does_not_fit(enabled: SparkSession
 @pytest.mark.parametrize(
     ("direction", "shown"),
     [
-        ("backward", "backward, right.day <= left.day, within 3 days, 0:00:00"),
-        ("forward", "forward, right.day >= left.day, within 3 days, 0:00:00"),
-        ("nearest", "right.day nearest to left.day, within 3 days, 0:00:00"),
+        ("backward", "backward, right.day <= left.day, within interval 3 days"),
+        ("forward", "forward, right.day >= left.day, within interval 3 days"),
+        ("nearest", "right.day nearest to left.day, within interval 3 days"),
     ],
 )
 def test_an_as_of_join_shows_its_terms(tables: SparkSession, direction: Any, shown: str) -> None:
@@ -77,7 +77,9 @@ def test_an_as_of_join_shows_its_terms(tables: SparkSession, direction: Any, sho
     assert join.condition == shown
     assert f"as-of ({shown}) left join" in str(explained)
     assert [row.k for row in frame.collect()]
-    assert "as-of join, 2 scans" in str(gpujoin.metrics(frame))
+    (report,) = gpujoin.metrics(frame)
+    assert report.description == "as-of join, 2 scans"
+    assert shown in str(gpujoin.metrics(frame))
 
 
 def unknown(spark: SparkSession) -> DataFrame:
@@ -88,8 +90,8 @@ def test_a_size_that_nobody_knows_is_not_told_in_bytes(enabled: SparkSession) ->
     enabled.conf.set("spark.gpujoin.backend", "cpu")
     query = unknown(enabled).join(enabled.table("sales"), sf.expr("k between low and high"))
     text = str(explain(query))
-    head, *_ = text.splitlines()
-    assert " and rows of unknown size [" in head
+    _, head, *_ = text.splitlines()
+    assert " and rows of unknown size, ~" in head
     assert "rows from Spark, size unknown: rows that the program gave to Spark" in text
     assert "Spark, about" not in text
     enabled.conf.set("spark.gpujoin.backend", "auto")
@@ -128,7 +130,7 @@ PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
     ),
     "a cached table": (
         lambda spark, _: spark.table("sales").join(spark.sql("select k, item from items").cache(), "k"),
-        ": a cached table\n",
+        ": a cached table",
     ),
     "a window": (
         lambda spark, _: spark.table("sales").join(
@@ -153,7 +155,7 @@ def test_parts_are_named_in_the_words_of_the_query(enabled: SparkSession, part: 
     text = str(explain(make(enabled, tmp_path)))
     assert shown in text
     for internal in ("island: ", "EvalPython", "InMemoryRelation", "LogicalR", "is not covered"):
-        assert internal not in text.replace("* island: ", "")
+        assert internal not in text.replace("  island: ", "")
 
 
 def test_columns_have_the_names_that_the_query_gives_them(enabled: SparkSession, tmp_path: Path) -> None:
