@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
     from gpujoin.plan.explain import Explanation
     from gpujoin.plan.report import QueryReport
+    from gpujoin.profiling.result import QueryProfile
+    from gpujoin.profiling.run import profile
     from gpujoin.spark.api.asof import gpu_asof_join
     from gpujoin.spark.api.join import explain, gpu_join
     from gpujoin.spark.api.metrics import metrics
@@ -61,6 +63,8 @@ _HOMES = {
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
     "gpujoin.plan.explain": ("Explanation",),
     "gpujoin.plan.report": ("QueryReport",),
+    "gpujoin.profiling.result": ("QueryProfile",),
+    "gpujoin.profiling.run": ("profile",),
     "gpujoin.spark.api.asof": ("gpu_asof_join",),
     "gpujoin.spark.api.join": ("explain", "gpu_join"),
     "gpujoin.spark.api.metrics": ("metrics",),
@@ -75,10 +79,11 @@ __all__ = [
     "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
     "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "HostMemoryError", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
-    "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "QueryReport", "Reason", "Side",
+    "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "QueryProfile", "QueryReport", "Reason",
+    "Side",
     "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
     "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
-    "metrics", "right", "unload_ipython_extension", "when",
+    "metrics", "profile", "right", "unload_ipython_extension", "when",
 ]  # fmt: skip
 
 

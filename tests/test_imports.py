@@ -52,6 +52,9 @@ ROOMS: dict[str, set[str]] = {
         "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,
     },
     "gpujoin.testing": {"gpujoin.testing", MODEL, ARROW},
+    "gpujoin.profiling": {
+        "gpujoin.profiling", "gpujoin.spark", "gpujoin.testing", PLAN, ERRORS, "pyspark", ARROW, NUMPY,
+    },
     "gpujoin": {ANY},
 }  # fmt: skip
 """Rooms and what they may import besides the standard library; the longest name that fits a module is its room."""

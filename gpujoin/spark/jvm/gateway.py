@@ -115,6 +115,13 @@ def latest_plan(frame: DataFrame) -> Any:
     return dataframe_of(frame.sparkSession, execution.analyzed())._jdf.queryExecution().withCachedData()
 
 
+def planning_seconds(frame: DataFrame) -> float:
+    """Give the seconds in which Spark has optimized and planned a query, those of its rules included."""
+    phases = frame._jdf.queryExecution().tracker().phases()
+    known = [phases.get(name) for name in ("optimization", "planning")]
+    return sum(int(phase.get().durationMs()) for phase in known if phase.isDefined()) / 1000
+
+
 def items(sequence: Any) -> list[Any]:
     """Give the elements of a Scala sequence."""
     return [sequence.apply(i) for i in range(sequence.size())]

@@ -1,0 +1,172 @@
+"""Runs a query both ways: :func:`profile`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from gpujoin.errors import GpuJoinError, type_name
+from gpujoin.plan.report import QueryReport
+from gpujoin.profiling.compare import compare
+from gpujoin.profiling.result import Activity, QueryProfile
+from gpujoin.spark.api.join import explain
+from gpujoin.spark.api.metrics import IslandReport, metrics
+from gpujoin.spark.compat import is_connect
+from gpujoin.spark.jvm.gateway import (
+    analyzed_plan,
+    class_of,
+    clone_session,
+    dataframe_in,
+    dataframe_of,
+    gateway_of,
+    logical_plan,
+    planning_seconds,
+)
+from gpujoin.spark.outcomes import explanation_of
+from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.native import rule_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COMMAND_RESULT = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
+_ACTIVITIES = {
+    "Scan": Activity.READING, "Join": Activity.JOINING, "PartialAggregate": Activity.AGGREGATING,
+    "ExchangeSource": Activity.WAITING, "output": Activity.TRANSFER,
+}  # fmt: skip
+"""By the kind of an operation in metrics; all others compute."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a query."""
+
+    rows: pa.Table
+    seconds: float
+    planning: float
+    frame: DataFrame
+
+
+def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:
+    """Run a query by Spark alone and with gpujoin, check that the rows are equal, and show where the time goes.
+
+    Both ways are run in turns. All rows of the result come to the driver, twice. The first run with gpujoin may start
+    workers. With gpujoin the query runs as in a session that :func:`gpujoin.enable` is in force for; a session that is
+    not enabled stays so.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        A query of a classic session. Nothing may depend on how often it runs: Python functions with effects run again.
+    repeats : int
+        How often the query runs each way.
+
+    Returns
+    -------
+    QueryProfile
+        ``print`` and notebooks show it; ``to_svg()`` is a picture, and ``to_dict()`` is for programs.
+
+    Raises
+    ------
+    GpuJoinError
+        If ``frame`` is no DataFrame, a streaming one, one of Spark Connect, a command or a result of
+        :func:`gpujoin.accelerate`; if ``repeats`` is no number from 1 on.
+
+    Examples
+    --------
+    >>> print(gpujoin.profile(spark.sql("select ...")))  # doctest: +SKIP
+    """
+    _check(frame, repeats)
+    by_spark, with_gpujoin = [], []
+    for _ in range(repeats):
+        by_spark.append(_run_by_spark(frame))
+        with_gpujoin.append(_run_here(frame))
+    equality, difference = compare(with_gpujoin[0].rows, by_spark[0].rows)
+    quickest = min(with_gpujoin, key=lambda run: run.seconds)
+    reports = metrics(quickest.frame)
+    cores = frame.sparkSession.sparkContext.defaultParallelism
+    return QueryProfile(
+        rows=by_spark[0].rows.num_rows,
+        equality=equality,
+        difference=difference,
+        gpujoin_seconds=tuple(run.seconds for run in with_gpujoin),
+        spark_seconds=tuple(run.seconds for run in by_spark),
+        activities=_activities(quickest, reports, cores),
+        report=reports.report if reports else _report(frame),
+    )
+
+
+def _check(frame: object, repeats: object) -> None:
+    """Refuse what cannot be profiled."""
+    if not isinstance(frame, DataFrame):
+        raise GpuJoinError(f"profile() takes a Spark DataFrame, got {type_name(frame)}")
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+        raise GpuJoinError(f"repeats is a whole number from 1 on, got {repeats!r}")
+    if is_connect(frame.sparkSession):
+        raise GpuJoinError(
+            "profile() needs a classic session, since Spark Connect does not tell what tasks did. explain() works over "
+            "Spark Connect; run the query with SparkSession.builder.master(…) to profile it."
+        )
+    if frame.isStreaming:
+        raise GpuJoinError(
+            "profile() runs a query that ends, and this DataFrame is a stream. explain() works on streams; profile the "
+            "same query over a table that has the rows of a micro-batch."
+        )
+    if class_of(logical_plan(frame), gateway_of(frame.sparkSession)) == _COMMAND_RESULT:
+        raise GpuJoinError(
+            "profile() runs a query several times, and this is a command, which has run. Give its query."
+        )
+    if explanation_of(frame) is not None:
+        raise GpuJoinError("profile() takes the query itself, not the result of accelerate()")
+
+
+def _run_by_spark(frame: DataFrame) -> _Run:
+    """Run a query in a clone of its session that has no rule of gpujoin's."""
+    spark = frame.sparkSession
+    rule = rule_of(spark)
+    session = spark._jsparkSession if rule is None else clone_session(spark, rule)  # noqa: SLF001
+    return _timed(lambda: dataframe_in(session, analyzed_plan(frame), spark))
+
+
+def _run_here(frame: DataFrame) -> _Run:
+    """Run a query as an enabled session does."""
+    spark = frame.sparkSession
+    rule = rule_of(spark)
+    if rule is not None and rule.isConcernedWith(analyzed_plan(frame)):
+        return _timed(lambda: dataframe_of(spark, analyzed_plan(frame)))
+    return _timed(lambda: rewrite(frame).frame)
+
+
+def _timed(make: Any) -> _Run:
+    start = time.perf_counter()
+    frame: DataFrame = make()
+    made = time.perf_counter() - start
+    rows = frame.toArrow()
+    seconds = time.perf_counter() - start
+    return _Run(rows, seconds, min(seconds, made + planning_seconds(frame)), frame)
+
+
+def _activities(run: _Run, reports: Sequence[IslandReport], cores: int) -> dict[Activity, float]:
+    """Divide the seconds of a run by what was done; those of tasks that ran at once are divided among them."""
+    seconds = dict.fromkeys(Activity, 0.0)
+    seconds[Activity.PLANNING] = run.planning
+    for report in reports:
+        at_once = max(1, min(report.tasks, cores))
+        for operation, amount in report.metrics.pipeline.seconds.items():
+            activity = _ACTIVITIES.get(operation.split(" ")[0], Activity.COMPUTING)
+            seconds[activity] += amount / at_once
+        seconds[Activity.WAITING] += report.metrics.joins.wait_seconds / at_once
+    seconds[Activity.SPARK] = max(0.0, run.seconds - sum(seconds.values()))
+    return seconds
+
+
+def _report(frame: DataFrame) -> QueryReport:
+    """Report a query of which nothing ran here: what was decided, and why."""
+    spark = frame.sparkSession
+    if rule_of(spark) is not None:
+        return explain(frame).report
+    return rewrite(frame).explanation.report
