@@ -8,7 +8,7 @@ from typing import Any
 
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
-from gpujoin.model.reasons import Reason
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.amounts import show_bytes, show_seconds
 from gpujoin.plan.report import (
     UNKNOWN_AMOUNTS,
@@ -166,7 +166,9 @@ class JoinExplanation:
 
 def left_to_spark(reason: Reason) -> Note:
     """Note why something is left to Spark."""
-    return Note(kind=NoteKind.LEFT_TO_SPARK, text=f"{reason.what}: {reason.why}", change=reason.setting)
+    by_cost = reason.kind is ReasonKind.SLOWER and reason.what == "cost"
+    what = "it is predicted to be faster there" if by_cost else reason.what
+    return Note(kind=NoteKind.LEFT_TO_SPARK, text=f"{what}: {reason.why}", change=reason.setting)
 
 
 @dataclass(frozen=True, slots=True)

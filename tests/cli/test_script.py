@@ -32,7 +32,8 @@ SHOWN = """\
 |  5|  1|
 +---+---+
 
-* island: """
+#  ~rows  ~size      ~s  plan (~ predicted)
+1      """
 LOOKING = """
 import sys, __main__
 print(sys.argv, __name__, __main__.__file__ == __file__, sys.path[0])

@@ -109,7 +109,7 @@ def test_a_driver_that_lacks_a_library_leaves_all_to_spark(
     lacking = Environment(environment_without(tmp_path / "environment", library, f"_{library}"), environment.bare)
     for line in run_app(lacking, tmp_path, "local[2]"):
         assert line["ran"] == 0
-        assert "left to spark: driver: " in line["explained"]
+        assert "left to Spark: driver: " in line["explained"]
         assert why in line["explained"]
         assert 'pip install ".[spark]" in a checkout of gpujoin' in line["explained"]
 
