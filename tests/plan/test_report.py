@@ -87,7 +87,7 @@ def test_the_text_has_predicted_and_measured_numbers_side_by_side() -> None:
         "5  1,000        7.8 KiB           0.2  0.25      scan /data/<b>sales</b>",
         "notes",
         "   1  estimated sizes: left 2.0 KiB, right unknown",
-        "1, 2  left to Spark: it is predicted to be faster there: 2 s are predicted here, 1 s in Spark (change with spark.gpujoin.backend=cpu)",
+        "1, 2  left to Spark: it is predicted to be faster there: 2 s are predicted here, 1 s in Spark (change with spark.gpujoin.backend=cpu)",  # noqa: E501
         "   3  one task",
         "   3  1 task on cpu",
         "   5  1,000 rows read from the files",

@@ -347,7 +347,7 @@ def test_left_to_spark_with_a_reason(
     (join,) = explain(joined(*sides)).joins
     assert (join.strategy.value, join.condition) == (
         "spark",
-        "backward, right.time <= left.time, within 0:00:40",
+        "backward, right.time <= left.time, within interval 40 seconds",
     )
     assert [reason.why for reason in join.reasons] == ["they lack polars"]
     assert_same_rows(joined(*sides).toArrow(), expected)
@@ -365,7 +365,7 @@ def test_switched_off(spark: SparkSession, tables: dict[str, DataFrame], switch:
         (join,) = explain(frame).joins
         assert (join.strategy.value, join.condition) == (
             "spark",
-            "backward, right.time <= left.time, within 0:00:40",
+            "backward, right.time <= left.time, within interval 40 seconds",
         )
     elif switch == "no rule":
         rule_of(spark).removeFrom(spark._jsparkSession)
