@@ -26,7 +26,7 @@ SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs clean
+.PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs site clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -82,9 +82,14 @@ format: ## Let ruff format and mend what it can
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: ## Write the generated pages of docs/ anew
+docs: ## Write the generated pages of docs/ anew, and build the site of the documentation into site/
 	@$(SETUP) test
 	@$(JAVA) && for page in scripts/gen_*.py; do $(PYTHON_IN_VENV) $$page || exit 1; done
+	@$(MAKE) --no-print-directory site
+
+site: ## Build the site of the documentation into site/; a warning or a dead link fails it
+	@VENV=$(VENV)-docs scripts/setup_env.sh docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --site-dir site
 
 bench: ## Run the benchmarks, which check their answers
 	@$(SETUP) bench test
@@ -99,5 +104,5 @@ gpu-check: ## Run everything that needs a GPU and write benchmarks/results/gpu-c
 	@scripts/gpu_check.sh
 
 clean: ## Delete environments, caches and build results
-	rm -rf .venv .venv-* build dist gpu-check .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-* build dist site gpu-check .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
