@@ -144,8 +144,8 @@ def _call(function: AggregateFunction) -> AggregateCall:
 
 def _function_rows() -> Iterable[str]:
     yield "\n## Functions\n"
-    yield "The CPU computes all functions of [this page](expressions.md). Most are also computed within the Polars query"
-    yield "of a piece, and by a GPU for numbers, dates and timestamps. These are not:\n"
+    yield "The CPU computes all functions of [this page](expressions.md). Most are also computed within the Polars"
+    yield "query of a piece, and by a GPU for numbers, dates and timestamps. These are not:\n"
     yield "| family | evaluator | functions it leaves to the CPU's functions over batches | why |"
     yield "|---|---|---|---|"
     for family, specs in FAMILIES.items():
