@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from gpujoin._version import __version__
-from gpujoin.cli import calibrate, demo, doctor
+from gpujoin.cli import advise, calibrate, demo, doctor
 from gpujoin.errors import GpuJoinError
 
 
@@ -18,6 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpujoin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    advise.add_parser(commands)
     calibrate.add_parser(commands)
     demo.add_parser(commands)
     doctor.add_parser(commands)

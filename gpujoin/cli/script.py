@@ -40,18 +40,23 @@ def run_script(path: str, arguments: Sequence[str]) -> int:
         reason = f"[Errno {problem.errno}] {problem.strerror}"
         print(f"{sys.executable}: can't open file {str(Path(path).absolute())!r}: {reason}", file=sys.stderr)
         return 2
-    main = _main_module(path)
-    sys.argv = [path, *arguments]
-    sys.path[0] = str(Path(path).resolve().parent)
-    sys.modules["__main__"] = main
     enable_sessions()
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the user's own program
+        execute(path, source, arguments)
     except SystemExit:
         raise
     except BaseException as problem:  # noqa: BLE001 - told as the interpreter would tell it
         return _report(problem, path)
     return 0
+
+
+def execute(path: str, source: bytes, arguments: Sequence[str]) -> None:
+    """Run the source of a program as ``python path arguments…`` does; what it raises passes through."""
+    main = _main_module(path)
+    sys.argv = [path, *arguments]
+    sys.path[0] = str(Path(path).resolve().parent)
+    sys.modules["__main__"] = main
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)  # noqa: S102 - the user's own program
 
 
 def _main_module(path: str) -> types.ModuleType:

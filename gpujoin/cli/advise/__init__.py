@@ -1,0 +1,43 @@
+"""``gpujoin advise app.py``: which queries of a program would run here, and what keeps the others in Spark."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from gpujoin.cli.advise.findings import Advice
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+_DESCRIPTION = """\
+Runs a PySpark program whose queries are planned and not run: no table is read or written. Actions return no rows, so a
+program that depends on the rows of its queries may take another way, or stop, which the advice then says. Everything
+else that the program does is done. To make a DataFrame Spark reads schemas: the footer of a Parquet file, and with
+inferSchema a whole CSV file.
+"""
+
+
+def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand to the command line."""
+    parser = commands.add_parser(
+        "advise", help="say which queries of a program would run in gpujoin; no table is read",
+        description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="write the advice as JSON")
+    parser.add_argument("program", metavar="PROGRAM.py", help="a PySpark program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the advice on a program; the exit status is 1 if it has no query."""
+    from gpujoin.cli.advise.program import advise
+
+    with contextlib.redirect_stdout(sys.stderr):  # what the program prints is no part of the advice
+        advice: Advice = advise(arguments.program, arguments.arguments)
+    print(json.dumps(advice.to_dict(), indent=1) if arguments.json else advice)
+    return 0 if advice.queries else 1
