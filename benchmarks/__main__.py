@@ -11,6 +11,7 @@ RESULTS = Path(__file__).parent / "results"
 PROGRAMS = {
     "files": [],
     "fixed": [],
+    "exchange": [],
     "engine": ["--rows", "2000000", "--repeats", "3", "--memory", "gpujoin"],
     "pipeline": [],
     "quadratic": [],

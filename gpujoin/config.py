@@ -65,6 +65,15 @@ class Compression(Enum):
     ZSTD = "zstd"
 
 
+class Transport(Enum):
+    """How blobs go from worker to worker."""
+
+    BYTES = "bytes"
+    """As bytes, through Spark's RDD shuffle."""
+    ROWS = "rows"
+    """As rows with a binary column, through the shuffle of Spark's SQL."""
+
+
 class Skew(Enum):
     """Whether a shuffled join looks for keys with very many rows."""
 
@@ -340,6 +349,11 @@ class Options:
         "exchange.compression", Compression.NONE, _one_of(Compression),
         "Compression of exchanged and spilled Arrow buffers: `none`, `lz4`, `zstd` "
         "(Spark compresses its shuffle itself).",
+    )  # fmt: skip
+    exchange_transport: Transport = _setting(
+        "exchange.transport", Transport.BYTES, _one_of(Transport),
+        "How exchanged rows go from worker to worker: `bytes`, through Spark's RDD shuffle, or `rows`, through that of "
+        "its SQL, which costs more. Parts of queries that take rows from Spark, and Spark Connect, use `rows`.",
     )  # fmt: skip
     exchange_skew: Skew = _setting(
         "exchange.skew", Skew.AUTO, _one_of(Skew),

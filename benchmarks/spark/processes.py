@@ -14,6 +14,14 @@ def cpu_seconds() -> float:
     return sum(_family(os.getpid()).values())
 
 
+def cpu_seconds_by_kind() -> dict[str, float]:
+    """The same of those that live, by whether they are JVMs (``java``) or not (``other``)."""
+    times = {"java": 0.0, "other": 0.0}
+    for process, seconds in _family(os.getpid()).items():
+        times["java" if is_java(process) else "other"] += seconds
+    return times
+
+
 def descendants(process: int) -> list[int]:
     """A process and all that live below it."""
     return list(_family(process))

@@ -37,7 +37,7 @@ from typing import IO, Any, Protocol, Self, TypeVar
 import pyarrow as pa
 
 from gpujoin.config import Options
-from gpujoin.engine.blob import decode_message, encode, schema_fingerprint, write_options
+from gpujoin.engine.blob import HEADER_BYTES, decode_message, encode, schema_fingerprint, write_options
 from gpujoin.engine.hostgather import one_batch
 from gpujoin.errors import CorruptBlobError, SpillError, pip_install
 
@@ -235,7 +235,8 @@ class SpillPart:
             return
         batch = one_batch(self._buffer, self.schema)
         self._buffer, self._buffered = [], 0
-        header, message = encode(batch, self._fingerprint, self._store.write_options)
+        blob = encode(batch, self._fingerprint, self._store.write_options)
+        header, message = blob.slice(0, HEADER_BYTES).to_pybytes(), blob.slice(HEADER_BYTES)
         self._blobs.append(self._store.write(header, message))
 
     def read(self) -> Iterator[pa.RecordBatch]:

@@ -29,8 +29,7 @@ PRINT = schema_fingerprint(BATCH.schema)
 
 
 def blob(batch: pa.RecordBatch = BATCH, compression: Compression = Compression.NONE) -> bytes:
-    header, message = encode(batch, schema_fingerprint(batch.schema), write_options(compression))
-    return header + message.to_pybytes()
+    return encode(batch, schema_fingerprint(batch.schema), write_options(compression)).to_pybytes()
 
 
 @pytest.mark.parametrize("compression", Compression, ids=lambda c: c.value)

@@ -17,7 +17,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.spark.shuffle import blobrows
 from gpujoin.spark.shuffle.blobrows import BLOB_SCHEMA, BlobCounts, BlobFormat, BlobPacker
-from gpujoin.spark.shuffle.exchanges import ANNOUNCED, ExchangeReader, Outlet
+from gpujoin.spark.shuffle.exchanges import ANNOUNCED, ExchangeReader, Outlet, row_entries
 from gpujoin.spark.shuffle.labels import hashed_labels, murmur3
 from gpujoin.spark.shuffle.scattering import conform
 
@@ -57,7 +57,7 @@ def shuffled(blob_rows: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 def received(blob_rows: list[pa.RecordBatch]) -> Iterator[tuple[int, dict[Side, list[pa.RecordBatch]]]]:
     """Each partition's rows of both sides."""
-    for label, sources in ExchangeReader(shuffled(blob_rows), tuple(FORMS.values())).partitions():
+    for label, sources in ExchangeReader(row_entries(shuffled(blob_rows)), tuple(FORMS.values())).partitions():
         yield label, {side: list(source) for side, source in zip(FORMS, sources, strict=True)}
 
 
@@ -173,7 +173,7 @@ def test_every_type_passes(compression: Compression) -> None:
     rows = pa.RecordBatch.from_pydict({"k": pa.array([1, 2, 3]), **columns})
     form = BlobFormat(rows.schema, compression=compression)
     sent = Outlet(form, (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), (0, 1, 2), 1 << 10)
-    reader = ExchangeReader(shuffled(list(sent.split([rows], 0))), [form])
+    reader = ExchangeReader(row_entries(shuffled(list(sent.split([rows], 0)))), [form])
     back = [batch for _, (source,) in reader.partitions() for batch in source]
     assert pa.Table.from_batches(back).sort_by("k").to_pylist() == rows.to_pylist()
 
@@ -186,12 +186,11 @@ def blob_row(data: bytes, label: int = 0, side: int = 0) -> pa.RecordBatch:
 
 
 def one_blob(form: BlobFormat, rows: pa.RecordBatch, label: int = 0) -> bytes:
-    header, message = form.encode(rows, label)
-    return bytes(header + message.to_pybytes())
+    return form.encode(rows, label).to_pybytes()
 
 
 def read_all(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    reader = ExchangeReader(batches, tuple(FORMS.values()))
+    reader = ExchangeReader(row_entries(batches), tuple(FORMS.values()))
     return [batch for _, sources in reader.partitions() for source in sources for batch in source]
 
 
@@ -233,16 +232,16 @@ def test_misplaced_blobs_are_refused(rng: np.random.Generator) -> None:
 def test_sources_may_be_left_unread_and_read_late(rng: np.random.Generator) -> None:
     batches = [blob_row(one_blob(FORMS[Side.RIGHT], right_rows(rng, 3), p), p) for p in (0, 0, 1)]
     batches.append(blob_row(one_blob(FORMS[Side.LEFT], left_rows(rng, 3), 1), 1, side=1))
-    reader = ExchangeReader(batches, tuple(FORMS.values()))
+    reader = ExchangeReader(row_entries(batches), tuple(FORMS.values()))
     assert [label for label, _ in reader.partitions()] == [0, 1]
-    reader = ExchangeReader(batches, tuple(FORMS.values()))
+    reader = ExchangeReader(row_entries(batches), tuple(FORMS.values()))
     for label, (right, left) in reader.partitions():
         rows = [sum(batch.num_rows for batch in source) for source in (left, right)]
         assert rows == ([0, 6] if label == 0 else [3, 3])
 
 
 def test_a_partition_to_which_nothing_is_sent_is_announced() -> None:
-    reader = ExchangeReader([blob_row(b"", 4, side=ANNOUNCED)], tuple(FORMS.values()))
+    reader = ExchangeReader(row_entries([blob_row(b"", 4, side=ANNOUNCED)]), tuple(FORMS.values()))
     assert [(label, [list(source) for source in sources]) for label, sources in reader.partitions()] == [(4, [[], []])]
 
 

@@ -272,11 +272,7 @@ def encode(rows: pa.RecordBatch) -> pa.Buffer:
     and times are much alike, and are compressed to next to nothing.
     """
     split = pa.RecordBatch.from_arrays([_bytes_apart(c) for c in rows.columns], schema=rows.schema)
-    header, message = blob.encode(split, blob.schema_fingerprint(rows.schema), blob.write_options(Compression.ZSTD))
-    sink = pa.BufferOutputStream()
-    sink.write(header)
-    sink.write(message)
-    return sink.getvalue()
+    return blob.encode(split, blob.schema_fingerprint(rows.schema), blob.write_options(Compression.ZSTD))
 
 
 def decode(data: pa.Buffer | bytes, schema: pa.Schema, origin: str) -> pa.RecordBatch:

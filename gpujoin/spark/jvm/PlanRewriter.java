@@ -164,7 +164,19 @@ public final class PlanRewriter {
             Map island = (Map) MAPPER.readValue(described, Map.class);
             Map python = (Map) island.get("python");
             Functions functions = new Functions(this, python, commands, accumulator, broadcasts);
-            LogicalPlan rows = functions.stage((Map) island.get("stage"));
+            placeRows(number, island, functions.stage((Map) island.get("stage")));
+        }
+
+        /**
+         * Puts rows that stages of Python tasks give, and what finishes them, in the place of a plan.
+         *
+         * @param described JSON of the columns and the aggregation
+         */
+        public void placeRows(int number, String described, LogicalPlan rows) throws IOException {
+            placeRows(number, (Map) MAPPER.readValue(described, Map.class), rows);
+        }
+
+        private void placeRows(int number, Map island, LogicalPlan rows) {
             Seq made = rows.output();
             List columns = (List) island.get("columns");
             ArrayList named = new ArrayList();
@@ -293,6 +305,22 @@ public final class PlanRewriter {
         }
     }
 
+    /** The function of a stage's tasks, as Spark ships it to workers. */
+    public static SimplePythonFunction pythonFunction(
+        Map stage, Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts
+    ) {
+        List bounds = (List) stage.get("command");
+        Object shared = stage.get("broadcasts");
+        return new SimplePythonFunction(
+            Arrays.copyOfRange(commands, integer(bounds.get(0)), integer(bounds.get(1))),
+            (Map) python.get("environment"),
+            (List) python.get("includes"),
+            (String) python.get("executable"),
+            (String) python.get("version"),
+            shared == null ? new ArrayList() : (List) broadcasts.get(integer(shared)),
+            accumulator);
+    }
+
     /** Stages of Python tasks as mapInArrow makes them. */
     private static final class Functions {
         private final Rewriting rewriting;
@@ -317,16 +345,7 @@ public final class PlanRewriter {
             Map spark = (Map) stage.get("spark");
             LogicalPlan source = spark != null ? rows(spark)
                 : inputs.isEmpty() ? numbers(tasks) : exchanged(inputs, (List) stage.get("announced"), tasks);
-            List bounds = (List) stage.get("command");
-            Object shared = stage.get("broadcasts");
-            SimplePythonFunction function = new SimplePythonFunction(
-                Arrays.copyOfRange(commands, integer(bounds.get(0)), integer(bounds.get(1))),
-                (Map) python.get("environment"),
-                (List) python.get("includes"),
-                (String) python.get("executable"),
-                (String) python.get("version"),
-                shared == null ? new ArrayList() : (List) broadcasts.get(integer(shared)),
-                accumulator);
+            SimplePythonFunction function = pythonFunction(stage, python, commands, accumulator, broadcasts);
             StructType schema = (StructType) DataType.fromJson((String) stage.get("schema"));
             PythonUDF called = new PythonUDF(
                 (String) stage.get("name"), function, schema, source.output(), integer(python.get("kind")), true,

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from gpujoin.errors import GpuJoinError
+from gpujoin.logs import log
 
 if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
@@ -27,6 +28,7 @@ _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, what this process has compiled there."""
 _instances: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, the objects of :func:`shared_instance`."""
+_byte_exchanges: WeakKeyDictionary[JvmNames, Any] = WeakKeyDictionary()
 _SEES = {
     "GpuAsOfJoin": "GpuJoinHint",
     "GpuAsOfRule": "GpuAsOfJoin",
@@ -34,6 +36,7 @@ _SEES = {
     "Determinism": "GpuJoinHint",
     "PlanReader": "Determinism",
     "PlanRewriter": "PlanReader",
+    "ByteExchange": "PlanRewriter",
 }
 """The class whose loader is the parent of a class's own, which so may name it, and all that it may name."""
 
@@ -70,6 +73,17 @@ def shared_instance(names: JvmNames, name: str) -> Any:
     if name not in instances:
         instances[name] = new_instance(names, name)
     return instances[name]
+
+
+def byte_exchange(names: JvmNames) -> Any:
+    """Give the JVM's ``ByteExchange``, or ``None`` if this Spark lacks a class that it needs."""
+    if names not in _byte_exchanges:
+        try:
+            _byte_exchanges[names] = shared_instance(names, "ByteExchange")
+        except GpuJoinError:
+            log.debug("stages exchange rows with a binary column: bytes cannot be had", exc_info=True)
+            _byte_exchanges[names] = None
+    return _byte_exchanges[names]
 
 
 def _compiled(names: JvmNames, classes: dict[str, Any], name: str) -> Any:

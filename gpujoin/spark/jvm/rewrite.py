@@ -36,10 +36,25 @@ class Rewriting:
         return rewriter.rewriting(self._reading.handle, self._spark._jsparkSession)  # noqa: SLF001
 
     def place(
-        self, node: PlanNode, described: Mapping[str, Any], commands: bytes, accumulator: Any, broadcasts: Any
+        self,
+        node: PlanNode,
+        described: Mapping[str, Any],
+        commands: bytes,
+        accumulator: Any,
+        broadcasts: Any,
+        exchange: Any = None,
     ) -> None:
-        """Put stages of Python tasks in the place of a plan, described as ``PlanRewriter.java`` reads it."""
-        self._handle.place(node.number, json.dumps(described), commands, accumulator, broadcasts)
+        """Put stages of Python tasks in the place of a plan, described as ``PlanRewriter.java`` reads it.
+
+        With an ``exchange``, the JVM's ``ByteExchange``, they send one another bytes.
+        """
+        text = json.dumps(described)
+        if exchange is None:
+            self._handle.place(node.number, text, commands, accumulator, broadcasts)
+            return
+        session = self._spark._jsparkSession  # noqa: SLF001
+        rows = exchange.rows(session, text, commands, accumulator, broadcasts)
+        self._handle.placeRows(node.number, text, rows)
 
     def replace(self, node: PlanNode, plan: Any) -> None:
         """Put a plan with the same columns in the place of another."""

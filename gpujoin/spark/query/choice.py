@@ -54,6 +54,12 @@ class StageRun:
         """How many tasks there are; of a stage that takes rows from Spark it is not known, and 1 is given."""
         return len(self.reads) if self.stage.branches else self.stage.partitions
 
+    def walk(self) -> Iterator[StageRun]:
+        """Give this stage and all before it."""
+        yield self
+        for before in self.inputs:
+            yield from before.walk()
+
 
 @dataclass(frozen=True)
 class IslandRun:

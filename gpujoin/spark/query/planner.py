@@ -437,7 +437,11 @@ def _as_of_shown(node: PlanNode) -> str:
 
 def _made_by(node: PlanNode) -> str | None:
     """Give the id of the island whose rows a node gives, if it is in the plan already."""
-    if node.name != "MapInArrow":
+    if node.name == "MapInArrow":
+        name = node.expression("functionExpr").fields.get("name")
+    elif node.name == "LogicalRDD" and node.output:
+        name = node.output[0].fields.get("name")
+    else:
         return None
-    island = _ISLAND.fullmatch(str(node.expression("functionExpr").fields.get("name")))
+    island = _ISLAND.fullmatch(str(name))
     return None if island is None else island[1]

@@ -5,26 +5,44 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.core.rdd import _prepare_for_python_RDD
-from pyspark.serializers import CloudPickleSerializer
+from pyspark.serializers import CloudPickleSerializer, NoOpSerializer
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    IntegerType,
+    MapType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 from pyspark.util import PythonEvalType
 
 from gpujoin.backends.parquet.locations import know_stores, stores_named
-from gpujoin.config import Options
+from gpujoin.config import Options, Transport
 from gpujoin.engine.memory import HostMemory
+from gpujoin.errors import CorruptBlobError, JoinSpecError
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
 from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.compat import type_in_arrow
+from gpujoin.spark.compat import arrow_schema, type_in_arrow
+from gpujoin.spark.jvm.compiled import byte_exchange
+from gpujoin.spark.jvm.gateway import gateway_of
 from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, StageRun
 from gpujoin.spark.query.island import Finish, Island
@@ -32,15 +50,17 @@ from gpujoin.spark.query.stores import without_logs_of_calls
 from gpujoin.spark.query.taskreads import Reads, TaskReads
 from gpujoin.spark.settings import blob_bytes
 from gpujoin.spark.shuffle.blobrows import BlobFormat
-from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet
+from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet, row_entries
 from gpujoin.spark.shuffle.labels import has_direct_partition_ids, partition_labels
+from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets
 from gpujoin.spark.shuffle.scattering import conform
 from gpujoin.spark.worker.devices import chosen_device
-from gpujoin.spark.worker.functions import stage_function
+from gpujoin.spark.worker.functions import packet_function, stage_function
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
     from gpujoin.model.stages import SparkInput
     from gpujoin.model.stores import Store
@@ -48,8 +68,9 @@ if TYPE_CHECKING:
     from gpujoin.plan.explain import IslandExplanation
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.query.aggregates import ReadAggregate
+    from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.functions import StageFunction
-    from gpujoin.spark.worker.task import Batches, Task
+    from gpujoin.spark.worker.task import Task
 
 
 _BEGUN_AGAIN = "on the CPU: the GPU's memory ran out, and what had been begun there was begun again"
@@ -80,26 +101,42 @@ class RunStage:
     """Whether the process keeps tables that it builds."""
     stores: Mapping[str, Store] = field(default_factory=dict)
     """Those that files are in, by name."""
+    transport: Transport = Transport.ROWS
+    """How blobs come in and go out. With ``BYTES`` a task knows its number, and takes and gives packets."""
+    arrow: pa.Schema | None = None
+    """Arrow form of the rows that go to Spark as packets."""
 
-    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
-        """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one."""
+    def run(self, batches: Iterable[Any], task: Task) -> Iterator[Any]:
+        """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one.
+
+        Raises ``CorruptBlobError``, which names the stage, if a blob is not what was written.
+        """
         know_stores(self.stores)
         measured = IslandMetrics(began=time.time())
         notes: list[str] = []
-        rows = self._rows(batches, task, measured, notes)
-        if self.outlet is None:
-            yield from rows
-        else:
-            memory = HostMemory.of(self.options.memory_budget)
-            yield from self.outlet.split(rows, task.partition, measured.sent, memory.round_bytes)
+        try:
+            yield from self._sent(self._rows(batches, task, measured, notes), task, measured)
+        except CorruptBlobError as problem:
+            raise CorruptBlobError(f"stage {self.name}, {task.stage} of Spark's: {problem}") from problem
         measured.ended = time.time()
         if measured.pipeline.cpu_runs:
             notes.append(_BEGUN_AGAIN)
         notes += measured.pipeline.recovered
         task.report(TaskRecord(self.name, task.stage, task.partition, task.attempt, measured, tuple(notes)))
 
+    def _sent(self, rows: Iterator[pa.RecordBatch], task: Task, measured: IslandMetrics) -> Iterator[Any]:
+        """What Spark is handed."""
+        outlet, sent = self.outlet, measured.sent
+        if outlet is None:
+            return rows if self.arrow is None else row_packets(rows, self.arrow)
+        round_bytes = HostMemory.of(self.options.memory_budget).round_bytes
+        if self.transport is Transport.ROWS:
+            return outlet.split(rows, task.partition, sent, round_bytes)
+        packer = PacketPacker(outlet.form, outlet.blob_bytes, sent)
+        return outlet.packed(rows, task.partition, packer, sent, round_bytes)
+
     def _rows(
-        self, batches: Batches, task: Task, measured: IslandMetrics, notes: list[str]
+        self, batches: Iterable[Any], task: Task, measured: IslandMetrics, notes: list[str]
     ) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
         from gpujoin.engine.pipeline.tables import TABLES
@@ -111,19 +148,32 @@ class RunStage:
                 notes.append(f"{rung.value}: Spark has tried the task before")
             measured.joins.backends[place.chosen.backend.name.value] = 1
             measured.joins.wait_seconds += place.chosen.waited
-            for inputs, reads in self._work(batches):
+            work = self._of_rows(batches) if self.transport is Transport.ROWS else self._of_packets(batches, task)
+            for inputs, reads in work:
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
                     tables=TABLES, keep_tables=self.keeps_tables,
                 )  # fmt: skip
 
-    def _work(self, batches: Batches) -> Iterator[tuple[dict[int, Any], Reads]]:
-        """What the pipeline reads, each time that it runs."""
+    def _of_packets(self, packets: Iterable[Any], task: Task) -> Iterator[tuple[dict[int, Any], Reads]]:
+        """What the pipeline reads of a task that takes packets."""
         if self.forms:
-            for label, sources in ExchangeReader(batches, self.forms).partitions():
-                reads = self.reads[self.labels.index(label) if self.labels else 0]
-                yield dict(zip(self.sources, sources, strict=True)), reads
+            yield from self._partitions(packet_entries(packets, task.partition, announced=bool(self.labels)))
+            return
+        for _ in packets:  # Spark takes a worker for broken that leaves its input
+            pass
+        yield {}, self.reads[task.partition]
+
+    def _partitions(self, entries: Iterable[Entry]) -> Iterator[tuple[dict[int, Any], Reads]]:
+        for label, sources in ExchangeReader(entries, self.forms).partitions():
+            reads = self.reads[self.labels.index(label) if self.labels else 0]
+            yield dict(zip(self.sources, sources, strict=True)), reads
+
+    def _of_rows(self, batches: Iterable[Any]) -> Iterator[tuple[dict[int, Any], Reads]]:
+        """What the pipeline reads of batches, each time that it runs."""
+        if self.forms:
+            yield from self._partitions(row_entries(batches))
         elif self.sources:
             (source,) = self.sources
             (schema,) = {node.schema for node in self.tree.walk() if isinstance(node, ExchangeSource)}
@@ -152,12 +202,13 @@ class StageWork:
     @classmethod
     def of(
         cls, run: IslandRun, options: Options, explanation: IslandExplanation, blob_bytes: int,
-        predicted: Estimate | None = None,
+        predicted: Estimate | None = None, transport: Transport = Transport.ROWS, arrow: pa.Schema | None = None,
     ) -> StageWork:  # fmt: skip
         """Make the work of an island's stages.
 
         The last stage has the name of the island that is explained; those before it have numbers too. ``blob_bytes`` is
-        the size of the blobs between stages.
+        the size of the blobs between stages, ``transport`` takes them there. With ``Transport.BYTES`` the last stage
+        gives rows in the form ``arrow``.
         """
         keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
 
@@ -167,7 +218,8 @@ class StageWork:
                 BlobFormat(exchange.schema, compression=options.exchange_compression, place=place)
                 for place, exchange in enumerate(stage.inputs)
             )
-            places = partition_labels(run.tasks).tolist() if forms else []
+            labelled = partition_labels if transport is Transport.ROWS else np.arange
+            places = labelled(run.tasks).tolist() if forms else []
             outlets = [
                 Outlet.of(exchange, form, places, blob_bytes, heavy.get(exchange.index))
                 for exchange, form in zip(stage.inputs, forms, strict=True)
@@ -181,8 +233,9 @@ class StageWork:
             )
             labels = tuple(places) if stage.branches else ()
             work = RunStage(
-                stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables, stores
-            )
+                stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
+                stores, transport, arrow if outlet is None else None,
+            )  # fmt: skip
             return cls(run, work, inputs)
 
         heavy = run.heavy
@@ -220,10 +273,18 @@ class IslandPlacer:
         island = self._island
         named = _named(island)
         context = self._spark.sparkContext
-        size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
-        work = StageWork.of(run, options, explanation, size, estimate)
+        schema = _schema(island, named)
+        arrow = _arrow_form(schema) if _may_send_bytes(run, options) else None
+        exchange = None if arrow is None else byte_exchange(gateway_of(self._spark))
+        if exchange is None:
+            size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
+            work = StageWork.of(run, options, explanation, size, estimate)
+        else:
+            work = StageWork.of(
+                run, options, explanation, options.exchange_blob_bytes, estimate, Transport.BYTES, arrow
+            )  # fmt: skip
         described: dict[str, Any] = {
-            "stage": self._stage(work, _schema(island, named)),
+            "stage": self._stage(work, schema),
             "columns": _column_numbers(island, named),
             "python": {
                 "environment": context.environment,
@@ -241,6 +302,7 @@ class IslandPlacer:
                 island.node, described, bytes(self._commands),
                 context._javaAccumulator,  # noqa: SLF001
                 self._broadcasts or None,
+                exchange,
             )  # fmt: skip
 
     def _stage(self, work: StageWork, schema: StructType) -> dict[str, Any]:
@@ -254,7 +316,11 @@ class IslandPlacer:
             "inputs": inputs,
             "announced": work.work.labels,
             "spark": None if run.stage.spark is None else self._from_spark(run.stage.spark),
-            **self._command(function, schema),
+            **self._command(
+                (function, schema)
+                if work.work.transport is Transport.ROWS
+                else (packet_function(function), None, NoOpSerializer(), NoOpSerializer())
+            ),
         }
 
     def _from_spark(self, taken: SparkInput) -> dict[str, Any]:
@@ -270,13 +336,13 @@ class IslandPlacer:
             described["order"] = [(places[i], *directed) for i, *directed in source.first.order]
         return described
 
-    def _command(self, function: StageFunction, schema: StructType) -> dict[str, Any]:
-        """Pickle a function as PySpark does; a large one is broadcast."""
+    def _command(self, called: tuple[Any, ...]) -> dict[str, Any]:
+        """Pickle a function, with what a worker has to know of it, as PySpark does; a large one is broadcast."""
         start, context = len(self._commands), self._spark.sparkContext
-        command = CloudPickleSerializer().dumps((function, schema))  # type: ignore[no-untyped-call]
+        command = CloudPickleSerializer().dumps(called)  # type: ignore[no-untyped-call]
         described: dict[str, Any] = {}
         if len(command) > _BROADCAST_BYTES:
-            command, broadcasts, _, _ = _prepare_for_python_RDD(context, (function, schema))
+            command, broadcasts, _, _ = _prepare_for_python_RDD(context, called)
             described["broadcasts"] = len(self._broadcasts)
             self._broadcasts.append(broadcasts)
         self._commands += command
@@ -286,6 +352,41 @@ class IslandPlacer:
 _BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())
 _BROADCAST_BYTES = 1 << 20
 """Functions that are larger when pickled are broadcast, if ``spark.broadcast.UDFCompressionThreshold`` says so too."""
+
+
+def _may_send_bytes(run: IslandRun, options: Options) -> bool:
+    """Whether an island's stages may exchange bytes: there are several, and none takes rows from Spark."""
+    return (
+        options.exchange_transport is Transport.BYTES
+        and bool(run.last.inputs)
+        and all(stage.stage.spark is None for stage in run.last.walk())
+    )
+
+
+def _arrow_form(schema: StructType) -> pa.Schema | None:
+    """The form in which the JVM reads rows of a schema, if it is known to be the same there and here."""
+    if not all(_is_plain(field.dataType) for field in schema):
+        return None
+    try:
+        return arrow_schema(schema)
+    except JoinSpecError:
+        return None
+
+
+def _is_plain(dtype: DataType) -> bool:
+    match dtype:
+        case ArrayType():
+            return _is_plain(dtype.elementType)
+        case MapType():
+            return _is_plain(dtype.keyType) and _is_plain(dtype.valueType)
+        case StructType():
+            return all(_is_plain(field.dataType) for field in dtype)
+    return isinstance(dtype, _PLAIN)
+
+
+_PLAIN = (
+    BinaryType, BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType,
+)  # fmt: skip
 
 
 def _schema(island: Island, named: Mapping[int, Node]) -> StructType:

@@ -11,10 +11,11 @@ Nothing here needs Spark: blob rows are plain record batches.
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,9 @@ from gpujoin.config import Compression
 from gpujoin.engine import blob as blobs
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.spark.shuffle.narrowing import widened
+
+Sent = TypeVar("Sent")
+"""What a packer hands to Spark."""
 
 BLOB_DDL = "p int, side tinyint, data binary"
 _FIELDS: list[pa.Field[Any]] = [
@@ -65,9 +69,9 @@ class BlobFormat:
         """Number in a blob's header: a blob of another schema, source or partition has another."""
         return zlib.crc32(label.to_bytes(8, "little", signed=True) + bytes([self.place]), self._fingerprint)
 
-    def encode(self, batch: pa.RecordBatch, label: int) -> tuple[bytes, pa.Buffer]:
-        """A batch as header and message."""
-        return blobs.encode(batch, self.fingerprint(label), self._options)
+    def encode(self, batch: pa.RecordBatch, label: int) -> pa.Buffer:
+        """A batch as a blob, whose tag is the place."""
+        return blobs.encode(batch, self.fingerprint(label), self._options, self.place)
 
     def decode(self, data: pa.Buffer, label: int) -> pa.RecordBatch:
         """A blob's batch, sharing its memory where its columns are as wide as they were.
@@ -76,7 +80,7 @@ class BlobFormat:
         names the partition.
         """
         origin = f"exchanged blob of partition {label}, source {self.place}"
-        batch, length = blobs.decode(data, self.fingerprint(label), origin)
+        batch, length = blobs.decode(data, self.fingerprint(label), origin, self.place)
         if length != data.size:
             raise CorruptBlobError(f"{origin}: {data.size - length} bytes follow where it should end; it was altered")
         return widened(batch, self.schema, origin)
@@ -103,28 +107,16 @@ class BlobCounts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class BlobPacker:
-    """Gathers blobs into batches of blob rows, each blob written into one buffer that Spark reads.
+class Packer(ABC, Generic[Sent]):
+    """Cuts the rows of one partition into blobs of about ``blob_bytes``, and hands them to a transport."""
 
-    Blobs have about ``blob_bytes``; at most ``output_bytes`` of them are handed over at a time.
-    """
-
-    def __init__(
-        self, form: BlobFormat, blob_bytes: int, counts: BlobCounts, output_bytes: int = _OUTPUT_BYTES
-    ) -> None:
+    def __init__(self, form: BlobFormat, blob_bytes: int, counts: BlobCounts) -> None:
         self._form = form
         self._blob_bytes = blob_bytes
-        self._output_bytes = min(output_bytes, _OUTPUT_BYTES)
         self._counts = counts
-        self._reset()
 
-    def _reset(self) -> None:
-        self._pieces: list[bytes | pa.Buffer] = []
-        self._labels: list[int] = []
-        self._offsets: list[int] = [0]
-
-    def add(self, rows: pa.RecordBatch, label: int) -> Iterator[pa.RecordBatch]:
-        """Pack rows of one partition; yields batches of :data:`BLOB_SCHEMA` whenever enough blobs have come together.
+    def add(self, rows: pa.RecordBatch, label: int) -> Iterator[Sent]:
+        """Pack rows of one partition; yields what may be sent by now.
 
         Raises ``GpuJoinError`` if a single row is larger than :data:`MAX_BLOB_BYTES`.
         """
@@ -134,7 +126,7 @@ class BlobPacker:
         for start in range(0, rows.num_rows, step):
             yield from self._one(rows.slice(start, step), label)
 
-    def _one(self, rows: pa.RecordBatch, label: int) -> Iterator[pa.RecordBatch]:
+    def _one(self, rows: pa.RecordBatch, label: int) -> Iterator[Sent]:
         if rows.nbytes > MAX_BLOB_BYTES - (1 << 20):
             if rows.num_rows == 1:
                 raise GpuJoinError(
@@ -145,30 +137,52 @@ class BlobPacker:
             yield from self._one(rows.slice(0, half), label)
             yield from self._one(rows.slice(half), label)
             return
-        header, message = self._form.encode(rows, label)
-        size = len(header) + message.size
-        if self._labels and self._offsets[-1] + size > self._output_bytes:
-            yield from self.flush()
-        self._pieces += [header, message]
-        self._labels.append(label)
-        self._offsets.append(self._offsets[-1] + size)
+        blob = self._form.encode(rows, label)
         self._counts.blobs += 1
-        self._counts.blob_bytes += size
+        self._counts.blob_bytes += blob.size
+        yield from self._send(blob, label)
+
+    @abstractmethod
+    def _send(self, blob: pa.Buffer, label: int) -> Iterator[Sent]:
+        """Take a blob; yields what may be sent by now."""
+
+    @abstractmethod
+    def flush(self) -> Iterator[Sent]:
+        """What has been packed and not yet returned."""
+
+
+class BlobPacker(Packer[pa.RecordBatch]):
+    """Gathers blobs into batches of blob rows, of :data:`BLOB_SCHEMA`.
+
+    At most ``output_bytes`` of blobs are handed over at a time.
+    """
+
+    def __init__(
+        self, form: BlobFormat, blob_bytes: int, counts: BlobCounts, output_bytes: int = _OUTPUT_BYTES
+    ) -> None:
+        super().__init__(form, blob_bytes, counts)
+        self._output_bytes = min(output_bytes, _OUTPUT_BYTES)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._blobs: list[pa.Buffer] = []
+        self._labels: list[int] = []
+        self._offsets: list[int] = [0]
+
+    def _send(self, blob: pa.Buffer, label: int) -> Iterator[pa.RecordBatch]:
+        if self._labels and self._offsets[-1] + blob.size > self._output_bytes:
+            yield from self.flush()
+        self._blobs.append(blob)
+        self._labels.append(label)
+        self._offsets.append(self._offsets[-1] + blob.size)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What has been packed and not yet returned."""
         if not self._labels:
             return
         count = len(self._labels)
-        # Allocated once at its size: a stream that grows would copy and fault in its memory several times.
-        data = pa.allocate_buffer(self._offsets[-1])
-        target, position = memoryview(data).cast("B"), 0
-        for piece in self._pieces:
-            view = memoryview(piece).cast("B")
-            target[position : position + view.nbytes] = view
-            position += view.nbytes
         offsets = pa.py_buffer(np.array(self._offsets, np.int32).tobytes())
-        values = pa.Array.from_buffers(pa.binary(), count, [None, offsets, data])
+        values = pa.Array.from_buffers(pa.binary(), count, [None, offsets, self._joined()])
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(np.array(self._labels, np.int32)),
@@ -179,3 +193,14 @@ class BlobPacker:
         )
         self._reset()
         yield batch
+
+    def _joined(self) -> pa.Buffer:
+        """The blobs one after the other; a single one is not copied."""
+        if len(self._blobs) == 1:
+            return self._blobs[0]
+        # Allocated once at its size: a stream that grows would copy and fault in its memory several times.
+        data = pa.allocate_buffer(self._offsets[-1])
+        target = memoryview(data).cast("B")
+        for start, blob in zip(self._offsets, self._blobs, strict=False):
+            target[start : start + blob.size] = memoryview(blob).cast("B")
+        return data

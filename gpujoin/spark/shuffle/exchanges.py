@@ -1,7 +1,8 @@
-"""Exchanges between the stages of an island: rows to blob rows by key, and blob rows to the sources of the next stage.
+"""Exchanges between the stages of an island: rows to blobs by key, and blobs to the sources of the next stage.
 
-All rows that go to one stage take one shuffle, whose ``side`` is the place of the source in the order in which the
-stage reads its sources. So each is read as it comes, and none has to be kept.
+Blobs come to a stage in the order in which it reads its sources. So each is read as it comes, and none has to be kept.
+Two transports take them there: blob rows (`blobrows`) take one shuffle of Spark's SQL, sorted by partition and source,
+and packets (`packets`) a shuffle of RDDs for each source.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker, Packer, Sent
 from gpujoin.spark.shuffle.narrowing import narrowed
 from gpujoin.spark.shuffle.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 from gpujoin.spark.shuffle.skew import Heavy
 
 ANNOUNCED = -1
-"""Source of the rows that announce a partition, to which nothing may be sent."""
+"""Source of the entries that announce a partition, to which nothing may be sent."""
+
+Entry = tuple[int, int, pa.Buffer]
+"""Label of a partition, place of the source, and blob."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,17 @@ class Outlet:
         """
         counts = counts or BlobCounts()
         packer = BlobPacker(self.form, self.blob_bytes, counts, round_bytes)
+        return self.packed(batches, salt, packer, counts, round_bytes)
+
+    def packed(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        salt: int,
+        packer: Packer[Sent],
+        counts: BlobCounts,
+        round_bytes: int = ROUND_BYTES,
+    ) -> Iterator[Sent]:  # fmt: skip
+        """Do as :meth:`split`, by a packer of any transport, which counts by the same counters."""
         limit = min(round_bytes, self.blob_bytes * (1 if self.replicated else len(self.labels)))
         for rows in rounds(batches, self.form.schema, limit, counts):
             if self.replicated:
@@ -104,9 +119,7 @@ class Outlet:
                 yield from self._scattered(rows, salt, packer, counts)
         yield from packer.flush()
 
-    def _scattered(
-        self, rows: pa.RecordBatch, salt: int, packer: BlobPacker, counts: BlobCounts
-    ) -> Iterator[pa.RecordBatch]:
+    def _scattered(self, rows: pa.RecordBatch, salt: int, packer: Packer[Sent], counts: BlobCounts) -> Iterator[Sent]:
         nulls = self.null_mask(rows)
         if nulls is not None and self.nulls in (NullKeys.DROP, NullKeys.EVERYWHERE):
             if self.nulls is NullKeys.EVERYWHERE:
@@ -141,7 +154,7 @@ class Outlet:
             yield from packer.add(rows.filter(pa.array(elsewhere)), self.labels[last])
         yield from scatter(rows, targets, self.labels, packer)
 
-    def _to_all(self, rows: pa.RecordBatch, packer: BlobPacker) -> Iterator[pa.RecordBatch]:
+    def _to_all(self, rows: pa.RecordBatch, packer: Packer[Sent]) -> Iterator[Sent]:
         rows = narrowed(rows)
         for label in self.labels:
             yield from packer.add(rows, label)
@@ -184,13 +197,13 @@ class Outlet:
 
 @dataclass
 class ExchangeReader:
-    """Reads blob rows that come sorted by partition and source.
+    """Reads blobs that come sorted by partition and source.
 
-    A row of source -1 holds no blob. It says that there is such a partition, even if nothing is sent to it.
+    An entry of source -1 holds no blob. It says that there is such a partition, even if nothing is sent to it.
     """
 
-    batches: Iterable[pa.RecordBatch]
-    """Blob rows; the binary column may be of the large type."""
+    entries: Iterable[Entry]
+    """What comes, by either transport."""
     forms: Sequence[BlobFormat]
     """What is expected of each source, in order."""
     _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
@@ -225,23 +238,32 @@ class ExchangeReader:
                 self._held[sent_to].append(batch)
 
     @cached_property
-    def _rows(self) -> Iterator[tuple[int, int, pa.Buffer]]:
-        return self._walk()
+    def _checked(self) -> Iterator[Entry]:
+        return self._check()
 
     def _advance(self) -> None:
-        self._head = next(self._rows, None)
+        self._head = next(self._checked, None)
 
-    def _walk(self) -> Iterator[tuple[int, int, pa.Buffer]]:
+    def _check(self) -> Iterator[Entry]:
         seen: dict[int, int] = {}
         current: int | None = None
-        for batch in self.batches:
-            labels, places, data = batch.columns
-            if labels.null_count or places.null_count or data.null_count:
-                raise CorruptBlobError("an exchanged row holds a null; it is not one of ours")
-            for label, place, value in zip(labels.to_pylist(), places.to_pylist(), data, strict=True):
-                if not ANNOUNCED <= place < len(self.forms):
-                    raise CorruptBlobError(f"partition {label}: there is no input {place}")
-                if seen.get(label, ANNOUNCED) > place or (label != current and label in seen):
-                    raise CorruptBlobError(f"partition {label}: blobs came out of order, input {place} last")
-                current, seen[label] = label, place
-                yield label, place, value.as_buffer()
+        for label, place, blob in self.entries:
+            if not ANNOUNCED <= place < len(self.forms):
+                raise CorruptBlobError(f"partition {label}: there is no input {place}")
+            if seen.get(label, ANNOUNCED) > place or (label != current and label in seen):
+                raise CorruptBlobError(f"partition {label}: blobs came out of order, input {place} last")
+            current, seen[label] = label, place
+            yield label, place, blob
+
+
+def row_entries(batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
+    """Give label, place and blob of each blob row; the binary column may be of the large type.
+
+    Raises ``CorruptBlobError`` if one of them is null.
+    """
+    for batch in batches:
+        labels, places, data = batch.columns
+        if labels.null_count or places.null_count or data.null_count:
+            raise CorruptBlobError("an exchanged row holds a null; it is not one of ours")
+        for label, place, value in zip(labels.to_pylist(), places.to_pylist(), data, strict=True):
+            yield label, place, value.as_buffer()

@@ -18,7 +18,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobPacker
+from gpujoin.spark.shuffle.blobrows import BlobCounts, Packer, Sent
 
 ROUND_BYTES = 128 << 20
 """Most rows, in bytes, that a mapper buffers before it splits them."""
@@ -27,8 +27,8 @@ _SPREAD_SEED = 0x5B
 
 
 def scatter(
-    rows: pa.RecordBatch, targets: npt.NDArray[np.int32], labels: Sequence[int], packer: BlobPacker
-) -> Iterator[pa.RecordBatch]:
+    rows: pa.RecordBatch, targets: npt.NDArray[np.int32], labels: Sequence[int], packer: Packer[Sent]
+) -> Iterator[Sent]:
     """Pack rows by the number of each one's partition."""
     narrow = targets.astype(np.uint16) if len(labels) <= 1 << 16 else targets
     order = np.argsort(narrow, kind="stable")  # a radix sort on 16 bits

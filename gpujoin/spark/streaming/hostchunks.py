@@ -76,12 +76,11 @@ class ChunkFiles:
     def write(self, name: str, rows: pa.RecordBatch) -> bool:
         """Write a chunk, and tell whether that was possible."""
         options = blob.write_options(Compression.NONE)
-        header, message = blob.encode(rows, blob.schema_fingerprint(rows.schema), options)
+        data = blob.encode(rows, blob.schema_fingerprint(rows.schema), options)
         unfinished = self.folder / f".{name}.{os.getpid()}"
         try:
             with open(unfinished, "wb", opener=_private) as file:  # Path.open takes no opener
-                file.write(header)
-                file.write(message)
+                file.write(data)
             unfinished.replace(self.path(name))
         except OSError:
             with contextlib.suppress(OSError):

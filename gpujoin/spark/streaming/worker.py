@@ -180,8 +180,7 @@ class PartitionJoin(StatefulProcessor):
         for batch in join.push(new[Side.LEFT], new[Side.RIGHT], watermark, late_ms=late):
             if batch.num_rows:
                 returned += batch.num_rows
-                header, message = form.encode(batch, label)
-                yield _output(label, header + message.to_pybytes(), {})
+                yield _output(label, form.encode(batch, label).to_pybytes(), {})
         store.finish(join.manifest, len(self._labels))
         yield _output(label, None, _counted(join, returned, time.monotonic() - began))
 

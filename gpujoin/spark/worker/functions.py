@@ -1,4 +1,4 @@
-"""Functions for ``mapInArrow``: small closures of builtins around a pickled work.
+"""Functions of tasks, for ``mapInArrow`` and for RDDs of bytes: small closures of builtins around a pickled work.
 
 A worker that lacks this package, or has another version of it, so gets a message that says so.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpujoin.spark.worker.task import Work
 
     StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    PacketFunction = Callable[[int, Iterator[bytes]], Iterator[pa.Buffer | bytes]]
 
 
 def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFunction:
@@ -52,4 +53,13 @@ def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFu
         yield from enter(pickled, version, accumulator, batches)
 
     run.__name__ = run.__qualname__ = name
+    return run
+
+
+def packet_function(function: StageFunction) -> PacketFunction:
+    """Make the function of a ``PythonRDD`` of bytes of a stage's function whose work takes and gives packets."""
+
+    def run(index, packets):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+        return function(packets)
+
     return run

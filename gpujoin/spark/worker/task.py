@@ -53,13 +53,11 @@ class Task:
 class Work(Protocol):
     """A stage's part for one task."""
 
-    def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:
-        """Turn a task's input into its output."""
+    def run(self, batches: Any, task: Task) -> Iterator[Any]:
+        """Turn a task's input into its output: record batches, or packets."""
 
 
-def enter(
-    pickled: bytes, version: str, accumulator: Any, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def enter(pickled: bytes, version: str, accumulator: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """Run a pickled work in this worker; called by the closure of `gpujoin.spark.worker.functions`.
 
     Raises ``GpuJoinError`` if the driver has another version of this package.

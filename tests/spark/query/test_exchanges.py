@@ -180,6 +180,7 @@ def test_keys_drop_rows_before_they_are_exchanged(keys_first: SparkSession, name
 
 
 def test_only_columns_in_use_are_exchanged(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.exchange.transport", "rows")
     frame = rewrite(tables.sql(JOINS["condition"])).frame
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert plan.count("REPARTITION_BY_NUM") == 1

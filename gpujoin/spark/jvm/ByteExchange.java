@@ -1,0 +1,172 @@
+package gpujoin;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaPairRDD;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.api.python.PairwiseRDD;
+import org.apache.spark.api.python.PythonPartitioner;
+import org.apache.spark.api.python.PythonRDD;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.api.r.SQLUtils;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.CollectionAccumulator;
+import scala.Option;
+import scala.Some;
+import scala.math.BigInt;
+
+/**
+ * Stages of Python tasks that send one another bytes, through Spark's RDD shuffle.
+ *
+ * <p>The RDDs are Spark's own, as those of PySpark's partitionBy, so executors need no class of this package:
+ *
+ * <pre>
+ *   PythonRDD(producer)   two packets for each blob: the number of a partition, and the blob
+ *   PairwiseRDD           pairs of number and blob
+ *   ShuffledRDD           by PythonPartitioner, which takes the numbers as they are
+ *   union                 partition n of all producers, one after the other, in the order in which they are read
+ *   PythonRDD(consumer)   Arrow messages, of which Spark's ArrowConverters makes rows
+ * </pre>
+ *
+ * <p>Nothing runs until the plan does. What is lost is computed again by the rules of RDDs.
+ */
+public final class ByteExchange {
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+    private static final String CALL_SITE = "callSite.short";
+
+    public ByteExchange() {}
+
+    /**
+     * A plan of the rows that the last stage gives. Its first column is named after the stage, so that the plan shows it.
+     *
+     * @param described JSON of the stages
+     * @param commands the pickled functions of all stages
+     * @param broadcasts for each stage whose function is broadcast a list of its broadcasts, or null
+     */
+    public LogicalPlan rows(
+        SparkSession session, String described, byte[] commands, CollectionAccumulator accumulator, List broadcasts
+    ) throws Exception {
+        Map island = (Map) MAPPER.readValue(described, Map.class);
+        Map last = (Map) island.get("stage");
+        Map python = (Map) island.get("python");
+        SparkContext context = session.sparkContext();
+        Stages stages = new Stages(context, python, commands, accumulator, broadcasts);
+        String before = context.getLocalProperty(CALL_SITE);
+        try {
+            StructType schema = (StructType) DataType.fromJson((String) last.get("schema"));
+            JavaRDD messages = stages.stage(last).asJavaRDD();
+            context.setLocalProperty(CALL_SITE, (String) last.get("name"));
+            Object frame = SQLUtils.toDataFrame(messages, schema, session);
+            LogicalRDD rows = (LogicalRDD) ((Dataset) frame).queryExecution().analyzed();
+            int tasks = ((Integer) last.get("tasks")).intValue();
+            return named(rows, (String) last.get("name"), (long) tasks * schema.defaultSize(), session);
+        } finally {
+            context.setLocalProperty(CALL_SITE, before);
+        }
+    }
+
+    /**
+     * The same rows with another name of the first column, and a size.
+     *
+     * <p>Spark takes an RDD to be larger than anything, and would never broadcast its rows. The size is that of a row of
+     * each task, as Spark estimates for stages that are in the plan.
+     */
+    private static LogicalPlan named(LogicalRDD rows, String name, long size, SparkSession session) throws Exception {
+        ArrayList columns = new ArrayList();
+        for (int i = 0; i < rows.output().size(); i++) {
+            Attribute column = (Attribute) rows.output().apply(i);
+            columns.add(i == 0 ? column.withName(name) : column);
+        }
+        Constructor statistics = Statistics.class.getConstructors()[0];
+        Constructor made = LogicalRDD.class.getConstructors()[0];
+        // The constructors have got further arguments, with defaults, in some releases: those are kept as they are.
+        Object[] arguments = new Object[made.getParameterCount()];
+        Class[] types = made.getParameterTypes();
+        boolean afterSession = false;
+        for (int i = 0; i < arguments.length; i++) {
+            if (types[i] == SparkSession.class || types[i].isInstance(session)) {
+                arguments[i] = session;
+                afterSession = true;
+            } else if (!afterSession) {
+                arguments[i] = i == 0 ? PythonUtils.toSeq(columns) : rows.productElement(i);
+            } else if (types[i] == boolean.class) {
+                arguments[i] = Boolean.FALSE;
+            } else {
+                arguments[i] = arguments[i - 1] == session ? new Some(sized(statistics, size)) : Option.empty();
+            }
+        }
+        return (LogicalPlan) made.newInstance(arguments);
+    }
+
+    private static Object sized(Constructor statistics, long size) throws Exception {
+        Object[] arguments = new Object[statistics.getParameterCount()];
+        arguments[0] = BigInt.apply(size);
+        for (int i = 1; i < arguments.length; i++) {
+            String getter = "apply$default$" + (i + 1);
+            arguments[i] = Statistics.class.getMethod(getter, new Class[0]).invoke(null);
+        }
+        return statistics.newInstance(arguments);
+    }
+
+    /** The RDDs of an island's stages. */
+    private static final class Stages {
+        private final SparkContext context;
+        private final Map python;
+        private final byte[] commands;
+        private final CollectionAccumulator accumulator;
+        private final List broadcasts;
+
+        Stages(SparkContext context, Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts) {
+            this.context = context;
+            this.python = python;
+            this.commands = commands;
+            this.accumulator = accumulator;
+            this.broadcasts = broadcasts;
+        }
+
+        PythonRDD stage(Map stage) {
+            int tasks = ((Integer) stage.get("tasks")).intValue();
+            List inputs = (List) stage.get("inputs");
+            RDD taken = inputs.isEmpty() ? nothing(tasks) : exchanged(inputs, tasks);
+            context.setLocalProperty(CALL_SITE, (String) stage.get("name"));
+            PythonRDD made = new PythonRDD(
+                taken, PlanRewriter.pythonFunction(stage, python, commands, accumulator, broadcasts), false, false);
+            made.setName((String) stage.get("name"));
+            return made;
+        }
+
+        /** A partition for each task, with an empty packet: a task knows its number. */
+        private RDD nothing(int tasks) {
+            List packets = Collections.nCopies(tasks, new byte[0]);
+            return JavaSparkContext.fromSparkContext(context).parallelize(packets, tasks).rdd();
+        }
+
+        private RDD exchanged(List inputs, int partitions) {
+            PythonPartitioner partitioner = new PythonPartitioner(partitions, 0L);
+            JavaPairRDD all = null;
+            for (int i = 0; i < inputs.size(); i++) {
+                PythonRDD sent = stage((Map) inputs.get(i));
+                JavaPairRDD shuffled = new PairwiseRDD(sent).asJavaPairRDD().partitionBy(partitioner);
+                // RDDs with one partitioner are united partition by partition, in order.
+                all = all == null ? shuffled : all.union(shuffled);
+            }
+            return PythonRDD.valueOfPair(all).rdd();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+"""How exchanged rows go from worker to worker: as bytes through RDDs, or as rows of Spark's SQL; answers and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from gpujoin import disable, enable, metrics
+from gpujoin.config import Transport
+from gpujoin.errors import GpuJoinError
+from gpujoin.spark.jvm import compiled
+from gpujoin.testing import assert_same_rows
+from tests.spark.query.queries import EXCHANGED
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
+
+SQL = "select a.id, b.item, b.cost, a.s from sales a join items b on a.k = b.k"
+THREE = "select a.id, c.id other, b.item from sales a join items b on a.k = b.k join sales c on b.s = c.s"
+BYTES = "Scan ExistingRDD"
+"""How a plan shows an island whose stages exchange bytes; the name of its first column is that of the last stage."""
+ROWS = "shufflepartitionidpassthrough"
+
+
+@pytest.fixture
+def enabled(tables: SparkSession) -> Iterator[SparkSession]:
+    """A session in which queries run here."""
+    enable(tables)
+    yield tables
+    disable(tables)
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def native(session: SparkSession, text: str) -> pa.Table:
+    disable(session)
+    expected = session.sql(text).toArrow()
+    enable(session)
+    return expected
+
+
+@pytest.mark.parametrize("text", [SQL, THREE], ids=["one exchange", "two exchanges"])
+@pytest.mark.parametrize("transport", Transport, ids=lambda t: t.value)
+def test_both_give_sparks_rows(enabled: SparkSession, text: str, transport: Transport) -> None:
+    enabled.conf.set("spark.gpujoin.exchange.transport", transport.value)
+    frame = enabled.sql(text)
+    plan = plan_of(frame)
+    if transport is Transport.BYTES:
+        assert f"{BYTES} arrow[island_join" in plan
+        assert "Exchange" not in plan
+        assert "MapInArrow" not in plan
+    else:
+        assert plan.count("MapInArrow island_") == (3 if text == SQL else 5)
+        assert ROWS in plan
+        assert BYTES not in plan
+    assert_same_rows(frame.toArrow(), native(enabled, text))
+    reports = metrics(frame)
+    assert len(reports) == (3 if text == SQL else 5)
+    assert sum(report.metrics.sent.blobs for report in reports) > 0
+    assert all(report.tasks for report in reports)
+
+
+TYPES = {
+    "boolean": "id % 2 = 0", "tinyint": "cast(id as tinyint)", "smallint": "cast(id as smallint)",
+    "int": "cast(id as int)",
+    "bigint": "id * 5000000000", "float": "cast(id as float) / 3", "double": "double(id) / 7",
+    "decimal(9,2)": "cast(id as decimal(9,2))", "decimal(38,10)": "cast(id as decimal(38,10)) * 10000000000",
+    "string": "repeat('ß', int(id))", "binary": "cast(concat('b', id) as binary)",
+    "date": "date_add(date'1960-01-01', int(id))",
+    "timestamp": "timestamp'1960-01-01 01:02:03.000004' + make_dt_interval(int(id))",
+    "timestamp_ntz": "timestamp_ntz'2200-01-01 01:02:03.000004' + make_dt_interval(int(id))",
+    "array<int>": "array(int(id), null)", "map<string,int>": "map(string(id), int(id))",
+    "struct<a:int,b:array<string>>": "named_struct('a', int(id), 'b', array('x', null))",
+    "interval day to second": "make_dt_interval(int(id))",
+}  # fmt: skip
+
+
+def test_columns_of_every_type(enabled: SparkSession, tmp_path: Path) -> None:
+    columns = ", ".join(f"if(id % 5 = 3, null, {text}) c{n}" for n, text in enumerate(TYPES.values()))
+    disable(enabled)
+    enabled.range(40).selectExpr("id k", "id").createOrReplaceTempView("ids")
+    enabled.sql(f"select k, {columns} from ids").repartition(2).write.parquet(str(tmp_path / "typed"))
+    enabled.read.parquet(str(tmp_path / "typed")).createOrReplaceTempView("typed")
+    enable(enabled)
+    plain = [f"c{n}" for n, name in enumerate(TYPES) if not name.startswith("interval")]
+    text = "select b.k, {} from sales a join typed b on a.id = b.k"
+    frame = enabled.sql(text.format(", ".join(plain)))
+    assert BYTES in plan_of(frame)
+    assert_same_rows(frame.toArrow(), native(enabled, text.format(", ".join(plain))), check_nullability=True)
+    others = enabled.sql(text.format(f"c{len(TYPES) - 1}"))
+    assert BYTES not in plan_of(others), "intervals are not known to have one Arrow form here and in the JVM"
+    assert_same_rows(others.toArrow(), native(enabled, text.format(f"c{len(TYPES) - 1}")))
+    for view in ("ids", "typed"):
+        enabled.catalog.dropTempView(view)
+
+
+def test_nothing_runs_before_an_action_and_plans_run_again(enabled: SparkSession) -> None:
+    tracker = enabled.sparkContext.statusTracker()
+    context = enabled.sparkContext
+    context.setJobGroup("transport", "planning")
+    frame = enabled.sql(SQL)
+    assert BYTES in plan_of(frame)
+    assert not tracker.getJobIdsForGroup("transport")
+    expected = native(enabled, SQL)
+    assert_same_rows(frame.toArrow(), expected)
+    assert tracker.getJobIdsForGroup("transport"), "the query's jobs belong to the group of its thread"
+    assert_same_rows(frame.toArrow(), expected)
+    assert frame.where("item > 10").count() == sum(item > 10 for item in expected["item"].to_pylist())
+    cached = frame.cache()
+    assert_same_rows(cached.toArrow(), expected)
+    assert_same_rows(cached.toArrow(), expected)
+    cached.unpersist()
+    assert sorted(frame.rdd.map(lambda row: row.id).collect()) == sorted(expected["id"].to_pylist())
+    pair = frame.alias("x").join(frame.alias("y"), "item")
+    assert pair.count() == len(pair.collect()) > 0
+    context._jsc.clearJobGroup()
+
+
+def test_parts_that_take_rows_from_spark_exchange_rows(enabled: SparkSession) -> None:
+    enabled.range(50).selectExpr("id as k").cache().createOrReplaceTempView("cached")
+    text = "select a.id, c.k from sales a join cached c on a.k = c.k"
+    enabled.conf.set("spark.gpujoin.strategy", "shuffle")
+    frame = enabled.sql(text)
+    plan = plan_of(frame)
+    assert "MapInArrow island_" in plan
+    assert BYTES not in plan
+    assert_same_rows(frame.toArrow(), native(enabled, text))
+    enabled.catalog.uncacheTable("cached")
+    enabled.catalog.dropTempView("cached")
+
+
+def test_a_spark_that_lacks_a_class_exchanges_rows(enabled: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = compiled.shared_instance
+
+    def lacking(names: Any, name: str) -> Any:
+        if name == "ByteExchange":
+            raise GpuJoinError("Spark's driver refuses gpujoin's ByteExchange.java")
+        return plain(names, name)
+
+    monkeypatch.setattr(compiled, "shared_instance", lacking)
+    monkeypatch.setattr(compiled, "_byte_exchanges", WeakKeyDictionary())
+    frame = enabled.sql(SQL)
+    assert ROWS in plan_of(frame)
+    assert_same_rows(frame.toArrow(), native(enabled, SQL))
+
+
+@pytest.mark.slow
+def test_more_partitions_than_spark_writes_a_file_for_each(enabled: SparkSession) -> None:
+    enabled.conf.set("spark.gpujoin.exchange.partitions", "230")
+    enabled.conf.set("spark.gpujoin.strategy", "shuffle")
+    text = "select count(*) n, sum(a.id) s from sales a join items b on a.k = b.k"
+    frame = enabled.sql(text)
+    assert BYTES in plan_of(frame)
+    assert_same_rows(frame.toArrow(), native(enabled, text))

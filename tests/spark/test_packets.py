@@ -1,0 +1,70 @@
+"""Exchanged rows as packets, and what a task makes of packets that are not what was sent."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
+
+from gpujoin.config import BackendChoice, Options, Transport
+from gpujoin.engine.blob import HEADER_BYTES
+from gpujoin.errors import CorruptBlobError
+from gpujoin.model.relations import ExchangeSource
+from gpujoin.model.stages import NullKeys
+from gpujoin.spark.query.running import RunStage
+from gpujoin.spark.query.taskreads import TaskReads
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat
+from gpujoin.spark.shuffle.exchanges import Outlet
+from gpujoin.spark.shuffle.packets import PacketPacker
+from gpujoin.spark.worker.task import Task
+
+SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("s", pa.string())])
+
+
+def packets(partition: int, rows: pa.RecordBatch) -> list[bytes]:
+    """What a partition of two receives of rows."""
+    form = BlobFormat(SCHEMA)
+    outlet = Outlet(form, (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), (0, 1), 64)
+    counts = BlobCounts()
+    sent = [bytes(packet) for packet in outlet.packed([rows], 0, PacketPacker(form, 64, counts), counts)]
+    pairs = list(zip(sent[::2], sent[1::2], strict=True))
+    assert counts.blobs == len(pairs) > 2
+    return [blob for number, blob in pairs if int.from_bytes(number, "big") == partition]
+
+
+def received(partition: int, given: list[bytes]) -> list[bytes]:
+    """What a task of a stage that passes rows on gives for the packets that it takes."""
+    tree = ExchangeSource(0, SCHEMA)
+    stage = RunStage(
+        tree, TaskReads.of([{}]), (0,), (BlobFormat(SCHEMA),), (), None, Options(backend=BackendChoice.CPU),
+        "gpujoin_island", transport=Transport.BYTES, arrow=SCHEMA,
+    )  # fmt: skip
+    return [bytes(message) for message in stage.run(iter(given), Task(stage=7, partition=partition))]
+
+
+def test_packets_arrive_as_they_were_sent() -> None:
+    rows = pa.record_batch([pa.array([*range(40), None]), pa.array([str(n) * n for n in range(41)])], schema=SCHEMA)
+    back = [
+        row
+        for partition in (0, 1)
+        for message in received(partition, packets(partition, rows))
+        for row in pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA).to_pylist()
+    ]
+    assert sorted(back, key=lambda row: row["k"]) == rows.slice(0, 40).to_pylist()
+    assert not received(0, []), "nothing was sent to the partition"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "long", "elsewhere", "no such source"])
+def test_a_damaged_packet_is_told_with_stage_and_partition(damage: str) -> None:
+    rows = pa.record_batch([pa.array(range(40)), pa.array(["x"] * 40)], schema=SCHEMA)
+    first, *rest = packets(1, rows)
+    bad = {
+        "flipped": first[:-20] + bytes([first[-20] ^ 1]) + first[-19:],
+        "short": first[: HEADER_BYTES - 1],
+        "long": first + bytes(8),
+        "elsewhere": packets(0, rows)[0],
+        "no such source": first[:12] + (3).to_bytes(4, "little") + first[16:],
+    }[damage]
+    with pytest.raises(CorruptBlobError, match=r"stage gpujoin_island, 7 of Spark's: .*partition 1"):
+        received(1, [bad, *rest])
