@@ -56,7 +56,10 @@ class LostExecutorStage(RunStage):
 
 @dataclass(frozen=True)
 class DisturbedStage(RunStage):
-    """Fails in the first task of a query that has rows, and kills the executor of the next."""
+    """Fails in the first task of a query that has rows, and kills the executor of one that takes exchanged rows.
+
+    So what others have yet to take of that executor's is lost.
+    """
 
     flags: str = ""
     """Folder that all workers see."""
@@ -68,7 +71,7 @@ class DisturbedStage(RunStage):
             yield batch
             if once(self.flags, f"fail-{self.query}"):
                 fail()
-            if once(self.flags, f"kill-{self.query}"):
+            if self.forms and once(self.flags, f"kill-{self.query}"):
                 kill_executor()
 
 
