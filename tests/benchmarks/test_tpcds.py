@@ -17,6 +17,7 @@ pytest.importorskip("duckdb_extension_tpcds", reason="no TPC-DS queries: pip ins
 
 from benchmarks.queries.coverage import coverage  # noqa: E402
 from benchmarks.tpcds.__main__ import main  # noqa: E402
+from tests.spark.leaks import leaks  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SCALE = 0.01
@@ -83,6 +84,7 @@ def test_every_join_and_nine_of_ten_aggregations_run_here(
         covered = coverage(spark.sql(text))
         assert covered.here.joins == covered.all.joins, f"query {number}: {covered.explanation}"
         every, here = every + covered.all, here + covered.here
+        assert leaks(str(covered.explanation)) == [], f"query {number}: {covered.explanation}"
     assert here.aggregations >= 0.9 * every.aggregations
 
 

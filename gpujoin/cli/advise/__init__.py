@@ -1,4 +1,4 @@
-"""``gpujoin advise app.py``: which queries of a program would run here, and what keeps the others in Spark."""
+"""``gpujoin advise``: which queries of a program or an event log would run here, and what keeps others in Spark."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import argparse
 import contextlib
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpujoin.cli.advise.eventlog import is_event_log, read_event_log
 from gpujoin.cli.advise.findings import Advice
+from gpujoin.cli.advise.logged import judge
+from gpujoin.costs import Costs
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -18,6 +22,9 @@ Runs a PySpark program whose queries are planned and not run: no table is read o
 program that depends on the rows of its queries may take another way, or stop, which the advice then says. Everything
 else that the program does is done. To make a DataFrame Spark reads schemas: the footer of a Parquet file, and with
 inferSchema a whole CSV file.
+
+Of a Spark event log, a file or the folder of a rolling log, it says the same by the plans and rows in the log, and
+runs nothing.
 """
 
 
@@ -28,13 +35,18 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write the advice as JSON")
-    parser.add_argument("program", metavar="PROGRAM.py", help="a PySpark program")
+    parser.add_argument("program", metavar="PROGRAM.py|LOG", help="a PySpark program, or a Spark event log")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the advice on a program; the exit status is 1 if it has no query."""
+    """Print the advice on a program, or on an event log; the exit status is 1 if it has no query."""
+    path = Path(arguments.program)
+    if is_event_log(path):
+        logged = judge(read_event_log(path), Costs())
+        print(json.dumps(logged.to_dict(), indent=1) if arguments.json else logged)
+        return 0 if logged.queries else 1
     from gpujoin.cli.advise.program import advise
 
     with contextlib.redirect_stdout(sys.stderr):  # what the program prints is no part of the advice
