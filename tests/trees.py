@@ -29,7 +29,15 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.types import logical
-from gpujoin.model.windows import WHOLE_PARTITION, AnyWindowCall, Frame, FramedAggregate, WindowCall, WindowFunction
+from gpujoin.model.windows import (
+    WHOLE_PARTITION,
+    AnyWindowCall,
+    Frame,
+    FramedAggregate,
+    RankLimit,
+    WindowCall,
+    WindowFunction,
+)
 from gpujoin.plan.resolve import resolve, resolve_value
 
 
@@ -172,12 +180,18 @@ class Tree:
         outputs = tuple(Output(key, self.value(left(key)), self.schema.field(key).nullable) for key in keys)
         return Tree(PartialAggregate(self.relation, outputs, calls), self.mode)
 
-    def window(self, partition: Sequence[str], order: Sequence[tuple[str, bool, bool]], **calls: Over) -> Tree:
+    def window(
+        self,
+        partition: Sequence[str],
+        order: Sequence[tuple[str, bool, bool]],
+        limit: RankLimit | None = None,
+        **calls: Over,
+    ) -> Tree:
         """Compute window functions; order keys are columns, each with whether it descends, and nulls are first."""
         keys = tuple(SortKey(self.value(left(name)), descending, first) for name, descending, first in order)
         places = tuple(self.schema.names.index(name) for name in partition)
         named = tuple(self._call(name, over) for name, over in calls.items())
-        return Tree(Window(self.relation, places, keys, named), self.mode)
+        return Tree(Window(self.relation, places, keys, named, limit), self.mode)
 
     def _call(self, name: str, over: Over) -> AnyWindowCall:
         value = None if over.value is None else self.value(over.value)

@@ -169,8 +169,15 @@ class AggregateState(Protocol[Piece, State]):
 class RegroupingState(AggregateState[Piece, State], Protocol[Piece, State]):
     """States from which those of fewer keys are made."""
 
-    def regroup(self, state: State, kept: Sequence[int]) -> State:
-        """Merge the groups that have the kept keys, by position, in common; the other keys become null."""
+    def regroup(self, state: State, kept: Sequence[int], numbers: Renumbering | None = None) -> State:
+        """Merge the groups that have the kept keys, by position, in common; the other keys become null.
+
+        With ``numbers``, the first key is a row's number, and is replaced first.
+        """
+
+
+Renumbering: TypeAlias = Any
+"""For each row of a build side, by number, the number that replaces its own: a column of the backend's library."""
 
 
 class NumberedRows(Protocol[Piece]):
@@ -183,14 +190,14 @@ class NumberedRows(Protocol[Piece]):
     def kept(self, columns: Sequence[int]) -> Piece:
         """Columns of the rows, and their numbers."""
 
-    def coded(self) -> NumberedRows[Piece]:
-        """Give rows that are equal in the late columns one code, and null to those of nulls alone."""
+    def alike(self, late: Sequence[int]) -> Renumbering:
+        """Of rows that are equal in some late columns, the number of the first; null for rows of nulls alone."""
 
-    def recoded(self, piece: Piece) -> Piece:
-        """Put codes in place of numbers, which are a piece's last column. A null stays one."""
+    def renumbered(self, piece: Piece, numbers: Renumbering) -> Piece:
+        """Replace the numbers that are a piece's last column. A null stays one."""
 
     def appended(self, piece: Piece, position: int) -> Piece:
-        """Append the late columns to a piece, by its column of numbers, or of codes once there are; nulls for null."""
+        """Append the late columns to a piece, by its column of numbers; nulls for null."""
 
 
 class Lookup(Protocol[Piece]):

@@ -23,7 +23,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import DeterminismLevel, Distribution
-from gpujoin.model.windows import AnyWindowCall, range_obstacle
+from gpujoin.model.windows import AnyWindowCall, RankLimit, range_obstacle
 
 __all__ = [
     "Constant", "ConstantTable", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileSlice", "Filter", "Join",
@@ -304,6 +304,8 @@ class Window(OneInput):
     """The order within a partition; which of two peers is first is not said."""
     calls: tuple[AnyWindowCall, ...]
     """What is computed. The output has the input's columns, then those of each call."""
+    limit: RankLimit | None = None
+    """Which rows may be left out; ``None``: none."""
 
     def __post_init__(self) -> None:
         if not self.calls:
@@ -312,6 +314,8 @@ class Window(OneInput):
             check_position(position, self.child.schema, "partition column")
         for expression in self.expressions():
             check_over(expression, self.child.schema)
+        if self.limit is not None and not self.order:
+            raise RelationError("rows are limited by rank, but have no order")
         if any(call.frame.has_distance for call in self.calls):
             if len(self.order) != 1:
                 raise RelationError(f"a range of distances needs one order key, not {len(self.order)}")

@@ -50,6 +50,8 @@ RANKS = {
     WindowFunction.PERCENT_RANK: pa.float64(), WindowFunction.CUME_DIST: pa.float64(), WindowFunction.NTILE: pa.int32(),
 }  # fmt: skip
 """Functions that number rows, and the types of their results."""
+LIMITING = frozenset({WindowFunction.ROW_NUMBER, WindowFunction.RANK, WindowFunction.DENSE_RANK})
+"""Ranks that are never greater among fewer rows."""
 OFFSETS = frozenset({WindowFunction.LAG, WindowFunction.LEAD})
 """Functions that read another row of the partition."""
 BY_ORDER_KEYS = frozenset(
@@ -65,6 +67,22 @@ SLIDING = frozenset(
 """Aggregate functions over any frame; the others are over whole partitions and short frames."""
 SHORT_FRAME = 64
 """Most rows of a frame that is aggregated row by row: as many times the rows are read."""
+
+
+@dataclass(frozen=True)
+class RankLimit:
+    """Rows that may be left out of a window: those whose rank in their partition is above ``count``.
+
+    A filter above the window keeps none of them, and no function of the window reads rows behind its own.
+    """
+
+    function: WindowFunction
+    """``ROW_NUMBER``, ``RANK`` or ``DENSE_RANK``."""
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.function not in LIMITING or self.count < 0:
+            raise RelationError(f"rows are not limited by {self.function.value} <= {self.count}")
 
 
 class FrameType(Enum):

@@ -18,6 +18,7 @@ Each set is merged from that with the fewest keys among those that have all of i
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,14 +47,6 @@ class GroupingSets:
     """Aggregation of the rows by all keys."""
     sets: tuple[GroupingSet, ...]
     """Each stands after its source."""
-
-    @property
-    def most_held(self) -> int:
-        """Sets whose groups are held at one time: all, or a set and those merged from it."""
-        if not self.finest.once:
-            return len(self.sets)
-        sources = [each.source for each in self.sets if each.source is not None]
-        return 1 + max((sources.count(source) for source in sources), default=0)
 
 
 def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
@@ -87,6 +80,14 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
         source = min(supersets, key=lambda n: len(kept[order[n]]), default=None)
         sets.append(GroupingSet(source, kept[way], _outputs(finest, list(keys), values[way])))
     return GroupingSets(finest, tuple(sets))
+
+
+def most_held(finest: PartialAggregate, sources: Sequence[int | None]) -> int:
+    """Count the sets whose groups are held at one time: all, or a set and those merged from it."""
+    if not finest.once:
+        return len(sources)
+    counts = Counter(source for source in sources if source is not None)
+    return 1 + max(counts.values(), default=0)
 
 
 def _all_equal(values: Sequence[Expression]) -> bool:

@@ -53,8 +53,15 @@ class LateKeys:
     """The keys of the original aggregation, and what its calls read, of the input of ``numbered`` and the late keys."""
     by_rows: PartialAggregate
     """The aggregation over :attr:`of_rows`."""
-    of_groups: tuple[Expression, ...]
-    """Output of the original aggregation, computed from that of ``numbered`` and the late keys after it."""
+    of_groups: tuple[ColumnRef, ...]
+    """Output of the original aggregation, among that of ``numbered`` and the late keys after it."""
+
+    def standing_for(self, keys: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The keys of ``numbered`` that stand for keys of the original aggregation, and the late keys among these."""
+        width = len(self.numbered.schema)
+        places = [self.of_groups[key].index for key in keys]
+        late = tuple(sorted(place - width for place in places if place >= width))
+        return tuple(sorted({place if place < width else 0 for place in places})), late
 
 
 @dataclass(frozen=True)

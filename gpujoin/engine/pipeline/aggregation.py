@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.pipeline import AggregateState, PipelineMetrics, RegroupingState
+from gpujoin.model.pipeline import AggregateState, PipelineMetrics, RegroupingState, Renumbering
 from gpujoin.model.relations import PartialAggregate
 
 Piece = TypeVar("Piece")
@@ -203,14 +203,26 @@ class Aggregation(Generic[Piece]):
 
 
 @dataclass(frozen=True)
+class SetLevel:
+    """How the groups of a grouping set are made."""
+
+    source: int | None
+    """The set that it is merged from; ``None``: it is made of rows."""
+    kept: tuple[int, ...]
+    """The keys that it keeps."""
+    numbers: Renumbering | None = None
+    """What replaces the first key of its source, if that is a row's number and stands for keys that it drops."""
+
+
+@dataclass(frozen=True)
 class CoarserSets(Generic[Piece]):
     """Grouping sets that are merged from the groups of a finer one, which must be the aggregation of all keys."""
 
     state: RegroupingState[Piece, Any]
-    sets: tuple[tuple[Aggregation[Piece], tuple[int, ...]], ...]
-    """Their aggregations, and the keys that each keeps."""
+    sets: tuple[tuple[Aggregation[Piece], SetLevel], ...]
+    """Their aggregations, and how groups become theirs."""
 
     def take(self, groups: Any) -> None:
         """Merge a state of the finer set into those of these sets."""
-        for aggregation, kept in self.sets:
-            aggregation.hold(self.state.regroup(groups, kept))
+        for aggregation, level in self.sets:
+            aggregation.hold(self.state.regroup(groups, level.kept, level.numbers))

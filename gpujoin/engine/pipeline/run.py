@@ -18,7 +18,7 @@ from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.join.hash_join import HashJoin, JoinRun
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets
+from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets, SetLevel
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.opaque import OpaquePipeline
@@ -33,7 +33,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
-from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
+from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, NumberedRows, PipelineMetrics, Rung
 from gpujoin.model.relations import (
     ConstantTable,
     ExchangeSource,
@@ -53,7 +53,7 @@ from gpujoin.model.relations import (
     bind_slices,
 )
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
-from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets
+from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets, most_held
 from gpujoin.plan.late_keys import LateKeys, late_keys
 from gpujoin.plan.skipping import matching_keys, scans_of
 from gpujoin.plan.tables import is_table
@@ -444,19 +444,35 @@ class _Runner:
         eager = eager_aggregation(node)
         if eager is not None:
             return self._aggregated_eagerly(node, eager)
-        sets = None if node.child in self._repeated else grouping_sets(node)
         backend = self._plain_backend
-        if not isinstance(backend, MixedPipeline):
-            if sets is not None:
-                return self._aggregated_by_sets(backend, node, sets)
-            late = late_keys(node, self._repeated)
-            if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
-                return self._aggregated_late(backend, node, late)
-        return self._groups_of(node, self._aggregated(node, self._pieces(node.child)))
+        if isinstance(backend, MixedPipeline):
+            return self._groups_of(node, self._aggregated(node, self._pieces(node.child)))
+        sets = None if node.child in self._repeated else grouping_sets(node)
+        late = late_keys(node if sets is None else sets.finest, self._repeated)
+        if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
+            return self._aggregated_late(backend, node, sets, late)
+        rows = self._pieces(node.child if sets is None else sets.finest.child)
+        return self._grouped(backend, node, node if sets is None else sets.finest, sets, rows)
 
     def _groups_of(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         """Count the groups of an aggregation."""
         return self._counts.given(node, pieces, self._backend.size)
+
+    def _grouped(
+        self,
+        backend: AnyPipelineBackend,
+        node: PartialAggregate,
+        finest: PartialAggregate,
+        sets: GroupingSets | None,
+        pieces: Iterator[_Piece],
+    ) -> Iterator[_Piece]:
+        """Aggregate rows by all keys or, where there are sets, by all of these; groups count as those of ``node``."""
+        if sets is None:
+            yield from self._groups_of(node, self._aggregated(finest, pieces))
+            return
+        levels = [SetLevel(each.source, each.kept) for each in sets.sets]
+        for place, groups in self._groups_of_sets(backend, node, finest, levels, pieces):
+            yield backend.project(groups, sets.sets[place].outputs)
 
     @property
     def _plain_backend(self) -> AnyPipelineBackend | MixedPipeline:
@@ -512,13 +528,16 @@ class _Runner:
                 yield from aggregation.add(piece)
             yield from aggregation.finish()
 
-    def _aggregated_late(self, backend: AnyPipelineBackend, node: PartialAggregate, late: LateKeys) -> Iterator[_Piece]:
+    def _aggregated_late(
+        self, backend: AnyPipelineBackend, node: PartialAggregate, sets: GroupingSets | None, late: LateKeys
+    ) -> Iterator[_Piece]:
         """Aggregate over a join by numbers of the build side's rows, where more rows come than half of these."""
         pieces, rest = self._build_pieces(late.built)
         build = None if rest is not None else backend.concat(pieces, late.built.schema, self._metrics)
         if build is None or not backend.proves(late.keys, [build]):
             self._given[id(late.built)] = itertools.chain(pieces, rest or ())
-            yield from self._groups_of(node, self._aggregated(node, self._pieces(node.child)))
+            finest = node if sets is None else sets.finest
+            yield from self._grouped(backend, node, finest, sets, self._pieces(finest.child))
             return
         rows = backend.numbered_rows(build, late.keys)
         pieces.clear()
@@ -533,37 +552,52 @@ class _Runner:
         else:
             number = len(late.numbered.child.schema) - 1
             whole = (backend.project(rows.appended(piece, number), late.of_rows) for piece in first)
-            yield from self._groups_of(node, self._aggregated(late.by_rows, whole))
+            yield from self._grouped(backend, node, late.by_rows, sets, whole)
             return
         self._metrics.late_keys += 1
-        coded = rows.coded()
-        coded_groups = self._aggregated(late.numbered, map(coded.recoded, itertools.chain(first, joined)))
-        for groups in self._groups_of(node, coded_groups):
-            yield backend.project(coded.appended(groups, 0), late.of_groups)
+        alike = rows.alike(range(len(late.keys)))
+        renumbered = (rows.renumbered(piece, alike) for piece in itertools.chain(first, joined))
+        if sets is None:
+            for groups in self._groups_of(node, self._aggregated(late.numbered, renumbered)):
+                yield backend.project(rows.appended(groups, 0), late.of_groups)
+            return
+        levels = _numbered_levels(sets, late, rows)
+        for place, groups in self._groups_of_sets(backend, node, late.numbered, levels, renumbered):
+            whole = backend.project(rows.appended(groups, 0), late.of_groups)
+            yield backend.project(whole, sets.sets[place].outputs)
 
-    def _aggregated_by_sets(
-        self, backend: AnyPipelineBackend, node: PartialAggregate, sets: GroupingSets
-    ) -> Iterator[_Piece]:
-        """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it."""
-        state = backend.aggregate(sets.finest, self._metrics)
-        budget = 2 * self._memory.state_bytes // sets.most_held
-        self._metrics.regrouped_sets += sum(each.source is not None for each in sets.sets)
+    def _groups_of_sets(
+        self,
+        backend: AnyPipelineBackend,
+        node: PartialAggregate,
+        finest: PartialAggregate,
+        levels: Sequence[SetLevel],
+        pieces: Iterator[_Piece],
+    ) -> Iterator[tuple[int, _Piece]]:
+        """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it.
+
+        Groups come with the place of their set.
+        """
+        state = backend.aggregate(finest, self._metrics)
+        held = most_held(finest, [level.source for level in levels])
+        budget = 2 * self._memory.state_bytes // held
+        self._metrics.regrouped_sets += sum(level.source is not None for level in levels)
         with ExitStack() as stack:
             new_store = partial(self._new_store, stack)
-            levels: dict[int, Aggregation[_Piece]] = {}
-            for place in reversed(range(len(sets.sets))):
-                merged = tuple((levels[n], each.kept) for n, each in enumerate(sets.sets) if each.source == place)
-                coarser = CoarserSets(state, merged)
-                levels[place] = Aggregation(state, sets.finest, budget, self._metrics, new_store, coarser=coarser)
-            ordered = [(levels[place], each.outputs) for place, each in enumerate(sets.sets)]
-            for piece in self._pieces(sets.finest.child):
-                levels[0].take(piece)
-                for level, outputs in ordered:
-                    for groups in self._groups_of(node, level.relieve()):
-                        yield self._backend.project(groups, outputs)
-            for level, outputs in ordered:
-                for groups in self._groups_of(node, level.finish()):
-                    yield self._backend.project(groups, outputs)
+            sets: dict[int, Aggregation[_Piece]] = {}
+            for place in reversed(range(len(levels))):
+                coarser = tuple((sets[n], level) for n, level in enumerate(levels) if level.source == place)
+                sets[place] = Aggregation(
+                    state, finest, budget, self._metrics, new_store, coarser=CoarserSets(state, coarser)
+                )
+            for piece in pieces:
+                sets[0].take(piece)
+                for place in range(len(levels)):
+                    for groups in self._groups_of(node, sets[place].relieve()):
+                        yield place, groups
+            for place in range(len(levels)):
+                for groups in self._groups_of(node, sets[place].finish()):
+                    yield place, groups
 
     def _new_aggregation(
         self, node: PartialAggregate, budget: int, new_store: Callable[[], SpillStore]
@@ -611,3 +645,14 @@ class _Runner:
             yield taken
             if left <= 0:
                 return
+
+
+def _numbered_levels(sets: GroupingSets, late: LateKeys, rows: NumberedRows[_Piece]) -> list[SetLevel]:
+    """The sets over groups by number; each has the numbers of the late keys that it keeps."""
+    kept = [late.standing_for(each.kept) for each in sets.sets]
+    alike = {some: rows.alike(some) for _, some in kept if some}
+    levels = []
+    for each, (keys, some) in zip(sets.sets, kept, strict=True):
+        is_same = each.source is None or some == kept[each.source][1]
+        levels.append(SetLevel(each.source, keys, None if is_same else alike.get(some)))
+    return levels

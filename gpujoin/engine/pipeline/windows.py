@@ -3,22 +3,39 @@
 Rows are held as those of a build side are. Beyond their share of memory all go to disk, divided by the hash of their
 partition, and the windows of each part are computed by themselves. A part that is still too large is divided again.
 Rows of one partition cannot be divided; they are held whatever their size.
+
+Where a filter above wants the first rows of each partition, the others are dropped while rows come in. Of
+``rank() OVER (PARTITION BY k ORDER BY v) <= 2``, taking four rows at a time::
+
+    rows     k v    rank   held     rows   k v   rank   held
+             a 3    1      a 3      held   a 3   2
+             a 5    2      a 5             a 5   3
+             a 6    3                      b 1   1      b 1
+             b 1    1      b 1      next   a 2   1      a 2   a 3
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.pipeline import FAN_OUT, AnyPipelineBackend, PipelineMetrics
-from gpujoin.model.relations import Window
+from gpujoin.model.relations import Window, column
+from gpujoin.model.windows import FramedAggregate, RankLimit, WindowCall
 
 _Piece: TypeAlias = Any
+
+_DROPPED_ROWS = 1 << 18
+"""Rows of which those beyond the limit of ranks are dropped at a time, or twice the rows held if that is more."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +58,41 @@ class WindowRun:
         backend, schema = self.backend, self.node.child.schema
         may_divide = bool(self.node.partition) and divisible(divisions, stuck=stuck)
         budget = min(backend.budget(self.memory.build_bytes), self.memory.build_bytes)
-        held, size = [], 0
+        held: list[_Piece] = []
+        rows, size, enough = 0, 0, _DROPPED_ROWS
         source = map(backend.collect, source)
         for piece in source:
             held.append(piece)
-            size += backend.size(piece)[1]
+            more_rows, more_bytes = backend.size(piece)
+            rows, size = rows + more_rows, size + more_bytes
+            if self.node.limit is not None and (rows >= enough or size > budget):
+                held = [self._limited(held, self.node.limit)]
+                rows, size = backend.size(held[0])
+                enough = max(_DROPPED_ROWS, 2 * rows)
             if may_divide and size > budget:
                 yield from self._divided(held, source, divisions)
                 return
         self.metrics.oversized_parts += size > budget
         if held:
-            whole = backend.concat(held, schema, self.metrics)
+            # Functions that may fail must not see rows that Spark has dropped.
+            limit = self.node.limit if any(isinstance(each, FramedAggregate) for each in self.node.calls) else None
+            whole = backend.concat(held, schema, self.metrics) if limit is None else self._limited(held, limit)
             held.clear()
             self.metrics.windows += 1
             yield backend.window(whole, self.node)
+
+    def _limited(self, held: list[_Piece], limit: RankLimit) -> _Piece:
+        """Drop the rows beyond the limit."""
+        backend, schema = self.backend, self.node.child.schema
+        rank = WindowCall(function=limit.function, name="rank")
+        ranked = dataclasses.replace(self.node, calls=(rank,), limit=None)
+        rows = backend.window(backend.concat(held, schema, self.metrics), ranked)
+        among_first = Call(
+            function=Function.LE, mode=EvalMode.ANSI, type=pa.bool_(),
+            arguments=(column(ranked.schema, len(schema)), Literal(value=limit.count, type=rank.dtype)),
+        )  # fmt: skip
+        first = backend.project(backend.filter(rows, among_first), [column(schema, n) for n in range(len(schema))])
+        return backend.collect(first)
 
     def _divided(self, held: list[_Piece], source: Iterator[_Piece], divisions: int) -> Iterator[_Piece]:
         schema = self.node.child.schema

@@ -120,9 +120,12 @@ class PolarsAggregation:
     def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return self._merged(pl.concat(states), self._keys)
 
-    def regroup(self, state: pl.DataFrame, kept: Sequence[int]) -> pl.DataFrame:
+    def regroup(self, state: pl.DataFrame, kept: Sequence[int], numbers: pl.Series | None = None) -> pl.DataFrame:
         if not state.height:
             return state
+        if numbers is not None:
+            first = self._keys[0]
+            state = state.with_columns(numbers.gather(state[first]).alias(first))
         merged = self._merged(state, [self._keys[n] for n in kept])
         nulls = [pl.lit(None, dtype).alias(name) for name, dtype in state.schema.items() if name not in merged.columns]
         return merged.with_columns(nulls).select(state.columns)

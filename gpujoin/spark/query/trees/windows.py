@@ -19,6 +19,7 @@ from gpujoin.model.windows import (
     Frame,
     FramedAggregate,
     FrameType,
+    RankLimit,
     WindowCall,
     WindowFunction,
     is_by_order,
@@ -80,7 +81,8 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
         for part in each.walk():
             if part.name == "WindowExpression":
                 calls[id(part)] = _read_call(part, reader, f"w{len(calls)}", order, builder.zone)
-    relation = Window(below.relation, tuple(places[: len(partition)]), keys, tuple(calls.values()))
+    limit = _rank_limit(child) if child.name == "WindowGroupLimit" else None
+    relation = Window(below.relation, tuple(places[: len(partition)]), keys, tuple(calls.values()), limit)
     results = _ResultReader(relation, below, calls)
     kept = [i for i in below.positions if i in passed]
     outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
@@ -93,8 +95,12 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
 
 
 def group_limit(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
-    """Pass on all rows: the filter for which Spark drops some of them early stands above the window."""
+    """Pass on all rows: the window above drops some of them, and so does the filter above that."""
     return builder.build(node.children[0], required)
+
+
+def _rank_limit(node: PlanNode) -> RankLimit:
+    return RankLimit(FUNCTIONS[node.expression("rankLikeFunction").name], int(node.fields["limit"]))
 
 
 def sort_key(reader: ExpressionReader, order: Node, written: Expression | None = None) -> SortKey:
