@@ -104,6 +104,11 @@ def computed_part(node: Relation, backend: AnyPipelineBackend) -> Relation:
     return dataclasses.replace(node, outputs=tuple(map(computed, node.outputs)))
 
 
+def renamed(piece: _Piece, schema: pa.Schema) -> _Piece:
+    """Give a piece the names of a schema with the same types. Only tables have names."""
+    return piece.rename_columns(schema.names) if isinstance(piece, pa.Table) else piece
+
+
 @dataclass(frozen=True)
 class _Riding:
     """A column that is passed on, under a condition or always; it is null elsewhere."""

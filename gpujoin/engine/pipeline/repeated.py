@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpujoin.engine.memory import hold
-from gpujoin.engine.pipeline.tables import unnumbered
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Join, PartialAggregate, Relation, Window
+from gpujoin.model.relations import Relation
+from gpujoin.plan.repeated import repeated_parts
 
 
 class _Kept(list[Any]):
@@ -41,26 +41,10 @@ class RepeatedParts:
 
     def __init__(self, tree: Relation, metrics: PipelineMetrics) -> None:
         self._metrics = metrics
-        worth_keeping = [node for node in tree.walk() if _is_worth_keeping(node)]
-        alike = Counter(map(_likeness, worth_keeping))
-        parts = {id(node): unnumbered(node) for node in worth_keeping if alike[_likeness(node)] > 1}
-        times = Counter(parts[id(node)] for node in worth_keeping if id(node) in parts)
-        self._parts: dict[int, Relation] = {}
-        """Their largest forms, by ``id()`` of the nodes that they stand at."""
-        self._uses: Counter[Relation] = Counter()
+        self._parts = repeated_parts(tree)
+        self._uses = Counter(self._parts.values())
         """How often each is still to be read."""
-        self._kept: dict[Relation, _Kept] = {}
-
-        def visit(node: Relation) -> None:
-            part = parts.get(id(node))
-            if part is not None and times[part] > 1:
-                self._parts[id(node)] = part
-                self._uses[part] += 1
-            else:
-                for child in node.children:
-                    visit(child)
-
-        visit(tree)
+        self._kept: dict[int, _Kept] = {}
 
     def __contains__(self, node: object) -> bool:
         return id(node) in self._parts
@@ -99,12 +83,3 @@ class RepeatedParts:
         if taken <= limit and self._uses[part]:
             hold(kept, taken)
             self._kept[part] = kept
-
-
-def _is_worth_keeping(node: Relation) -> bool:
-    return any(isinstance(below, (Join, PartialAggregate, Window)) for below in node.walk())
-
-
-def _likeness(node: Relation) -> tuple[str, ...]:
-    """Equal parts have equal ones, and they cost little to compare."""
-    return (type(node).__name__, *node.schema.names)

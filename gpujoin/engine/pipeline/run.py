@@ -21,7 +21,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets, SetLevel
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
-from gpujoin.engine.pipeline.opaque import OpaquePipeline
+from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.repeated import RepeatedParts
@@ -206,12 +206,13 @@ class _Runner:
             return given
         if node not in self._repeated:
             return self._computed(node)
-        return self._repeated.pieces(
+        pieces = self._repeated.pieces(
             node,
             lambda: map(self._backend.collect, self._computed(node)),
             lambda piece: self._backend.size(piece)[1],
             self._backend.budget(self._memory.build_bytes),
         )
+        return (renamed(piece, node.schema) for piece in pieces)
 
     def _computed(self, node: Relation) -> Iterator[_Piece]:
         return self._watched(self._clock.timed(self._clock.name(node), self._pieces_of(node)))

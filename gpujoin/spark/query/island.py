@@ -22,6 +22,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.estimates import estimate
 from gpujoin.plan.nested_groups import with_plain_values
+from gpujoin.plan.repeated import repeated_parts
 from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
@@ -47,9 +48,11 @@ from gpujoin.spark.query.trees.nodes import aggregate_input, aggregated
 from gpujoin.spark.query.trees.pivot import is_pivot
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
-_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window"})
+_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union"})
 _PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand"})
 """Nodes whose rows are in the tasks in which those of their input are."""
+_SHARED = 4
+"""A union is the topmost node where at least one in so many bytes would be read for parts that its inputs share."""
 _VALUE_BYTES = 8
 _MOST_COLUMNS = 1000
 """Each column that is given back to Spark takes some calls through the gateway: about a millisecond."""
@@ -226,6 +229,8 @@ class IslandFinder:
                 raise
             return None
         pays = island is not None and _pays(island.relation)
+        if node.name == "Union" and not (island is not None and _are_shared(island)):
+            return None
         for source in builder.spark_sources:
             if source.problem is not None:
                 self._note(
@@ -263,6 +268,24 @@ def _is_in_memory(node: PlanNode) -> bool:
 def _pays(relation: Relation) -> bool:
     """Whether there is anything in it that is done faster here: to aggregate rows from Spark is not."""
     return any(isinstance(node, (Join, Scan)) for node in relation.walk())
+
+
+def _are_shared(island: Island) -> bool:
+    """Whether a union's inputs, each an island otherwise, share parts that are worth computing once."""
+
+    def bytes_below(node: Relation) -> int:
+        return sum(island.sources[scan.index].files.nbytes for scan in node.walk() if isinstance(scan, Scan))
+
+    parts = repeated_parts(island.relation)
+    occurrences: dict[int, list[Relation]] = {}
+    for node in island.relation.walk():
+        if id(node) in parts:
+            occurrences.setdefault(parts[id(node)], []).append(node)
+    spared = sum(bytes_below(node) for nodes in occurrences.values() for node in nodes[1:])
+    inputs = set(map(id, island.node.children))
+    if any(id(source.node) in inputs for source in island.spark_sources):
+        return False
+    return 0 < bytes_below(island.relation) <= _SHARED * spared
 
 
 def _may_top(node: PlanNode) -> bool:

@@ -204,7 +204,12 @@ def _values(series: pl.Series, dtype: pa.DataType) -> Words:
     """Unsigned integers in the order of the values; those of nulls mean nothing."""
     if is_float(dtype):
         return _of_floats(series)
-    if is_text(dtype) or is_bytes(dtype) or series.dtype == pl.Int128:
+    if series.dtype == pl.Int128:
+        narrow = series.cast(pl.Int64, strict=False)
+        if narrow.null_count() > series.null_count():
+            return _ranks(series, dtype)
+        series = narrow
+    elif is_text(dtype) or is_bytes(dtype):
         return _ranks(series, dtype)
     integers = series.to_physical().cast(pl.Int64).fill_null(0).to_numpy()
     return integers.view(np.uint64) ^ _SIGN

@@ -1,0 +1,93 @@
+"""Finds the parts that occur several times in a tree, and that are worth computing once.
+
+Two parts are alike if they compute the same columns, whatever these are called: where a query uses a view twice, Spark
+gives the columns of the second use new names. Scans are alike if they read the same, whatever their numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+from gpujoin.model.aggregates import AggregateCall
+from gpujoin.model.expressions import ColumnRef, Expression, Literal
+from gpujoin.model.relations import Join, Output, PartialAggregate, Relation, Scan, SortKey, Window
+from gpujoin.model.spec import JoinSpec
+from gpujoin.model.windows import FramedAggregate, WindowCall
+
+_COMPARED = (Relation, Expression, Output, SortKey, AggregateCall, FramedAggregate, WindowCall, JoinSpec)
+_NOT_COMPARED = frozenset({"written", "existence_name"})
+
+
+def repeated_parts(tree: Relation) -> dict[int, int]:
+    """Find the parts with a join, an aggregation or a window that occur several times, in their largest forms.
+
+    Returns
+    -------
+    dict from int to int
+        By ``id()`` of each node at which such a part stands, a number that parts alike have in common.
+    """
+    kinds = _Kinds()
+    kinds.of(tree)
+    times = Counter(kinds.of(node) for node in tree.walk() if id(node) in kinds.worth_keeping)
+    parts: dict[int, int] = {}
+
+    def visit(node: Relation) -> None:
+        if times[kinds.of(node)] > 1:
+            parts[id(node)] = kinds.of(node)
+        else:
+            for child in node.children:
+                visit(child)
+
+    visit(tree)
+    return parts
+
+
+class _Kinds:
+    """Gives alike parts the same number; each node is looked at once."""
+
+    def __init__(self) -> None:
+        self.worth_keeping: set[int] = set()
+        """Nodes at or above a join, an aggregation or a window, by ``id()``."""
+        self._known: dict[Hashable, int] = {}
+        self._kinds: dict[int, int] = {}
+
+    def of(self, node: Relation) -> int:
+        kind = self._kinds.get(id(node))
+        if kind is None:
+            kind = self._known.setdefault(self._likeness(node), len(self._known))
+            self._kinds[id(node)] = kind
+            below = any(id(child) in self.worth_keeping for child in node.children)
+            if below or isinstance(node, (Join, PartialAggregate, Window)):
+                self.worth_keeping.add(id(node))
+        return kind
+
+    def _likeness(self, value: Any) -> Hashable:
+        left_out = {"index"} if isinstance(value, Scan) else {"name"} if not _is_told_by_name(value) else set()
+        return (
+            type(value).__name__,
+            *(
+                self._compared(value, field.name)
+                for field in dataclasses.fields(value)
+                if field.name not in _NOT_COMPARED | left_out
+            ),
+        )
+
+    def _compared(self, owner: Any, name: str) -> Hashable:
+        value = getattr(owner, name)
+        # Zeros of both signs are equal in Python, and NaN is not.
+        return repr(value) if isinstance(owner, Literal) and name == "value" else self._of_value(value)
+
+    def _of_value(self, value: Any) -> Hashable:
+        if isinstance(value, Relation):
+            return self.of(value)
+        if isinstance(value, tuple):
+            return tuple(map(self._of_value, value))
+        return self._likeness(value) if isinstance(value, _COMPARED) else value
+
+
+def _is_told_by_name(value: object) -> bool:
+    """Whether a value's name says which one it is: that of a lambda's variable does, while columns have places."""
+    return isinstance(value, Expression) and not isinstance(value, ColumnRef)
