@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.model.aggregates import AggregateCall
@@ -21,28 +22,35 @@ _COMPARED = (Relation, Expression, Output, SortKey, AggregateCall, FramedAggrega
 _NOT_COMPARED = frozenset({"written", "existence_name"})
 
 
-def repeated_parts(tree: Relation) -> dict[int, int]:
-    """Find the parts with a join, an aggregation or a window that occur several times, in their largest forms.
+@dataclass(frozen=True)
+class RepeatedParts:
+    """Parts with a join, an aggregation or a window that are read several times."""
 
-    Returns
-    -------
-    dict from int to int
-        By ``id()`` of each node at which such a part stands, a number that parts alike have in common.
-    """
+    kinds: Mapping[int, int]
+    """By ``id()`` of each node at which such a part stands, a number that parts alike have in common."""
+    uses: Mapping[int, int]
+    """How often each is read, by that number; what stands in a part that is read again is not counted again."""
+
+
+def repeated_parts(tree: Relation) -> RepeatedParts:
+    """Find the parts that are read several times if each is computed once, be they within one another."""
     kinds = _Kinds()
     kinds.of(tree)
     times = Counter(kinds.of(node) for node in tree.walk() if id(node) in kinds.worth_keeping)
-    parts: dict[int, int] = {}
+    places: dict[int, list[Relation]] = {}
 
     def visit(node: Relation) -> None:
-        if times[kinds.of(node)] > 1:
-            parts[id(node)] = kinds.of(node)
-        else:
-            for child in node.children:
-                visit(child)
+        kind = kinds.of(node)
+        if times[kind] > 1:
+            places.setdefault(kind, []).append(node)
+            if len(places[kind]) > 1:
+                return
+        for child in node.children:
+            visit(child)
 
     visit(tree)
-    return parts
+    uses = {kind: len(nodes) for kind, nodes in places.items() if len(nodes) > 1}
+    return RepeatedParts({id(node): kind for kind in uses for node in places[kind]}, uses)
 
 
 class _Kinds:

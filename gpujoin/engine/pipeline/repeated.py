@@ -28,8 +28,8 @@ class _Kept(list[Any]):
     """Pieces of a part, whose bytes count as held while it exists."""
 
 
-class RepeatedParts:
-    """The parts of a tree that occur several times, and their rows from the first use to the last one.
+class KeptParts:
+    """Keeps the rows of parts that occur several times in a tree, from the first use to the last one.
 
     Parameters
     ----------
@@ -41,9 +41,10 @@ class RepeatedParts:
 
     def __init__(self, tree: Relation, metrics: PipelineMetrics) -> None:
         self._metrics = metrics
-        self._parts = repeated_parts(tree)
-        self._uses = Counter(self._parts.values())
-        """How often each is still to be read."""
+        repeated = repeated_parts(tree)
+        self._parts = repeated.kinds
+        self._uses = Counter(repeated.uses)
+        """How often each is still to be read; less than 0 where a part around it is computed again."""
         self._kept: dict[int, _Kept] = {}
 
     def __contains__(self, node: object) -> bool:
@@ -67,7 +68,7 @@ class RepeatedParts:
         """
         part = self._parts[id(node)]
         self._uses[part] -= 1
-        kept = self._kept.get(part) if self._uses[part] else self._kept.pop(part, None)
+        kept = self._kept.get(part) if self._uses[part] > 0 else self._kept.pop(part, None)
         if kept is not None:
             self._metrics.parts_reused += 1
             yield from kept
@@ -75,11 +76,11 @@ class RepeatedParts:
         kept, taken = _Kept(), 0
         for piece in computed():
             taken += size(piece)
-            if taken <= limit and self._uses[part]:
+            if taken <= limit and self._uses[part] > 0:
                 kept.append(piece)
             else:
                 kept.clear()
             yield piece
-        if taken <= limit and self._uses[part]:
+        if taken <= limit and self._uses[part] > 0:
             hold(kept, taken)
             self._kept[part] = kept

@@ -24,7 +24,7 @@ from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
-from gpujoin.engine.pipeline.repeated import RepeatedParts
+from gpujoin.engine.pipeline.repeated import KeptParts
 from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, unnumbered
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.engine.spill import SpillStore
@@ -188,7 +188,7 @@ class _Runner:
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
         self._counts = OperationCounts(self._clock)
-        self._repeated = RepeatedParts(tree, self._metrics)
+        self._repeated = KeptParts(tree, self._metrics)
         self._places = Counter(id(node) for node in tree.walk())
         self._given: dict[int, Iterator[_Piece]] = {}
         self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)

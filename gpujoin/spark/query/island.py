@@ -276,12 +276,15 @@ def _are_shared(island: Island) -> bool:
     def bytes_below(node: Relation) -> int:
         return sum(island.sources[scan.index].files.nbytes for scan in node.walk() if isinstance(scan, Scan))
 
-    parts = repeated_parts(island.relation)
-    occurrences: dict[int, list[Relation]] = {}
+    repeated = repeated_parts(island.relation).kinds
+    first: set[int] = set()
+    spared = 0
     for node in island.relation.walk():
-        if id(node) in parts:
-            occurrences.setdefault(parts[id(node)], []).append(node)
-    spared = sum(bytes_below(node) for nodes in occurrences.values() for node in nodes[1:])
+        kind = repeated.get(id(node))
+        if kind in first:
+            spared += bytes_below(node)
+        elif kind is not None:
+            first.add(kind)
     inputs = set(map(id, island.node.children))
     if any(id(source.node) in inputs for source in island.spark_sources):
         return False

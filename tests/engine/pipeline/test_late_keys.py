@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
-from gpujoin.model.expressions import left
+from gpujoin.model.expressions import Literal, left, lit
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import ExchangeSource, PartialAggregate, Union
+from gpujoin.model.relations import ExchangeSource, Expand, Output, PartialAggregate, Union, column
 from gpujoin.plan.late_keys import late_keys
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
@@ -200,3 +200,42 @@ def test_projections_above_one_another_that_read_a_column_twice(sales: pa.Table,
     assert small is not None
     assert len(small.keys) == 2
     assert large is None
+
+
+KEYS = ("name", "score", "shop")
+SETS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "rollup": (KEYS, ("name", "score"), ("name",), ()),
+    "rollup from the other end": (("shop", "name", "score"), ("shop", "name"), ("shop",), ()),
+    "late keys apart": (KEYS, ("score", "shop"), ("name", "shop"), ("score",), ("name",), ("shop",)),
+}
+
+
+def by_sets(tree: Tree, sets: tuple[tuple[str, ...], ...]) -> Tree:
+    """Aggregate by several sets of keys, as Spark plans it."""
+    schema = tree.schema
+
+    def key(name: str, kept: tuple[str, ...]) -> Output:
+        own = column(schema, name)
+        return Output(f"{name}'", own if name in kept else Literal(value=None, type=own.type))
+
+    ways = tuple(
+        (Output("v", column(schema, "v")), *(key(name, kept) for name in KEYS), Output("set", lit(n, pa.int64())))
+        for n, kept in enumerate(sets)
+    )
+    return Tree(Expand(tree.relation, ways)).group(*(f"{name}'" for name in KEYS), "set", **AGGREGATES)
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("sets", SETS)
+def test_grouping_sets_have_numbers_for_the_late_keys_that_each_keeps(
+    sets: str, how: str, sales: pa.Table, customers: pa.Table, seed: int
+) -> None:
+    def tree(s: Tree, c: Tree) -> Tree:
+        return by_sets(s.join(c, {"who": "id"}, how), SETS[sets])
+
+    metrics = check(tree, sales, customers, seed, once=True)
+    assert (metrics.late_keys, metrics.regrouped_sets) == (1, len(SETS[sets]) - 1)
+    few = check(tree, sales.slice(0, BUILT // 2), customers, seed, once=True)
+    assert (few.late_keys, few.regrouped_sets) == (0, len(SETS[sets]) - 1)
+    spilled = check(tree, sales, customers, seed, once=True, memory_budget=1 << 14)
+    assert (spilled.late_keys, spilled.spills > 0) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Limit, Relation, Union
+from gpujoin.plan.repeated import repeated_parts
 from gpujoin.testing.compare import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
-from tests.trees import Tree, total
+from tests.trees import Aggregate, Tree, count, total
 
 ROWS = 20_000
 
@@ -101,3 +104,48 @@ def test_zeros_of_both_signs_are_different_constants(path: Path) -> None:
     result, metrics = ran(Union((signed(0.0, 0), signed(-0.0, 1))))
     assert metrics.parts_reused == 0
     assert result.num_rows == 2 * (ran(signed(0.0, 0))[0].num_rows)
+
+
+def test_names_of_columns_do_not_count(path: Path) -> None:
+    """A view used twice: Spark gives the columns of the second use new names."""
+
+    def view(index: int, key: str, value: str) -> Tree:
+        return sums(path, index).select(**{key: left("k"), value: left("s.sum")}).where(left(value) > 100)
+
+    joined = view(0, "k#1", "s#2").join(view(1, "k#7", "s#8"), {"k#1": "k#7"}).relation
+    result, metrics = ran(joined)
+    assert (metrics.parts_reused, metrics.scanned_rows) == (1, ROWS)
+    assert result.schema.names == ["k#1", "s#2", "k#7", "s#8"]
+    assert result["s#2"].equals(result["s#8"])
+    assert result.num_rows > 0
+
+
+def test_a_part_within_a_repeated_part_and_elsewhere(path: Path) -> None:
+    """The sums are read by themselves and by a larger part that is read twice: they are computed once, it once."""
+
+    def largest(index: int) -> Tree:
+        return sums(path, index).select("k", s=left("s.sum")).group("s", n=count())
+
+    tree = Union(tuple(Tree(part).select(n=left(name)).relation for part, name in (
+        (sums(path, 0).relation, "s.sum"), (largest(1).relation, "n.count"), (largest(2).relation, "n.count"),
+    )))  # fmt: skip
+    result, metrics = ran(tree)
+    assert (metrics.parts_reused, metrics.scanned_rows) == (2, ROWS)
+    expected = [ran(part.relation)[0] for part in (sums(path, 0), largest(1))]
+    assert result.num_rows == expected[0].num_rows + 2 * expected[1].num_rows
+    repeated = repeated_parts(tree)
+    assert sorted(repeated.uses.values()) == [2, 2]
+
+
+def test_lists_come_under_the_names_of_each_use(path: Path) -> None:
+    def lists(index: int, name: str) -> Tree:
+        collected = Aggregate(AggregateFunction.COLLECT_LIST, (left("n"),))
+        grouped = Tree.scan(path, ["k", "n"], index=index).where(left("k") < 3).group("k", l=collected)
+        once = Tree(dataclasses.replace(grouped.relation, once=True))  # type: ignore[type-var]
+        return once.select("k", **{name: left(once.schema.names[1])})
+
+    tree = lists(0, "a").join(lists(1, "b"), {"k": "k"}).relation
+    result, metrics = ran(tree)
+    assert metrics.parts_reused == 1
+    assert result.schema.names == ["k", "a", "k", "b"]
+    assert result.column(1).to_pylist() == result.column(3).to_pylist()

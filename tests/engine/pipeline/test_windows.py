@@ -19,7 +19,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, left, lit
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Window
-from gpujoin.model.windows import WHOLE_PARTITION, Frame, FrameType, WindowFunction
+from gpujoin.model.windows import WHOLE_PARTITION, Frame, FrameType, RankLimit, WindowFunction
 from gpujoin.testing import assert_same_rows
 from gpujoin.testing.cells import Cell
 from tests.brief import brief
@@ -283,6 +283,41 @@ def test_rows_beyond_their_share_of_memory_go_to_disk(
     metrics = check(tree, table, f"seed {seed}", pieces=10)
     assert (metrics.spills > 0, metrics.oversized_parts > 0) == (bool(keys), not keys)
     assert metrics.windows > 1 if keys else metrics.windows == 1
+
+
+@everywhere
+@pytest.mark.parametrize("count", [0, 1, 7, 1_000])
+@pytest.mark.parametrize("function", [W.ROW_NUMBER, W.RANK, W.DENSE_RANK])
+def test_rows_beyond_a_limit_of_ranks_are_dropped_as_they_come_in(
+    function: WindowFunction, count: int, rng: np.random.Generator, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rows of each partition are those of a row loop; of the others few are held."""
+    monkeypatch.setattr("gpujoin.engine.pipeline.windows._DROPPED_ROWS", 100)
+    table = numbered(random_table(rng, 1_000, 20))
+    order = [("d9_2", True, False)] if function is not W.ROW_NUMBER else [("d9_2", True, False), ("id", False, True)]
+    calls = {"r": Over(function), "n": Over(A.COUNT, left("i32"), FRAMES["running"])}
+    limited = Tree.source(table.schema).window(["g"], order, RankLimit(function, count), **calls).relation
+    assert isinstance(limited, Window)
+    batches = table.to_batches(max_chunksize=100)
+    result = pa.Table.from_batches(run(limited, {0: batches}, piece_bytes=1), limited.schema)
+    expected = windowed(limited, table)
+    first = {row for row, (rank, _) in enumerate(expected) if rank <= count}  # type: ignore[operator]
+    kept = dict(zip(result["id"].to_pylist(), finals(limited, result), strict=True))
+    assert first == {row for row, (rank, _) in kept.items() if rank <= count}, f"seed {seed}"  # type: ignore[operator]
+    assert len(kept) == (table.num_rows if count == 1_000 else len(first))
+    assert all(kept[row][0] == expected[row][0] for row in first), f"seed {seed}"
+    if function is W.ROW_NUMBER:
+        assert all(kept[row] == expected[row] for row in first), f"seed {seed}"
+
+
+def test_a_sum_over_rows_beyond_the_limit_does_not_fail() -> None:
+    """As in Spark, which drops them before it adds."""
+    table = numbered(pa.table({"g": [1, 1, 1], "v": [1, 2, (1 << 63) - 1]}))
+    tree = Tree.source(table.schema, mode=EvalMode.ANSI)
+    calls = {"r": Over(W.ROW_NUMBER), "s": Over(A.SUM, left("v"), FRAMES["running"])}
+    limited = tree.window(["g"], [("v", False, True)], RankLimit(W.ROW_NUMBER, 2), **calls).relation
+    result = pa.Table.from_batches(run(limited, {0: table.to_batches()}), limited.schema)
+    assert sorted(result["v"].to_pylist()) == [1, 2]
 
 
 @pytest.mark.parametrize("share", [1 << 30, 1_000], ids=["in memory", "by way of the disk"])
