@@ -338,7 +338,7 @@ def _text(node: Relation, below: Sequence[Columns]) -> str:
             calls = ", ".join(_window_call(call, below[0]) for call in node.calls)
             keys = ", ".join(below[0][i].text for i in node.partition)
             order = f" ordered by {_order(node.order, below[0])}" if node.order else ""
-            return f"window {calls}{f' by {keys}' if keys else ''}{order}"
+            return f"window {calls}{f' by {keys}' if keys else ''}{order}{_rank_limit(node)}"
         case TopN():
             return f"first {node.count} by {_order(node.order, below[0])}"
         case Limit():
@@ -380,6 +380,11 @@ def _exploded(node: Explode, below: Columns) -> str:
 
 def _order(keys: Sequence[SortKey], below: Columns) -> str:
     return ", ".join(f"{show_expression(key.expression, below)}{' desc' if key.descending else ''}" for key in keys)
+
+
+def _rank_limit(node: Window) -> str:
+    limit = node.limit
+    return "" if limit is None else f", of each partition those up to {limit.function.value} {limit.count}"
 
 
 def _window_call(call: AnyWindowCall, below: Columns) -> str:

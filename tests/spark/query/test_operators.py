@@ -142,3 +142,18 @@ def test_types_that_are_spelled_otherwise_in_files(typed: SparkSession) -> None:
 def test_columns_of_char_are_filled_with_spaces(typed: SparkSession) -> None:
     whole(typed.sql("select c, length(c), max(length(v)), count(*) from padded where c <> 'ü' group by c"))
     whole(typed.sql("select a.c, b.v from padded a join padded b on a.c = b.c and a.v = b.v"))
+
+
+VIEW = "view as (select k, sum(price) total, count(*) c from sales group by k having count(*) > 1)"
+
+
+@forced
+def test_a_view_that_both_inputs_of_a_union_use_is_computed_once(tables: SparkSession) -> None:
+    """The union is the topmost operation then; elsewhere each of its inputs is a part of its own."""
+    shared = f"""with {VIEW} select a.id, v.total from sales a join view v using (k) where a.id < 5
+        union all select b.cost, v.c from items b join view v using (k)"""
+    (island,) = check(tables.sql(shared)).islands
+    assert "union" in str(island)
+    apart = """select a.id, b.item from sales a join items b using (k)
+        union all select a.k, count(*) from sales a join items b using (k) group by a.k"""
+    assert len(check(tables.sql(apart)).islands) == 2

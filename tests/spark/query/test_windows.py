@@ -172,3 +172,32 @@ def test_errors_are_those_of_spark(tables: SparkSession) -> None:
 def test_explain_names_windows(tables: SparkSession) -> None:
     explanation = check(tables.sql("select id, rank() over (partition by k order by s desc, id) from sales"))
     assert "window rank() by k ordered by s desc, id" in str(explanation)
+
+
+LIMITED = {
+    "row_number": ("row_number() over (partition by k order by id desc)", "n <= 2", 2),
+    "rank": ("rank() over (partition by k order by s)", "n < 4", 3),
+    "dense_rank": ("dense_rank() over (order by s desc, price)", "n = 1", 1),
+    "one beside a sum": (
+        """sum(id) over (partition by k order by id rows unbounded preceding) x,
+        row_number() over (partition by k order by id)""", "n <= 3", 3,
+    ),
+}  # fmt: skip
+
+
+@cpu
+@pytest.mark.parametrize("name", LIMITED)
+def test_filters_by_rank_limit_the_rows_that_are_held(tables: SparkSession, name: str) -> None:
+    calls, condition, count = LIMITED[name]
+    explanation = check(tables.sql(f"select * from (select id, k, s, {calls} n from sales) where {condition}"))
+    assert f", of each partition those up to {name.split(maxsplit=1)[0].replace('one', 'row_number')} {count}" in str(
+        explanation
+    )
+
+
+@cpu
+def test_functions_of_whole_partitions_need_all_rows(tables: SparkSession) -> None:
+    rows = "rows between unbounded preceding and unbounded following"
+    calls = f"count(*) over (partition by k order by id {rows}) c, row_number() over (partition by k order by id) n"
+    explanation = check(tables.sql(f"select * from (select id, k, {calls} from sales) where n <= 2"))
+    assert "of each partition" not in str(explanation)
