@@ -19,6 +19,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
     "docker/README.md": "docker.md",
 }
 """Files of the repository, and the pages of the site that they become."""

@@ -73,9 +73,9 @@ def test_a_limited_address_space_ends_no_worker(name: str, folder: Path) -> None
 
 
 def test_an_address_space_that_the_libraries_fill_is_told(folder: Path) -> None:
-    use = measured("aggregate", folder, {"memory_budget": 1 << 40}, address_space=450 * MIB)
+    use = measured("aggregate", folder, {"memory_budget": 1 << 40}, address_space=540 * MIB)
     assert use.rows is None
-    assert use.error.startswith("HostMemoryError: the address space of this worker is limited to 450 MiB")
+    assert use.error.startswith("HostMemoryError: the address space of this worker is limited to 540 MiB")
     assert "Raise spark.executor.pyspark.memory" in use.error
 
 

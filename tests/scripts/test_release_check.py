@@ -66,3 +66,24 @@ def test_the_workflow_publishes_what_it_has_checked() -> None:
     assert "password" not in text
     for script in re.findall(r"scripts/\S+\.(?:py|sh)", text):
         assert (ROOT / script).is_file()
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == _version.__version__
+
+
+@pytest.mark.parametrize(
+    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda form: form.stem
+)
+def test_forms_of_issues_are_complete(form: Path) -> None:
+    text = form.read_text()
+    described = yaml.safe_load(text)
+    if form.stem == "config":
+        assert all(link["url"].startswith("https://") for link in described["contact_links"])
+        return
+    assert described["name"]
+    assert described["description"]
+    identifiers = [field["id"] for field in described["body"]]
+    assert len(set(identifiers)) == len(identifiers)
+    assert all(field["attributes"]["label"] for field in described["body"])
