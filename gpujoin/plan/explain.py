@@ -10,11 +10,10 @@ from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.amounts import show_bytes, show_seconds
+from gpujoin.plan.notes import Note, NoteKind
 from gpujoin.plan.report import (
     UNKNOWN_AMOUNTS,
     Amounts,
-    Note,
-    NoteKind,
     OperationKind,
     OperationReport,
     QueryReport,

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Any
 
 from gpujoin.errors import GpuJoinError
+from gpujoin.plan.notes import Note, NoteKind
 from gpujoin.plan.reporthtml import report_html
 from gpujoin.plan.reporttext import report_text
 
@@ -53,19 +54,6 @@ class Runner(Enum):
     SPARK = "spark"
 
 
-class NoteKind(Enum):
-    """What a note of an operation tells."""
-
-    DECISION = "decision"
-    """What decided how it runs."""
-    LEFT_TO_SPARK = "left to Spark"
-    """Why Spark runs it."""
-    WARNING = "warning"
-    """What may make it slow, wherever it runs."""
-    MEASURED = "measured"
-    """What happened when it ran."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
     """Rows, bytes and seconds of an operation; ``None`` where they are not known."""
@@ -80,24 +68,6 @@ class Amounts:
 
 UNKNOWN_AMOUNTS = Amounts()
 """Of an operation of which nothing is known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """A sentence about an operation."""
-
-    kind: NoteKind
-    text: str
-    change: str | None = None
-    """The setting, argument or rewriting that changes it, if there is one."""
-
-    def __str__(self) -> str:
-        change = f" (change with {self.change})" if self.change else ""
-        match self.kind:
-            case NoteKind.LEFT_TO_SPARK | NoteKind.WARNING:
-                return f"{self.kind.value}: {self.text}{change}"
-            case NoteKind.DECISION | NoteKind.MEASURED:
-                return f"{self.text}{change}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

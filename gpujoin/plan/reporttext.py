@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from gpujoin.plan.amounts import show_bytes, show_rows, show_seconds
 
 if TYPE_CHECKING:
-    from gpujoin.plan.report import Amounts, Note, OperationReport, QueryReport
+    from gpujoin.plan.notes import Note
+    from gpujoin.plan.report import Amounts, OperationReport, QueryReport
 
 Column = tuple[str, "Callable[[OperationReport], str]"]
 """Heading and cells of a column of numbers."""

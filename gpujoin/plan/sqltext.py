@@ -52,6 +52,8 @@ class ShownColumn:
     text: str
     binding: int = _ATOM
     """How tightly the parts of the text are bound."""
+    is_buffer: bool = False
+    """Whether the text is that of an aggregate call, of whose buffer this is a column."""
 
 
 Columns: TypeAlias = Sequence[ShownColumn]
@@ -161,13 +163,22 @@ class _Writer:
         shown = columns[node.index]
         return (side + shown.text, _ATOM) if shown.binding == _ATOM else (shown.text, shown.binding)
 
+    def _result_of_buffers(self, node: Expression) -> str | None:
+        """Write what is computed of the buffer of one aggregate call as that call."""
+        columns = self._columns.get(Side.LEFT)
+        read = None if columns is None else {columns[ref.index] for ref in node.columns()}
+        if not read or not all(column.is_buffer for column in read):
+            return None
+        texts = {column.text for column in read}
+        return texts.pop() if len(texts) == 1 else None
+
     def written(self, node: Expression) -> tuple[str, int]:
         """Write a node; also how tightly its parts are bound."""
         match node:
             case ColumnRef() if self._columns.get(node.side) is not None:
                 return self._column(node)
             case Expression(written=str(text)):
-                return text, _ATOM
+                return self._result_of_buffers(node) or text, _ATOM
             case ColumnRef():
                 return self._column(node)
             case Variable():

@@ -14,9 +14,9 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.amounts import show_seconds
 from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation, Measured, Operation
+from gpujoin.plan.notes import NoteKind
 from gpujoin.plan.report import (
     Amounts,
-    NoteKind,
     OperationKind,
     OperationReport,
     QueryReport,

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import gpujoin
-from gpujoin.plan.report import NoteKind, OperationKind
+from gpujoin.plan.notes import NoteKind
+from gpujoin.plan.report import OperationKind
 from gpujoin.profiling.result import Activity, Equality
 from tests.spark.query.queries import write_tables
 

@@ -7,7 +7,7 @@ import re
 _QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|(?<= )\S*/\S+|\[gpujoin_[0-9a-f]+\]")
 """Texts, paths and names of islands."""
 _LEAKS = (
-    r"datetime\.\w+", r"\b(?:Decimal|Timestamp|Literal|ColumnRef)\(", r"\w*#\d+\w*", r"\bk\d+\b", r"\ba\d+\.\w+",
+    r"datetime\.\w+", r"\b(?:Decimal|Timestamp|Literal|ColumnRef)\(", r"\w*#\d+\w*", r"\b[kw]\d+\b", r"\ba\d+\.\w+",
     r"\bmerged ", r"\b(?:None|True|False)\b", r"\bpythonUDF\d*", r"\b_\w+",
     r"\b(?:decimal128|large_\w+|date32|int64)\b", r"<\w+ object|<function", r"\b[A-Z][a-z]+[A-Z]\w+",
 )  # fmt: skip

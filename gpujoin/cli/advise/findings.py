@@ -8,7 +8,8 @@ from typing import Any
 
 from gpujoin.plan.amounts import show_seconds
 from gpujoin.plan.explain import Explanation
-from gpujoin.plan.report import Note, NoteKind, OperationKind, Runner
+from gpujoin.plan.notes import Note, NoteKind
+from gpujoin.plan.report import OperationKind, Runner
 
 FORMAT = 1
 """Version of the form of :meth:`Advice.to_dict`."""

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 OUTPUT = "output"
 """Under which a stage's clock has the seconds in which its rows leave it."""
 _SHOWN = 400
-_INTERNAL = re.compile(r"(merged )?[ak]\d+(\..*)?")
+_INTERNAL = re.compile(r"(merged )?[akw]\d+(\..*)?")
 """Names that planning gives; those of a query's columns have a number."""
 _OF_OPTIMIZER = re.compile(r"_(groupingexpression|gen_alias_\d+|we?\d+|extract_\w+|common_expr_\d+)(#\d+)*")
 """Names that Spark's optimizer gives."""
@@ -202,7 +202,7 @@ class _StageWriter:
             case PartialAggregate():
                 keys = [_column(key, below[0]) for key in node.keys]
                 buffers = [
-                    ShownColumn(_call_text(call.name, show_call(call, below[0]), below[0], node, n))
+                    ShownColumn(_call_text(call.name, show_call(call, below[0]), below[0], node, n), is_buffer=True)
                     for n, call in enumerate(node.aggregates)
                     for _ in call.buffer
                 ]
@@ -215,7 +215,7 @@ class _StageWriter:
                 chosen = [given[side][i] for side in Side for i in node.spec.output_of(side)]
                 return [*chosen, *(ShownColumn(bare_name(name)) for name in names[len(chosen) :])][: len(names)]
             case Window():
-                return [*below[0], *(ShownColumn(bare_name(name)) for name in names[len(below[0]) :])]
+                return [*below[0], *_window_columns(node, below[0])]
             case _:
                 inputs = below[0] if below and len(below[0]) == len(names) else plain_columns(node)
                 return [_named(name, column) for name, column in zip(names, inputs, strict=True)]
@@ -317,6 +317,17 @@ def _call_text(name: str, text: str, below: Columns, node: PartialAggregate, num
         return text
     columns = node.aggregates[number].arguments[0].columns()
     return below[next(iter(columns)).index].text if columns else text
+
+
+def _window_columns(node: Window, below: Columns) -> Iterator[ShownColumn]:
+    """How the results of window functions are written above."""
+    keys = ", ".join(below[i].text for i in node.partition)
+    order = _order(node.order, below)
+    parts = [f"partition by {keys}" if keys else "", f"order by {order}" if order else ""]
+    over = f" over ({' '.join(filter(None, parts))})"
+    for call in node.calls:
+        shown = ShownColumn(_window_call(call, below) + over, is_buffer=isinstance(call, FramedAggregate))
+        yield from (_named(field.name, shown) for field in call.outputs)
 
 
 def _text(node: Relation, below: Sequence[Columns]) -> str:

@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from gpujoin.plan.report import Note, NoteKind, OperationKind, OperationReport, QueryReport
+from gpujoin.plan.notes import Note, NoteKind
+from gpujoin.plan.report import OperationKind, OperationReport, QueryReport
 from tests.spark.leaks import leaks
 from tests.spark.query.queries import EXCHANGED, FORCED
 
@@ -22,6 +23,10 @@ QUERIES = {
     ),
     "a subquery": "select k, count(*) from sales where price > (select min(cost) from items) group by k",
     "windows": "select id, rank() over (partition by a.k order by price desc) r from sales a join items b on a.k = b.k",
+    "shares": (
+        "select s, sum(price) * 100 - sum(sum(price)) over (partition by flag order by s) share from sales "
+        "group by s, flag"
+    ),
     "a union": "select k, count(*) from (select k from sales union all select k from items) group by k",
     "grouping sets": "select s, k, sum(price) from sales group by rollup(s, k)",
     "distinct": "select count(distinct s), sum(distinct k), count(*) from sales group by flag",
