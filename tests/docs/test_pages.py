@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import gpujoin
 from gpujoin.cli.demo.data import tpch_directory
+from tests.spark.leaks import leaks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -51,6 +52,13 @@ def test_make_targets_and_settings_that_pages_name_exist(page: Path) -> None:
     )
     known = {setting.key for setting in SETTINGS}
     assert set(re.findall(r"spark\.gpujoin\.[A-Za-z.]*[A-Za-z]", text)) <= known
+
+
+def test_quoted_explanations_have_no_words_but_those_of_sql() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"<!-- generated: [^>]+? -->\n```\n((?:(?!```).*\n)*)```", guide)
+    assert len(quoted) >= 3
+    assert [leaks(text) for text in quoted] == [[]] * len(quoted)
 
 
 @pytest.mark.spark
