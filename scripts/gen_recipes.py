@@ -40,11 +40,11 @@ anything is timed. In a checkout, `python -m benchmarks.recipes star_schema` run
 def page(record: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
     """The whole page, of what was measured."""
     modules = {recipe.name: recipe.module for recipe in RECIPES} | {SUBMITTED: submitted}
-    found = {outcome.name: outcome for outcome in outcomes}
+    by_name = {outcome.name: outcome for outcome in outcomes}
     lines = ["| program | rows of the largest table | Spark | gpujoin | times faster |", "|---|---|---|---|---|"]
     for name, module in modules.items():
         title = _title(module)
-        outcome = found.get(name)
+        outcome = by_name.get(name)
         if outcome is None:
             lines.append(f"| {title} | not measured | | | |")
             continue
@@ -55,7 +55,7 @@ def page(record: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
         lines += ["", f"Medians on {machine['cores']} cores of {machine['processor']}, with {versions}."]
     for name, module in modules.items():
-        lines += ["", *_part(module, found.get(name))]
+        lines += ["", *_part(module, by_name.get(name))]
     return HEAD + "\n".join(lines) + "\n"
 
 

@@ -130,7 +130,7 @@ def reported(name: str, folders: list[str], limit: float, out: Path, arguments: 
     """The tests marked ``gpu`` in some folders."""
     work = out / name.replace(" ", "-")
     command = [
-        sys.executable, "scripts/gpu_report.py", "--output", str(work), "--seconds", str(max(1.0, limit - _STARTING)),
+        sys.executable, "scripts/gpu_report.py", "--out", str(work), "--seconds", str(max(1.0, limit - _STARTING)),
         "-q", "--tb=short", "-p", "no:cacheprovider", *processes(), *arguments, *folders,
     ]  # fmt: skip
     status, lines = run(command, limit)

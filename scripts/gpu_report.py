@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run the tests marked ``gpu`` and write a report: machine, versions, what passed, failed and was skipped.
 
-Usage: ``python scripts/gpu_report.py [--output DIRECTORY] [--seconds N] [pytest arguments ...]``. After so many seconds
+Usage: ``python scripts/gpu_report.py [--out DIRECTORY] [--seconds N] [pytest arguments ...]``. After so many seconds
 no test is begun.
 """
 
@@ -128,7 +128,7 @@ def render(facts: dict[str, str], machine: list[str], tests: list[Test], *, good
 def main(argv: list[str] | None = None) -> int:
     """Check for a GPU, run the tests, write ``report.md`` and ``report.json``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--output", type=Path, default=ROOT / "gpu-check", help="folder of the report")
+    parser.add_argument("--out", type=Path, default=ROOT / "gpu-check", help="folder of the report")
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which no test is begun")
     arguments, pytest_arguments = parser.parse_known_args(argv)
     try:
@@ -136,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
     except BackendUnavailableError as problem:
         print(f"gpu-check: {problem}", file=sys.stderr)
         return 1
-    arguments.output.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     doctor = examine().as_json()
     machine = [
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, revision {revision()}",
@@ -149,9 +149,9 @@ def main(argv: list[str] | None = None) -> int:
     ]
     facts = versions()
     # Last, so that little is left to do where this is interrupted.
-    status, tests = run_tests(arguments.output / "junit.xml", pytest_arguments, arguments.seconds)
+    status, tests = run_tests(arguments.out / "junit.xml", pytest_arguments, arguments.seconds)
     good = passed(status, tests)
-    (arguments.output / "report.md").write_text(render(facts, machine, tests, good=good), encoding="utf-8")
+    (arguments.out / "report.md").write_text(render(facts, machine, tests, good=good), encoding="utf-8")
     record = {
         "passed": good,
         "machine": machine,
@@ -159,8 +159,8 @@ def main(argv: list[str] | None = None) -> int:
         "doctor": doctor,
         "tests": [asdict(test) for test in tests],
     }
-    (arguments.output / "report.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(f"wrote {arguments.output / 'report.md'}")
+    (arguments.out / "report.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(f"wrote {arguments.out / 'report.md'}")
     if not any(test.outcome == "passed" for test in tests):
         print("gpu-check: no test ran on the GPU; see the reasons in the report.", file=sys.stderr)
     return 0 if good else 1

@@ -24,17 +24,17 @@ def problems(root: Path, tag: str, repository: str | None) -> list[str]:
     wanted = f"v{version[1]}" if version else "none"
     parts = changelog(root)
     name = tag.removeprefix("v")
-    found = []
+    reasons = []
     if tag != wanted:
-        found.append(f"the tag is {tag}, and the version of the package is {wanted}")
+        reasons.append(f"the tag is {tag}, and the version of the package is {wanted}")
     if not parts.get(name, "").strip():
-        found.append(f"CHANGELOG.md has no text under '## [{name}] - DATE'")
+        reasons.append(f"CHANGELOG.md has no text under '## [{name}] - DATE'")
     if parts.get("Unreleased", "").strip():
-        found.append("CHANGELOG.md has text under '## [Unreleased]': move it to the version")
+        reasons.append("CHANGELOG.md has text under '## [Unreleased]': move it to the version")
     urls = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     if repository is not None and urls["Source"] != f"https://github.com/{repository}":
-        found.append(f"project.urls of pyproject.toml name {urls['Source']}, and {repository} releases")
-    return found
+        reasons.append(f"project.urls of pyproject.toml name {urls['Source']}, and {repository} releases")
+    return reasons
 
 
 def changelog(root: Path) -> dict[str, str]:
@@ -52,10 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("tag", help="for example v1.2.3")
     parser.add_argument("--repository", metavar="OWNER/NAME", help="the repository on GitHub that releases")
     arguments = parser.parse_args(argv)
-    found = problems(ROOT, arguments.tag, arguments.repository)
-    for problem in found:
+    reasons = problems(ROOT, arguments.tag, arguments.repository)
+    for problem in reasons:
         print(f"release_check: {problem}", file=sys.stderr)
-    if found:
+    if reasons:
         return 1
     print(changelog(ROOT)[arguments.tag.removeprefix("v")].strip())
     return 0

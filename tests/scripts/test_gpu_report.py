@@ -77,7 +77,7 @@ def test_without_a_gpu_it_says_so_and_fails(
     report: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert report.main(["--output", str(tmp_path / "out")]) == 1
+    assert report.main(["--out", str(tmp_path / "out")]) == 1
     assert "nvidia-smi is not on PATH" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -90,7 +90,7 @@ def test_the_report_is_written_whole(
     monkeypatch.setattr(
         report, "run_tests", lambda path, arguments, seconds: (0, [report.Test("a::b", "passed", 1.5, "")])
     )
-    assert report.main(["--output", str(tmp_path)]) == 0
+    assert report.main(["--out", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text()
     assert "**Passed**: 1 passed, 0 failed, 0 skipped" in text
     assert "NVIDIA H200, 131072 MiB" in text
