@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -114,6 +115,23 @@ def test_spark_raises_what_it_raises(spark: SparkSession) -> None:
         with pytest.raises(AnalysisException) as actual:
             gpu_join(left, right, **given)
         assert actual.value.getCondition() == expected.value.getCondition()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"on": ("k",)}, r"a list of either, got \('k',\); write on=\['k'\]"),
+        ({"on": True}, "got True; for all pairs of rows leave it out and write how='cross'"),
+        ({"on": ["k", 3]}, r"got \['k', 3\]$"),
+        ({"left_on": "k", "right_on": "k"}, "takes no argument left_on, right_on; .* write on=left.a == right.b"),
+        ({"on": "k", "suffixes": ("", "_r")}, "takes no argument suffixes$"),
+    ],
+    ids=["tuple", "True", "number", "left_on", "suffixes"],
+)
+def test_keys_that_spark_does_not_understand(spark: SparkSession, arguments: Any, message: str) -> None:
+    left, right = left_side(spark), right_side(spark)
+    with pytest.raises(JoinSpecError, match=message):
+        gpu_join(left, right, **arguments)
 
 
 def test_bad_arguments(spark: SparkSession) -> None:
