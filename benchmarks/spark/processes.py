@@ -14,12 +14,9 @@ def cpu_seconds() -> float:
     return sum(_family(os.getpid()).values())
 
 
-def cpu_seconds_by_kind() -> dict[str, float]:
-    """The same of those that live, by whether they are JVMs (``java``) or not (``other``)."""
-    times = {"java": 0.0, "other": 0.0}
-    for process, seconds in _family(os.getpid()).items():
-        times["java" if is_java(process) else "other"] += seconds
-    return times
+def cpu_seconds_by_process() -> dict[int, float]:
+    """User and system time of this process and of each descendant that lives, without that of dead children."""
+    return _family(os.getpid(), reaped=False)
 
 
 def descendants(process: int) -> list[int]:
@@ -44,7 +41,7 @@ def is_java(process: int) -> bool:
         return False
 
 
-def _family(first: int) -> dict[int, float]:
+def _family(first: int, *, reaped: bool = True) -> dict[int, float]:
     """Processor time by process."""
     children: dict[int, list[int]] = defaultdict(list)
     times: dict[int, float] = {}
@@ -57,7 +54,7 @@ def _family(first: int) -> dict[int, float]:
             continue
         pid = int(entry.name)
         children[int(fields[1])].append(pid)
-        times[pid] = sum(int(value) for value in fields[11:15]) * _TICK
+        times[pid] = sum(int(value) for value in fields[11 : 15 if reaped else 13]) * _TICK
     family, pending = {}, [first]
     while pending:
         process = pending.pop()

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -19,6 +25,7 @@ from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.spark.shuffle.packets import PacketPacker
 from gpujoin.spark.worker.task import Task
 
+APP = Path(__file__).with_name("transport_app.py")
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("s", pa.string())])
 
 
@@ -68,3 +75,31 @@ def test_a_damaged_packet_is_told_with_stage_and_partition(damage: str) -> None:
     }[damage]
     with pytest.raises(CorruptBlobError, match=r"stage gpujoin_island, 7 of Spark's: .*partition 1"):
         received(1, [bad, *rest])
+
+
+SETTINGS = {
+    "encrypted": (
+        "spark.io.encryption.enabled=true", "spark.authenticate=true", "spark.authenticate.secret=secret",
+        "spark.network.crypto.enabled=true",
+    ),
+    "kryo": (
+        "spark.serializer=org.apache.spark.serializer.KryoSerializer", "spark.kryo.registrationRequired=true",
+    ),
+    "domain sockets, uncompressed": ("spark.python.unix.domain.socket.enabled=true", "spark.shuffle.compress=false"),
+    "zstd, sorted, new workers": (
+        "spark.io.compression.codec=zstd", "spark.shuffle.sort.bypassMergeThreshold=1",
+        "spark.python.worker.reuse=false",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_under_settings_of_the_application(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(APP), str(tmp_path), *SETTINGS[name]], capture_output=True, text=True, timeout=600,
+        env={**os.environ, "PYTHONPATH": str(APP.parents[2]), "PYSPARK_PYTHON": sys.executable}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"bytes": [True, True]}

@@ -24,7 +24,7 @@ SQL = "select a.id, b.item, b.cost, a.s from sales a join items b on a.k = b.k"
 THREE = "select a.id, c.id other, b.item from sales a join items b on a.k = b.k join sales c on b.s = c.s"
 BYTES = "Scan ExistingRDD"
 """How a plan shows an island whose stages exchange bytes; the name of its first column is that of the last stage."""
-ROWS = "shufflepartitionidpassthrough"
+ROWS = "REPARTITION_BY_NUM"
 
 
 @pytest.fixture
