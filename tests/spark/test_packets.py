@@ -83,7 +83,7 @@ SETTINGS = {
         "spark.network.crypto.enabled=true",
     ),
     "kryo": (
-        "spark.serializer=org.apache.spark.serializer.KryoSerializer", "spark.kryo.registrationRequired=true",
+        "spark.serializer=org.apache.spark.serializer.KryoSerializer",
     ),
     "domain sockets, uncompressed": ("spark.python.unix.domain.socket.enabled=true", "spark.shuffle.compress=false"),
     "zstd, sorted, new workers": (
