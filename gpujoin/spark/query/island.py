@@ -24,6 +24,7 @@ from gpujoin.plan.estimates import estimate
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.repeated import repeated_parts
 from gpujoin.plan.runtime_filters import with_runtime_filters
+from gpujoin.plan.semi_joins import with_semi_joins
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
@@ -330,7 +331,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     outputs = outputs or (Output("c0", Literal(value=True, type=pa.bool_())),)  # whose rows are counted
     plain = Project(below.relation, outputs)
-    relation = with_runtime_filters(plain, builder.scanned)
+    relation = with_runtime_filters(with_semi_joins(plain, builder.scanned), builder.scanned)
     sources, rows = builder.sources, tuple(builder.spark_sources)
     return Island(node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {})
 
@@ -349,7 +350,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     obstacles = builder.obstacles(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))
-    relation = with_runtime_filters(plain, builder.scanned)
+    relation = with_runtime_filters(with_semi_joins(plain, builder.scanned), builder.scanned)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
