@@ -66,6 +66,8 @@ class Aggregation(Generic[Piece]):
         self._new_rows = 0
         self._merged_rows = 0
         self._unmerged_rows = 0
+        self._merging_is_useless = False
+        """Whether the last merging left most of the rows. States that go to disk are not merged before, then."""
 
     def add(self, piece: Piece) -> Iterator[Piece]:
         """Aggregate the rows of a piece; return groups where there are too many to hold."""
@@ -102,6 +104,9 @@ class Aggregation(Generic[Piece]):
             return
         size = sum(self._state.size(state)[1] for state in self._states)
         full = self._may_let_go and size > self._budget // 2
+        if full and self._merging_is_useless and self._store is not None:
+            yield from self._let_go()
+            return
         # Merge when there are as many new rows as merged ones, so that each row is merged a few times only.
         if self._new_rows < max(self._state.merged_rows, self._merged_rows) and not full:
             return
@@ -112,6 +117,7 @@ class Aggregation(Generic[Piece]):
         rows, size = self._state.size(merged)
         before = self._merged_rows + self._new_rows
         useless = before >= 2 * self._state.merged_rows and len(self._states) > 1 and rows > _USELESS * before
+        self._merging_is_useless = useless
         self._states, self._new_rows, self._merged_rows = [merged], 0, rows
         if useless and not self._node.once:
             self._unmerged_rows = _PAUSE * before
