@@ -47,8 +47,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "texts.csv").write_text("1,a\n2,b\n")
     (folder / "app.py").write_text(PROGRAM)
     subprocess.run(
-        [sys.executable, "app.py", str(folder), "true"], cwd=folder, env={**os.environ}, check=True, timeout=600,
-        capture_output=True,
+        [sys.executable, "app.py", str(folder), "true"], cwd=folder, check=True, timeout=600, capture_output=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
     )  # fmt: skip
     (made,) = (folder / "logs").iterdir()
     return made

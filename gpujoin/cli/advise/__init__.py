@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpujoin.cli.advise.eventlog import is_event_log, read_event_log
-from gpujoin.cli.advise.findings import Advice
-from gpujoin.cli.advise.logged import judge
 from gpujoin.costs import Costs
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+    from gpujoin.cli.advise.findings import Advice
 
 _DESCRIPTION = """\
 Runs a PySpark program whose queries are planned and not run: no table is read or written. Actions return no rows, so a
@@ -42,6 +41,10 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the advice on a program, or on an event log; the exit status is 1 if it has no query."""
+    # `gpujoin doctor` and `--help` work where PyArrow and PySpark are missing.
+    from gpujoin.cli.advise.eventlog import is_event_log, read_event_log
+    from gpujoin.cli.advise.logged import judge
+
     path = Path(arguments.program)
     if is_event_log(path):
         logged = judge(read_event_log(path), Costs())

@@ -18,6 +18,7 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
 from gpujoin.spark.query import hooks
 from gpujoin.spark.query.accelerate import Purpose, rewrite
+from gpujoin.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -53,6 +54,7 @@ class _Recorder:
 
     def plan(self, frame: Any, action: str) -> None:
         """Explain a query that an action would have run."""
+        use_this_python(frame.sparkSession.sparkContext)  # as `enable` does
         try:
             with _without_start(frame.sparkSession):
                 explanation = rewrite(frame, Purpose.EXPLAIN).explanation
