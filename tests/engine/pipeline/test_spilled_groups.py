@@ -92,7 +92,8 @@ def comparable(partial: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
 def test_groups_are_divided_until_they_fit(table: pa.Table, tmp_path: Path, encrypted: bool) -> None:
     metrics = PipelineMetrics()
-    options = Options(memory_budget=8_000, spill_dir=str(tmp_path), spill_encryption=encrypted)
+    budget = 2_000 if on_device() else 8_000  # places have other shares for groups
+    options = Options(memory_budget=budget, spill_dir=str(tmp_path), spill_encryption=encrypted)
     actual = comparable(computed(table, options, metrics))
     assert_same_rows(actual, expected(table).cast(actual.schema))
     assert metrics.spills > 2 * FAN_OUT, "parts of parts"
