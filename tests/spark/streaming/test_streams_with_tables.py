@@ -173,7 +173,8 @@ def test_tables_are_read_once_by_each_worker(session: SparkSession, tmp_path: Pa
     assert len(reports) == 5
     reading = [report for report in reports if report.metrics.pipeline.scanned_rows]
     keeping = [report for report in reports if report.metrics.pipeline.tables_kept]
-    assert 1 <= len(reading) <= 2, "the session has two workers"
+    # The session has two workers; one that was idle for a minute ends, and another takes its place.
+    assert 1 <= len(reading) <= 3
     assert len(keeping) == 5 - len(reading)
     assert all("1 table kept from an earlier micro-batch" in str(report) for report in keeping)
 
