@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize(
     "recipe",
     [
-        pytest.param(recipe, id=recipe.name, marks=pytest.mark.extra if recipe.name == "exploration" else ())
+        pytest.param(recipe, id=recipe.name, marks=() if recipe.name == "sessions" else pytest.mark.extra)
         for recipe in RECIPES
     ],
 )
