@@ -56,7 +56,7 @@ class Times:
 
 def timed(action: Callable[[], int], expected: int, repeats: int) -> Times:
     """The least of some runs after one that warms up."""
-    found = []
+    runs = []
     for _ in range(repeats + 1):
         before, start = cpu_seconds_by_process(), time.perf_counter()
         count = action()
@@ -66,8 +66,8 @@ def timed(action: Callable[[], int], expected: int, repeats: int) -> Times:
         taken = {True: 0.0, False: 0.0}
         for process, seconds in after.items():  # workers that end in between are those of earlier runs
             taken[is_java(process)] += seconds - before.get(process, 0.0)
-        found.append(Times(taken[True], taken[False], time.perf_counter() - start))
-    return min(found[1:], key=lambda times: times.total)
+        runs.append(Times(taken[True], taken[False], time.perf_counter() - start))
+    return min(runs[1:], key=lambda run: run.total)
 
 
 def in_process(action: Callable[[], Any], times: int) -> float:
@@ -148,11 +148,11 @@ def measure(session: SparkSession, size: int, nbytes: int, repeats: int) -> dict
     encode = in_process(lambda: FORM.encode(rows, 0), runs) * 1e9 / (runs * blob.size)
     decode = in_process(lambda: FORM.decode(blob, 0), runs) * 1e9 / (runs * blob.size)
     exchange = Exchange(session, size, blobs)
-    found: dict[str, Any] = {"blob_bytes": blob.size, "blobs": blobs, "encode": encode, "decode": decode}
+    costs: dict[str, Any] = {"blob_bytes": blob.size, "blobs": blobs, "encode": encode, "decode": decode}
     for transport in Transport:
         handed = timed(partial(exchange.handed_over, transport), 0, repeats)
         whole = timed(partial(exchange.whole, transport), blobs * rows.num_rows, repeats)
-        found[transport.value] = {
+        costs[transport.value] = {
             "hand over": handed.total * per_byte - encode,
             "rest": (whole.total - handed.total) * per_byte - decode,
             "whole": whole.total * per_byte,
@@ -160,7 +160,7 @@ def measure(session: SparkSession, size: int, nbytes: int, repeats: int) -> dict
             "python": whole.python * per_byte,
             "seconds": whole.wall,
         }
-    return found
+    return costs
 
 
 def page(results: list[dict[str, Any]]) -> str:
@@ -210,8 +210,7 @@ def main() -> None:
     print(shown)
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {"machine": describe(), "results": results}
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+        arguments.out.write_text(json.dumps({"machine": describe(), "results": results}, indent=1) + "\n")
         run = (
             f"`python -m benchmarks.exchange`, {arguments.mib} MiB from {SENDERS} tasks to {PARTITIONS}, local[2]; "
             f"processor time of all processes, the least of {arguments.repeats} warm runs"

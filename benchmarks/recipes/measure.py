@@ -37,7 +37,7 @@ class Recipe:
 
     name: str
     module: Any
-    """Where it is: its docstring, ``TABLES``, ``write``, ``run`` and perhaps ``run_in_spark``."""
+    """The program: a module with a docstring, ``TABLES``, ``write``, ``run`` and perhaps ``run_in_spark``."""
     rows: int
     """Rows of its largest table where it is timed."""
 
@@ -82,9 +82,9 @@ class Outcome:
     title: str
     rows: int
     seconds: dict[str, list[float]] = field(default_factory=lambda: {HERE: [], SPARK: []})
-    """Of each run, by the way."""
+    """Seconds of each run, with gpujoin and by Spark."""
     explanation: str = ""
-    """Of its queries with gpujoin."""
+    """What ``gpujoin.explain`` says of its queries."""
 
     def median(self, way: str) -> float:
         """Median of the seconds of one way."""

@@ -191,7 +191,7 @@ class NumberedRows(Protocol[Piece]):
         """Columns of the rows, and their numbers."""
 
     def alike(self, late: Sequence[int]) -> Renumbering:
-        """Of rows that are equal in some late columns, the number of the first; null for rows of nulls alone."""
+        """Give each row the number of the first row equal to it in some late columns; rows of nulls alone get null."""
 
     def renumbered(self, piece: Piece, numbers: Renumbering) -> Piece:
         """Replace the numbers that are a piece's last column. A null stays one."""

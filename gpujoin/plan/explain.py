@@ -46,7 +46,7 @@ class Measured:
 
 
 NOT_MEASURED = Measured()
-"""Of a query that has not run."""
+"""What is known of a query that has not run: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

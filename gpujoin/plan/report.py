@@ -67,7 +67,7 @@ class Amounts:
 
 
 UNKNOWN_AMOUNTS = Amounts()
-"""Of an operation of which nothing is known."""
+"""Amounts of an operation of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

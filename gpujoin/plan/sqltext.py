@@ -62,7 +62,7 @@ Columns: TypeAlias = Sequence[ShownColumn]
 
 def shown_column(expression: Expression, columns: Columns | None = None) -> ShownColumn:
     """Write a column by the expression that it is computed by."""
-    return ShownColumn(*_Writer(sided=False, columns={Side.LEFT: columns} if columns else {}).written(expression))
+    return ShownColumn(*_Writer.of_one_input(columns).written(expression))
 
 
 def show_expression(expression: Expression, columns: Columns | None = None) -> str:
@@ -70,7 +70,7 @@ def show_expression(expression: Expression, columns: Columns | None = None) -> s
 
     Columns are written by their names, or as ``columns`` says.
     """
-    return _Writer(sided=False, columns={Side.LEFT: columns} if columns else {}).at(expression, _OR)
+    return _Writer.of_one_input(columns).at(expression, _OR)
 
 
 def show_condition(expression: Expression, columns: Mapping[Side, Columns] | None = None) -> str:
@@ -90,7 +90,7 @@ def show_filters(conditions: Sequence[Expression], columns: Columns | None = Non
 
     Spark adds ``v is not null`` to ``v > 3``.
     """
-    writer = _Writer(sided=False, columns={Side.LEFT: columns} if columns else {})
+    writer = _Writer.of_one_input(columns)
     return tuple(
         writer.at(condition, _AND)
         for n, condition in enumerate(conditions)
@@ -149,6 +149,11 @@ class _Writer:
     def __init__(self, *, sided: bool, columns: Mapping[Side, Columns | None]) -> None:
         self._sided = sided
         self._columns = columns
+
+    @classmethod
+    def of_one_input(cls, columns: Columns | None) -> _Writer:
+        """Write expressions over a single input."""
+        return cls(sided=False, columns={Side.LEFT: columns} if columns else {})
 
     def at(self, node: Expression, binding: int) -> str:
         """Write a node where what is bound less tightly needs parentheses."""

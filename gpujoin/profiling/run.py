@@ -140,10 +140,15 @@ def _run_by_spark(frame: DataFrame) -> _Run:
 def _run_here(frame: DataFrame) -> _Run:
     """Run a query as an enabled session does."""
     spark = frame.sparkSession
-    rule = rule_of(spark)
-    plans_itself = rule is not None and rule.isConcernedWith(analyzed_plan(frame))
-    run, ran = _timed(lambda: dataframe_of(spark, analyzed_plan(frame)) if plans_itself else rewrite(frame).frame)
+    enabled = _is_enabled_for(frame)
+    run, ran = _timed(lambda: dataframe_of(spark, analyzed_plan(frame)) if enabled else rewrite(frame).frame)
     return dataclasses.replace(run, reports=metrics(ran))
+
+
+def _is_enabled_for(frame: DataFrame) -> bool:
+    """Whether the rule of a query's session plans it by itself."""
+    rule = rule_of(frame.sparkSession)
+    return rule is not None and bool(rule.isConcernedWith(analyzed_plan(frame)))
 
 
 def _timed(make: Callable[[], DataFrame]) -> tuple[_Run, DataFrame]:
@@ -172,7 +177,4 @@ def _activities(run: _Run, cores: int) -> dict[Activity, float]:
 
 def _explained(frame: DataFrame) -> Explanation:
     """Say what is decided of a query by now; nothing runs."""
-    rule = rule_of(frame.sparkSession)
-    if rule is not None and rule.isConcernedWith(analyzed_plan(frame)):
-        return explain(frame)
-    return rewrite(frame, Purpose.EXPLAIN).explanation
+    return explain(frame) if _is_enabled_for(frame) else rewrite(frame, Purpose.EXPLAIN).explanation

@@ -44,7 +44,7 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
             return any(may_match(a, statistics) for a in arguments)
         case Function.IS_NOT_NULL if isinstance(arguments[0], ColumnRef):
             known = statistics(arguments[0].index)
-            return known is None or known.nulls != known.rows
+            return _may_have_values(known)
         case Function.IS_NULL if isinstance(arguments[0], ColumnRef):
             known = statistics(arguments[0].index)
             return known is None or known.nulls != 0
@@ -62,7 +62,7 @@ def may_hold(known: Statistics | None, ranges: ValueRanges) -> bool:
     """Whether a column, of which statistics are known, may have a value of some ranges."""
     bounds = _bounds(known)
     if bounds is None:
-        return known is None or known.nulls != known.rows
+        return _may_have_values(known)
     try:
         return ranges.meet(*bounds)
     except TypeError:  # types that cannot be compared
@@ -71,9 +71,14 @@ def may_hold(known: Statistics | None, ranges: ValueRanges) -> bool:
 
 def _bounds(known: Statistics | None) -> tuple[Any, Any] | None:
     """Bounds of the values, to be compared; ``None`` if there are no values, or nothing is known of them."""
-    if known is None or known.nulls == known.rows or known.low is None or known.high is None:
+    if known is None or not _may_have_values(known) or known.low is None or known.high is None:
         return None
     return _in_order(known.low), _in_order(known.high)
+
+
+def _may_have_values(known: Statistics | None) -> bool:
+    """Whether not all of a column is known to be null."""
+    return known is None or known.nulls != known.rows
 
 
 _UNKNOWN = object()
@@ -90,7 +95,7 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
     known = statistics(column.index)
     bounds = _bounds(known)
     if bounds is None:
-        return known is None or known.nulls != known.rows
+        return _may_have_values(known)
     low, high, value = *bounds, _in_order(value)
     try:
         match function:

@@ -11,6 +11,9 @@ from gpujoin.model.relations import Relation
 
 T = TypeVar("T")
 
+OUTPUT = "output"
+"""Under which a clock has the seconds in which the rows of a run leave it."""
+
 
 def operation_names(tree: Relation) -> dict[int, str]:
     """Name the operations of a tree, by ``id()``: their kind, numbered from the top down where there are several."""

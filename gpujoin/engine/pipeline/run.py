@@ -19,7 +19,7 @@ from gpujoin.engine.join.hash_join import HashJoin, JoinRun
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets, SetLevel
-from gpujoin.engine.pipeline.clock import OperationClock
+from gpujoin.engine.pipeline.clock import OUTPUT, OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
@@ -193,7 +193,7 @@ class _Runner:
         self._given: dict[int, Iterator[_Piece]] = {}
         self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
         with self._counts.added_to(self._metrics):
-            output = self._clock.timed("output", self._output(tree))
+            output = self._clock.timed(OUTPUT, self._output(tree))
             yield from self._counts.returned(tree, output)
 
     def _output(self, tree: Relation) -> Iterator[pa.RecordBatch]:
@@ -651,9 +651,9 @@ class _Runner:
 def _numbered_levels(sets: GroupingSets, late: LateKeys, rows: NumberedRows[_Piece]) -> list[SetLevel]:
     """The sets over groups by number; each has the numbers of the late keys that it keeps."""
     kept = [late.standing_for(each.kept) for each in sets.sets]
-    alike = {some: rows.alike(some) for _, some in kept if some}
+    alike = {late_kept: rows.alike(late_kept) for _, late_kept in kept if late_kept}
     levels = []
-    for each, (keys, some) in zip(sets.sets, kept, strict=True):
-        is_same = each.source is None or some == kept[each.source][1]
-        levels.append(SetLevel(each.source, keys, None if is_same else alike.get(some)))
+    for each, (keys, late_kept) in zip(sets.sets, kept, strict=True):
+        is_same = each.source is None or late_kept == kept[each.source][1]
+        levels.append(SetLevel(each.source, keys, None if is_same else alike.get(late_kept)))
     return levels

@@ -16,6 +16,7 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 from pyspark.sql import DataFrame
 
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.pipeline.clock import OUTPUT
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.plan.amounts import show_bytes
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 _ISLAND = re.compile(rf"{MARK}[0-9a-f]{{12}}")
 _ID_LENGTH = len(MARK) + 12
 """Of what stages of one island have in common."""
-OUTPUT = "output"
-"""Under which a stage's clock has the seconds in which its rows leave it."""
 _STAGES_KEPT = 512
 _RUNS_KEPT = 8
 _NOTHING = (

@@ -10,6 +10,7 @@ an exchange, for ``select n % 3, count(*) … group by n % 3``::
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.types as pat
 
-from gpujoin.engine.pipeline.clock import operation_names
+from gpujoin.engine.pipeline.clock import OUTPUT, operation_names
 from gpujoin.model.expressions import conjuncts
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
@@ -64,8 +65,6 @@ if TYPE_CHECKING:
     from gpujoin.spark.query.choice import StageRun
     from gpujoin.spark.query.trees.builder import ScanSource
 
-OUTPUT = "output"
-"""Under which a stage's clock has the seconds in which its rows leave it."""
 _SHOWN = 400
 _INTERNAL = re.compile(r"(merged )?[akw]\d+(\..*)?")
 """Names that planning gives; those of a query's columns have a number."""
@@ -171,7 +170,7 @@ class _StageWriter:
             columns = self._outputs(node.outputs, below.columns)
             if all(_is_plain(output) for output in node.outputs):
                 measured = (*below.operation.measured_as, (self._name, self._names[id(node)]))
-                return _Written(_measured_as(below.operation, measured), columns, below.rows)
+                return _Written(dataclasses.replace(below.operation, measured_as=measured), columns, below.rows)
             shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
             return self._made(node, f"project {shown}", [below], columns)
         if isinstance(node, ExchangeSource):
@@ -279,13 +278,6 @@ class _StageWriter:
         size = f"{'about ' if source.files.is_sampled else ''}{show_bytes(source.files.nbytes)}"
         what = f"{show_paths(paths)} ({count}{size})"
         return f"scan {what}{share}, columns {', '.join(source.columns)}{where}"
-
-
-def _measured_as(operation: Operation, names: tuple[tuple[str, str], ...]) -> Operation:
-    return Operation(
-        kind=operation.kind, text=operation.text, predicted=operation.predicted, measured_as=names,
-        inputs=operation.inputs,
-    )  # fmt: skip
 
 
 def _is_plain(output: Output) -> bool:

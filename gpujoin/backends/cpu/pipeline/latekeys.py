@@ -55,10 +55,10 @@ class NumberedRows:
         """Gathering is part of the piece's query, so that filters come before it and only what is read is gathered."""
         number = pl.col(piece.columns[position].name)
         renamed = [dataclasses.replace(column, name=fresh()) for column in self.late.columns]
+        values = [self._values[column.name] for column in self.late.columns]
         gathered = [
-            number.map_batches(self._values[old.name].gather, series.dtype, is_elementwise=True).alias(new.name)
-            for old, new in zip(self.late.columns, renamed, strict=True)
-            for series in [self._values[old.name]]
+            number.map_batches(series.gather, series.dtype, is_elementwise=True).alias(column.name)
+            for series, column in zip(values, renamed, strict=True)
         ]
         return dataclasses.replace(piece, frame=piece.frame.with_columns(gathered), columns=(*piece.columns, *renamed))
 
