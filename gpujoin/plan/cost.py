@@ -75,10 +75,36 @@ def predict(
             case Join():
                 stages += not any(map(_is_constant, node.children))
     here += known[id(relation)].rows * costs.row_out
+    of_query = query_seconds(Estimate(here, spark), stages, cores, costs)
+    return Estimate(of_query.here + exchanges * costs.stage, of_query.spark)
+
+
+def query_seconds(operations: Estimate, stages: int, cores: int, costs: Costs) -> Estimate:
+    """Add what a query takes besides the operations, of one core, to theirs; ``stages`` are those of Spark."""
     return Estimate(
-        here=costs.query + exchanges * costs.stage + here / cores,
-        spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
+        here=costs.query + operations.here / cores,
+        spark=costs.spark_query + stages * costs.spark_stage + operations.spark / cores,
     )
+
+
+def scan_seconds(values: float, costs: Costs) -> Estimate:
+    """Predict the seconds of one core that reading some values of files takes."""
+    return Estimate(here=values * costs.value, spark=values * costs.spark_value)
+
+
+def aggregation_seconds(rows: float, costs: Costs) -> Estimate:
+    """Predict the seconds of one core that aggregating some rows takes."""
+    return Estimate(here=rows * costs.group_row, spark=rows * costs.spark_group_row)
+
+
+def window_seconds(rows: float, costs: Costs) -> Estimate:
+    """Predict the seconds of one core that a window over some rows takes."""
+    return Estimate(here=rows * costs.window_row, spark=rows * costs.spark_window_row)
+
+
+def hashed_seconds(left: float, right: float, costs: Costs) -> float:
+    """Predict the seconds of one core that Spark takes to join by a hash table of the smaller side."""
+    return max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
 
 
 def operation_seconds(
@@ -99,14 +125,13 @@ def operation_seconds(
     own = Estimate(here=0.0, spark=0.0)
     match node:
         case Scan():
-            values = read * len(node.schema)
-            own = Estimate(here=values * costs.value, spark=values * costs.spark_value)
+            own = scan_seconds(read * len(node.schema), costs)
         case SparkSource():
             own = Estimate(here=node.rows * costs.row_in, spark=0.0)
         case PartialAggregate():
-            own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
+            own = aggregation_seconds(rows[0], costs)
         case Window():
-            own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
+            own = window_seconds(rows[0], costs)
         case Join():
             is_built = id(node.side(node.build_side)) in built
             own = _join(node, rows[0], rows[1], costs, is_built=is_built)
@@ -154,7 +179,7 @@ def _join(node: Join, left: float, right: float, costs: Costs, *, is_built: bool
     """Predict the seconds of one core that a join takes; ``is_built``: without those of building a side here."""
     pairs, keys = left * right, len(node.spec.keys)
     rows = left + right
-    hashed = max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
+    hashed = hashed_seconds(left, right, costs)
     doublings = math.log2(max(2.0, rows))
     if is_built:
         rows = left if node.build_side is Side.RIGHT else right

@@ -16,7 +16,14 @@ from typing import Any
 from gpujoin.cli.advise.eventlog import LoggedApplication, LoggedNode, LoggedQuery
 from gpujoin.costs import Costs
 from gpujoin.plan.amounts import show_rows, show_seconds
-from gpujoin.plan.cost import Estimate
+from gpujoin.plan.cost import (
+    Estimate,
+    aggregation_seconds,
+    hashed_seconds,
+    query_seconds,
+    scan_seconds,
+    window_seconds,
+)
 
 FORMAT = 1
 """Version of the form of :meth:`LogAdvice.to_dict`."""
@@ -205,32 +212,28 @@ def _predicted(plan: LoggedNode, cores: int, costs: Costs) -> Estimate | None:
             rows = _rows(node) or _first_rows(plan, node)
             if rows is None:
                 return None
-            values = rows * _columns(node)
-            own = Estimate(here=values * costs.value, spark=values * costs.spark_value)
+            own = scan_seconds(rows * _columns(node), costs)
         elif node.name in _JOINS:
             if len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
                 return None
             own = _join_seconds(node, inputs[0], inputs[1], costs)
             stages += 1
         elif node.name in _AGGREGATES and inputs and inputs[0] is not None:
-            own = Estimate(here=inputs[0] * costs.group_row, spark=inputs[0] * costs.spark_group_row)
+            own = aggregation_seconds(inputs[0], costs)
             stages += _is_partial(node)
         elif node.name == "Window" and inputs and inputs[0] is not None:
-            own = Estimate(here=inputs[0] * costs.window_row, spark=inputs[0] * costs.spark_window_row)
+            own = window_seconds(inputs[0], costs)
             stages += 1
         if own is not None:
             here, spark = here + own.here, spark + own.spark
     here += (_rows(plan) or 0) * costs.row_out
-    return Estimate(
-        here=costs.query + here / cores, spark=costs.spark_query + stages * costs.spark_stage + spark / cores
-    )
+    return query_seconds(Estimate(here, spark), stages, cores, costs)
 
 
 def _join_seconds(node: LoggedNode, left: int, right: int, costs: Costs) -> Estimate:
     rows, pairs = left + right, left * right
     if node.name not in _PAIRWISE:
-        hashed = max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
-        return Estimate(here=rows * costs.join_row, spark=hashed)
+        return Estimate(here=rows * costs.join_row, spark=hashed_seconds(left, right, costs))
     ranges = re.search(r"[<>]", node.text) is not None
     here = rows * costs.sort_row * math.log2(max(2, rows)) if ranges else pairs * costs.pair
     return Estimate(here=here, spark=pairs * costs.spark_pair)
