@@ -1,9 +1,9 @@
-"""Formats sizes, rows and seconds for people, and names files by their folder."""
+"""Formats sizes, rows, seconds and tables of them for people, and names files by their folder."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -36,3 +36,17 @@ def show_paths(paths: Sequence[str]) -> str:
         return "no files"
     store, scheme, _ = paths[0].rpartition("://")
     return store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers: int) -> Iterator[str]:
+    """Format rows of cells as lines: the first cells, which are numbers, end below one another, the others begin so.
+
+    The last cells are as long as they are.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    for *cells, last in rows:
+        padded = [
+            cell.rjust(width) if place < numbers else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        yield "  ".join([*padded, last])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from gpujoin.plan.amounts import show_bytes, show_rows, show_seconds
+from gpujoin.plan.amounts import aligned, show_bytes, show_rows, show_seconds
 
 if TYPE_CHECKING:
     from gpujoin.plan.notes import Note
@@ -68,17 +68,11 @@ def _table(report: QueryReport) -> Iterator[str]:
     if not operations:
         return
     columns: list[Column] = [("#", lambda each: str(each.number)), *columns_of(report)]
-    cells = [[show(each) for _, show in columns] for each, _ in operations]
     headings = [heading for heading, _ in columns]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     legend = f" ({LEGEND})" if any(heading.startswith(PREDICTED) for heading in headings) else ""
-    yield f"{_row(headings, widths)}  plan{legend}"
-    for (each, depth), row in zip(operations, cells, strict=True):
-        yield f"{_row(row, widths)}  {'  ' * depth}{each.operation}"
-
-
-def _row(cells: list[str], widths: list[int]) -> str:
-    return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    rows = [[*headings, f"plan{legend}"]]
+    rows += [[*(show(each) for _, show in columns), "  " * depth + each.operation] for each, depth in operations]
+    yield from aligned(rows, numbers=len(columns))
 
 
 def _with_depth(operation: OperationReport, depth: int = 0) -> Iterator[tuple[OperationReport, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpujoin.plan.amounts import show_seconds
+from gpujoin.plan.amounts import aligned, show_seconds
 from gpujoin.plan.explain import Explanation
 from gpujoin.plan.notes import Note, NoteKind
 from gpujoin.plan.report import OperationKind, Runner
@@ -115,16 +115,16 @@ class Advice:
         That is what concerns most bytes, then most joins. A prediction that Spark is faster comes last, since changing
         it gains nothing.
         """
-        found: dict[Note, list[tuple[int, int, int]]] = {}
+        concerned: dict[Note, list[tuple[int, int, int]]] = {}
         for query in self.queries:
             for note, joins, nbytes in query.obstacles():
-                found.setdefault(_without_numbers(note), []).append((query.number, joins, nbytes))
+                concerned.setdefault(_without_numbers(note), []).append((query.number, joins, nbytes))
         obstacles = [
             Obstacle(
                 note=note, queries=tuple(number for number, _, _ in each),
                 joins=sum(joins for _, joins, _ in each), input_bytes=sum(nbytes for _, _, nbytes in each),
             )
-            for note, each in found.items()
+            for note, each in concerned.items()
         ]  # fmt: skip
         return tuple(sorted(obstacles, key=lambda o: (_is_prediction(o.note), -o.input_bytes, -o.joins)))
 
@@ -183,12 +183,7 @@ class Advice:
 
 def _table(queries: tuple[Query, ...]) -> Iterator[str]:
     headings = ("#", "~s here", "~s in Spark", "runs", "query")
-    rows = [headings, *(_row(query) for query in queries)]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(headings) - 2)]
-    kind = max(len(row[3]) for row in rows)
-    for row in rows:
-        numbers = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
-        yield f"{numbers}  {row[3].ljust(kind)}  {row[4]}"
+    yield from aligned([headings, *map(_row, queries)], numbers=3)
 
 
 def _row(query: Query) -> tuple[str, str, str, str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpujoin.cli.advise.eventlog import LoggedApplication, LoggedNode, LoggedQuery
 from gpujoin.costs import Costs
-from gpujoin.plan.amounts import show_rows, show_seconds
+from gpujoin.plan.amounts import aligned, show_rows, show_seconds
 from gpujoin.plan.cost import (
     Estimate,
     aggregation_seconds,
@@ -267,11 +267,7 @@ def _columns(scan: LoggedNode) -> int:
 
 def _table(queries: Sequence[JudgedQuery]) -> Iterator[str]:
     headings = ("#", "s", "~s in Spark", "~s here", "joins", "runs", "query")
-    rows = [headings, *map(_row, queries)]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(headings) - 1)]
-    for row in rows:
-        numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[:4], widths[:4], strict=True))
-        yield f"{numbers}  {row[4].ljust(widths[4])}  {row[5].ljust(widths[5])}  {row[6]}"
+    yield from aligned([headings, *map(_row, queries)], numbers=4)
 
 
 def _row(each: JudgedQuery) -> tuple[str, ...]:
