@@ -6,12 +6,12 @@ Usage: ``python scripts/gen_backends.py`` writes; with ``--check`` the exit stat
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.resolve import resolve
+from scripts.pages import write_or_check
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "backends.md"
 
@@ -159,18 +160,5 @@ def _function_rows() -> Iterable[str]:
                 yield f"| {family} | {evaluator.value} | {names.replace('|', chr(92) + '|')} | {why} |"
 
 
-def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="only say whether the file is up to date")
-    check = parser.parse_args().check
-    new, old = page(), TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-    if not check:
-        TARGET.write_text(new, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "is", "should be"))
-    return int(new != old)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, page, __doc__))

@@ -7,17 +7,18 @@ Needs PySpark.
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gpujoin.spark.catalyst.joins import covered_join_types
 from gpujoin.spark.catalyst.translate import covered_expressions
 from gpujoin.spark.query.aggregates import covered_aggregates
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.windows import FUNCTIONS
+from scripts.pages import write_or_check
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "catalyst.md"
 
@@ -71,18 +72,5 @@ def _listed(names: Iterable[str]) -> str:
     return "\n".join([*lines, line])
 
 
-def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="only say whether the file is up to date")
-    check = parser.parse_args().check
-    new, old = page(), TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-    if not check:
-        TARGET.write_text(new, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "is", "should be"))
-    return int(new != old)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, page, __doc__))

@@ -9,8 +9,6 @@ left to Spark, as ``lpad(string, 5, '??')``.
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import logging
 import os
 import re
@@ -23,12 +21,15 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from gpujoin.functions.reference import FURTHER_CALLS, LEFT_TO_SPARK
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
+from scripts.pages import write_or_check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -353,21 +354,13 @@ def _new_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    check = parser.parse_args().check
+def _judged_page() -> str:
     logging.disable()
     spark = _new_session()
-    new, old = page(judge_all(spark), spark.version), TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
+    written = page(judge_all(spark), spark.version)
     spark.stop()
-    if not check:
-        TARGET.write_text(new, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "is", "should be"))
-    return int(new != old)
+    return written
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, _judged_page, __doc__))

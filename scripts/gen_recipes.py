@@ -7,8 +7,6 @@ Usage: ``python scripts/gen_recipes.py`` writes; with ``--check`` the exit statu
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import inspect
 import json
 import sys
@@ -22,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.recipes import submitted  # noqa: E402 - it lies beside the package
 from benchmarks.recipes.measure import HERE, RECIPES, SPARK, SUBMITTED, Outcome  # noqa: E402
+from scripts.pages import write_or_check  # noqa: E402
 
 TARGET = ROOT / "docs" / "recipes.md"
 RESULTS = ROOT / "benchmarks" / "results" / "recipes-cpu.json"
@@ -90,18 +89,5 @@ def measured() -> tuple[Mapping[str, Any], list[Outcome]]:
     return record, [Outcome(**outcome) for outcome in record["recipes"]]
 
 
-def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="only say whether the file is up to date")
-    check = parser.parse_args().check
-    new, old = page(*measured()), TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-    if not check:
-        TARGET.write_text(new, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(difflib.unified_diff(old.splitlines(True), new.splitlines(True), "is", "should be"))
-    return int(new != old)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, lambda: page(*measured()), __doc__))
