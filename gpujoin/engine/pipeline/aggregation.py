@@ -232,3 +232,31 @@ class CoarserSets(Generic[Piece]):
         """Merge a state of the finer set into those of these sets."""
         for aggregation, level in self.sets:
             aggregation.hold(self.state.regroup(groups, level.kept, level.numbers))
+
+
+def aggregated_by_sets(
+    state: RegroupingState[Piece, Any],
+    finest: PartialAggregate,
+    levels: Sequence[SetLevel],
+    pieces: Iterator[Piece],
+    memory_budget: int,
+    metrics: PipelineMetrics,
+    new_store: Callable[[], SpillStore],
+) -> Iterator[tuple[int, Piece]]:
+    """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it.
+
+    Groups come with the place of their set, the finest one's being 0. ``memory_budget`` is that of each set.
+    """
+    metrics.regrouped_sets += sum(level.source is not None for level in levels)
+    sets: dict[int, Aggregation[Piece]] = {}
+    for place in reversed(range(len(levels))):
+        coarser = tuple((sets[n], level) for n, level in enumerate(levels) if level.source == place)
+        sets[place] = Aggregation(state, finest, memory_budget, metrics, new_store, coarser=CoarserSets(state, coarser))
+    for piece in pieces:
+        sets[0].take(piece)
+        for place in range(len(levels)):
+            for groups in sets[place].relieve():
+                yield place, groups
+    for place in range(len(levels)):
+        for groups in sets[place].finish():
+            yield place, groups

@@ -18,7 +18,7 @@ from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.join.hash_join import HashJoin, JoinRun
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.pipeline.aggregation import Aggregation, CoarserSets, SetLevel
+from gpujoin.engine.pipeline.aggregation import Aggregation, SetLevel, aggregated_by_sets
 from gpujoin.engine.pipeline.clock import OUTPUT, OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
@@ -575,30 +575,14 @@ class _Runner:
         levels: Sequence[SetLevel],
         pieces: Iterator[_Piece],
     ) -> Iterator[tuple[int, _Piece]]:
-        """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it.
-
-        Groups come with the place of their set.
-        """
-        state = backend.aggregate(finest, self._metrics)
-        held = most_held(finest, [level.source for level in levels])
-        budget = 2 * self._memory.state_bytes // held
-        self._metrics.regrouped_sets += sum(level.source is not None for level in levels)
+        """Aggregate rows by several sets; groups come with the place of their set, and count as those of ``node``."""
+        budget = 2 * self._memory.state_bytes // most_held(finest, [level.source for level in levels])
         with ExitStack() as stack:
+            state = backend.aggregate(finest, self._metrics)
             new_store = partial(self._new_store, stack)
-            sets: dict[int, Aggregation[_Piece]] = {}
-            for place in reversed(range(len(levels))):
-                coarser = tuple((sets[n], level) for n, level in enumerate(levels) if level.source == place)
-                sets[place] = Aggregation(
-                    state, finest, budget, self._metrics, new_store, coarser=CoarserSets(state, coarser)
-                )
-            for piece in pieces:
-                sets[0].take(piece)
-                for place in range(len(levels)):
-                    for groups in self._groups_of(node, sets[place].relieve()):
-                        yield place, groups
-            for place in range(len(levels)):
-                for groups in self._groups_of(node, sets[place].finish()):
-                    yield place, groups
+            for place, groups in aggregated_by_sets(state, finest, levels, pieces, budget, self._metrics, new_store):
+                self._counts.give(node, *self._backend.size(groups))
+                yield place, groups
 
     def _new_aggregation(
         self, node: PartialAggregate, budget: int, new_store: Callable[[], SpillStore]
