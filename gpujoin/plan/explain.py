@@ -268,10 +268,13 @@ class Explanation:
         Topmost joins and islands.
     reasons : tuple of Reason
         Why the query, or a part of it, is left to Spark.
+    decisions : tuple of str
+        What else was decided, in sentences for the user.
     """
 
     roots: tuple[JoinExplanation | IslandExplanation, ...] = field(default=())
     reasons: tuple[Reason, ...] = field(default=())
+    decisions: tuple[str, ...] = field(default=())
 
     @property
     def joins(self) -> tuple[JoinExplanation, ...]:
@@ -297,7 +300,8 @@ class Explanation:
         """Report the query, with what was measured."""
         operations = numbered([root.report(measured) for root in self.roots])
         said = {note for root in operations for each in root.walk() for note in each.notes}
-        notes = dict.fromkeys(map(left_to_spark, self.reasons))
+        decided = [Note(kind=NoteKind.DECISION, text=text) for text in self.decisions]
+        notes = dict.fromkeys([*decided, *map(left_to_spark, self.reasons)])
         return QueryReport(operations=operations, notes=tuple(note for note in notes if note not in said))
 
     def __str__(self) -> str:

@@ -53,7 +53,7 @@ class Query:
             for note in (note for note in join.report().notes if note.kind is NoteKind.LEFT_TO_SPARK):
                 number, nbytes = counted.get(note, (0, 0))
                 counted[note] = number + 1, nbytes + (join.left_bytes or 0) + (join.right_bytes or 0)
-        for note in self.explanation.report.notes:
+        for note in (note for note in self.explanation.report.notes if note.kind is NoteKind.LEFT_TO_SPARK):
             counted.setdefault(note, (0, 0))
         yield from ((note, *amounts) for note, amounts in counted.items())
 

@@ -54,6 +54,7 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
 import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
+import org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation$;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -190,6 +191,17 @@ public final class PlanRewriter {
                 plan = finished(reading.plan(number), island, plan, made);
             }
             replace(number, plan.resolved() ? plan : Dataset.ofRows(session, plan).queryExecution().analyzed());
+        }
+
+        /** Says that a plan has no rows. */
+        public void empty(int number) {
+            Seq columns = reading.plan(number).output();
+            replace(number, new LocalRelation(columns, seq(new ArrayList()), false, Option.empty()));
+        }
+
+        /** The whole plan, without what is known to have no rows. */
+        public LogicalPlan withoutEmpty(int root) {
+            return PropagateEmptyRelation$.MODULE$.apply(current(root));
         }
 
         /** A plan as it is by now. */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,12 @@ class Rewriting:
         for label in labels:
             every.add(label)
         return dataframe_of(self._spark, self._handle.announcing(every))
+
+    def without(self, root: PlanNode, empty: Iterable[PlanNode]) -> Any:
+        """Give the whole plan where some parts of it have no rows, and so perhaps nor has what is above them."""
+        for node in empty:
+            self._handle.empty(node.number)
+        return self._handle.withoutEmpty(root.number)
 
     def leave_out(self, node: PlanNode) -> None:
         """Put a plan's only input in its place."""

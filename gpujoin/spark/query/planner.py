@@ -24,6 +24,7 @@ from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, predicted, skip_reason
+from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
@@ -147,11 +148,19 @@ class QueryPlanner:
 
     def rewrite(self, plan: Any) -> Any:
         """Rewrite an optimized logical plan: one with the same columns, or the given one where nothing was replaced."""
-        root = self._marked(read_plan(plan, self._gateway, self._conf))
+        root = read_plan(plan, self._gateway, self._conf)
+        empty = empty_parts(root) if self._options.strategy is not Strategy.SPARK else ()
+        if empty:
+            plan = Rewriting(self._spark, root.reading).without(root, empty)
+            root = read_plan(plan, self._gateway, self._conf)
+        root = self._marked(root)
         self._rewriting = Rewriting(self._spark, root.reading)
         visited = self._visit(root)
-        self.explanation = Explanation(visited.parts, tuple(dict.fromkeys(self._reasons)))
-        self.changed = visited.changed
+        decisions = [
+            f"no row fulfils {expression_name(condition)}" for condition in map(condition_of, empty) if condition
+        ]
+        self.explanation = Explanation(visited.parts, tuple(dict.fromkeys(self._reasons)), tuple(decisions))
+        self.changed = visited.changed or bool(empty)
         if self._runs and not visited.changed:
             _start.missed(self._application, self._missed)
             if self._stream is not None:

@@ -1,0 +1,112 @@
+"""Parts of a plan that have no rows, since their conditions contradict one another, as empty relations of Spark's.
+
+Spark folds ``where false`` and what it can compute without rows. Conditions such as ``x = 1 and x = 2`` or ``x > 5 and
+x < 3`` it evaluates for every row. Here they are found, and Spark's own rule then folds what is above them::
+
+    Join inner                              Filter x > 5 and x < 3        LocalRelation
+      Filter x > 5 and x < 3     ►            Relation a             ►
+        Relation a
+      Relation b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.plan.contradictions import is_never_true
+from gpujoin.spark.catalyst.joins import JOIN, JOINS, spark_type_name
+from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import MayFail, arrow_of, may_fail
+from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.query.plans import PlanNode, conjuncts
+from gpujoin.spark.query.trees.builder import check_column
+
+_MATCHED_ONLY = frozenset({"Inner", "Cross", "LeftSemi"})
+"""Joins without rows where their condition is true for none."""
+
+
+def empty_parts(root: PlanNode) -> tuple[PlanNode, ...]:
+    """Find the topmost parts of a plan whose conditions no row fulfils.
+
+    None, where Spark might raise an error for a row that would not be looked at any more, or where values depend on
+    which rows share a partition.
+    """
+    if not root.deterministic or root.streaming:
+        return ()
+    found: list[PlanNode] = []
+    return tuple(found) if _collect(root, found) else ()
+
+
+def _collect(node: PlanNode, found: list[PlanNode]) -> bool:
+    """Add the empty parts of a plan; ``False`` if they must stay, since what is beside or below them may fail."""
+    if node.name == "Sample":
+        return False
+    if _is_empty(node):
+        found.append(node)
+        return all(map(_never_fails, node.walk()))
+    before = len(found)
+    counts = []
+    for child in node.children:
+        if not _collect(child, found):
+            return False
+        counts.append(len(found))
+    if node.class_name not in JOINS or len(found) == before:
+        return True
+    starts = [before, *counts[:-1]]
+    beside = [child for child, start, end in zip(node.children, starts, counts, strict=True) if start == end]
+    return all(_never_fails(part) for child in beside for part in child.walk())
+
+
+def condition_of(node: PlanNode) -> Node | None:
+    """Give the condition without which a node has no row."""
+    if node.name == "Filter":
+        return node.expression("condition")
+    if node.class_name == JOIN and spark_type_name(node.fields["joinType"]) in _MATCHED_ONLY:
+        return node.condition
+    return None
+
+
+def _is_empty(node: PlanNode) -> bool:
+    condition = condition_of(node)
+    parts = () if condition is None else conjuncts(condition)
+    if len(parts) < 2 and not any(part.name == "Or" for part in parts):
+        return False
+    return all(_is_safe(part) for part in parts) and is_never_true(_translated(parts))
+
+
+def _translated(parts: Sequence[Node]) -> list[Expression]:
+    reader, translated = _AttributeReader(), []
+    for part in parts:
+        try:
+            translated.append(reader(part))
+        except NotTranslatableError:  # the others may contradict one another all the same
+            continue
+    return translated
+
+
+class _AttributeReader(ExpressionReader):
+    """Translates conditions over attributes, whatever they are columns of."""
+
+    def column(self, node: Node) -> Expression:
+        """Translate an attribute reference."""
+        check_column(node)
+        return ColumnRef(side=Side.LEFT, name=node.fields["name"], index=node.expr_id, type=arrow_of(node.data_type))
+
+
+def _never_fails(node: PlanNode) -> bool:
+    trees = (tree for value in node.fields.values() for tree in node.reading.trees(value))
+    return node.name not in _OF_PROGRAMS and all(map(_is_safe, trees))
+
+
+def _is_safe(expression: Node) -> bool:
+    if expression.name in _PASSING_ON:
+        return all(map(_is_safe, expression.children))
+    return may_fail(expression) is MayFail.NEVER
+
+
+_PASSING_ON = frozenset({"Alias", "AggregateExpression", "Count", "Min", "Max"})
+"""Expressions, and parts of aggregate expressions, that fail only where their operands do."""
+_OF_PROGRAMS = frozenset({"LogicalRDD", "ExternalRDD"})
+"""Nodes whose rows a program's own code makes."""
