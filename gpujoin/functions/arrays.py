@@ -309,6 +309,27 @@ def _zip_of(node: Call) -> Call | None:
     return typed(node, pa.list_(types[2])) if all(map(_is_list, types[:2])) else None
 
 
+def _map_zip_of(node: Call) -> Call | None:
+    first, second, body = types_of(node)[:3]
+    return typed(node, pa.map_(first.key_type, body)) if pat.is_map(first) and pat.is_map(second) else None
+
+
+def _accepts_map_zip(node: Call) -> bool:
+    first, second = types_of(node)[:2]
+    named = all(isinstance(argument, Variable) for argument in node.arguments[3:])
+    if not named or not pat.is_map(first) or not pat.is_map(second):
+        return False
+    key = first.key_type
+    return is_alike(key, second.key_type) and is_written(key, compared=True) and not has_floats(key)
+
+
+def _accepts_sort_key(node: Call) -> bool:
+    array, key, *_ = types_of(node)
+    element, *options = node.arguments[2:]
+    constants = all(isinstance(option, Literal) for option in options)
+    return _is_list(array) and isinstance(element, Variable) and constants and is_written(key, compared=True)
+
+
 def _of_map_entries(node: Call) -> Call | None:
     dtype, body = types_of(node)[:2]
     if not pat.is_map(dtype):
@@ -346,6 +367,8 @@ _JOINED_LISTS = Signature(_same_list, _accepts_lists, (1, MANY))
 _SETS = Signature(_same_list, _accepts_sets)
 _ADDED = Signature(_same_list, _accepts_element)
 _MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4), (None, True, _X, _X))
+_SORTED_BY = Signature(_same_list, _accepts_sort_key, (5, 5), (None, True, _X, False, "last"))
+_MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6), (None, None, True, _X, _X, _X))
 _SEARCH = Signature(_searched, _accepts_value)
 
 TABLE = (
@@ -367,6 +390,7 @@ TABLE = (
         _F.SORT_ARRAY, ("SortArray",), Signature(_same_list, _accepts_told_apart, (1, 2), (None,)), lacks=ON_CPU
     ),
     FunctionSpec(_F.ARRAY_SORT, ("ArraySort",), Signature(_same_list, _accepts_ordered, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORTED_BY, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _EXTREME, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _EXTREME, lacks=ON_CPU),
     FunctionSpec(
@@ -423,6 +447,7 @@ TABLE = (
         _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5), (None, None, True, _X, _X)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
+    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAPPED, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.TRANSFORM_VALUES, ("TransformValues",), _MAPPED, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(

@@ -54,7 +54,7 @@ LEFT_TO_SPARK = (
     LeftToSpark(
         "not written yet",
         (
-            "conv", "soundex", "levenshtein", "elt", "regexp_count", "regexp_extract_all", "try_url_decode",
+            "conv", "regexp_count", "regexp_extract_all", "try_url_decode",
             "bitmap_count", "bitmap_bit_position", "bitmap_bucket_number", "try_to_binary", "from_base32", "to_base32",
             "hmac", "jaro_winkler_similarity",
         ),
@@ -96,6 +96,16 @@ LEFT_TO_SPARK = (
         "follows a pattern, a type (`TIME`, intervals) or a time zone's history that is not covered",
         sections=("datetime_funcs", "conversion_funcs"),
     ),
+    LeftToSpark(
+        "beyond half its accuracy (5,000 values of a group) the result follows from how rows are divided among tasks",
+        ("approx_percentile", "percentile_approx"),
+    ),
+    LeftToSpark("its bins follow from the order of rows", ("histogram_numeric",)),
+    LeftToSpark(
+        "elements are ordered by one key, as in `CASE WHEN l < r THEN -1 WHEN l > r THEN 1 ELSE 0 END`", ("array_sort",)
+    ),
+    LeftToSpark("the most edits are a constant", ("levenshtein",)),
+    LeftToSpark("separators are constants that mean the same in RE2 and match something", ("str_to_map",)),
     LeftToSpark(
         "its partial results are Spark's own, or an approximation's, or it is not written yet",
         sections=("agg_funcs", "window_funcs"),

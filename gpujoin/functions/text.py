@@ -183,6 +183,10 @@ TABLE = (
     ),
     FunctionSpec(_F.SPACE, ("StringSpace",), takes(INT, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.FIND_IN_SET, ("FindInSet",), takes(TEXT, TEXT, gives=pa.int32()), lacks=ON_CPU),
+    FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(
+        _F.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=ON_CPU
+    ),
     FunctionSpec(
         _F.MASK, ("Mask",), takes(TEXT, PATTERN, PATTERN, PATTERN, PATTERN, gives=first, optional=4),
         nulls=Nulls.READ, lacks=ON_CPU,

@@ -155,6 +155,9 @@ class Function(Enum):
     SPACE = "space"
     FIND_IN_SET = "find_in_set"
     """Number of the first operand among the parts of the second between commas."""
+    SOUNDEX = "soundex"
+    LEVENSHTEIN = "levenshtein"
+    """Least number of edits that make one text of another; -1 if it is more than the third operand."""
     MASK = "mask"
     """Text with other characters in place of capitals, small letters, digits, and all else; null keeps them."""
     LUHN_CHECK = "luhn_check"
@@ -271,6 +274,9 @@ class Function(Enum):
     """List in order. Second argument: whether nulls and the least element come first, a literal."""
     ARRAY_SORT = "array_sort"
     """List in ascending order, nulls last."""
+    ARRAY_SORT_BY = "array_sort_by"
+    """List in the order of a key of its elements. Arguments: the list, the key, the element's variable, whether the
+    order is descending, and where elements without a key go: ``first``, ``last``, or null if it is not known."""
     ARRAY_MIN = "array_min"
     ARRAY_MAX = "array_max"
     ARRAY_DISTINCT = "array_distinct"
@@ -330,6 +336,9 @@ class Function(Enum):
     ZIP_WITH = "zip_with"
     """List of what an expression gives for elements of two lists with one number. Arguments: the lists, the expression,
     and the variables of both elements."""
+    MAP_ZIP_WITH = "map_zip_with"
+    """Map of the keys of two maps to what an expression gives for the key and the values of both. Arguments: the maps,
+    the expression, and the variables of key and values."""
     MAP_FILTER = "map_filter"
     """Map of the entries for which a condition is true. Arguments: the map, the condition, the variables of key and
     value."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
-from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
 from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import assert_same_rows
@@ -331,6 +331,10 @@ FOLDS: dict[str, Expression] = {
             Variable(name="x", type=pa.int64()),
         ), Y,
     ),
+    "map_zip_with": call(
+        Function.MAP_ZIP_WITH, left("m"), left("n"), coalesce(Y, left("long")) - coalesce(Z, X), X, Y, Z
+    ),
+    "map_zip_with to the key": call(Function.MAP_ZIP_WITH, left("n"), left("m"), X, X, Y, Z),
     "map_filter": call(Function.MAP_FILTER, left("m"), X > Y, Y, X),
     "transform_values": call(Function.TRANSFORM_VALUES, left("m"), X + left("long"), Y, X),
     "transform_values to keys": call(Function.TRANSFORM_VALUES, left("m"), Y, Y, X),
@@ -352,6 +356,10 @@ def test_expressions_of_several_variables(name: str, rng: np.random.Generator) -
             "long": made.take(pa.array(rng.integers(0, 6, ROWS))),
             "m": pa.MapArray.from_arrays(
                 offsets, pa.array(np.arange(total)), made.take(pa.array(rng.integers(0, 6, total))),
+                mask=pa.array(rng.random(ROWS) < 0.1),
+            ),
+            "n": pa.MapArray.from_arrays(
+                offsets, pa.array(np.arange(total) + 1), made.take(pa.array(rng.integers(0, 6, total))),
                 mask=pa.array(rng.random(ROWS) < 0.1),
             ),
         }
@@ -402,6 +410,30 @@ def test_conditions_that_may_raise_are_left_to_spark_where_it_stops_early(functi
     for mode, evaluated in {EvalMode.ANSI: False, EvalMode.LEGACY: True}.items():
         condition = call(Function.INTEGRAL_DIVIDE, 10, x, mode=mode) == 2
         assert can_evaluate(resolve_value(call(function, left("s"), condition, x), schema, schema)) == evaluated
+
+
+@pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
+@pytest.mark.parametrize("nulls", ["first", "last"])
+@pytest.mark.parametrize("item", ITEMS)
+def test_elements_in_the_order_of_a_key(item: str, nulls: str, descending: bool, rng: np.random.Generator) -> None:
+    x = Variable(name="x", type=ITEMS[item][0])
+    keys = (x, x == left(item), when(x.is_null(), left("i")).else_(None))
+    for key in keys:
+        check(call(Function.ARRAY_SORT_BY, left(f"{item}s"), key, x, descending, nulls), table(rng))
+
+
+def test_places_of_elements_without_a_key_are_left_to_spark_where_the_comparator_does_not_say() -> None:
+    x = Variable(name="x", type=pa.int32())
+    rows = {"sorted": [[3, 1, 2], [None], [], None], "left": [[3, None]]}
+    for name, values in rows.items():
+        batch = pa.RecordBatch.from_pydict({"s": pa.array(values, pa.list_(pa.int32()))})
+        tree = call(Function.ARRAY_SORT_BY, left("s"), x, x, True, lit(None, pa.string()))
+        resolved = resolve_value(tree, batch.schema, batch.schema)
+        if name == "sorted":
+            assert evaluate_column(resolved, batch, batch, 4).to_pylist() == [[3, 2, 1], [None], [], None]
+        else:
+            with pytest.raises(UnsupportedValueError, match="left to Spark"):
+                evaluate_column(resolved, batch, batch, 1)
 
 
 @pytest.mark.parametrize("name", OTHERS)

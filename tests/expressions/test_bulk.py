@@ -122,6 +122,7 @@ def _columns(rng: random.Random) -> dict[str, tuple[pa.DataType, Callable[[], An
         "day": (pa.int32(), lambda: rng.randrange(0, 33)),
         "text": (pa.string(), lambda: _text(rng, "ab1 A-,%日é😀\n'")),
         "ascii": (pa.string(), lambda: _text(rng, "abzAZ019 -_%+'")),
+        "word": (pa.string(), lambda: _text(rng, "abcdhlmrswxABDHLMRWZ" + "1é-" * (rng.random() < 0.2))),
         "hex": (pa.string(), lambda: _text(rng, "0123456789abcdefABCDEF" + "x" * (rng.random() < 0.1))),
         "bytes": (pa.binary(), lambda: rng.randbytes(rng.randrange(100))),
         "second": (pa.int64(), lambda: rng.randrange(-62_135_596_800, 253_402_300_800)),
@@ -256,6 +257,13 @@ def test_texts(drawn: Judge, mode: EvalMode) -> None:
         call(_F.LUHN_CHECK, left("i64")),
         call(_F.LUHN_CHECK, left("hex")),
         call(_F.SPACE, left("day")),
+        call(_F.SOUNDEX, text),
+        call(_F.SOUNDEX, plain),
+        call(_F.SOUNDEX, left("word")),
+        call(_F.LEVENSHTEIN, text, other),
+        call(_F.LEVENSHTEIN, plain, right("ascii")),
+        call(_F.LEVENSHTEIN, text, "日b"),
+        *(call(_F.LEVENSHTEIN, left("word"), right("word"), n) for n in (-1, 0, 1, 4, 100)),
         *(call(f, blob, call(_F.SUBSTRING, right("bytes"), 1, 1)) for f in (_F.CONTAINS, _F.STARTS_WITH, _F.ENDS_WITH)),
     ]
     drawn.check(trees, mode)

@@ -76,6 +76,9 @@ def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:
     words = call(_F.CONCAT_WS, ",", text, "x", other, "", "ab")
     trees += [call(_F.FIND_IN_SET, x, words) for x in (other, "ab", "", "a,b", "x", "zz", None)]
     trees += [call(_F.FIND_IN_SET, other, text)]
+    trees += [call(_F.SOUNDEX, x) for x in (text, words, "Robert", "Tymczak", "Honeyman", "hh", "_x", "", "é")]
+    trees += [call(_F.LEVENSHTEIN, text, x) for x in (other, words, "ab", "", None)]
+    trees += [call(_F.LEVENSHTEIN, words, other, n) for n in (-1, 0, 2, 50)]
     patterns = ("a", "b", "^a", "b$", "日.", "[a-c]+", "(a)(b?)", "", "a|b", "x$", "\\d", ".$", "$")
     texts = (text, call(_F.CONCAT, "é日", text, other))
     trees += [call(_F.REGEXP_INSTR, x, p) for x in texts for p in patterns]
@@ -114,9 +117,11 @@ def test_bytes_that_are_no_utf_8_are_an_error() -> None:
         call(_F.MASK, left("s"), "é"),
         call(_F.REGEXP_INSTR, left("s"), left("s")),
         call(_F.FORMAT_NUMBER, left("d"), 2),
+        call(_F.LEVENSHTEIN, left("s"), left("s"), left("i")),
+        call(_F.LEVENSHTEIN, left("s"), left("s"), None),
     ],
     ids=str,
 )
 def test_calls_that_are_left_to_spark(tree: Expression) -> None:
-    schema = pa.schema([("s", pa.string()), ("b", pa.binary()), ("d", pa.float64())])
+    schema = pa.schema([("s", pa.string()), ("b", pa.binary()), ("d", pa.float64()), ("i", pa.int32())])
     assert not can_evaluate(resolve_value(tree, schema, schema))

@@ -770,6 +770,8 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.FIND_IN_SET: _strict(
         pa.int32(), lambda word, words: ([*words.split(","), word].index(word) + 1) % (words.count(",") + 2)
     ),
+    Function.SOUNDEX: _strict(pa.string(), texts.soundex),
+    Function.LEVENSHTEIN: _strict(pa.int32(), texts.levenshtein),
     Function.MASK: _mask,
     Function.LUHN_CHECK: _strict(pa.bool_(), texts.luhn_check),
     Function.QUOTE: _strict(pa.string(), lambda text: "'" + "\\'".join(text.split("'")) + "'"),

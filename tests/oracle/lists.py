@@ -301,6 +301,54 @@ def _zip_with(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(node.type, run)
 
 
+def _sort_by(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    array, key, *_ = operands
+    variable, *options = node.arguments[2:]
+    assert isinstance(variable, Variable)
+    descending, nulls = (option.value for option in options if isinstance(option, Literal))
+    assert node.type is not None
+
+    def run(rows: Any) -> Cell:
+        elements = array.run(rows)
+        if elements is None:
+            return None
+        keys = [key.run(_within(rows, {variable.name: element})) for element in elements]
+        there = [n for n, value in enumerate(keys) if value is not None]
+        absent = tuple(element for element, value in zip(elements, keys, strict=True) if value is None)
+        there.sort(key=lambda n: sort_key(keys[n]), reverse=False)
+        if descending:  # equal ones stay in order
+            groups = itertools.groupby(there, key=lambda n: sort_key(keys[n]))
+            there = [n for group in [list(group) for _, group in groups][::-1] for n in group]
+        ordered = tuple(elements[n] for n in there)
+        return (*absent, *ordered) if nulls == "first" else (*ordered, *absent)
+
+    return Compiled(node.type, run)
+
+
+def _map_zip_with(node: Call, operands: list[Compiled]) -> Compiled:
+    from tests.oracle.interpreter import Compiled
+
+    first, second, body, *_ = operands
+    names = [argument.name for argument in node.arguments[3:] if isinstance(argument, Variable)]
+    assert node.type is not None
+
+    def run(rows: Any) -> Cell:
+        maps = first.run(rows), second.run(rows)
+        if None in maps:
+            return None
+        found: dict[Any, list[Cell]] = {}
+        for place, entries in enumerate(maps, 1):
+            for key, value in entries:
+                found.setdefault(sort_key(key), [key, None, None])[place] = value
+        return tuple(
+            (entry[0], body.run(_within(rows, dict(zip(names, entry, strict=True))))) for entry in found.values()
+        )
+
+    return Compiled(node.type, run)
+
+
 def _of_entries(node: Call, operands: list[Compiled]) -> Compiled:
     from tests.oracle.interpreter import Compiled
 
@@ -381,6 +429,8 @@ FUNCTIONS: dict[Function, Build] = {
     Function.MAP_ENTRIES: strict(lambda _node, entries: entries),
     Function.SEQUENCE: strict(_sequence),
     Function.ZIP_WITH: _zip_with,
+    Function.ARRAY_SORT_BY: _sort_by,
+    Function.MAP_ZIP_WITH: _map_zip_with,
     Function.MAP_FILTER: _of_entries,
     Function.TRANSFORM_VALUES: _of_entries,
     Function.AGGREGATE: _aggregate,

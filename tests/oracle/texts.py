@@ -73,6 +73,38 @@ def substring_index(text: str, delimiter: str, count: int) -> str:
     return text[: places[count - 1]] if count > 0 else text[places[count] + len(delimiter) :]
 
 
+def soundex(text: str) -> str:
+    """The first letter, and digits for up to three groups of like consonants."""
+    if not re.match("[A-Za-z]", text):
+        return text
+    groups = {
+        letter: str(n) for n, letters in enumerate(("BFPV", "CGJKQSXZ", "DT", "L", "MN", "R"), 1) for letter in letters
+    }
+    code, last = text[0].upper(), "7" if text[0] in "HhWw" else _sound(text[0], groups)
+    for sound in [_sound(char, groups) for char in text[1:] if char not in "HhWw"]:
+        if sound not in ("0", last):
+            code += sound
+        last = sound
+    return (code + "000")[:4]
+
+
+def _sound(char: str, groups: dict[str, str]) -> str:
+    return groups.get(char.upper(), "0") if char.isascii() else "0"
+
+
+def levenshtein(text: str, other: str, limit: int | None = None) -> int:
+    """Edits that make one text of another, by the recursion that defines them."""
+
+    @functools.cache
+    def edits(i: int, j: int) -> int:
+        if not i or not j:
+            return i + j
+        return min(edits(i - 1, j) + 1, edits(i, j - 1) + 1, edits(i - 1, j - 1) + (text[i - 1] != other[j - 1]))
+
+    distance = edits(len(text), len(other))
+    return -1 if limit is not None and distance > limit else distance
+
+
 def split_part(text: str, delimiter: str, number: int) -> str:
     """The part of a number, from the end if negative; empty if there is none."""
     if number == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql import types as t
 from gpujoin.functions import BY_CLASS
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
+from gpujoin.spark.catalyst.comparators import order_of
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of
@@ -52,12 +54,16 @@ _COMPARATORS = frozenset({_COMPARED, f"If(And(IsNull(l),IsNull(r)),0,If(IsNull(l
 
 
 def _sorted(reader: Reader, node: Node) -> Expression:
-    """Translate ``array_sort`` without a comparator of the query's own."""
+    """Translate ``array_sort``, without a comparator of the query's own or with one that orders by a key."""
     array, function = node.children
     names = {variable.expr_id: name for variable, name in zip(function.children[1:], "lr", strict=False)}
-    if function.name != "LambdaFunction" or _shape(function.children[0], names) not in _COMPARATORS:
-        raise NotTranslatableError(f"{node}: a comparator of the query's own")
-    return _call(node, reader(array))
+    if function.name == "LambdaFunction" and _shape(function.children[0], names) in _COMPARATORS:
+        return _call(node, reader(array))
+    order = order_of(function, reader)
+    nulls = None if order.nulls_first is None else "first" if order.nulls_first else "last"
+    options = Literal(value=order.descending, type=pa.bool_()), Literal(value=nulls, type=pa.string())
+    arguments = (reader(array), order.key, order.element, *options)
+    return Call(function=Function.ARRAY_SORT_BY, arguments=arguments, type=arrow_of(node.data_type))
 
 
 def _shape(node: Node, names: dict[int, str]) -> str:
@@ -72,6 +78,32 @@ def _shape(node: Node, names: dict[int, str]) -> str:
 def _zip_with(reader: Reader, node: Node) -> Expression:
     first, second, function = node.children
     return _call(node, reader(first), reader(second), *_lambda(reader, node, function))
+
+
+def _map_zip_with(reader: Reader, node: Node) -> Expression:
+    first, second, function = node.children
+    return _call(node, reader(first), reader(second), *_lambda(reader, node, function))
+
+
+def _text_map(reader: Reader, node: Node) -> Expression:
+    """Translate ``str_to_map``: a map of the halves of the parts of a text."""
+    text, between_pairs, within_pair = map(reader, node.children)
+    string, texts = pa.string(), pa.list_(pa.string())
+    every, two = (Literal(value=number, type=pa.int32()) for number in (-1, 2))
+    parts = Call(function=Function.SPLIT, arguments=(text, between_pairs, every), type=texts)
+    part = Variable(name=f"part#{node.number}", type=string)
+    halves = Call(function=Function.SPLIT, arguments=(part, within_pair, two), type=texts)
+    pair = pa.struct([("key", string), ("value", string)])
+    fields = [
+        (
+            Literal(value=field.name, type=string),
+            Call(function=Function.GET_ITEM, arguments=(halves, Literal(value=n, type=pa.int32())), type=string),
+        )
+        for n, field in enumerate(pair)
+    ]
+    struct = Call(function=Function.NAMED_STRUCT, arguments=tuple(chain.from_iterable(fields)), type=pair)
+    entries = Call(function=Function.TRANSFORM, arguments=(parts, struct, part), type=pa.list_(pair))
+    return _made_map(node, Function.MAP_FROM_ENTRIES, entries)
 
 
 def _folded(reader: Reader, node: Node) -> Expression:
@@ -199,6 +231,8 @@ TRANSLATIONS: dict[str, Translation] = {
     "NamedLambdaVariable": _variable,
     "ArraySort": _sorted,
     "ZipWith": _zip_with,
+    "MapZipWith": _map_zip_with,
+    "StringToMap": _text_map,
     "MapFilter": _of_elements,
     "TransformValues": _of_elements,
     "ArrayAggregate": _folded,

@@ -166,7 +166,7 @@ _SUBQUERIES = frozenset({
 })  # fmt: skip
 _SAFE = frozenset({
     "AttributeReference", "Literal", "Alias", "CaseWhen", "If", "NullIfResult", "KnownNotNull", "KnownNullable",
-    "KnownFloatingPointNormalized", "NormalizeNaNAndZero", "CreateNamedStruct",
+    "KnownFloatingPointNormalized", "NormalizeNaNAndZero", "CreateNamedStruct", "NamedLambdaVariable",
 })  # fmt: skip
 """Classes that are no functions and never fail."""
 

@@ -21,7 +21,7 @@ from gpujoin.functions.maths import UNINTRINSIC
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
-from gpujoin.spark.catalyst import arrays, dates, java, zones
+from gpujoin.spark.catalyst import arrays, dates, java, texts, zones
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
@@ -77,6 +77,8 @@ class ExpressionReader:
             return self(node.children[0])
         if node.name in dates.TRANSLATIONS:
             return dates.TRANSLATIONS[node.name](self, node)
+        if node.name in texts.TRANSLATIONS:
+            return texts.TRANSLATIONS[node.name](self, node)
         of_lists = arrays.translation_of(node)
         if of_lists is not None:
             return of_lists(self, node)
@@ -437,6 +439,7 @@ def covered_expressions() -> tuple[str, ...]:
         *_TRANSPARENT,
         *(set(dates.TRANSLATIONS) - set(BY_CLASS)),
         *(set(arrays.TRANSLATIONS) - set(BY_CLASS)),
+        *texts.TRANSLATIONS,
         "Cast",
         *(set(_OF_THEIR_OWN) - set(BY_CLASS)),
         "LambdaFunction",

@@ -72,6 +72,24 @@ COMPUTED = {
         struct(xs, i) <=> struct(reverse(xs) as xs, i), array_contains(array(xs, array(i)), array(1)),
         struct(ds, i) > struct(reverse(ds) as ds, i),
         array_position(array(ss, array(s)), array(s, 'x')), array_remove(array(ds, array(d)), array(0.0D))""",
+    "comparators": """array_sort(array_compact(xs), (l, r) -> case when l < r then 1 when l > r then -1 else 0 end),
+        array_sort(ss, (l, r) -> case when l is null and r is null then 0 when l is null then -1 when r is null then 1
+          when l < r then 1 when l > r then -1 else 0 end),
+        array_sort(array_compact(ss), (l, r) -> case when octet_length(l) < octet_length(r) then -1
+          when octet_length(l) = octet_length(r) then 0 else 1 end),
+        array_sort(sts, (l, r) -> case when l.s is null and r.s is null then 0 when l.s is null then 1
+          when r.s is null then -1 when l.s < r.s then -1 when r.s < l.s then 1 else 0 end),
+        array_sort(array_compact(ds), (l, r) -> if(l > r, -1, if(l < r, 1, 0))),
+        array_sort(xs, (l, r) -> case when (l <=> i) < (r <=> i) then -1 when (r <=> i) < (l <=> i) then 1
+          else 0 end),
+        array_sort(array_compact(array(m, n, 0)), (l, r) -> case when l <= r and r <= l then 0 when l > r then 1
+          else -1 end)""",
+    "two maps": """map_zip_with(mp, map('k', i, 'l', y), (k, a, b) -> coalesce(a, b)),
+        map_zip_with(map(id, s, -1L, 'x'), map(-1L, d, id + 1, d), (k, a, b) -> struct(k, a, b, i)),
+        map_zip_with(mp, mp, (k, a, b) -> k), map_zip_with(mp, if(o, null, mp), (k, a, b) -> a <=> b)""",
+    "maps of texts": """str_to_map(concat('a<', coalesce(cast(m as string), 'none'), '>b<', id, '>c'), '>', '<'),
+        str_to_map(cast(t as string), ' ', '-'), str_to_map(concat('k=', y, ';', i, '=v'), '[;|]', '=')""",
+    "numbered": """elt(id % 3 + 1, s, 'x', cast(i as string)), elt(if(o, 1, 2), s, t)""",
     "constants": """array_contains(array(1, 2, null), i), array_contains(array('x', 'ü'), s),
         exists(array(1, 2), x -> x = i),
         coalesce(xs, array(1, null)), if(o, ds, array(1.5D, double('nan'))), array(date'2024-01-01', null)[y & 1],
@@ -89,7 +107,22 @@ AGGREGATED = {
     "ranges of lists": "select count(*) from bulk b1 join bulk b2 on b1.ss < b2.ss where b1.id < 40 and b2.id < 200",
     "condition": "select count(*) from bulk where arrays_overlap(xs, array(1, i)) and size(slice(ss, 1, 1)) = 1",
 }
-SHORT = ("concat", "slice", "sets", "zip", "maps", "made maps", "fold", "sequence", "constants", "comparisons")
+SHORT = (
+    "concat",
+    "slice",
+    "sets",
+    "zip",
+    "maps",
+    "made maps",
+    "fold",
+    "sequence",
+    "constants",
+    "comparisons",
+    "comparators",
+    "two maps",
+    "maps of texts",
+    "numbered",
+)
 BOTH = [
     pytest.param(ANSI["ansi"], id="ansi"), pytest.param(ANSI["legacy"], id="legacy", marks=pytest.mark.extra)
 ]  # fmt: skip
@@ -115,6 +148,7 @@ def test_functions_of_lists_in_aggregations(bulk: None, spark: SparkSession, nam
 LAST_WINS = """map(s, i, 'x', y), map(i % 3, d, y % 3, n, 1, null),
     map_from_arrays(array(y % 2, 0, y % 2), array(i, y, null)),
     map_from_entries(transform(array(s, 'x', s), (k, x) -> struct(k, x))), map_concat(mp, map('k', d), mp),
+    str_to_map(concat('a=', y, ',b,a=', i), ',', '='),
     transform_keys(map('a', i, 'b', y, 'c', h), (k, v) -> v % 2), transform_keys(mp, (k, v) -> 'one'),
     transform_keys(map_from_arrays(array_distinct(array_compact(xs)), array_distinct(array_compact(xs))),
       (k, v) -> k & 1)"""
@@ -139,6 +173,8 @@ FAILING = {
     "part number 0": "size(slice(xs, i - i, 1))",
     "negative length": "size(slice(xs, 1, -1 - abs(y % 2)))",
     "sequence to nowhere": "size(sequence(1, 5, -1 - abs(y % 2)))",
+    "a part twice": "size(str_to_map(concat('a=', y, ',a'), ',', '='))",
+    "number of nothing": "length(elt(abs(y % 2) * 3, 'a', 'b'))",
     "overflow": "aggregate(array(i, i), 2147483647, (a, x) -> a + abs(x % 2) + 1)",
     "overflow of pairs": "array_max(zip_with(array(i), array(i), (x, y) -> x + 2147483647))",
     "overflow of values": "array_max(map_values(transform_values(mp, (k, v) -> i + 2147483647)))",
@@ -160,6 +196,12 @@ def test_what_fails_in_spark_fails(bulk: None, spark: SparkSession, name: str) -
 
 LEFT = {
     "a comparator": ("array_sort(xs, (x, y) -> coalesce(y % 9, 0) - coalesce(x % 9, 0))", "comparator"),
+    "a comparator of two keys": (
+        """array_sort(sts, (l, r) -> case when l.s < r.s then -1 when l.s > r.s then 1
+          when size(l.ds) < size(r.ds) then -1 when size(l.ds) > size(r.ds) then 1 else 0 end)""",
+        "comparator",
+    ),
+    "a comparator without an order": ("array_sort(xs, (l, r) -> if(l < r, -1, 1))", "comparator"),
     "sets of floats": ("array_union(ds, ds)", "array_union"),
     "an element in the middle": ("array_insert(xs, 2, i)", "array_insert"),
     "keys with floats": ("nullif(size(map_from_arrays(array(coalesce(d, 1)), array(i))), id)", "map_from_arrays"),

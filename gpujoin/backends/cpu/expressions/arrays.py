@@ -185,17 +185,18 @@ def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     values, ascending = operands[0], _constant(node, 1, default=True)
     lists = Lists.of(values)
-    order = _order(lists, ascending=ascending, nulls_first=ascending)
+    order = ordered_places(lists, ascending=ascending, nulls_first=ascending)
     return Vector(node.type, listed(node.type, lists, lists.elements, order))
 
 
 def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     lists = Lists.of(operands[0])
-    return Vector(node.type, listed(node.type, lists, lists.elements, _order(lists, ascending=True, nulls_first=False)))
+    order = ordered_places(lists, ascending=True, nulls_first=False)
+    return Vector(node.type, listed(node.type, lists, lists.elements, order))
 
 
-def _order(lists: Lists, *, ascending: bool, nulls_first: bool) -> _Indices:
+def ordered_places(lists: Lists, *, ascending: bool, nulls_first: bool) -> _Indices:
     """Places of the elements, row by row in order; equal ones stay as they are."""
     rows, places = lists.rows, lists.places
     elements = codes(lists.elements.take(pa.array(places)))
@@ -220,7 +221,7 @@ def _extreme(*, greatest: bool) -> Run:
         present = is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
         starts, counts = spans(rows[present], len(lists.counts))
         values = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
-        order = _order(values, ascending=not greatest, nulls_first=True)
+        order = ordered_places(values, ascending=not greatest, nulls_first=True)
         ordered = Lists(starts, counts, lists.valid, values.elements.take(pa.array(order)))
         return ordered.taken(np.zeros(len(counts), np.int64), counts > 0)
 

@@ -18,14 +18,15 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from gpujoin.backends.cpu.expressions.arrays import Lists, listed, spans
-from gpujoin.backends.cpu.expressions.listmaking import zipped
+from gpujoin.backends.cpu.expressions.arrays import Lists, is_present, listed, ordered_places, spans
+from gpujoin.backends.cpu.expressions.listmaking import numbered, zipped
 from gpujoin.backends.cpu.expressions.logic import Evaluator, is_true
 from gpujoin.backends.cpu.expressions.maps import maps_of
 from gpujoin.backends.cpu.expressions.rows import Rows, scatter
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, nulls, to_arrow
+from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions import can_raise
-from gpujoin.model.expressions import Call, Expression, Function, Variable
+from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
 
 
 def _evaluated(node: Call, rows: Rows, evaluate: Evaluator) -> tuple[Lists, Vector]:
@@ -81,6 +82,17 @@ def _rows_with(elements: Mask, lists: Lists) -> Mask:
     return present
 
 
+def _sort_by(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    assert node.type is not None
+    lists, results = _evaluated(node, rows, evaluate)
+    descending, nulls = (option.value for option in node.arguments[3:] if isinstance(option, Literal))
+    if nulls is None and not is_present(results.mask(), len(lists.elements))[lists.counts[lists.rows] > 1].all():
+        raise UnsupportedValueError(f"{node}: where elements without a key go is left to Spark")
+    keys = Lists(lists.starts, lists.counts, None, to_arrow(results, results.dtype, len(lists.elements)))
+    order = ordered_places(keys, ascending=not descending, nulls_first=nulls == "first")
+    return Vector(node.type, listed(node.type, lists, lists.elements, order))
+
+
 def _zip_with(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     assert node.type is not None
     first, second, body, *variables = node.arguments
@@ -90,6 +102,44 @@ def _zip_with(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     starts, counts = spans(owners, rows.length)
     made = to_arrow(results, node.type.value_type, len(owners))
     return Vector(node.type, listed(node.type, Lists(starts, counts, valid, made), made))
+
+
+def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    """Values of a map's key are null where the map lacks the key; keys of the first map come first.
+
+    An example, ``map_zip_with(a, b, (k, x, y) -> …)``::
+
+        a               b               entries for which the expression is evaluated
+        {p: 1, q: 2}    {r: 5, q: 6}    p 1 null    q 2 6    r null 5
+    """
+    assert node.type is not None
+    first, second, body, *variables = node.arguments
+    maps = [evaluate(operand, rows).expand(rows.length) for operand in (first, second)]
+    valid = mask_and(maps[0].mask(), maps[1].mask())
+    keys = [_where(Lists.of(each), valid) for each in maps]
+    numbers = [number for number, _ in numbered(keys)]
+    _, seen, entries = np.unique(np.concatenate(numbers), return_index=True, return_inverse=True)
+    owners = np.concatenate([each.rows for each in keys])[seen]
+    order = np.lexsort((seen, owners))
+    all_keys = [each.elements.take(pa.array(each.places)) for each in keys]
+    known = pa.concat_arrays([all_keys[0], all_keys[1].cast(all_keys[0].type)]).take(pa.array(seen[order]))
+    values = []
+    for each, source, of_map in zip(keys, maps, np.split(entries, [len(numbers[0])]), strict=True):
+        places = np.full(len(seen), -1)
+        places[of_map[::-1]] = each.places[::-1]  # of equal keys the first counts
+        places = places[order]
+        items = Lists.of(source, items=True).elements
+        values.append(from_arrow(items.take(pa.array(np.maximum(places, 0), mask=places < 0))))
+    bound = _bound(variables, (from_arrow(known), *values))
+    results = _values_of(body, rows.repeated(owners[order], bound), evaluate)
+    made = to_arrow(results, node.type.item_type, len(order))
+    return maps_of(node.type, owners[order], rows.length, valid, known, made)
+
+
+def _where(lists: Lists, valid: Mask | None) -> Lists:
+    """Lists without elements where a mask is false."""
+    counts = lists.counts if valid is None else np.where(valid, lists.counts, 0)
+    return Lists(lists.starts, counts, valid, lists.elements)
 
 
 def _values_of(body: Expression, rows: Rows, evaluate: Evaluator) -> Vector:
@@ -164,6 +214,8 @@ LAZY: dict[Function, Callable[[Call, Rows, Evaluator], Vector]] = {
     Function.EXISTS: _quantified(deciding=True),
     Function.FORALL: _quantified(deciding=False),
     Function.ZIP_WITH: _zip_with,
+    Function.ARRAY_SORT_BY: _sort_by,
+    Function.MAP_ZIP_WITH: _map_zip_with,
     Function.MAP_FILTER: _of_entries,
     Function.TRANSFORM_VALUES: _of_entries,
     Function.AGGREGATE: _aggregate,

@@ -131,7 +131,7 @@ def _insert(*, last: bool) -> Run:
     return run
 
 
-def _numbered(lists: Sequence[Lists]) -> list[tuple[_Indices, _Indices]]:
+def numbered(lists: Sequence[Lists]) -> list[tuple[_Indices, _Indices]]:
     """The elements of each list as integers that are equal where elements of a row are, negative for nulls."""
     taken = [codes(each.elements.take(pa.array(each.places))) for each in lists]
     numbers = pa.concat_arrays([each.cast(taken[0].type) for each in taken]).dictionary_encode().indices
@@ -146,7 +146,7 @@ def _as_sets(node: Call, operands: list[Vector], length: int) -> Vector:
     assert node.type is not None
     left, right = (Lists.of(operand) for operand in operands_of(operands, length))
     valid = mask_and(left.valid, right.valid)
-    (left_keys, _), (right_keys, _) = _numbered([left, right])
+    (left_keys, _), (right_keys, _) = numbered([left, right])
     if node.function is Function.ARRAY_UNION:
         keys = np.concatenate([left_keys, right_keys])
         rows = np.concatenate([left.rows, right.rows])
@@ -164,7 +164,7 @@ def _as_sets(node: Call, operands: list[Vector], length: int) -> Vector:
 
 def _overlap(_node: Call, operands: list[Vector], length: int) -> Vector:
     left, right = (Lists.of(operand) for operand in operands_of(operands, length))
-    (left_keys, left_codes), (right_keys, right_codes) = _numbered([left, right])
+    (left_keys, left_codes), (right_keys, right_codes) = numbered([left, right])
     common, unknown = np.zeros(len(left.counts), np.bool_), np.zeros(len(left.counts), np.bool_)
     common[left.rows[np.isin(left_keys, right_keys) & (left_codes >= 0)]] = True
     unknown[left.rows[left_codes < 0]] = True
