@@ -15,6 +15,8 @@ from gpujoin.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
+    from gpujoin.engine.devicetables import DeviceTable
+    from gpujoin.engine.gathermaps import GatherMaps, gather
     from gpujoin.engine.join.hash_join import HashJoin
     from gpujoin.engine.metrics import JoinMetrics
     from gpujoin.engine.tables import asof_join_tables, gather_maps, join_tables
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     )
     from gpujoin.model.expressions import Function, call, coalesce, left, lit, right, when
     from gpujoin.model.jointype import JoinType, Side
-    from gpujoin.model.maps import GatherMaps
     from gpujoin.model.reasons import Reason
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
     from gpujoin.plan.explain import Explanation
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "gpujoin.config": ("Options",),
+    "gpujoin.engine.devicetables": ("DeviceTable",),
+    "gpujoin.engine.gathermaps": ("GatherMaps", "gather"),
     "gpujoin.engine.join.hash_join": ("HashJoin",),
     "gpujoin.engine.metrics": ("JoinMetrics",),
     "gpujoin.engine.tables": ("asof_join_tables", "gather_maps", "join_tables"),
@@ -58,7 +61,6 @@ _HOMES = {
     ),
     "gpujoin.model.expressions": ("Function", "call", "coalesce", "left", "lit", "right", "when"),
     "gpujoin.model.jointype": ("JoinType", "Side"),
-    "gpujoin.model.maps": ("GatherMaps",),
     "gpujoin.model.reasons": ("Reason",),
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
     "gpujoin.plan.explain": ("Explanation",),
@@ -77,12 +79,12 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
-    "DeviceMemoryError", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
+    "DeviceMemoryError", "DeviceTable", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "HostMemoryError", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
     "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "QueryProfile", "QueryReport", "Reason",
     "Side",
     "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
-    "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
+    "gather", "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
     "metrics", "profile", "right", "unload_ipython_extension", "when",
 ]  # fmt: skip
 

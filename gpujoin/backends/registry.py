@@ -87,3 +87,25 @@ def host_grouper(codes: Any) -> Grouper:
     """Number the rows of an Arrow table of key codes by key, on the host."""
     grouper: Grouper = importlib.import_module(_MODULES[BackendName.CPU]).grouper(codes)
     return grouper
+
+
+def device_capsules(data: Any) -> Any | None:
+    """Take a table on a GPU through its Arrow C device interface; ``None`` if it has none, or lies on the host."""
+    return importlib.import_module(_MODULES[BackendName.GPU]).device_capsules(data)
+
+
+def adopted(backend: AnyBackend, data: Any) -> tuple[Any, Any]:
+    """View a table of pylibcudf, or one of :func:`device_capsules`, as a frame of a GPU's backend, with its schema."""
+    frame_and_schema: tuple[Any, Any] = importlib.import_module(_MODULES[BackendName.GPU]).adopted(backend, data)
+    return frame_and_schema
+
+
+def as_library_table(backend: AnyBackend, frame: Any) -> Any:
+    """View a frame of a GPU's backend as a table of pylibcudf."""
+    return importlib.import_module(_MODULES[BackendName.GPU]).as_library_table(backend, frame)
+
+
+def exported(backend: AnyBackend, frame: Any, schema: Any) -> tuple[Any, Any]:
+    """Give a frame of a GPU's backend out through the Arrow C device interface."""
+    capsules: tuple[Any, Any] = importlib.import_module(_MODULES[BackendName.GPU]).exported(backend, frame, schema)
+    return capsules

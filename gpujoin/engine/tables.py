@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.config import BackendChoice, BackendChoiceName, Options
-from gpujoin.engine.join.hash_join import HashJoin, check_product
+from gpujoin.engine.arguments import (
+    backend_of,
+    check_metrics,
+    check_unique,
+    column_names,
+    key_table,
+    named_apart,
+    null_flags,
+    options_of,
+    position_of,
+    table_of,
+)
+from gpujoin.engine.devicetables import DeviceTable, OpenedTable, concatenated, open_keys, open_tables, taken
+from gpujoin.engine.gathermaps import GatherMaps, device_maps
+from gpujoin.engine.join.checks import check_product
+from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
+from gpujoin.engine.join.hash_join import HashJoin
+from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.keys import in_common_type
 from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import (
-    BackendUnavailableError,
-    ConditionError,
-    ConfigurationError,
-    JoinSpecError,
-    did_you_mean,
-)
-from gpujoin.logs import warn_once
-from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.errors import ConditionError, JoinSpecError
+from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinName, JoinType, Side
-from gpujoin.model.maps import GatherMaps, Indices, OutOfBounds
+from gpujoin.model.maps import Indices, OutOfBounds
 from gpujoin.model.spec import Direction, DirectionName, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.asof import check_suffixes, plan_as_of
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
 from gpujoin.plan.resolve import resolve
+
+_Sides: TypeAlias = Mapping[Side, Any]
+"""Both inputs, as PyArrow tables or as tables on a GPU."""
 
 
 def join_tables(
@@ -51,13 +62,15 @@ def join_tables(
     backend: BackendChoiceName | BackendChoice | AnyBackend = BackendChoice.AUTO,
     options: Options | None = None,
     metrics: JoinMetrics | None = None,
-) -> pa.Table:
+) -> Any:
     """Join two tables.
 
     Parameters
     ----------
     left, right : Table, RecordBatch, or any object with ``__arrow_c_stream__``
-        The inputs; column names must be unique within each.
+        The inputs; column names must be unique within each. Or both on a GPU, where the result stays too:
+        :class:`gpujoin.DeviceTable`, ``cudf.DataFrame``, ``pylibcudf.Table`` (whose columns are called ``"0"``,
+        ``"1"``, …), anything with the Arrow C device interface.
     on : str or sequence of str, optional
         Key columns of the same name on both sides. They appear once, first, in the result; after a full join as
         the value of whichever side has a row: in the type of both, or in the one they are compared in where the types
@@ -86,11 +99,13 @@ def join_tables(
     Table
         Rows in no promised order, in batches near ``options.batch_bytes``. Existence joins add a column ``exists``.
         A dictionary column whose chunks have more values together than its indices can count gets 32-bit indices.
+        Of tables on a GPU a table there, of the kind of ``left``; a :class:`gpujoin.DeviceTable` for other kinds.
 
     Raises
     ------
     JoinSpecError
-        Unknown join type, missing or ambiguous columns, keys that do not pair up.
+        Unknown join type, missing or ambiguous columns, keys that do not pair up; one input on a GPU and the other on
+        the host.
     KeyTypeError
         A pair of keys cannot be compared.
     ConditionError
@@ -99,17 +114,23 @@ def join_tables(
         The backend is not installed or has no device.
     ProductSizeError
         Without keys and ranges there are more pairs than ``options.max_product_rows``.
+    DeviceMemoryError
+        Tables on a GPU do not fit there with the result.
     """
-    options = _options(options)
-    _check_metrics(metrics)
-    join_type, chosen = JoinType.parse(how), _backend(backend, options, metrics)
+    options = options_of(options)
+    check_metrics(metrics)
+    join_type, opened = JoinType.parse(how), open_tables(left, right)
+    chosen = backend_of(backend, options, metrics) if opened is None else None
     if left is right and isinstance(left, pa.RecordBatchReader):
         raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
-    tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
+    tables = _sides(left, right, opened, backend)
     request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
     check_suffixes(suffixes)
     plan = _plan(tables, request, suffixes)
     build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
+    if opened is not None:
+        joined = _joined_on_device(plan.spec, tables, build_side, options, metrics)
+        return opened[Side.LEFT].given_back(plan.finish_on_device(joined))
     return plan.finish(_joined(plan.spec, tables, build_side, options, chosen, metrics))
 
 
@@ -130,7 +151,7 @@ def asof_join_tables(
     backend: BackendChoiceName | BackendChoice | AnyBackend = BackendChoice.AUTO,
     options: Options | None = None,
     metrics: JoinMetrics | None = None,
-) -> pa.Table:
+) -> Any:
     """Join each left row with the nearest right row by an order key, within equal ``by`` columns.
 
     The meaning is that of ``pandas.merge_asof`` and Polars' ``join_asof``: every left row is returned once, with nulls
@@ -139,7 +160,7 @@ def asof_join_tables(
     Parameters
     ----------
     left, right : Table, RecordBatch, or any object with ``__arrow_c_stream__``
-        The inputs; column names must be unique within each.
+        The inputs; column names must be unique within each. Or both on a GPU, as for :func:`join_tables`.
     on : str, optional
         Order key of both sides; returned once, the left side's. Numbers, dates, timestamps (units may differ; zones
         must be there on both sides or on neither), times, durations; bytes too, where no distance is needed.
@@ -163,7 +184,7 @@ def asof_join_tables(
     Returns
     -------
     Table
-        The left columns, then the right ones. Rows in no promised order.
+        The left columns, then the right ones. Rows in no promised order. Of tables on a GPU a table there.
 
     Raises
     ------
@@ -180,15 +201,19 @@ def asof_join_tables(
     integers and doubles as doubles, timestamps of different units in the finer one, those of different zones as
     moments. A tolerance is rounded down to whole units of that type, a ``timedelta`` of 36 hours to one day of dates.
     """
-    options = _options(options)
-    _check_metrics(metrics)
-    chosen = _backend(backend, options, metrics)
-    tables = {Side.LEFT: _table(left, Side.LEFT), Side.RIGHT: _table(right, Side.RIGHT)}
+    options = options_of(options)
+    check_metrics(metrics)
+    opened = open_tables(left, right)
+    chosen = backend_of(backend, options, metrics) if opened is None else None
+    tables = _sides(left, right, opened, backend)
     schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
     plan = plan_as_of(
         *schemas, on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by, right_by=right_by,
         direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
     )  # fmt: skip
+    if opened is not None:
+        joined = _joined_on_device(plan.spec, tables, Side.RIGHT, options, metrics)
+        return opened[Side.LEFT].given_back(joined.rename_columns(plan.names))
     table = _joined(plan.spec, tables, Side.RIGHT, options, chosen, metrics)
     return table.rename_columns(list(plan.names))
 
@@ -207,7 +232,8 @@ def gather_maps(
     Parameters
     ----------
     left_keys, right_keys : Array, ChunkedArray, Table, RecordBatch, any Arrow stream, or 1-D NumPy array
-        Key columns, paired by position; an array, or a Series of Polars or pandas, is one key.
+        Key columns, paired by position; an array, or a Series of Polars or pandas, is one key. Or both on a GPU:
+        tables as for :func:`join_tables`, or single columns (``cudf.Series``, ``pylibcudf.Column``, CuPy array).
     how : str or JoinType
         As for :func:`join_tables`, without ``cross`` and ``existence``.
     nulls_equal : bool or sequence of bool
@@ -219,12 +245,17 @@ def gather_maps(
     -------
     GatherMaps
         NumPy int64 indices; −1 where an outer join has no row of that side. For semi and anti joins ``right`` is
-        ``None``.
+        ``None``. Of keys on a GPU CuPy int32 indices, which stay there.
     """
     join_type = JoinType.parse(how)
     if join_type is JoinType.CROSS or join_type.flags_rows:
         raise JoinSpecError(f"gather_maps does not do {join_type.value} joins; use join_tables")
-    tables = {Side.LEFT: _keys(left_keys, Side.LEFT), Side.RIGHT: _keys(right_keys, Side.RIGHT)}
+    opened = open_tables(left_keys, right_keys, open_keys)
+    tables: dict[Side, Any]
+    if opened is None:
+        tables = {Side.LEFT: key_table(left_keys, Side.LEFT), Side.RIGHT: key_table(right_keys, Side.RIGHT)}
+    else:
+        tables = dict(taken(opened, backend))
     counts = {table.num_columns for table in tables.values()}
     if len(counts) != 1 or 0 in counts:
         raise JoinSpecError(
@@ -232,25 +263,54 @@ def gather_maps(
             f" {tables[Side.RIGHT].num_columns} right"
         )
     number = tables[Side.LEFT].num_columns
-    tables = {side: table.append_column("row", pa.array(np.arange(table.num_rows))) for side, table in tables.items()}
+    tables = {
+        side: table.append_column("row", pa.array(np.arange(table.num_rows))) if opened is None else table.numbered()
+        for side, table in tables.items()
+    }
     keys = tuple(
         KeyPair(i, i, NullEquality.EQUAL if equal else NullEquality.UNEQUAL)
-        for i, equal in enumerate(_per_key(nulls_equal, number))
+        for i, equal in enumerate(null_flags(nulls_equal, number))
     )
     right_output = () if join_type.left_rows_only else (number,)
     spec = JoinSpec(join_type, keys, left_output=(number,), right_output=right_output)
-    options = _options(options)
-    chosen = _backend(backend, options, None)
-    columns = _joined(spec, tables, _build_side(tables, join_type), options, chosen, None).columns
-    return GatherMaps(_indices(columns[0]), _indices(columns[1]) if right_output else None)
+    options, build_side = options_of(options), _build_side(tables, join_type)
+    rows = tables[Side.LEFT].num_rows, tables[Side.RIGHT].num_rows
+    if opened is not None:
+        return device_maps(_joined_on_device(spec, tables, build_side, options, None), rows)
+    chosen = backend_of(backend, options, None)
+    columns = _joined(spec, tables, build_side, options, chosen, None).columns
+    return GatherMaps(_indices(columns[0]), _indices(columns[1]) if right_output else None, rows=rows)
+
+
+def _sides(
+    left: Any, right: Any, opened: dict[Side, OpenedTable] | None,
+    backend: BackendChoiceName | BackendChoice | AnyBackend,
+) -> _Sides:  # fmt: skip
+    if opened is None:
+        return {Side.LEFT: table_of(left, Side.LEFT), Side.RIGHT: table_of(right, Side.RIGHT)}
+    tables = taken(opened, backend)
+    for side, table in tables.items():
+        check_unique(table.column_names, f"the {side.value} input")
+    return tables
+
+
+def _joined_on_device(
+    spec: JoinSpec, tables: Mapping[Side, DeviceTable], build_side: Side, options: Options, metrics: JoinMetrics | None
+) -> DeviceTable:
+    built, probed = tables[build_side], tables[build_side.other]
+    counters = metrics if metrics is not None else JoinMetrics()
+    layout = JoinLayout.of(spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side)
+    run = FrameRun(FrameBuild(layout, built.device, [built], options, counters, probed.num_rows), counters)
+    made = [*run.probe_table(probed), *run.rest()]
+    return concatenated(made, layout.output_schema, built.device)
 
 
 def _joined(
     spec: JoinSpec,
-    tables: dict[Side, pa.Table],
+    tables: _Sides,
     build_side: Side,
     options: Options,
-    backend: AnyBackend,
+    backend: AnyBackend | None,
     metrics: JoinMetrics | None,
 ) -> pa.Table:
     built, probed = tables[build_side], tables[build_side.other]
@@ -278,7 +338,7 @@ class _Request:
     @classmethod
     def of(
         cls,
-        tables: dict[Side, pa.Table],
+        tables: _Sides,
         on: str | Sequence[str] | None,
         left_on: str | Sequence[str] | None,
         right_on: str | Sequence[str] | None,
@@ -290,8 +350,8 @@ class _Request:
             raise JoinSpecError("give either on, or left_on and right_on, not both")
         if (left_on is None) != (right_on is None):
             raise JoinSpecError("left_on and right_on go together; only one was given")
-        lefts = _names(on if on is not None else left_on)
-        rights = lefts if on is not None else _names(right_on)
+        lefts = column_names(on if on is not None else left_on)
+        rights = lefts if on is not None else column_names(right_on)
         if len(lefts) != len(rights):
             raise JoinSpecError(f"left_on has {len(lefts)} keys, right_on has {len(rights)}: {lefts} and {rights}")
         if on is not None and len(set(lefts)) != len(lefts):
@@ -310,11 +370,11 @@ class _Request:
         schemas = {side: table.schema for side, table in tables.items()}
         keys = tuple(
             KeyPair(
-                _position(schemas[Side.LEFT], a, Side.LEFT),
-                _position(schemas[Side.RIGHT], b, Side.RIGHT),
+                position_of(schemas[Side.LEFT], a, Side.LEFT),
+                position_of(schemas[Side.RIGHT], b, Side.RIGHT),
                 NullEquality.EQUAL if equal else NullEquality.UNEQUAL,
             )
-            for a, b, equal in zip(lefts, rights, _per_key(nulls_equal, len(lefts)), strict=True)
+            for a, b, equal in zip(lefts, rights, null_flags(nulls_equal, len(lefts)), strict=True)
         )
         if condition is not None:
             condition = resolve(condition, schemas[Side.LEFT], schemas[Side.RIGHT])
@@ -347,8 +407,18 @@ class _Plan:
             table = table.set_column(target, table.schema.field(target).with_type(common), merged)
         return table.select(list(self.order)).rename_columns(list(self.names))
 
+    def finish_on_device(self, table: DeviceTable) -> DeviceTable:
+        device, frame, fields = table.device, table.frame, list(table.schema)
+        for target, source in self.merged:
+            common = key_type(fields[target].type, fields[source].type)
+            merged = device.coalesce(frame, target, source, common)
+            order = [len(fields) if i == target else i for i in range(len(fields))]
+            frame = device.select(device.hstack([frame, merged]), order)
+            fields[target] = fields[target].with_type(common)
+        return DeviceTable(pa.schema(fields), frame, device).at(self.order).rename_columns(self.names)
 
-def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, str]) -> _Plan:
+
+def _plan(tables: _Sides, request: _Request, suffixes: tuple[str, str]) -> _Plan:
     kind = request.join_type
     lefts, rights = list(tables[Side.LEFT].schema.names), list(tables[Side.RIGHT].schema.names)
     shared = {key.left for key in request.keys}, {key.right for key in request.keys}
@@ -358,13 +428,8 @@ def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, 
     right_rest = [] if kind.left_rows_only else [i for i in range(len(rights)) if i not in shared[1]]
     left_keys = [key.left for key in request.keys] if request.shared else []
     right_keys = [key.right for key in request.keys] if request.shared else []
-    clash = {lefts[i] for i in left_rest} & {rights[i] for i in right_rest}
-    if clash and suffixes[0] == suffixes[1]:
-        raise JoinSpecError(f"both sides have columns {sorted(clash)}; the suffixes {suffixes} must differ")
-    left_names = [lefts[i] + (suffixes[0] if lefts[i] in clash else "") for i in left_rest]
-    right_names = [rights[i] + (suffixes[1] if rights[i] in clash else "") for i in right_rest]
     names = [*request.left_on] if request.shared else []
-    names += left_names + right_names
+    names += named_apart([lefts[i] for i in left_rest], [rights[i] for i in right_rest], suffixes)
     if kind.flags_rows:
         names.append("exists")
     if len(set(names)) != len(names):
@@ -385,75 +450,6 @@ def _plan(tables: dict[Side, pa.Table], request: _Request, suffixes: tuple[str, 
     return _Plan(spec, tuple(names), tuple(order), tuple(merged))
 
 
-def _table(data: Any, side: Side) -> pa.Table:
-    if isinstance(data, pa.RecordBatch):
-        table = pa.Table.from_batches([data])
-    elif isinstance(data, pa.Table):
-        table = data
-    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        try:
-            table = pa.table(data)
-        except (pa.ArrowException, AssertionError, TypeError, ValueError) as problem:  # PySpark asserts
-            what = str(problem) or type(problem).__name__
-            arrow = " (toArrow() gives one)" if callable(getattr(data, "toArrow", None)) else ""
-            raise JoinSpecError(
-                f"the {side.value} input is a {type(data).__name__} that Arrow cannot read as a table: {what};"
-                f" give a pyarrow Table{arrow} or a data frame whose column types Arrow has"
-            ) from problem
-    else:
-        raise JoinSpecError(
-            f"the {side.value} input is a {type(data).__name__}{_lazy(data)}; give a pyarrow Table or RecordBatch, or"
-            " an object with __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
-        )
-    names = table.schema.names
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise JoinSpecError(f"the {side.value} input has the columns {twice} twice; rename them")
-    for i, column in enumerate(table.columns):
-        if pat.is_dictionary(column.type) and column.num_chunks > 1:
-            unified = _of_one_dictionary(column)
-            table = table.set_column(i, table.schema.field(i).with_type(unified.type), unified)
-    return table
-
-
-def _of_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Unify the dictionaries of a column's chunks, with 32-bit indices where narrower ones are too few."""
-    try:
-        return column.unify_dictionaries()
-    except pa.ArrowNotImplementedError:
-        return column
-    except pa.ArrowInvalid:
-        dtype = column.type
-        return column.cast(pa.dictionary(pa.int32(), dtype.value_type, dtype.ordered)).unify_dictionaries()
-
-
-def _lazy(data: Any) -> str:
-    return ", which collect() turns into a table" if callable(getattr(data, "collect", None)) else ""
-
-
-def _keys(data: Any, side: Side) -> pa.Table:
-    column = _key_column(data)
-    if column is not None:
-        return _table(pa.table({"k0": column}), side)
-    table = _table(data, side)
-    return table.rename_columns([f"k{i}" for i in range(table.num_columns)])
-
-
-def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
-    """Convert an array or a Series to a table of one column; ``None`` for anything else."""
-    if isinstance(data, (pa.Array, pa.ChunkedArray)):
-        return data
-    if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):
-        return None
-    try:
-        if hasattr(data, "__arrow_c_stream__"):
-            column = pa.chunked_array(data)
-            return None if pat.is_struct(column.type) else column
-        return pa.array(data) if hasattr(data, "__array__") else None
-    except (pa.ArrowException, TypeError, ValueError):
-        return None
-
-
 def _indices(column: pa.ChunkedArray) -> Indices:
     rule = OutOfBounds.NULLIFY if column.null_count else OutOfBounds.NEVER
     values = column.fill_null(-1).to_numpy()
@@ -467,42 +463,7 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
     return batches
 
 
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    if given is None:
-        return ()
-    if isinstance(given, Expression) or not isinstance(given, Iterable):
-        raise JoinSpecError(
-            f"key columns are given by name or as a sequence of names, got {given!r}; for an expression use condition="
-        )
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        if not isinstance(name, str):
-            raise JoinSpecError(f"key columns are given by name, got {name!r}; for an expression use condition=")
-    return names
-
-
-def _check_metrics(given: Any) -> None:
-    if given is not None and not isinstance(given, JoinMetrics):
-        raise ConfigurationError(f"metrics must be gpujoin.JoinMetrics(), got {given!r}")
-
-
-def _per_key(nulls_equal: Any, keys: int) -> tuple[bool, ...]:
-    if isinstance(nulls_equal, bool):
-        return (nulls_equal,) * keys
-    flags = tuple(nulls_equal) if isinstance(nulls_equal, Iterable) else ()
-    if not isinstance(nulls_equal, Iterable) or len(flags) != keys or not all(isinstance(flag, bool) for flag in flags):
-        raise JoinSpecError(f"nulls_equal must be a bool or one bool for each of the {keys} keys, got {nulls_equal!r}")
-    return flags
-
-
-def _position(schema: pa.Schema, name: str, side: Side) -> int:
-    position = schema.get_field_index(name)
-    if position < 0:
-        raise JoinSpecError(f"the {side.value} input has no column {name!r}.{did_you_mean(name, schema.names)}")
-    return int(position)
-
-
-def _build_side(tables: dict[Side, pa.Table], join_type: JoinType, condition: Expression | None = None) -> Side:
+def _build_side(tables: _Sides, join_type: JoinType, condition: Expression | None = None) -> Side:
     """Choose the build side: one whose ranges can be searched, else the smaller one; the right one in doubt."""
     if join_type.null_aware:
         return Side.RIGHT
@@ -510,37 +471,3 @@ def _build_side(tables: dict[Side, pa.Table], join_type: JoinType, condition: Ex
     if better is not None:
         return better
     return Side.LEFT if tables[Side.LEFT].num_rows < tables[Side.RIGHT].num_rows else Side.RIGHT
-
-
-def _options(given: Options | None) -> Options:
-    if given is None or isinstance(given, Options):
-        return given or Options()
-    raise ConfigurationError(f"options must be gpujoin.Options(...), got {given!r}")
-
-
-def _backend(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
-    """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
-    if not isinstance(wanted, (str, BackendChoice)):
-        if not hasattr(wanted, "morsel_rows"):
-            raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {wanted!r}")
-        return wanted
-    try:
-        choice = BackendChoice(wanted)
-    except ValueError:
-        known = [choice.value for choice in BackendChoice]
-        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(str(wanted), known)}") from None
-    if choice is BackendChoice.AUTO and options.backend is not BackendChoice.AUTO:
-        choice = options.backend
-    request = BackendRequest(threads=options.cpu_threads or os.cpu_count() or 1)
-    if choice is BackendChoice.CPU or (choice is BackendChoice.AUTO and unavailable(BackendName.GPU) is not None):
-        return create(BackendName.CPU, request)
-    try:
-        return create(BackendName.GPU, request)
-    except BackendUnavailableError as problem:
-        if choice is BackendChoice.GPU:
-            raise
-        note = f"on the CPU: {problem}"
-        warn_once(note)
-        if metrics is not None:
-            metrics.fallback_reasons[note] = metrics.fallback_reasons.get(note, 0) + 1
-        return create(BackendName.CPU, request)

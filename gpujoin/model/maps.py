@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from gpujoin.errors import GpuJoinError
-
 
 class OutOfBounds(Enum):
     """What a negative index in a map means."""
@@ -94,37 +92,6 @@ class AllNull:
 
 
 RowMap: TypeAlias = Indices | Span | Repeat | Tile | AllNull
-
-
-@dataclass(frozen=True, slots=True)
-class GatherMaps:
-    """The left and right row of every output row.
-
-    Attributes
-    ----------
-    left, right : RowMap or None
-        Maps of equal length; ``None`` where the output takes no columns of that side (semi, anti).
-
-    Raises
-    ------
-    GpuJoinError
-        If both are absent or the lengths differ.
-    """
-
-    left: RowMap | None
-    right: RowMap | None
-
-    def __post_init__(self) -> None:
-        lengths = {m.length for m in (self.left, self.right) if m is not None}
-        if len(lengths) != 1:
-            raise GpuJoinError(f"gather maps need one common length, got {sorted(lengths)}")
-
-    @property
-    def length(self) -> int:
-        """Number of output rows."""
-        present = self.left if self.left is not None else self.right
-        assert present is not None
-        return present.length
 
 
 def cross_maps(outer_rows: int, inner_rows: int, max_pairs: int) -> Iterator[tuple[Repeat, Tile]]:

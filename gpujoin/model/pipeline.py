@@ -15,10 +15,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from gpujoin.model.backend import AnyBackend
+from gpujoin.model.backend import AnyBackend, KeyFrame, NearestTerms, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
+from gpujoin.model.maps import RowMap
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
     Constant,
@@ -313,6 +314,21 @@ AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
 """A pipeline backend whose pieces do not matter to the caller."""
 
 
+class NearestRows(Protocol[KeyFrame]):
+    """The build side of an as-of join on a device."""
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the search; it starts with ``cudf`` where array operations search."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+
+    def probe(self, frame: KeyFrame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
+        """Find the nearest build row of each row of a frame, by the positions of its order key and equality keys."""
+
+
 class DevicePipelineBackend(Protocol[Piece]):
     """Runs relational nodes over frames on a device.
 
@@ -379,6 +395,41 @@ class DevicePipelineBackend(Protocol[Piece]):
 
     def mask_column(self, mask: Any, rows: int) -> Piece:
         """Make a boolean column of a mask of :attr:`backend`."""
+
+    def takes_keys(self, left: pa.DataType, right: pa.DataType) -> bool:
+        """Whether keys of two types are compared on the device, without a cast of values."""
+
+    def row_numbers(self, rows: int) -> Piece:
+        """Frame of one int32 column, which numbers rows from 0."""
+
+    def positions(self, frame: Piece, at: int) -> Any:
+        """Values of an int32 column as a vector of :attr:`backend`, −1 where it is null."""
+
+    def null_rows(self, frame: Piece, at: int) -> RowMap:
+        """The rows at which a column is null, ascending."""
+
+    def coalesce(self, frame: Piece, first: int, second: int, dtype: pa.DataType) -> Piece:
+        """Frame of one column: that of one key column, or of another where the first is null, in their common type."""
+
+    def as_of(
+        self, frame: Piece, order_at: int, dtype: pa.DataType, key_at: Sequence[int],
+        key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool,
+    ) -> NearestRows[Piece]:  # fmt: skip
+        """Build a search for the nearest row of a frame.
+
+        Parameters
+        ----------
+        frame : Frame
+            Build rows.
+        order_at, dtype
+            Position of the order key, and the type in which it is compared.
+        key_at, key_types
+            Positions of the equality keys, and the type in which each is compared.
+        terms : NearestTerms
+            Which row is wanted.
+        kernels : bool
+            As in :meth:`gpujoin.model.backend.Backend.build_ranges`.
+        """
 
 
 AnyDevicePipeline: TypeAlias = DevicePipelineBackend[Any]

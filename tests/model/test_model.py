@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpujoin import GatherMaps
 from gpujoin.errors import ConditionError, FallbackError, GpuJoinError, JoinSpecError, did_you_mean
 from gpujoin.model.expressions import (
     Call,
@@ -28,7 +29,6 @@ from gpujoin.model.expressions import (
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.maps import (
     AllNull,
-    GatherMaps,
     Indices,
     OutOfBounds,
     Repeat,

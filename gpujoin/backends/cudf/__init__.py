@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.cudf.discovery import why_unavailable
 from gpujoin.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gpujoin.backends.cudf.arrowdevice import StreamCapsule, TableCapsules
     from gpujoin.backends.cudf.backend import CudfBackend
     from gpujoin.backends.cudf.frames import CudfFrame
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
@@ -78,3 +81,34 @@ def release_cached_memory(device: int) -> None:
     module = sys.modules.get("gpujoin.backends.cudf.device")
     if module is not None:
         module.release_cached_memory(device)
+
+
+def device_capsules(data: Any) -> TableCapsules | StreamCapsule | None:
+    """Take a table on a GPU through its Arrow C device interface; ``None`` if it has none, or lies on the host."""
+    from gpujoin.backends.cudf.arrowdevice import ON_GPU, capsules_of
+
+    capsules = capsules_of(data)
+    return None if capsules is None or capsules.device_type not in ON_GPU else capsules
+
+
+def adopted(backend: CudfBackend, data: Any) -> tuple[CudfFrame, pa.Schema]:
+    """View a table of pylibcudf, or one of :func:`device_capsules`, as a frame, with its schema."""
+    from gpujoin.backends.cudf import adoption
+
+    return adoption.taken_in(backend, data)
+
+
+def as_library_table(backend: CudfBackend, frame: CudfFrame) -> Any:
+    """View a frame as a table of pylibcudf."""
+    from gpujoin.backends.cudf import adoption
+
+    with backend.device.entered():
+        return adoption.given_out(frame)
+
+
+def exported(backend: CudfBackend, frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
+    """Give a frame out through the Arrow C device interface."""
+    from gpujoin.backends.cudf import adoption
+
+    with backend.device.entered():
+        return adoption.exported(frame, schema)

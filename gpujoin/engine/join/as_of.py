@@ -132,12 +132,7 @@ class AsOfBuild:
     @cached_property
     def _nearest(self) -> NearestTerms:
         """Terms of the search, in codes."""
-        dtype, tolerance = self.codec.dtype, self.terms.tolerance
-        width = 0
-        if pat.is_floating(dtype):
-            width = 8 if pat.is_float64(dtype) else 4
-        most = None if tolerance is None else tolerance_in(dtype, tolerance)
-        return NearestTerms(self.terms.direction, self.terms.allow_exact, width, most)
+        return nearest_terms(self.terms, self.codec.dtype)
 
     def ranked(self, rows: pa.RecordBatch) -> RankedRows:
         """Find the nearest right row of each left row, with its distance."""
@@ -191,6 +186,15 @@ class AsOfBuild:
         # The difference of two 64-bit integers is exact modulo 2**64.
         low, high = np.minimum(codes, other_codes), np.maximum(codes, other_codes)
         return high.view(np.uint64) - low.view(np.uint64)
+
+
+def nearest_terms(terms: AsOf, dtype: pa.DataType) -> NearestTerms:
+    """Terms of a search by codes of a type."""
+    width = 0
+    if pat.is_floating(dtype):
+        width = 8 if pat.is_float64(dtype) else 4
+    most = None if terms.tolerance is None else tolerance_in(dtype, terms.tolerance)
+    return NearestTerms(terms.direction, terms.allow_exact, width, most)
 
 
 @dataclass(frozen=True)

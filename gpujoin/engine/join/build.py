@@ -15,6 +15,7 @@ import pyarrow as pa
 from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.join.as_of import AsOfBuild
 from gpujoin.engine.join.derive import Rest
+from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.ranges import RangeCodec, RangeEvaluationError, spread
@@ -42,7 +43,7 @@ class BuiltSide:
         self.num_rows = sink.count(rows)
         self.build: Build[Any, Any] | None = None
         self.ranges: BuiltRanges | None = None
-        self.as_of: AsOfBuild | None = None
+        self.as_of: AsOfBuild | FrameAsOfBuild | None = None
         self._choices: list[Choice] = []
         self._twin: BuiltSide | None = None
         self._plain: BuiltSide | None = None
@@ -73,10 +74,7 @@ class BuiltSide:
         """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""
         layout = sink.layout
         if layout.spec.as_of is not None:
-            self.as_of = AsOfBuild.of(
-                layout.spec.as_of, layout.codec, layout.probe.schema, self.rows, self.backend,
-                kernels=self._order_choice.kernels,
-            )  # fmt: skip
+            self.as_of = sink.as_of(self.rows, kernels=self._order_choice.kernels)
             return layout
         if layout.axes:
             self.ranges = self._by_order(layout, 0.0)
@@ -140,7 +138,7 @@ class BuiltSide:
             metrics.algorithm_reasons.setdefault(name, f"{choice.algorithm.value}: {choice.reason}")
 
     @property
-    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | None:
+    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | FrameAsOfBuild | None:
         if self.as_of is not None:
             return self.as_of
         return self.build if self.ranges is None else self.ranges.build
@@ -156,13 +154,13 @@ class BuiltSide:
         return self.search_bytes + own_bytes(self.rows)
 
     @cached_property
-    def null_patterns(self) -> NullPatterns | None:
+    def null_patterns(self) -> NullPatterns | FrameNulls | None:
         """Search of rows with null keys, for null-aware joins; ``None`` for other joins."""
         layout = self.layout
         if not layout.spec.join_type.null_aware:
             return None
         choose = chooser(self.options.gpu_algorithm, self.sink.probe_rows)
-        return NullPatterns(layout.codec, self.backend, self.rows, layout.build.side, choose, _wanted(layout))
+        return self.sink.null_patterns(self.rows, choose, _wanted(layout))
 
     @property
     def counts_pairs(self) -> bool:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.config import Options
+from gpujoin.config import BackendChoice, Options
+from gpujoin.engine.devicetables import open_batches, taken_tables
 from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.checks import check_evaluable, check_product
+from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.probe import Run
 from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.join.spill import Spilled, SpilledRun, take_in
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import ConditionError, JoinSpecError, ProductSizeError
+from gpujoin.errors import JoinSpecError
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
 
-Batches: TypeAlias = Iterable[pa.RecordBatch]
+Batches: TypeAlias = Iterable[pa.RecordBatch] | Any
+"""Record batches; or a table on a GPU, or several of them."""
 
 
 class HashJoin:
     """A join whose build side is read once and probed by any number of batches.
+
+    Batches are record batches, or tables on a GPU (:class:`gpujoin.DeviceTable`, ``pylibcudf.Table``,
+    ``cudf.DataFrame``, anything with the Arrow C device interface) on both sides; then the result stays there too, as
+    tables of the kind of the probe's.
 
     Parameters
     ----------
@@ -82,8 +89,10 @@ class HashJoin:
         self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         check_evaluable(spec.condition)
         self._sink = Sink(self.layout, self.backend, self.options, probe_rows)
-        self._built: BuiltSide | Spilled | None = None
-        self._run: JoinRun | None = None
+        self._given_backend = backend
+        self._probe_rows = probe_rows
+        self._built: BuiltSide | Spilled | FrameBuild | None = None
+        self._run: AnyRun | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -98,18 +107,28 @@ class HashJoin:
     @property
     def build_bytes(self) -> int:
         """Memory of the build side's rows and of their search structure; 0 where they are on disk, or not built yet."""
-        return self._built.nbytes if isinstance(self._built, BuiltSide) else 0
+        return self._built.nbytes if isinstance(self._built, BuiltSide | FrameBuild) else 0
 
     def build(self, batches: Batches) -> None:
-        """Read the build side. Beyond the memory budget it goes to disk.
+        """Read the build side. Beyond the memory budget it goes to disk; on a GPU it has to fit.
 
         Raises
         ------
         JoinSpecError
             If called twice.
+        DeviceMemoryError
+            If tables on a GPU do not fit there.
         """
         if self._built is not None:
             raise JoinSpecError("build() was called twice on one HashJoin; make a new one")
+        opened, batches = open_batches(batches)
+        if opened is not None:
+            wanted = self._given_backend or BackendChoice.AUTO
+            tables = [table for _, table in taken_tables(opened, batches, wanted)]
+            self._built = FrameBuild(
+                self.layout, tables[0].device, tables, self.options, self.metrics, self._probe_rows
+            )
+            return
         self._built = take_in(self._sink, self._counted(batches), self.metrics)
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -118,7 +137,7 @@ class HashJoin:
             self.metrics.build_bytes += batch.nbytes
             yield batch
 
-    def start(self, metrics: JoinMetrics | None = None) -> JoinRun:
+    def start(self, metrics: JoinMetrics | None = None) -> AnyRun:
         """Start an independent pass of probe rows over the build side, which all passes share.
 
         Parameters
@@ -128,9 +147,12 @@ class HashJoin:
         """
         if self._built is None:
             raise JoinSpecError("call build() before probing")
-        return JoinRun(self._built, metrics if metrics is not None else self.metrics)
+        metrics = metrics if metrics is not None else self.metrics
+        if isinstance(self._built, FrameBuild):
+            return FrameRun(self._built, metrics)
+        return JoinRun(self._built, metrics)
 
-    def _started(self) -> JoinRun:
+    def _started(self) -> AnyRun:
         if self._run is None:
             self._run = self.start()
         return self._run
@@ -163,20 +185,6 @@ class HashJoin:
         self.close()
 
 
-def check_evaluable(condition: Expression | None) -> None:
-    """Raise for a condition that the CPU backend, the fallback of every join, does not evaluate as Spark does."""
-    if condition is None:
-        return
-    can_evaluate = create(BackendName.CPU, BackendRequest()).can_evaluate
-    for part in condition.walk():
-        if not can_evaluate(part) and all(map(can_evaluate, part.children)):
-            over = ", ".join(str(child.type) for child in part.children)
-            raise ConditionError(
-                f"the condition's part {part}{f' over {over}' if over else ''} cannot be evaluated exactly as Spark"
-                " does; compute it as a column before the join"
-            )
-
-
 class JoinRun:
     """One pass of probe batches over a built side.
 
@@ -205,6 +213,9 @@ class JoinRun:
         RecordBatch
             Rows of ``output_schema``, in batches near ``options.batch_bytes``.
         """
+        opened, batches = open_batches(batches)
+        if opened is not None:
+            raise JoinSpecError("the build side is on the host, the probe side on a GPU; copy one of them")
         counted = self._counted(batches)
         if isinstance(self._run, SpilledRun):
             self._run.take(counted)
@@ -244,16 +255,8 @@ class JoinRun:
         return batch
 
 
-def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_rows: int) -> None:
-    """Raise ``ProductSizeError`` for a join without keys and ranges of more pairs than ``options.max_product_rows``."""
-    most, pairs = options.max_product_rows, build_rows * probe_rows
-    ranged = options.range_index and (layout.axes or layout.ranged is not None)
-    if most is None or pairs <= most or layout.spec.keys or ranged or layout.spec.as_of:
-        return
-    raise ProductSizeError(
-        f"{build_rows} × {probe_rows} rows without keys or ranges are {pairs} pairs, more than"
-        f" spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by order, or raise the setting"
-    )
+AnyRun: TypeAlias = JoinRun | FrameRun
+"""A pass of probe rows over a build side, on the host or on a device."""
 
 
 def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,7 @@ import pyarrow as pa
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.early_stop import Progress, until_all_match, until_matched
+from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
 from gpujoin.engine.join.sinks import Columns, Mask, on_backend
@@ -402,9 +403,7 @@ class Morsel:
         patterns = self.built.null_patterns
         if patterns is None:
             return matched
-        by_null = matched.on_host.copy()
-        patterns.matched(self.rows, by_null)
-        return Mask(by_null, None)
+        return self.sink.with_null_matches(patterns, self.rows, matched)
 
     # -- under a condition ---------------------------------------------------------------------------------
 
@@ -425,7 +424,7 @@ class Morsel:
         limit = self.sink.candidate_pairs(self.emitter.rows_per_batch)
         rounds = until_matched(self, limit)
         yield from self._slices(limit) if rounds is None else rounds
-        if self.built.null_patterns is not None:
+        if isinstance(self.built.null_patterns, NullPatterns):
             yield from self.built.null_patterns.candidates(self, limit)
 
     def _satisfying(self, candidates: PairSlice) -> Iterator[PairSlice]:

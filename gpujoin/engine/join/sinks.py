@@ -40,12 +40,16 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.hostgather import one_batch
+from gpujoin.engine.join.as_of import AsOfBuild
+from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
+from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.payload import Payload
 from gpujoin.engine.keys import key_frame
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import Side
+from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.types import logical, wide_offsets
@@ -170,6 +174,23 @@ class Sink:
         """Key frame of rows, on the backend."""
         return key_frame(self.backend, self.layout.codec, rows, side_layout.side)
 
+    def as_of(self, rows: Any, *, kernels: bool) -> AsOfBuild | FrameAsOfBuild:
+        """Build the search for the nearest of right rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
+        terms, layout = self.layout.spec.as_of, self.layout
+        assert terms is not None
+        return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend, kernels=kernels)
+
+    def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> NullPatterns | FrameNulls:
+        """Search of build rows of a null-aware join by null keys."""
+        return NullPatterns(self.layout.codec, self.backend, rows, self.layout.build.side, choose, wanted)
+
+    def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
+        """Add the probe rows that match because of a null to those that match by equal keys."""
+        assert isinstance(patterns, NullPatterns)
+        by_null = matched.on_host.copy()
+        patterns.matched(rows, by_null)
+        return Mask(by_null, None)
+
     def output(self, rows: Any, side_layout: SideLayout) -> Columns:
         """The columns that the join returns of a side."""
         return Payload.of(rows, side_layout.output, self.backend, self.choose_gather)
@@ -215,8 +236,8 @@ class Sink:
 class FrameSink(Sink):
     """A join whose rows come in and go out as frames of a device.
 
-    Only for joins that the device supports fully: with equality keys, a condition that it evaluates, and columns that
-    it can hold.
+    Only for joins that the device supports fully: keys and order keys that it compares, a condition that it evaluates,
+    columns that it can hold, and null-aware joins by one key without a condition.
     """
 
     device: AnyDevicePipeline = dataclasses.field(kw_only=True)
@@ -258,6 +279,19 @@ class FrameSink(Sink):
         codec = self.layout.codec
         positions = [key.of(side_layout.side) for key in self.layout.spec.keys]
         return self.device.keys(rows, positions, codec.types, codec.null_safe)
+
+    def as_of(self, rows: Any, *, kernels: bool) -> FrameAsOfBuild:
+        """Build the search for the nearest of right rows."""
+        return FrameAsOfBuild.of(self.layout, rows, self.device, kernels=kernels)
+
+    def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> FrameNulls:  # noqa: ARG002
+        """Search of build rows of a null-aware join by null keys."""
+        return FrameNulls.of(self.layout, rows, self.device)
+
+    def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
+        """Add the probe rows that match because of a null to those that match by equal keys."""
+        assert isinstance(patterns, FrameNulls)
+        return Mask(patterns.marked(rows, matched.on(self.backend)), self.backend)
 
     def output(self, rows: Any, side_layout: SideLayout) -> Columns:
         """The columns that the join returns of a side."""

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from gpujoin.engine.hashing import partition_ids
 from gpujoin.engine.hostgather import compact, one_batch, own_bytes, take
-from gpujoin.engine.join.as_of import NearestOfSlices, RankedRows
+from gpujoin.engine.join.as_of import AsOfBuild, NearestOfSlices, RankedRows
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
@@ -292,13 +292,13 @@ class SpilledRun:
                 yield from Emitter(run, morsel).pairs(*maps)
 
     def _ranked(self, built: BuiltSide, rows: pa.RecordBatch) -> RankedRows:
-        assert built.as_of is not None
+        assert isinstance(built.as_of, AsOfBuild)
         try:
             return built.as_of.ranked(rows)
         except OutOfMemoryError:
             self.metrics.fallbacks += 1
         on_cpu = built.on_cpu(self.metrics).as_of
-        assert on_cpu is not None
+        assert isinstance(on_cpu, AsOfBuild)
         return on_cpu.ranked(rows)
 
     def _probe_rows(self, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:

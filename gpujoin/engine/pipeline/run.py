@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create, create_pipeline, device_pipeline
 from gpujoin.config import BackendChoice, Options
-from gpujoin.engine.join.hash_join import HashJoin, JoinRun
+from gpujoin.engine.join.hash_join import AnyRun, HashJoin
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation, SetLevel, aggregated_by_sets
@@ -418,7 +418,7 @@ class _Runner:
                     raise AssertionError("a join whose build side is on disk gives rows when it is finished only")
             yield from self._probed(node, passed, known, pieces)
 
-    def _probed(self, node: Join, passed: JoinRun, known: _Piece | None, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    def _probed(self, node: Join, passed: AnyRun, known: _Piece | None, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the streamed side with a built side."""
         backend, side = self._backend, node.build_side
         for piece in pieces:

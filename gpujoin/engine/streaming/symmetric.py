@@ -25,8 +25,8 @@ from gpujoin.backends.registry import BackendRequest, create, host_evaluator
 from gpujoin.config import Options
 from gpujoin.engine.hostgather import one_batch, own_bytes
 from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.checks import check_evaluable
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.hash_join import check_evaluable
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import Sink

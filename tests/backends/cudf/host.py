@@ -246,6 +246,7 @@ class HostSource:
     """Columns of two tables; see `gpujoin.backends.cudf.expressions.evaluator.Source`."""
 
     tables: dict[Side, pa.Table]
+    ops: ArrayOps = HOST
 
     def text(self, value: str | None) -> HostText:
         return HostText(value)
@@ -257,8 +258,8 @@ class HostSource:
     def column_valid(self, node: ColumnRef) -> npt.NDArray[np.bool_] | None:
         array = self._array(node)
         if pat.is_null(array.type):  # one for all rows, as on the device
-            return np.zeros(1, dtype=bool)
-        return None if array.null_count == 0 else _bools(array.is_valid())
+            return self.ops.xp.zeros(1, dtype=bool)
+        return None if array.null_count == 0 else self.ops.xp.asarray(_bools(array.is_valid()))
 
     def column(self, node: ColumnRef) -> Value | Text:
         array = self._array(node)
@@ -267,17 +268,18 @@ class HostSource:
         wanted = logical(array.type)
         if pat.is_string(wanted):
             return HostText(array.cast(pa.string()))
-        valid = None if array.null_count == 0 else _bools(array.is_valid())
+        asarray = self.ops.xp.asarray
+        valid = None if array.null_count == 0 else asarray(_bools(array.is_valid()))
         stored = store(array)
         if pat.is_boolean(wanted):
-            return Value(wanted, _bools(pc.fill_null(stored, False)), valid)
+            return Value(wanted, asarray(_bools(pc.fill_null(stored, False))), valid)
         data = stored.buffers()[1]
         kind = np.dtype("int64") if pat.is_decimal(stored.type) else np.dtype(stored.type.to_pandas_dtype())
         words = 2 if pat.is_decimal(stored.type) else 1
         flat = np.frombuffer(data or b"", kind, words * len(stored), stored.offset * words * kind.itemsize)
         if words == 2:
-            return in_words((flat[::2].view(np.uint64), flat[1::2]), wanted, valid)
-        return Value(wanted, flat, valid)
+            return in_words((asarray(flat[::2].view(np.uint64)), asarray(flat[1::2])), wanted, valid)
+        return Value(wanted, asarray(flat), valid)
 
 
 def _text_bytes(cell: Any) -> int:

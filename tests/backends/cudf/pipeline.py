@@ -85,7 +85,7 @@ class HostColumns:
         return tuple(frame.schema.types)
 
     def source(self, frame: pa.Table) -> HostSource:
-        return HostSource({Side.LEFT: frame})
+        return HostSource({Side.LEFT: frame}, self.ops)
 
     def select(self, frame: pa.Table, positions: Sequence[int]) -> pa.Table:
         return _table([frame.column(i) for i in positions], frame.num_rows)

@@ -9,15 +9,17 @@ from typing import Any, Generic
 import pyarrow as pa
 
 from gpujoin.backends.cudf.expressions.values import Value, ordered
+from gpujoin.backends.cudf.pipeline import resident
 from gpujoin.backends.cudf.pipeline import scan as parquet
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
+from gpujoin.backends.cudf.pipeline.asof import FrameNearest
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, values_of
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
 from gpujoin.errors import GpuJoinError
-from gpujoin.model.backend import AnyBackend
+from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
-from gpujoin.model.maps import Span
+from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
@@ -142,6 +144,36 @@ class DevicePipeline(Generic[Frame]):
     def mask_column(self, mask: Any, rows: int) -> Frame:
         with self.entered():
             return self.columns.frame([Value(pa.bool_(), mask)], (pa.bool_(),), rows)
+
+    # -- tables that stay on the device --------------------------------------------------------------------
+
+    def takes_keys(self, left: pa.DataType, right: pa.DataType) -> bool:
+        return resident.same_codes(left, right)
+
+    def row_numbers(self, rows: int) -> Frame:
+        with self.entered():
+            return resident.row_numbers(self.columns, rows)
+
+    def positions(self, frame: Frame, at: int) -> Any:
+        with self.entered():
+            return resident.positions(self.columns, frame, at)
+
+    def null_rows(self, frame: Frame, at: int) -> RowMap:
+        with self.entered():
+            return resident.null_rows(self.columns, frame, at)
+
+    def coalesce(self, frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
+        with self.entered():
+            return resident.coalesced(self.columns, frame, first, second, dtype)
+
+    def as_of(
+        self, frame: Frame, order_at: int, dtype: pa.DataType, key_at: Sequence[int],
+        key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool,
+    ) -> FrameNearest[Frame]:  # fmt: skip
+        with self.entered():
+            return FrameNearest.of(
+                self.columns, self.entered, frame, order_at, dtype, key_at, key_types, terms, kernels=kernels
+            )
 
 
 def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:

@@ -132,13 +132,15 @@ def key_frame(
     null_safe: Sequence[bool],
 ) -> Frame:  # fmt: skip
     """Make a key frame of the columns ``at``, in the types that both sides share; the backend normalises them."""
-    types, parts = columns.types(frame), []
-    for position, dtype in zip(at, wanted, strict=True):
-        kind = logical(dtype)
-        if is_whole(kind) and logical(types[position]) != kind:
-            value = values_of(columns, frame, position)
-            widened = Value(kind, value.data.astype(f"int{kind.bit_width}"), value.valid)
-            parts.append(columns.frame([widened], [kind], columns.backend.frame_rows(frame)))
-        else:
-            parts.append(columns.select(frame, (position,)))
+    parts = [widened_key(columns, frame, position, dtype) for position, dtype in zip(at, wanted, strict=True)]
     return columns.null_safe(columns.hstack(parts), null_safe)
+
+
+def widened_key(columns: Columns[Frame], frame: Frame, at: int, wanted: pa.DataType) -> Frame:
+    """Select a key column, in the type that both sides share."""
+    kind, own = logical(wanted), logical(columns.types(frame)[at])
+    if not is_whole(kind) or own == kind:
+        return columns.select(frame, (at,))
+    value = values_of(columns, frame, at)
+    widened = Value(kind, value.data.astype(f"int{kind.bit_width}"), value.valid)
+    return columns.frame([widened], [kind], columns.backend.frame_rows(frame))

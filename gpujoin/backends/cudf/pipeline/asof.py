@@ -1,0 +1,189 @@
+"""Finds the nearest row of a frame for each row of another: as-of joins whose tables stay on the device.
+
+The codes of order keys, and the distances of floats, are those of :mod:`gpujoin.engine.ordering`. Equality keys are
+numbered by the distinct keys of the build side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions.values import Value, mask_and
+from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
+from gpujoin.backends.cudf.pipeline.compute import key_frame, plain_keys, valid_of, values_of
+from gpujoin.backends.cudf.ranges import LookupProbe
+from gpujoin.launch.matches import UniqueMatches
+from gpujoin.model.backend import Build, NearestBuild, NearestTerms, Probe, RangeBuild
+from gpujoin.model.spec import Direction
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
+
+
+@dataclass(frozen=True)
+class FrameGroups(Generic[Frame]):
+    """Numbers the equality keys of frames, as the distinct keys of the build side are numbered."""
+
+    columns: Columns[Frame]
+    types: tuple[pa.DataType, ...]
+    """Common type of each key."""
+    distinct: Build[Frame, Any]
+    """The distinct keys."""
+
+    @classmethod
+    def of(
+        cls, columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType]
+    ) -> tuple[FrameGroups[Frame], Value]:
+        """Number the keys of a build side. Also returns the number of each row, null where a key is null."""
+        keys = _plain(columns, frame, at, types)
+        rows = columns.backend.frame_rows(frame)
+        if rows == 0:
+            distinct, codes = keys, columns.ops.xp.zeros(0, dtype="int64")
+        else:
+            distinct, codes = columns.codes(keys)
+        build = columns.backend.build(columns.null_safe(distinct, (False,) * len(at)))
+        valid: Array | None = None
+        for position in range(len(at) if rows else 0):
+            valid = mask_and(valid, valid_of(columns, keys, position))
+        return cls(columns, tuple(types), build), Value(pa.int64(), codes.astype("int64"), valid)
+
+    def numbers(self, frame: Frame, at: Sequence[int]) -> Value:
+        """Number of each row's key, null where the build side has none."""
+        keys = _plain(self.columns, frame, at, self.types)
+        probe = self.distinct.probe(self.columns.null_safe(keys, (False,) * len(at)))
+        number = probe.lookup().values
+        return Value(pa.int64(), number.astype("int64"), number >= 0)
+
+
+@dataclass(frozen=True)
+class FrameNearest(Generic[Frame]):
+    """The build side of an as-of join, on the device."""
+
+    columns: Columns[Frame]
+    entered: Callable[[], AbstractContextManager[None]]
+    terms: NearestTerms
+    dtype: pa.DataType
+    """Type in which order keys are compared."""
+    groups: FrameGroups[Frame] | None
+    """Numbers the equality keys; ``None``: there are none."""
+    codes: Array
+    """Code of each build row's order key."""
+    search: RangeBuild[Frame, Any]
+    """Build rows, searchable by order."""
+
+    @classmethod
+    def of(
+        cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
+        order_at: int, dtype: pa.DataType, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        terms: NearestTerms, *, kernels: bool,
+    ) -> FrameNearest[Frame]:  # fmt: skip
+        """Build the search structure over the rows of a frame."""
+        order = order_codes(columns, frame, order_at)
+        groups, numbers = FrameGroups.of(columns, frame, key_at, key_types) if key_at else (None, None)
+        points = _points(columns, frame, [order] if numbers is None else [numbers, order])
+        search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
+        return cls(columns, entered, terms, dtype, groups, order.data, search)
+
+    @property
+    def algorithm(self) -> str:
+        """Name of the search; it starts with ``cudf`` where array operations search."""
+        return "cudf as_of" if self.search.algorithm.startswith("cudf ") else "as_of"
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.search.nbytes + int(self.codes.nbytes)
+
+    def probe(self, frame: Frame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
+        """Find the nearest build row of each row of a frame."""
+        order = order_codes(self.columns, frame, order_at)
+        numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
+        if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
+            return self.search.nearest(_points(self.columns, frame, [*numbers, order]), self.terms)
+        rows = self._nearest(frame, numbers, order)
+        return LookupProbe(self.columns.ops, self.entered, UniqueMatches(rows, int((rows >= 0).sum())))
+
+    def _nearest(self, frame: Frame, numbers: list[Value], order: Value) -> Array:
+        """Nearest build row of each row as int32, by array operations; −1 where there is none."""
+        xp, direction = self.columns.ops.xp, self.terms.direction
+        if not self.codes.shape[0] or not order.data.shape[0]:
+            return xp.full(order.data.shape[0], -1, dtype="int32")
+        back = None if direction is Direction.FORWARD else self._edge(frame, numbers, order, backward=True)
+        ahead = None if direction is Direction.BACKWARD else self._edge(frame, numbers, order, backward=False)
+        if back is not None and ahead is not None:
+            later = self._distance(ahead, order.data) < self._distance(back, order.data)
+            rows = xp.where((back < 0) | ((ahead >= 0) & later), ahead, back)
+        else:
+            rows = back if ahead is None else ahead
+        if self.terms.tolerance is not None:
+            distance = self._distance(rows, order.data)
+            rows = xp.where((rows >= 0) & ~(distance <= distance.dtype.type(self.terms.tolerance)), -1, rows)
+        return rows.astype("int32")
+
+    def _edge(self, frame: Frame, numbers: list[Value], order: Value, *, backward: bool) -> Array:
+        xp, codes, valid = self.columns.ops.xp, order.data, order.valid
+        bound = codes
+        if not self.terms.allow_exact:
+            inner = codes != (_LEAST if backward else _MOST)  # There is no code beyond the outermost one.
+            valid = mask_and(valid, inner)
+            bound = codes - inner if backward else codes + inner
+        low, high = (_LEAST, bound) if backward else (bound, _MOST)
+        ends = [
+            Value(pa.int64(), xp.full(codes.shape[0], end, dtype="int64") if isinstance(end, int) else end, mask)
+            for end, mask in ((low, valid), (high, None))
+        ]
+        probe = self.search.probe(_points(self.columns, frame, [*numbers, *ends]))
+        return probe.edge(last=backward).values
+
+    def _distance(self, rows: Array, codes: Array) -> Array:
+        """Distance of each row to its build row; arbitrary where it has none."""
+        xp = self.columns.ops.xp
+        other = self.codes[xp.maximum(rows, 0)]
+        if self.terms.float_bytes:
+            numbers, others = (_decoded(xp, c, self.terms.float_bytes) for c in (codes, other))
+            with np.errstate(invalid="ignore"):  # infinity less infinity is not a number
+                return xp.where(numbers == others, 0.0, xp.abs(numbers - others))
+        # The difference of two 64-bit integers is exact modulo 2**64.
+        return xp.maximum(codes, other).view("uint64") - xp.minimum(codes, other).view("uint64")
+
+
+def order_codes(columns: Columns[Frame], frame: Frame, at: int) -> Value:
+    """Convert an order key to int64 codes that keep its order; NaN becomes null."""
+    xp = columns.ops.xp
+    if columns.backend.frame_rows(frame) == 0:
+        return Value(pa.int64(), xp.zeros(0, dtype="int64"))
+    value = values_of(columns, frame, at)
+    if pat.is_unsigned_integer(value.dtype) and value.data.dtype.itemsize == 8:
+        return Value(pa.int64(), value.data.view("int64") ^ _LEAST, value.valid)
+    if not pat.is_floating(value.dtype):
+        return Value(pa.int64(), value.data.astype("int64"), value.valid)
+    width = value.data.dtype.itemsize
+    bits = value.data.view(f"int{8 * width}")
+    magnitude = bits & bits.dtype.type((1 << (8 * width - 1)) - 1)
+    code = xp.where((bits < 0) & (magnitude != 0), ~magnitude, magnitude)
+    valid = magnitude <= _INFINITY[width]
+    return Value(pa.int64(), code.astype("int64"), mask_and(value.valid, valid))
+
+
+def _decoded(xp: Any, codes: Array, width: int) -> Array:
+    """The floats of codes, in double precision."""
+    kind = f"int{8 * width}"
+    codes = codes.astype(kind)
+    bits = xp.where(codes < 0, codes ^ codes.dtype.type((1 << (8 * width - 1)) - 1), codes)
+    return bits.view(f"float{8 * width}").astype("float64")
+
+
+def _plain(columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType]) -> Frame:
+    return plain_keys(columns, key_frame(columns, frame, at, types, (False,) * len(at)))
+
+
+def _points(columns: Columns[Frame], frame: Frame, values: Sequence[Value]) -> Frame:
+    return columns.frame(values, (pa.int64(),) * len(values), columns.backend.frame_rows(frame))

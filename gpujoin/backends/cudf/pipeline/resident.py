@@ -1,0 +1,55 @@
+"""Operations on frames for joins whose tables stay on the device: row numbers, merged keys, null keys."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.canonical import takes_key
+from gpujoin.backends.cudf.expressions.values import Value
+from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
+from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of, widened_key
+from gpujoin.backends.cudf.storage import storage_type
+from gpujoin.model.maps import RowMap, Span
+from gpujoin.model.types import is_whole, logical
+
+
+def same_codes(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether keys of two types are equal exactly if what frames hold of them is, or are signed integers."""
+    if is_whole(logical(left)) and is_whole(logical(right)):
+        return True
+    alike = logical(left) == logical(right) and storage_type(left) == storage_type(right)
+    return alike and takes_key(left) and takes_key(right)
+
+
+def row_numbers(columns: Columns[Frame], rows: int) -> Frame:
+    """Frame of one int32 column, which numbers rows from 0."""
+    return columns.frame([Value(pa.int32(), columns.ops.xp.arange(rows, dtype="int32"))], (pa.int32(),), rows)
+
+
+def positions(columns: Columns[Frame], frame: Frame, at: int) -> Array:
+    """Values of an int32 column, −1 where it is null."""
+    xp = columns.ops.xp
+    if columns.backend.frame_rows(frame) == 0:
+        return xp.zeros(0, dtype="int32")
+    value = values_of(columns, frame, at)
+    chosen = value.data if value.valid is None else xp.where(value.valid, value.data, xp.int32(-1))
+    return xp.ascontiguousarray(chosen)
+
+
+def null_rows(columns: Columns[Frame], frame: Frame, at: int) -> RowMap:
+    """The rows at which a column is null, ascending."""
+    valid = valid_of(columns, frame, at) if columns.backend.frame_rows(frame) else None
+    return Span(0, 0) if valid is None else columns.backend.selection(valid, False)
+
+
+def coalesced(columns: Columns[Frame], frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
+    """Frame of one column: that of one column, or of another where the first is null, in their common type."""
+    rows = columns.backend.frame_rows(frame)
+    valid = valid_of(columns, frame, first) if rows else None
+    if valid is None:
+        return widened_key(columns, frame, first, dtype)
+    xp = columns.ops.xp
+    row = xp.arange(rows, dtype="int64")
+    both = columns.concat([widened_key(columns, frame, at, dtype) for at in (first, second)])
+    return rows_at(columns, both, xp.where(valid, row, row + rows))

@@ -1,0 +1,187 @@
+"""Checks and converts the arguments of the engine's public functions: tables, keys, names, options, backends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.registry import BackendRequest, create, unavailable
+from gpujoin.config import BackendChoice, Options
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import BackendUnavailableError, ConfigurationError, JoinSpecError, did_you_mean
+from gpujoin.logs import warn_once
+from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+
+
+def table_of(data: Any, side: Side | None = None) -> pa.Table:
+    """Convert an input to a table, whose column names are unique and whose columns have one dictionary each.
+
+    Raises ``JoinSpecError`` if it is no table.
+    """
+    what = "the table" if side is None else f"the {side.value} input"
+    if isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif isinstance(data, pa.Table):
+        table = data
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        try:
+            table = pa.table(data)
+        except (pa.ArrowException, AssertionError, TypeError, ValueError) as problem:  # PySpark asserts
+            told = str(problem) or type(problem).__name__
+            arrow = " (toArrow() gives one)" if callable(getattr(data, "toArrow", None)) else ""
+            raise JoinSpecError(
+                f"{what} is a {type(data).__name__} that Arrow cannot read as a table: {told};"
+                f" give a pyarrow Table{arrow} or a data frame whose column types Arrow has"
+            ) from problem
+    else:
+        raise JoinSpecError(
+            f"{what} is a {type(data).__name__}{_lazy(data)}; give a pyarrow Table or RecordBatch, or"
+            " an object with __arrow_c_stream__ (a Polars, pandas or DuckDB table has it)"
+        )
+    check_unique(table.schema.names, what)
+    for i, column in enumerate(table.columns):
+        if pat.is_dictionary(column.type) and column.num_chunks > 1:
+            unified = _of_one_dictionary(column)
+            table = table.set_column(i, table.schema.field(i).with_type(unified.type), unified)
+    return table
+
+
+def check_unique(names: Sequence[str], what: str) -> None:
+    """Raise ``JoinSpecError`` for a table with two columns of one name."""
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise JoinSpecError(f"{what} has the columns {twice} twice; rename them")
+
+
+def _of_one_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Unify the dictionaries of a column's chunks, with 32-bit indices where narrower ones are too few."""
+    try:
+        return column.unify_dictionaries()
+    except pa.ArrowNotImplementedError:
+        return column
+    except pa.ArrowInvalid:
+        dtype = column.type
+        return column.cast(pa.dictionary(pa.int32(), dtype.value_type, dtype.ordered)).unify_dictionaries()
+
+
+def _lazy(data: Any) -> str:
+    return ", which collect() turns into a table" if callable(getattr(data, "collect", None)) else ""
+
+
+def key_table(data: Any, side: Side) -> pa.Table:
+    """Convert key columns, or a single one, to a table of columns ``k0``, ``k1`` and so on."""
+    column = _key_column(data)
+    if column is not None:
+        return table_of(pa.table({"k0": column}), side)
+    table = table_of(data, side)
+    return table.rename_columns([f"k{i}" for i in range(table.num_columns)])
+
+
+def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
+    """Convert an array or a Series to a table of one column; ``None`` for anything else."""
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        return data
+    if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):
+        return None
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            column = pa.chunked_array(data)
+            return None if pat.is_struct(column.type) else column
+        return pa.array(data) if hasattr(data, "__array__") else None
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+
+
+def column_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of key columns. Raises ``JoinSpecError`` if they are not given by name."""
+    if given is None:
+        return ()
+    if isinstance(given, Expression) or not isinstance(given, Iterable):
+        raise JoinSpecError(
+            f"key columns are given by name or as a sequence of names, got {given!r}; for an expression use condition="
+        )
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not isinstance(name, str):
+            raise JoinSpecError(f"key columns are given by name, got {name!r}; for an expression use condition=")
+    return names
+
+
+def check_metrics(given: Any) -> None:
+    """Raise ``ConfigurationError`` for counters that are none."""
+    if given is not None and not isinstance(given, JoinMetrics):
+        raise ConfigurationError(f"metrics must be gpujoin.JoinMetrics(), got {given!r}")
+
+
+def null_flags(nulls_equal: Any, keys: int) -> tuple[bool, ...]:
+    """Whether nulls are equal, for each key."""
+    if isinstance(nulls_equal, bool):
+        return (nulls_equal,) * keys
+    flags = tuple(nulls_equal) if isinstance(nulls_equal, Iterable) else ()
+    if not isinstance(nulls_equal, Iterable) or len(flags) != keys or not all(isinstance(flag, bool) for flag in flags):
+        raise JoinSpecError(f"nulls_equal must be a bool or one bool for each of the {keys} keys, got {nulls_equal!r}")
+    return flags
+
+
+def position_of(schema: pa.Schema, name: str, side: Side) -> int:
+    """Position of a column. Raises ``JoinSpecError`` if there is none of that name."""
+    position = schema.get_field_index(name)
+    if position < 0:
+        raise JoinSpecError(f"the {side.value} input has no column {name!r}.{did_you_mean(name, schema.names)}")
+    return int(position)
+
+
+def named_apart(lefts: Sequence[str], rights: Sequence[str], suffixes: tuple[str, str]) -> list[str]:
+    """Names of the columns of both sides in a result: a suffix is added to those that both have.
+
+    Raises ``JoinSpecError`` if two columns would have one name.
+    """
+    clash = set(lefts) & set(rights)
+    if clash and suffixes[0] == suffixes[1]:
+        raise JoinSpecError(f"both sides have columns {sorted(clash)}; the suffixes {suffixes} must differ")
+    return [
+        name + (suffix if name in clash else "")
+        for side_names, suffix in ((lefts, suffixes[0]), (rights, suffixes[1]))
+        for name in side_names
+    ]
+
+
+def options_of(given: Options | None) -> Options:
+    """The options given, or the defaults."""
+    if given is None or isinstance(given, Options):
+        return given or Options()
+    raise ConfigurationError(f"options must be gpujoin.Options(...), got {given!r}")
+
+
+def backend_of(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
+    """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
+    if not isinstance(wanted, (str, BackendChoice)):
+        if not hasattr(wanted, "morsel_rows"):
+            raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {wanted!r}")
+        return wanted
+    try:
+        choice = BackendChoice(wanted)
+    except ValueError:
+        known = [choice.value for choice in BackendChoice]
+        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(str(wanted), known)}") from None
+    if choice is BackendChoice.AUTO and options.backend is not BackendChoice.AUTO:
+        choice = options.backend
+    request = BackendRequest(threads=options.cpu_threads or os.cpu_count() or 1)
+    if choice is BackendChoice.CPU or (choice is BackendChoice.AUTO and unavailable(BackendName.GPU) is not None):
+        return create(BackendName.CPU, request)
+    try:
+        return create(BackendName.GPU, request)
+    except BackendUnavailableError as problem:
+        if choice is BackendChoice.GPU:
+            raise
+        note = f"on the CPU: {problem}"
+        warn_once(note)
+        if metrics is not None:
+            metrics.fallback_reasons[note] = metrics.fallback_reasons.get(note, 0) + 1
+        return create(BackendName.CPU, request)

@@ -1,0 +1,70 @@
+"""Checks of a join before its rows are looked at."""
+
+from __future__ import annotations
+
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.config import Options
+from gpujoin.engine.join.layout import JoinLayout
+from gpujoin.engine.ordering import by_rank
+from gpujoin.errors import ConditionError, JoinSpecError, KeyTypeError, ProductSizeError
+from gpujoin.model.backend import BackendName
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import AnyDevicePipeline
+from gpujoin.model.types import logical
+
+
+def check_evaluable(condition: Expression | None) -> None:
+    """Raise for a condition that the CPU backend, the fallback of every join, does not evaluate as Spark does."""
+    if condition is None:
+        return
+    can_evaluate = create(BackendName.CPU, BackendRequest()).can_evaluate
+    for part in condition.walk():
+        if not can_evaluate(part) and all(map(can_evaluate, part.children)):
+            over = ", ".join(str(child.type) for child in part.children)
+            raise ConditionError(
+                f"the condition's part {part}{f' over {over}' if over else ''} cannot be evaluated exactly as Spark"
+                " does; compute it as a column before the join"
+            )
+
+
+def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_rows: int) -> None:
+    """Raise ``ProductSizeError`` for a join without keys and ranges of more pairs than ``options.max_product_rows``."""
+    most, pairs = options.max_product_rows, build_rows * probe_rows
+    ranged = options.range_index and (layout.axes or layout.ranged is not None)
+    if most is None or pairs <= most or layout.spec.keys or ranged or layout.spec.as_of:
+        return
+    raise ProductSizeError(
+        f"{build_rows} × {probe_rows} rows without keys or ranges are {pairs} pairs, more than"
+        f" spark.gpujoin.maxProductRows ({most}); add an equality or a comparison by order, or raise the setting"
+    )
+
+
+def check_frames(layout: JoinLayout, device: AnyDevicePipeline) -> None:
+    """Raise for a join that a device does not compute without a copy of its tables to the host.
+
+    Raises ``KeyTypeError``, ``ConditionError`` or ``JoinSpecError``; the message says what to do.
+    """
+    spec, schemas = layout.spec, {side.side: side.schema for side in (layout.build, layout.probe)}
+    for key in spec.keys:
+        left, right = (schemas[side].field(key.of(side)) for side in Side)
+        if not device.takes_keys(left.type, right.type):
+            raise KeyTypeError(
+                f"keys {left.name!r} of {left.type} and {right.name!r} of {right.type} are not compared on a GPU; cast"
+                f" them to one type, {_HOST}"
+            )
+    terms = spec.as_of
+    if terms is not None:
+        left, right = schemas[Side.LEFT].field(terms.left), schemas[Side.RIGHT].field(terms.right)
+        if not device.takes_keys(left.type, right.type) or by_rank(logical(left.type)):
+            raise KeyTypeError(
+                f"order keys of {left.type} and {right.type} are not compared on a GPU; cast them to one type of at"
+                f" most 64 bits, {_HOST}"
+            )
+    if spec.join_type.null_aware and (len(spec.keys) != 1 or spec.condition is not None):
+        raise JoinSpecError(f"a {spec.join_type.value} join of tables on a GPU takes one key and no condition; {_HOST}")
+    if spec.condition is not None and not device.backend.can_evaluate(spec.condition):
+        raise ConditionError(f"the condition {spec.condition} is not evaluated on a GPU exactly as Spark does; {_HOST}")
+
+
+_HOST = "or join host tables (to_arrow())"

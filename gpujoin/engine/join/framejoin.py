@@ -1,0 +1,127 @@
+"""Joins of tables that stay on a device, as one build side and any number of probe tables.
+
+All work is done by the same build sides and runs as for host tables, with frames going in and out
+(:class:`~gpujoin.engine.join.sinks.FrameSink`). A table is one morsel: a probe that does not fit the device is halved,
+and at last finished on the CPU, whose rows are copied back; a build side that does not fit raises
+``DeviceMemoryError``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from gpujoin.config import Options
+from gpujoin.engine.devicetables import DeviceTable, OpenedTable, concatenated, open_batches, taken_tables
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.checks import check_frames, check_product
+from gpujoin.engine.join.layout import JoinLayout, SideLayout
+from gpujoin.engine.join.probe import Run, join_morsel
+from gpujoin.engine.join.sinks import FrameSink
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.errors import JoinSpecError
+from gpujoin.model.pipeline import AnyDevicePipeline
+
+
+class FrameBuild:
+    """A build side on a device.
+
+    Raises ``JoinSpecError`` for a join that the device does not compute, ``DeviceMemoryError`` if it does not fit.
+    """
+
+    def __init__(
+        self, layout: JoinLayout, device: AnyDevicePipeline, tables: Sequence[DeviceTable], options: Options,
+        metrics: JoinMetrics, probe_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        check_frames(layout, device)
+        self.layout = dataclasses.replace(layout, ranged=None)
+        self.device = device
+        self.options = options
+        sink = FrameSink(
+            self.layout, device.backend, options, probe_rows, device=device, piece_bytes=device.budget(0)
+        )  # fmt: skip
+        for table in tables:
+            _check(table, layout.build, device)
+        rows = concatenated(tables, layout.build.schema, device)
+        metrics.build_rows += rows.num_rows
+        metrics.build_bytes += rows.nbytes
+        self.built = BuiltSide(sink, rows.frame, metrics)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the build side's rows and of their search structure."""
+        return self.built.search_bytes + int(self.device.backend.frame_bytes(self.built.rows))
+
+
+class FrameRun:
+    """One pass of probe tables over a build side on a device."""
+
+    can_stop = False
+
+    def __init__(self, build: FrameBuild, metrics: JoinMetrics) -> None:
+        self.metrics = metrics
+        self._build = build
+        self._run = Run(build.built, metrics)
+        self._probe_rows = 0
+        self._kind: OpenedTable | None = None
+
+    def probe(self, batches: Any) -> Iterator[Any]:
+        """Join some probe rows: a table on a GPU, or several. Yields tables of the same kind.
+
+        Raises ``JoinSpecError`` for rows on the host.
+        """
+        opened, batches = open_batches(batches)
+        if opened is None:
+            if not isinstance(batches, (list, tuple)) or batches:
+                raise JoinSpecError("the build side is on a GPU, the probe side on the host; copy one of them")
+            return
+        for kind, table in taken_tables(opened, batches, self._build.device.backend):
+            self._kind = kind
+            for joined in self.probe_table(table):
+                yield kind.given_back(joined)
+
+    def finish(self) -> Iterator[Any]:
+        """Return the rows that can only be returned when all probe rows have been seen, in the kind of the probe's."""
+        for joined in self.rest():
+            yield joined if self._kind is None else self._kind.given_back(joined)
+
+    def probe_table(self, table: DeviceTable) -> Iterator[DeviceTable]:
+        """Join the rows of a table."""
+        build, metrics = self._build, self.metrics
+        _check(table, build.layout.probe, build.device)
+        metrics.probe_rows += table.num_rows
+        metrics.probe_bytes += table.nbytes
+        self._probe_rows += table.num_rows
+        check_product(build.layout, build.options, build.built.num_rows, self._probe_rows)
+        if table.num_rows:
+            yield from map(self._out, join_morsel(self._run, table.frame))
+
+    def rest(self) -> Iterator[DeviceTable]:
+        """Build rows that the join returns when all probe rows have been seen."""
+        yield from map(self._out, self._run.rest_of_build())
+
+    def close(self) -> None:
+        """Nothing to free: no rows were spilled."""
+
+    def _out(self, rows: Any) -> DeviceTable:
+        device, schema = self._build.device, self._build.layout.output_schema
+        if isinstance(rows, pa.RecordBatch):  # finished on the CPU
+            rows = device.take_in(pa.Table.from_batches([rows]), schema)
+        table = DeviceTable(schema, rows, device)
+        self.metrics.output_batches += 1
+        self.metrics.output_rows += table.num_rows
+        self.metrics.output_bytes += table.nbytes
+        return table
+
+
+def _check(table: DeviceTable, side: SideLayout, device: AnyDevicePipeline) -> None:
+    if table.device.backend is not device.backend:
+        raise JoinSpecError("the tables belong to two backends; take both in with the same backend=")
+    if table.schema.types != side.schema.types:
+        raise JoinSpecError(
+            f"a {side.side.value} table has columns {table.schema.types} where the join was made for"
+            f" {side.schema.types}; cast it first"
+        )
