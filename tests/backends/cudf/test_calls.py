@@ -23,15 +23,8 @@ rmm = pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
 FOLDER = Path(gpujoin.backends.cudf.__file__).parent
 MODULES = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.py")}
 DEVICE_MODULES = {
-    "adoption.py",
-    "backend.py",
-    "device.py",
-    "frames.py",
-    "gathering.py",
-    "keys.py",
-    "pipeline/library.py",
-    "text.py",
-}
+    "adoption.py", "backend.py", "device.py", "frames.py", "gathering.py", "keys.py", "pipeline/library.py", "text.py",
+}  # fmt: skip
 SHARED_MODULES = MODULES - DEVICE_MODULES
 """Those that compute on NumPy's arrays as on CuPy's."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import doctest
+import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -441,11 +442,11 @@ def test_the_table_itself() -> None:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[DeviceTable]]:
     """Puts tables on a GPU; then every further copy of rows fails the test."""
-    from gpujoin.backends.cudf import backend as module
     from gpujoin.backends.registry import BackendRequest, create
     from gpujoin.model.backend import BackendName
 
     backend = create(BackendName.GPU, BackendRequest(memory_limit=4 << 30))
+    module: Any = sys.modules["gpujoin.backends.cudf.backend"]
     download, upload = module.download, module.upload
 
     def refused(*args: Any) -> Any:
@@ -459,9 +460,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[DeviceTable]]:
 
     copies_refused: list[bool] = []
     monkeypatch.setattr(module, "upload", refused)
-    monkeypatch.setattr(
-        module, "download", lambda *args: download(*args) if not copies_refused else pytest.fail("down")
-    )
+    monkeypatch.setattr(module, "download", lambda *args: pytest.fail("down") if copies_refused else download(*args))
     put.fetch = copies_refused.clear  # type: ignore[attr-defined]
     return put
 
