@@ -59,6 +59,8 @@ class Operation:
     predicted: Amounts = UNKNOWN_AMOUNTS
     measured_as: tuple[tuple[str, str], ...] = ()
     """Stages and names under which it is measured: rows and bytes under the first, seconds under all."""
+    brief: str = ""
+    """The same in two words, for Spark's progress; empty where it is not worth naming there."""
     inputs: tuple[Operation, ...] = ()
 
     def lines(self, indent: str = "") -> Iterator[str]:

@@ -71,7 +71,7 @@ public final class ByteExchange {
         try {
             StructType schema = (StructType) DataType.fromJson((String) last.get("schema"));
             JavaRDD messages = stages.stage(last).asJavaRDD();
-            context.setLocalProperty(CALL_SITE, (String) last.get("name"));
+            context.setLocalProperty(CALL_SITE, (String) last.get("shown"));
             Object frame = SQLUtils.toDataFrame(messages, schema, session);
             LogicalRDD rows = (LogicalRDD) ((Dataset) frame).queryExecution().analyzed();
             int tasks = ((Integer) last.get("tasks")).intValue();
@@ -144,7 +144,7 @@ public final class ByteExchange {
             int tasks = ((Integer) stage.get("tasks")).intValue();
             List inputs = (List) stage.get("inputs");
             RDD taken = inputs.isEmpty() ? nothing(tasks) : exchanged(inputs, tasks);
-            context.setLocalProperty(CALL_SITE, (String) stage.get("name"));
+            context.setLocalProperty(CALL_SITE, (String) stage.get("shown"));
             PythonRDD made = new PythonRDD(
                 taken, PlanRewriter.pythonFunction(stage, python, commands, accumulator, broadcasts), false, false);
             made.setName((String) stage.get("name"));

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.backends.parquet.locations import is_local
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
+from gpujoin.plan.amounts import show_paths
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query.activity import doing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,11 +74,14 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
             _known.move_to_end(key)
     missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
+        paths = [files[n].path for n in missing]
+        count = f"{len(paths)} files of " if len(paths) > 1 else ""
         try:
-            read = read_footers(
-                scan, [files[n].path for n in missing], [files[n].constants for n in missing],
-                threads=_THREADS if is_local(files[missing[0]].path) else _STORE_THREADS,
-            )  # fmt: skip
+            with doing(f"footers of {count}{show_paths(paths)}"):
+                read = read_footers(
+                    scan, paths, [files[n].constants for n in missing],
+                    threads=_THREADS if is_local(paths[0]) else _STORE_THREADS,
+                )  # fmt: skip
         except ScanError as problem:
             raise NotTranslatableError(str(problem)) from problem
         with _lock:

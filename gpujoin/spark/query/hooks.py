@@ -45,8 +45,9 @@ from gpujoin.spark.jvm.gateway import (
     optimized_plan,
     session_id,
 )
-from gpujoin.spark.outcomes import Scope, give_back, note_query
+from gpujoin.spark.outcomes import Scope, give_back
 from gpujoin.spark.query import rule
+from gpujoin.spark.query.actions import Action, inside, is_inside, running
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
@@ -67,6 +68,8 @@ _REPEATABLE = (
     "localCheckpoint", "approxQuantile", "corr", "cov", "crosstab", "freqItems",
 )  # fmt: skip
 """Actions that have no effect before they return."""
+_SERVED = ("toArrow", "toPandas", "_to_pandas")
+"""Actions whose jobs run in a thread of the JVM's own, which takes over how jobs are described when it begins."""
 _ONCE = ("toLocalIterator", "foreach", "foreachPartition")
 """Those that cannot be begun again: some of the rows are out when they fail."""
 _WRITES = (
@@ -317,21 +320,24 @@ def _repeatable(original: Method) -> Method:
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
         from pyspark.sql import DataFrame
 
-        if rule.is_inside():
+        if is_inside():
             return original(self, *arguments, **named)
         before, enabled = sys.exception(), next(iter(_rules.values()), None)
-        with _action(self, original.__name__) as planned:
+        with _action(self, original.__name__) as running_action:
             try:
+                if original.__name__ in _SERVED:
+                    optimized_plan(self)
                 return original(self, *arguments, **named)
             except Exception as problem:
                 if _was_interrupted(problem, before):
                     raise
-                own = _rule_that_failed(self, planned, enabled, problem)
+                own = _rule_that_failed(self, running_action.names, enabled, problem)
                 if own is None:
                     raise
                 if (refused := refused_product(problem)) is not None:
                     raise refused from problem
                 give_back(self.sparkSession, problem)
+                running_action.restore_description()
             result = original(native_frame(self, own), *arguments, **named)
             if isinstance(result, DataFrame):
                 return dataframe_of(self.sparkSession, analyzed_plan(result))
@@ -374,7 +380,7 @@ def _once(original: Method) -> Method:
 
     @functools.wraps(original)
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
-        if rule.is_inside():
+        if is_inside():
             return original(self, *arguments, **named)
         with _action(self, original.__name__):
             own = rule_of(self.sparkSession)
@@ -401,7 +407,7 @@ def _once(original: Method) -> Method:
 def _write(original: Method) -> Method:
     @functools.wraps(original)
     def write(self: Any, *arguments: Any, **named: Any) -> Any:
-        if rule.is_inside():
+        if is_inside():
             return original(self, *arguments, **named)
         with _action(self._df, original.__name__):
             return original(self, *arguments, **named)
@@ -410,20 +416,17 @@ def _write(original: Method) -> Method:
 
 
 @contextmanager
-def _action(frame: DataFrame, name: str) -> Iterator[list[str]]:
-    """Note of a query what is planned while one of its actions runs, for metrics.
+def _action(frame: DataFrame, name: str) -> Iterator[Action]:
+    """Note of a query what is planned while one of its actions runs, for metrics and for the names of its jobs.
 
     What PySpark itself calls within the action is no action of its own. One that is interrupted leaves no job behind.
     """
-    names: list[str] = []
     try:
-        with rule.inside(), _called_from(frame.sparkSession, name), rule.noted(frame.sparkSession) as names:
-            yield names
+        with inside(), _called_from(frame.sparkSession, name), running(frame) as action:
+            yield action
     except KeyboardInterrupt:
         cancel_all_jobs()
         raise
-    finally:
-        note_query(frame, names)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
+from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, predicted, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
@@ -272,7 +273,8 @@ class QueryPlanner:
         backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         if self._runs and not island.streamed:  # rows of a stream would be read once more
-            run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
+            with doing("a sample of exchanged keys"):
+                run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
         if not self._runs:
@@ -396,7 +398,8 @@ class QueryPlanner:
         inner = QueryPlanner(self._spark, self._conf, self._options, runs=True)
         frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
         self._of_values += inner.explanation.roots
-        return list(frame.limit(2).collect())
+        with doing("a scalar subquery"):
+            return list(frame.limit(2).collect())
 
     def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
         """Describe a join that Spark runs."""

@@ -19,27 +19,25 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 
-from gpujoin.logs import log
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import (
     class_of,
     gateway_of,
-    jvm_thread,
     names_of,
     session_id,
     session_of,
 )
 from gpujoin.spark.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
+from gpujoin.spark.query.actions import action_of, inside
+from gpujoin.spark.query.activity import planning_watched
 from gpujoin.spark.query.staging import stage_write
 from gpujoin.spark.streaming.planning import MicroBatch, plan_micro_batch
 from gpujoin.spark.streaming.tables import plan_with_tables
@@ -51,7 +49,6 @@ _WRITE = "write"
 _MICRO_BATCH = "micro-batch"
 _WITH_TABLES = "micro-batch-with-tables"
 _OF_STREAMS = {_MICRO_BATCH: plan_micro_batch, _WITH_TABLES: plan_with_tables}
-_SLOW_SECONDS = 1.0
 _MOST_SESSIONS = 16
 _MOST_PROBLEMS = 100
 _MOST_LINES = 8
@@ -128,9 +125,8 @@ class _Callback:
     def apply(self, plan: Any, request: str) -> Any:
         """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw."""
         kind, name, thread, *stream = request.split()
-        begun = time.monotonic()
         try:
-            with inside():
+            with inside(), planning_watched():
                 session = self._rule.session(name)
                 if kind in _OF_STREAMS:
                     query, run, number = stream
@@ -140,9 +136,6 @@ class _Callback:
                     replacement = _replacement(self._rule, session, plan, kind, int(thread))
         except BaseException as problem:  # noqa: BLE001 - py4j would log it, and end its thread
             return _keep(self._rule, problem)
-        took = time.monotonic() - begun
-        if took > _SLOW_SECONDS:
-            log.info("planning a query took %.1f seconds", took)
         return replacement
 
     class Java:
@@ -152,57 +145,18 @@ class _Callback:
 
 
 def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str, thread: int) -> Any:
+    action = action_of(thread)
+    if action is not None:
+        action.was_planned = True
     planned = plan_query(spark, plan, rule.jvm, rule.scope)
     if not planned.changed:
         return None
+    if action is not None:
+        action.name_jobs(planned.explanation)
     replacement = stage_write(spark, planned.plan, plan, rule.jvm) if kind == _WRITE else planned.plan
-    if replacement is not None and thread in _noted:
-        _noted[thread].append(planned.name)
+    if replacement is not None and action is not None:
+        action.names.append(planned.name)
     return replacement
-
-
-# -- what happens within an action ---------------------------------------------------------------------------------
-
-
-class _Thread(threading.local):
-    depth = 0
-
-
-_thread = _Thread()
-_noted: dict[int, list[str]] = {}
-
-
-def is_inside() -> bool:
-    """Tell whether this thread is within an action, or planning: what it then runs is of no concern to anybody else."""
-    return _thread.depth > 0
-
-
-@contextmanager
-def inside() -> Iterator[None]:
-    """Mark that this thread is within an action, or planning."""
-    _thread.depth += 1
-    try:
-        yield
-    finally:
-        _thread.depth -= 1
-
-
-@contextmanager
-def noted(spark: SparkSession) -> Iterator[list[str]]:
-    """Give the names under which the explanations are kept of what is planned for this thread meanwhile.
-
-    Planning itself takes place in another thread: py4j has one for each of the JVM's that calls Python.
-    """
-    names: list[str] = []
-    thread = jvm_thread(spark)
-    if thread is None:
-        yield names
-        return
-    _noted[thread] = names
-    try:
-        yield names
-    finally:
-        _noted.pop(thread, None)
 
 
 # -- exceptions on their way through the JVM -----------------------------------------------------------------------

@@ -38,6 +38,7 @@ from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import CorruptBlobError, JoinSpecError
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
+from gpujoin.plan.progress import stage_names
 from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.compat import arrow_schema, type_in_arrow
@@ -264,6 +265,7 @@ class IslandPlacer:
         self._island = island
         self._commands = bytearray()
         self._broadcasts: list[Any] = []
+        self._shown: dict[str, str] = {}
 
     def place(self, run: IslandRun, options: Options, explanation: IslandExplanation, estimate: Estimate) -> None:
         """Put the stages in the island's place.
@@ -271,6 +273,7 @@ class IslandPlacer:
         The last has the name of the island that is explained; those before it have numbers too.
         """
         island = self._island
+        self._shown = stage_names(explanation)
         named = _named(island)
         context = self._spark.sparkContext
         schema = _schema(island, named)
@@ -311,6 +314,7 @@ class IslandPlacer:
         function = work.function(self._spark.sparkContext)
         return {
             "name": function.__name__,
+            "shown": self._shown.get(work.work.name, function.__name__),
             "schema": schema.json(),
             "tasks": run.tasks,
             "inputs": inputs,

@@ -11,6 +11,7 @@ an exchange, for ``select n % 3, count(*) … group by n % 3``::
 from __future__ import annotations
 
 import dataclasses
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,6 +78,12 @@ _KINDS: dict[type[Relation], OperationKind] = {
     Limit: OperationKind.LIMIT, Union: OperationKind.UNION, Expand: OperationKind.EXPANSION,
     Explode: OperationKind.EXPANSION,
 }  # fmt: skip
+
+_BRIEF: dict[type[Relation], str] = {
+    ConstantTable: "rows of the query", PartialAggregate: "aggregate", Window: "window", TopN: "limit", Limit: "limit",
+    Union: "union", Explode: "explode",
+}  # fmt: skip
+"""Names of operations in Spark's progress; filters and projections have none there."""
 
 
 @dataclass(frozen=True)
@@ -188,9 +195,20 @@ class _StageWriter:
             text=_shortened(text),
             predicted=Amounts(rows=rows, bytes=rows * row_bytes(node.schema), seconds=seconds),
             measured_as=((self._name, self._names[id(node)]),),
+            brief=self._brief(node),
             inputs=tuple(each.operation for each in below),
         )
         return _Written(operation, columns, rows)
+
+    def _brief(self, node: Relation) -> str:
+        """Name a node in Spark's progress."""
+        match node:
+            case Scan():
+                table = posixpath.basename(show_paths(self._leaves.scans[node.index].files.paths))
+                return f"scan {table.removesuffix('.parquet')}"
+            case Join():
+                return "as-of join" if node.spec.as_of is not None else "join"
+        return _BRIEF.get(type(node), "")
 
     # -- columns -------------------------------------------------------------------------------------------
 
@@ -236,6 +254,7 @@ class _StageWriter:
                     rows=rows, bytes=None if rows is None else rows * row_bytes(node.schema), seconds=seconds
                 ),
                 measured_as=(name,),
+                brief="rows from Spark",
             )
             return _Written(operation, plain_columns(node), self._known[id(node)].rows)
         place = next(i for i, exchange in enumerate(self._stage.inputs) if exchange.index == node.index)

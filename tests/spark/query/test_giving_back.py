@@ -24,8 +24,9 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from gpujoin import disable, enable, explain, gpu_join
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
+from gpujoin.spark.query import heavykeys, hooks, planner, running
 from gpujoin.spark.query.accelerate import PlannedQuery
+from gpujoin.spark.query.actions import is_inside
 from gpujoin.spark.worker import python as workerpython
 from tests.brief import brief, each_once
 from tests.spark.query.faults import (
@@ -316,7 +317,7 @@ def cancelled(tables: SparkSession, watched: list[PlannedQuery], tmp_path: Path)
     for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
         context.setLocalProperty(name, None)  # type: ignore[arg-type]
     tables.catalog.dropTempView("slow_items")
-    assert not rule.is_inside()
+    assert not is_inside()
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from gpujoin import FallbackError, accelerate, disable, enable, metrics
 from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.jvm.gateway import gateway_of
-from gpujoin.spark.query import planner, rule, running
+from gpujoin.spark.query import planner, running
 from gpujoin.spark.query.accelerate import PlannedQuery
+from gpujoin.spark.query.actions import is_inside
 from gpujoin.spark.query.native import rule_of
 from tests.brief import brief
 from tests.chaos.processes import Role, this_process, with_role
@@ -296,7 +297,7 @@ def test_an_interrupt_while_planning_ends_a_statement(enabled: SparkSession, mon
         patch.setattr(planner, "arrange", _failing(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             enabled.sql(f"insert into written {SQL}")
-    assert not rule.is_inside()
+    assert not is_inside()
     assert enabled.table("written").count() == 0
     assert insert_count(enabled) > 0
 

@@ -1,0 +1,130 @@
+"""Spark's progress: what jobs and stages with islands are called, in the status store that its UI shows."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin import disable, enable, metrics
+from gpujoin.plan.explain import IslandExplanation, Operation
+from gpujoin.plan.progress import jobs_name, stage_names
+from gpujoin.plan.report import OperationKind
+from gpujoin.spark.query import activity
+from tests.spark.query.queries import EXCHANGED, FORCED
+
+SQL = "select b.item, count(*) from sales a join items b on a.k = b.k group by b.item"
+NAME = "gpujoin: scan sales, join items, aggregate"
+
+
+@pytest.fixture
+def enabled(tables: SparkSession) -> Iterator[SparkSession]:
+    enable(tables)
+    yield tables
+    disable(tables)
+    tables.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def descriptions(spark: SparkSession, action: Callable[[], object]) -> list[str | None]:
+    """Descriptions of the jobs that an action runs, the latest one first; Spark keeps the latest thousand jobs."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    known = store.jobsList(None)
+    latest = known.apply(0).jobId() if known.size() else -1
+    action()
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    jobs = store.jobsList(None)
+    new = itertools.takewhile(lambda job: job.jobId() > latest, map(jobs.apply, range(jobs.size())))
+    described = [job.description() for job in new]
+    return [text.get() if text.isDefined() else None for text in described]
+
+
+def stages(spark: SparkSession) -> list[str]:
+    """Names of all stages."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    listed = store.stageList(None, False, False, getattr(store, "stageList$default$4")(), None)
+    return [listed.apply(n).name() for n in range(listed.size())]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
+class TestJobs:
+    @pytest.mark.parametrize("action", ["collect", "toArrow", "show"])
+    def test_they_are_named_after_the_islands(self, enabled: SparkSession, action: str) -> None:
+        frame = enabled.sql(SQL)
+        assert set(descriptions(enabled, getattr(frame, action))) == {NAME}
+        assert enabled.sparkContext.getLocalProperty("spark.job.description") is None
+        assert descriptions(enabled, enabled.sparkContext.parallelize([1]).count) == [None]
+
+    def test_a_dataframe_that_keeps_its_plan_keeps_its_name(self, enabled: SparkSession) -> None:
+        frame = enabled.sql(SQL)
+        frame.collect()
+        assert set(descriptions(enabled, frame.collect)) == {NAME}
+        assert len(metrics(frame)) == 1
+        disable(enabled)
+        assert set(descriptions(enabled, frame.toArrow)) == {None}
+
+    def test_what_the_program_has_set_stands_first_and_stays(self, enabled: SparkSession) -> None:
+        context = enabled.sparkContext
+        context.setJobDescription("nightly report")
+        assert set(descriptions(enabled, enabled.sql(SQL).collect)) == {f"nightly report ({NAME})"}
+        assert context.getLocalProperty("spark.job.description") == "nightly report"
+        assert set(descriptions(enabled, lambda: enabled.range(5).collect())) == {"nightly report"}
+
+    def test_a_write_is_named_too(self, enabled: SparkSession, tmp_path: Path) -> None:
+        write = enabled.sql(SQL).write.mode("overwrite")
+        assert set(descriptions(enabled, lambda: write.parquet(str(tmp_path / "written")))) == {NAME}
+
+    def test_queries_left_to_spark_are_not_named(self, enabled: SparkSession) -> None:
+        enabled.conf.set("spark.gpujoin.strategy", "spark")
+        assert set(descriptions(enabled, enabled.sql(SQL).collect)) == {None}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["exchanged"])
+def test_stages_that_exchange_bytes_are_named_each(enabled: SparkSession) -> None:
+    enabled.sql(SQL).collect()
+    names = stages(enabled)
+    assert {"gpujoin: scan sales", "gpujoin: scan items"} <= set(names)
+
+
+def operation(kind: OperationKind, brief: str, *inputs: Operation, stage: str = "") -> Operation:
+    measured = ((stage, "output"),) if stage else ()
+    return Operation(kind=kind, text="", brief=brief, inputs=inputs, measured_as=measured)
+
+
+def test_names_of_bushy_plans_and_of_stages() -> None:
+    scans = {name: operation(OperationKind.SCAN, f"scan {name}") for name in "abc"}
+    sent = operation(OperationKind.EXCHANGE, "", scans["a"], stage="i_0")
+    right = operation(OperationKind.JOIN, "join", scans["b"], operation(OperationKind.FILTER, "", scans["c"]))
+    top = operation(OperationKind.AGGREGATION, "aggregate", operation(OperationKind.JOIN, "as-of join", sent, right))
+    island = IslandExplanation(island_id="i", backend="cpu", tasks=1, threads=1, operation=top)
+    assert jobs_name([island]) == "gpujoin: scan a, as-of join (scan b, join c), aggregate"
+    assert stage_names(island) == {
+        "i": "gpujoin: exchanged rows, as-of join (scan b, join c), aggregate", "i_0": "gpujoin: scan a",
+    }  # fmt: skip
+    assert len(jobs_name([island] * 10)) == 120
+
+
+def test_long_planning_says_what_it_does(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activity, "_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(activity, "_TOLD_SECONDS", 0.1)
+    with caplog.at_level(logging.INFO, logger="gpujoin"):
+        with activity.planning_watched(), activity.doing("footers of 500 files"):
+            time.sleep(0.4)
+        said = [record.getMessage() for record in caplog.records]
+        time.sleep(0.3)
+    assert all("planning a query takes long" in line and "footers of 500 files" in line for line in said[:-1])
+    assert 2 <= len(said) - 1 <= 3
+    assert "planning a query took 0.4" in said[-1]
+    assert len(caplog.records) == len(said), "nothing is said once it has ended"
+
+
+def test_quick_planning_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="gpujoin"), activity.planning_watched(), activity.doing("a subquery"):
+        pass
+    assert not caplog.records
