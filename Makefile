@@ -6,6 +6,8 @@ SF ?= 0.1
 WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+IMAGE_ARGS ?=
+MIKE_ARGS ?=
 
 PYTHON_IN_VENV = $(VENV)/bin/python
 SETUP = VENV=$(VENV) scripts/setup_env.sh
@@ -26,12 +28,12 @@ SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs site clean
+.PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs site site-version image-test clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Run and check TPC-H joins, queries and a stream at scale SF (default 0.1)
 	@$(SETUP) test
@@ -49,6 +51,7 @@ test-all: ## Run all tests, long sweeps, injected faults and the oldest librarie
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@VENV=$(VENV)-oldest CONSTRAINTS=constraints-oldest.txt scripts/setup_env.sh test
+	@PYTHON=$(PYTHON_IN_VENV) scripts/resolve_extras.sh
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 	@$(JAVA) && $(VENV)-oldest/bin/python $(PYTEST) -m "not slow and not extra and not gpu and not chaos or spark and not slow and not chaos"
@@ -90,6 +93,15 @@ docs: ## Write the generated pages of docs/ anew, and build the site of the docu
 site: ## Build the site of the documentation into site/; a warning or a dead link fails it
 	@VENV=$(VENV)-docs scripts/setup_env.sh docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --site-dir site
+
+site-version: ## Add the site as that of VERSION, and as "latest", to the branch gh-pages, which MIKE_ARGS=--push pushes
+	@test -n "$(VERSION)" || { echo "make site-version needs VERSION=1.2.3" >&2; exit 2; }
+	@VENV=$(VENV)-docs scripts/setup_env.sh docs
+	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mike deploy --update-aliases $(MIKE_ARGS) "$(VERSION)" latest
+	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike set-default $(MIKE_ARGS) latest
+
+image-test: ## Build docker/Dockerfile and try what is in it (IMAGE_ARGS="PYTHON=3.12 EXTRA="); skipped where no tool is here
+	@scripts/image_test.sh $(IMAGE_ARGS) || { status=$$?; [ $$status -eq 77 ] || exit $$status; }
 
 bench: ## Run the benchmarks, which check their answers
 	@$(SETUP) bench test
