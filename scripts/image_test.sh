@@ -73,7 +73,7 @@ argument() {
 find_base() {
     base=$(argument BASE "$@")
     versions=()
-    if "$tool" pull "$base" >&2; then
+    if "$tool" inspect "$base" >/dev/null 2>&1 || "$tool" pull "$base" >&2; then
         return
     fi
     say "$base cannot be pulled: debootstrap makes a base image"
