@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
+
+import pyarrow as pa
 
 from gpujoin.errors import RelationError
 
@@ -23,6 +25,8 @@ class ValueRanges:
     """The least value of each range, in the form that statistics of files have: text as bytes."""
     highs: tuple[Any, ...]
     """The greatest value of each range."""
+    values: pa.Array | None = field(default=None, compare=False)
+    """All values, distinct and ascending, of whole numbers and dates; ``None`` where they are too many."""
 
     def meet(self, low: Any, high: Any) -> bool:
         """Whether a value may be between two bounds, both included."""

@@ -66,6 +66,8 @@ class PipelineMetrics:
     """Row groups read, and those left out by their statistics."""
     skipped_files: int = 0
     """File slices left out by their constants."""
+    key_filters: int = 0
+    """Times that rows without a match for a join above were left out as they were read: for each piece and join."""
     scanned_rows: int = 0
     source_rows: int = 0
     output_rows: int = 0

@@ -174,7 +174,8 @@ def _input_lines(p: PipelineMetrics) -> list[str]:
     if p.files or p.skipped_files:
         files = _count(p.files, "file") + (f", {p.skipped_files:,} skipped" if p.skipped_files else "")
         groups = f"{_count(p.row_groups, 'row group')} read, {p.skipped_row_groups:,} skipped"
-        lines.append(f"{files}, {groups}, {_count(p.scanned_rows, 'row')} scanned")
+        left_out = ", those without a match for a join left out" if p.key_filters else ""
+        lines.append(f"{files}, {groups}, {_count(p.scanned_rows, 'row')} scanned{left_out}")
     if p.tables_kept:
         lines.append(f"{_count(p.tables_kept, 'table')} kept from an earlier micro-batch")
     if p.source_rows:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -239,6 +240,9 @@ LOWERED: list[Expression] = [
     -left("a_f64"),
     left("a_i64").cast(pa.decimal128(25, 5)),
     left("a_d38_18") * 3,
+    left("a_d9_2") / 2,
+    left("a_d18_6") / D("-0.03"),
+    left("a_d9_2") / (left("b_d9_2") + 100),
     left("a_d9_2").cast(pa.float64()),
     left("a_d38_18") > left("b_d9_2"),
     left("a_f64") <= left("b_f64"),
@@ -260,6 +264,22 @@ LOWERED: list[Expression] = [
 @pytest.mark.parametrize("expression", LOWERED, ids=str)
 def test_what_is_proven_is_lowered(expression: Expression, mode: EvalMode) -> None:
     assert check([expression], DATA["small"], mode).evaluated == 0
+
+
+@pytest.mark.parametrize("digits", [3, 9, 17, 27])
+def test_decimals_divided_by_decimals(digits: int, rng: np.random.Generator, seed: int) -> None:
+    """Halves, zeros and both signs, of sizes that take 64 and 128 bits."""
+
+    def numbers() -> pa.Array:
+        whole = [int("".join(map(str, rng.integers(0, 10, digits)))) for _ in range(5_000)]
+        signed = [number * int(sign) // 8 * 4 for number, sign in zip(whole, rng.integers(-1, 2, 5_000), strict=True)]
+        values = [D(number).scaleb(-2) for number in signed]
+        return pa.array(values, pa.decimal128(digits + 2, 2), mask=rng.random(5_000) < 0.1)
+
+    batch = pa.RecordBatch.from_pydict({"a": numbers(), "b": numbers()})
+    for divisor in (left("b"), lit(D("8.00")), lit(D("-0.3")), lit(3)):
+        metrics = check([left("a") / divisor, left("a").cast(pa.decimal128(38, 1)) / divisor], batch, EvalMode.LEGACY)
+        assert metrics.evaluated == 0 or digits == 27, str(divisor)
 
 
 UNPROVEN: list[Expression] = [

@@ -1,4 +1,4 @@
-"""Row groups and files that are left out, since a join above has no match for their rows."""
+"""Row groups, files and rows that are left out as they are read, since a join above has no match for them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gpujoin.backends.cpu.pipeline.parquet import read
+from gpujoin.backends.cpu.pipeline.piece import Piece
+from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.model.expressions import left
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
@@ -133,6 +136,7 @@ def test_types(kind: str, tmp_path: Path) -> None:
     built = pa.table({"b": pa.array([value(i) for i in (250, 777)], dtype), "w": [1, 2]})
     metrics = joined(lambda rows: rows.join(Tree.source(built.schema, 1), {"k": "b"}), tmp_path, table, built)
     assert metrics.skipped_row_groups == (8 if kind in ("int32", "date", "text", "bytes") else 0)
+    assert metrics.key_filters == (2 if kind in ("int32", "date") else 0)  # once for each row group that is left
 
 
 def test_whole_numbers_of_two_widths(tmp_path: Path) -> None:
@@ -142,7 +146,36 @@ def test_whole_numbers_of_two_widths(tmp_path: Path) -> None:
         lambda rows: rows.join(Tree.source(built.schema, 1).select("w", b=left("b").cast(pa.int64())), {"k": "b"}),
         tmp_path, numbers(), built,
     )  # fmt: skip
-    assert metrics.skipped_row_groups == 9
+    assert (metrics.skipped_row_groups, metrics.key_filters) == (9, 1)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize(("wanted", "filtered"), [(range(0, ROWS, 2), True), (range(-50, ROWS - 100), False)])
+def test_rows_are_left_out_unless_most_values_are_wanted(
+    wanted: range, *, filtered: bool, statistics: bool, tmp_path: Path
+) -> None:
+    table = numbers()
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=ROWS, write_statistics=statistics)
+    tree = Tree.scan(tmp_path / "t.parquet").where(left("v") > 0)
+    built = pa.table({"b": pa.array(wanted, pa.int32())})
+    build = Tree.source(built.schema, 1).select(b=left("b").cast(pa.int64()))
+    metrics = PipelineMetrics()
+    joined = tree.join(build, {"k": "b"}, "left_semi")
+    actual = pa.Table.from_batches(places.run(joined.relation, {1: built}, metrics=metrics), joined.schema)
+    expected = [(k, v) for k, v in zip(*table.to_pydict().values(), strict=True) if v and k in wanted]
+    assert sorted(zip(*actual.to_pydict().values(), strict=True)) == expected
+    assert metrics.key_filters == (1 if filtered or not statistics else 0)
+
+
+def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
+    """A key of 64 bits beyond those of the column's 32 is no value of it."""
+    table = pa.table({"k": pa.array([*range(ROWS - 1), 1 << 30], pa.int32()), "v": range(ROWS)})
+    built = pa.table({"b": [7, (1 << 32) + 7, -(1 << 63), (1 << 63) - 1]})
+    rows = scan(tmp_path, table).relation
+    wanted = value_ranges(Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics()), 0)
+    assert wanted is not None
+    pieces = list(read(dataclasses.replace(rows, wanted=((0, wanted),)), PipelineMetrics()))
+    assert [piece.eager().rows() for piece in pieces] == [[(7, 7)]]
 
 
 OTHER = pa.table({"o": range(0, ROWS, 3), "x": range(0, ROWS, 3)})

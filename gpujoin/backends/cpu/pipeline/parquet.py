@@ -22,7 +22,8 @@ from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, p
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
-from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
+from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
+from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of, wanted_slices
 from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
@@ -80,7 +81,7 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIEC
                 table, rows = _run_of(parquet, sources, run), sum(parquet.groups[g].rows for g in run)
                 named = {source.name: source for source in plain_sources if source.name is not None}
                 decoded = _of_arrow(table, named) if named else _decoded(parquet, (), run, 0, rows, Rung.CAREFUL)
-                piece = _piece(plain, part, plain_sources, decoded, rows, metrics, Rung.CAREFUL).collect()
+                piece = _piece(plain, part, plain_sources, decoded, rows, metrics).collect()
                 batches = to_batches(piece, plain.schema, 1 << 62) if len(plain.schema) else ()
                 columns = pa.Table.from_batches(batches, plain.schema)
                 yield pa.Table.from_arrays(
@@ -164,7 +165,14 @@ def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: Pipeline
                 rows = sum(parquet.groups[g].rows for g in run)
                 parts = iter([(_decoded(parquet, sources, run, before, rows, rung), rows)])
             for decoded, rows in parts:
-                yield _piece(scan, part, sources, decoded, rows, metrics, rung)
+                piece = _piece(scan, part, sources, decoded, rows, metrics)
+                if rung is Rung.FAST:
+                    for column, ranges in scan.wanted:
+                        if column < len(sources):
+                            known = [statistics_of(sources[column], parquet, group) for group in run]
+                            piece = of_wanted_values(piece, column, ranges, known)
+                extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
+                yield reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
 
 
 def _slices(
@@ -213,9 +221,9 @@ def _has_texts(source: Source) -> bool:
 
 
 def _piece(
-    scan: Scan, part: FileSlice, sources: Sequence[Source], decoded: _Decoded, rows: int,
-    metrics: PipelineMetrics, rung: Rung,
-) -> Piece:  # fmt: skip
+    scan: Scan, part: FileSlice, sources: Sequence[Source], decoded: _Decoded, rows: int, metrics: PipelineMetrics
+) -> Piece:
+    """Decoded rows with the types and constants of a scan, without its filters."""
     frame, decoded_names, as_bytes = decoded
     columns: list[Column] = []
     added: list[pl.Expr] = []
@@ -240,9 +248,7 @@ def _piece(
     elif added:
         frame = frame.with_columns(added)
     metrics.scanned_rows += rows
-    piece = Piece(frame, tuple(columns), rows, (part.path,), metrics)
-    extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
-    return reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
+    return Piece(frame, tuple(columns), rows, (part.path,), metrics)
 
 
 def _decoded(

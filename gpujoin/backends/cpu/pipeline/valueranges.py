@@ -1,15 +1,19 @@
-"""Ranges that hold all values of a column, by which files and row groups are left out."""
+"""Values of build sides, by which files, row groups and rows are left out when the other side is read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.backends.cpu.pipeline.columns import polars_type
 from gpujoin.backends.cpu.pipeline.piece import Piece
+from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.types import is_bytes, is_text, is_whole
 
@@ -17,6 +21,9 @@ _MOST_SORTED = 1 << 16
 """Rows that are sorted, which takes a few milliseconds; of more the least and the greatest value are the only range."""
 _RANGES = 1 << 10
 """Ranges that are made at most: each row group is compared with some ten of them."""
+_MOST_SHARE = 0.75
+"""Share of a column's possible values beyond which its rows are not compared with them, as most would stay."""
+_EPOCH = datetime.date(1970, 1, 1)
 
 
 def value_ranges(piece: Piece, position: int) -> ValueRanges | None:
@@ -28,20 +35,54 @@ def value_ranges(piece: Piece, position: int) -> ValueRanges | None:
     values = piece.run(piece.frame.select(column.name)).to_series().drop_nulls()
     if not len(values):
         return ValueRanges((), ())
+    distinct = None
     if len(values) > _MOST_SORTED:
         lows, highs = [values.min()], [values.max()]
     else:
         values = values.unique().sort()
+        distinct = values.to_arrow() if _is_counted(column.dtype) else None
         step = -(-len(values) // _RANGES)
         lows = values.gather_every(step).to_list()
         last = pl.Series(range(step - 1, len(values) + step - 1, step), dtype=pl.UInt32).clip(0, len(values) - 1)
         highs = values.gather(last).to_list()
-    return ValueRanges(tuple(map(in_statistics, lows)), tuple(map(in_statistics, highs)))
+    return ValueRanges(tuple(map(in_statistics, lows)), tuple(map(in_statistics, highs)), distinct)
+
+
+def of_wanted_values(piece: Piece, position: int, ranges: ValueRanges, known: Sequence[Statistics | None]) -> Piece:
+    """Leave out rows whose value is not among those wanted, where statistics do not show most values to be wanted.
+
+    Polars decodes the other columns for the rows that are left only.
+    """
+    values, column = ranges.values, piece.columns[position]
+    if values is None or _most_are_among(values, known):
+        return piece
+    wanted = pl.Series(values).cast(polars_type(column.dtype), strict=False).drop_nulls()
+    piece.metrics.key_filters += 1
+    return piece.where(pl.col(column.name).is_in(wanted.implode()))
+
+
+def _most_are_among(values: pa.Array, known: Sequence[Statistics | None]) -> bool:
+    """Whether most of the values that statistics allow are among those wanted, as of a key of all of a table's rows."""
+    if any(each is None or each.low is None or each.high is None for each in known):
+        return False
+    low = min(_as_number(each.low) for each in known if each is not None)
+    high = max(_as_number(each.high) for each in known if each is not None)
+    numbers = (values.cast(pa.int32()) if pat.is_date(values.type) else values).to_numpy()
+    within = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low)
+    return bool(within > _MOST_SHARE * (high - low + 1))
+
+
+def _as_number(value: Any) -> int:
+    return (value - _EPOCH).days if isinstance(value, datetime.date) else int(value)
+
+
+def _is_counted(dtype: pa.DataType) -> bool:
+    return is_whole(dtype) or pat.is_date(dtype)
 
 
 def _form_in_statistics(dtype: pa.DataType) -> Callable[[Any], Any] | None:
     """What makes of a value, as Polars gives it, one that is compared with statistics of files."""
-    if is_whole(dtype) or pat.is_date(dtype) or is_bytes(dtype):
+    if _is_counted(dtype) or is_bytes(dtype):
         return _unchanged
     return _as_bytes if is_text(dtype) else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
@@ -82,6 +83,8 @@ def _adds_exactly(value: Lowered, node: Expression) -> bool:
 
 def _divide(node: Call, values: list[Lowered]) -> Lowered:
     left, right = values
+    if pat.is_decimal(result_type(node)):
+        return _divide_decimals(node, left, right)
     if not is_float(result_type(node)) or left.dtype != right.dtype:
         raise NotLowered("division")
     if right.constant:
@@ -89,6 +92,33 @@ def _divide(node: Call, values: list[Lowered]) -> Lowered:
     if node.mode is EvalMode.ANSI:
         raise NotLowered("division by what may be zero")
     return Lowered(pl.when(right.expr != 0).then(left.expr / right.expr), result_type(node))
+
+
+def _divide_decimals(node: Call, left: Lowered, right: Lowered) -> Lowered:
+    """Divide unscaled values, halves away from zero; by zero is null."""
+    dtype, limits = result_type(node), type_bounds(result_type(node))
+    assert limits is not None
+    digits = dtype.scale + right.dtype.scale - left.dtype.scale
+    left, right = rescaled(left, left.dtype.scale + max(0, digits)), rescaled(right, right.dtype.scale - min(0, digits))
+    low, high = known(right)
+    by_zero = low <= 0 <= high
+    if by_zero and node.mode is EvalMode.ANSI:
+        raise NotLowered("division by what may be zero")
+    twice = 2 * magnitude(known(left)) + magnitude((low, high))
+    if not within((0, max(twice, 2 * magnitude((low, high)))), INT128):
+        raise NotLowered("a dividend beyond 128 bits")
+    least = 1 if by_zero else min(abs(low), abs(high))
+    largest = (2 * magnitude(known(left)) + least) // (2 * least)
+    if not within((-largest, largest), limits):
+        raise NotLowered(f"values beyond {dtype}")
+    wide = left.wide or right.wide or not within((0, max(twice, 2 * magnitude((low, high)))), INT64)
+    dividend, divisor = (replace(value, expr=fitted(value, wide=wide), wide=wide) for value in (left, right))
+    quotient = (size(dividend) * 2 + size(divisor)) // (size(divisor) * 2)
+    negative = (dividend.expr < 0) != (divisor.expr < 0)
+    result = pl.when(negative).then(quotient * -1).otherwise(quotient)
+    if by_zero:
+        result = pl.when(divisor.expr != 0).then(result)
+    return Lowered(result, dtype, (-largest, largest), wide)
 
 
 def _negate(node: Call, values: list[Lowered]) -> Lowered:
