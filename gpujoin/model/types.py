@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -20,6 +22,7 @@ def plain(dtype: pa.DataType) -> pa.DataType:
             return dtype
 
 
+@lru_cache(maxsize=4096)
 def logical(dtype: pa.DataType) -> pa.DataType:
     """Reduce a column's type to the one its values have in an expression, whatever their layout.
 

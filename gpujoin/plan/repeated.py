@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from gpujoin.model.aggregates import AggregateCall
@@ -73,20 +74,10 @@ class _Kinds:
         return kind
 
     def _likeness(self, value: Any) -> Hashable:
-        left_out = {"index"} if isinstance(value, Scan) else {"name"} if not _is_told_by_name(value) else set()
-        return (
-            type(value).__name__,
-            *(
-                self._compared(value, field.name)
-                for field in dataclasses.fields(value)
-                if field.name not in _NOT_COMPARED | left_out
-            ),
-        )
-
-    def _compared(self, owner: Any, name: str) -> Hashable:
-        value = getattr(owner, name)
-        # Zeros of both signs are equal in Python, and NaN is not.
-        return repr(value) if isinstance(owner, Literal) and name == "value" else self._of_value(value)
+        kind: type = type(value)
+        if kind is Literal:  # zeros of both signs are equal in Python, and NaN is not
+            return kind.__name__, repr(value.value), value.type
+        return kind.__name__, *[self._of_value(getattr(value, name)) for name in _compared_fields(kind)]
 
     def _of_value(self, value: Any) -> Hashable:
         if isinstance(value, Relation):
@@ -96,6 +87,12 @@ class _Kinds:
         return self._likeness(value) if isinstance(value, _COMPARED) else value
 
 
-def _is_told_by_name(value: object) -> bool:
-    """Whether a value's name says which one it is: that of a lambda's variable does, while columns have places."""
-    return isinstance(value, Expression) and not isinstance(value, ColumnRef)
+@cache
+def _compared_fields(kind: type) -> tuple[str, ...]:
+    """The fields by which two values of a class are alike.
+
+    A name says which value it is in expressions only, as that of a lambda's variable; columns have places.
+    """
+    told_by_name = issubclass(kind, Expression) and not issubclass(kind, ColumnRef)
+    left_out = _NOT_COMPARED | ({"index"} if kind is Scan else set() if told_by_name else {"name"})
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in left_out)

@@ -422,4 +422,7 @@ def statistics_of(source: Source, parquet: ParquetFooter, group: int) -> Statist
         return Statistics(None, None, nulls=rows, rows=rows)
     if source.arrow is not None and pat.is_nested(source.arrow):
         return None
-    return decoded(parquet.leaves[source.leaf], parquet.chunk(group, source.leaf).statistics, rows)
+    place = group, source.leaf
+    if place not in parquet.statistics:
+        parquet.statistics[place] = decoded(parquet.leaves[source.leaf], parquet.chunk(*place).statistics, rows)
+    return parquet.statistics[place]

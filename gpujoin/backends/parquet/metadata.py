@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NoReturn
 import pyarrow as pa
 
 from gpujoin.backends.parquet import thrift
+from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.backends.parquet.thrift import ListOf, Positions, Scalar, Struct, ThriftError
 from gpujoin.errors import ScanError
 
@@ -185,6 +186,8 @@ class ParquetFooter:
     """Rows of all groups."""
     _data: bytes = field(repr=False)
     _data_end: int = field(repr=False)
+    statistics: dict[tuple[int, int], Statistics | None] = field(repr=False, compare=False, default_factory=dict)
+    """Statistics that were decoded already, by row group and leaf (`footers.statistics_of`)."""
     _chunks: dict[tuple[int, int], ColumnChunk] = field(repr=False, compare=False, default_factory=dict)
 
     @property

@@ -107,7 +107,6 @@ def accelerate(frame: DataFrame) -> DataFrame:
     """
     if not isinstance(frame, DataFrame):
         raise JoinSpecError(f"accelerate() takes a Spark DataFrame, got {type_name(frame)}")
-    check_resources(session_conf(frame.sparkSession))
     return rewrite(frame).frame
 
 
@@ -115,6 +114,8 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     """Plan a query, and rewrite it where that was decided."""
     spark = frame.sparkSession
     conf = session_conf(spark)
+    if purpose is Purpose.RUN:
+        check_resources(conf)
     options = join_options(conf, None, None)
     check_backend(conf, options)
     why_not = _untouched(frame, options)

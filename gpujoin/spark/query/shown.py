@@ -289,7 +289,7 @@ class _StageWriter:
         source = self._leaves.scans[node.index]
         paths = source.files.paths
         count = f"{len(paths)} files, " if len(paths) > 1 else ""
-        where = f" where {' and '.join(source.filters)}" if source.filters else ""
+        where = f" where {' and '.join(show_filters(source.filters))}" if source.filters else ""
         share = ""
         if self._run.tasks > 1:
             divided = {branch.partitioned for branch in self._stage.branches}

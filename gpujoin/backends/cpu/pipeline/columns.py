@@ -263,3 +263,11 @@ def column_of(name: str, series: pl.Series, dtype: pa.DataType, *, wide: bool = 
     """Describe a column whose values are available."""
     dtype = logical(dtype)
     return Column(name, dtype, LazyBounds(dtype, measured(series, dtype)), wide)
+
+
+def ascends(values: pl.Series) -> bool:
+    """Whether whole numbers or dates have no null and each is greater than the one before it."""
+    if values.null_count() or values.dtype not in (pl.Int32, pl.Int64, pl.Date):
+        return False
+    numbers = values.to_physical().to_numpy()
+    return bool((numbers[1:] > numbers[:-1]).all())

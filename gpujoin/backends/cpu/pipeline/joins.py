@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, arrow_of, column_of, polars_type, series_of
+from gpujoin.backends.cpu.pipeline.columns import Column, arrow_of, ascends, column_of, polars_type, series_of
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.cpu.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -55,11 +55,9 @@ class QueryJoin:
             stream_type = logical(node.side(stream).schema.field(key.of(stream)).type)
             if key.nulls is not NullEquality.UNEQUAL or build_type != stream_type or is_float(build_type):
                 return None
-        keys = [build.columns[key.of(side)].name for key in spec.keys]
         matches = 1
         if not spec.join_type.left_rows_only and build.rows:
-            counted = build.frame.select(keys).drop_nulls().group_by(keys).len()
-            matches = int(build.run(counted.select(pl.col("len").max())).item() or 0)
+            matches = _most_matches(build, [build.columns[key.of(side)] for key in spec.keys])
             if matches > _MOST_MATCHES:
                 return None
         return cls(node, build, max(1, matches))
@@ -118,6 +116,15 @@ class QueryJoin:
             result = _filtered(result, spec.condition, sides)
         columns = [sides[Side.LEFT][i] for i in spec.left_output] + [sides[Side.RIGHT][i] for i in spec.right_output]
         return dataclasses.replace(result, columns=tuple(columns))
+
+
+def _most_matches(build: Piece, keys: Sequence[Column]) -> int:
+    """Most rows that have the same key."""
+    if len(keys) == 1 and ascends(build.values(keys[0])):
+        return 1
+    names = [key.name for key in keys]
+    counted = build.frame.select(names).drop_nulls().group_by(names).len()
+    return int(build.run(counted.select(pl.col("len").max())).item() or 0)
 
 
 def _read(condition: Expression | None, side: Side) -> set[int]:

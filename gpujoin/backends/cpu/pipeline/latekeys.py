@@ -15,6 +15,8 @@ from gpujoin.backends.cpu.pipeline.columns import Column, as_lazy
 from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
 
 _ROW = "row"
+_SAMPLE = 2_000
+"""Rows of the sample of a column in which equal values are looked for first."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,13 @@ class NumberedRows:
 
     def alike(self, late: Sequence[int]) -> pl.Series:
         columns = {str(n): self.late.columns[n] for n in late}
-        keys = self.late.frame.select(key_of(column).alias(name) for name, column in columns.items())
+        keys = self.late.frame.select(key_of(column).alias(name) for name, column in columns.items()).collect()
+        numbers = pl.int_range(keys.height, dtype=pl.Int64, eager=True).alias(_ROW)
+        if any(map(_is_key, keys.get_columns())):
+            return numbers
         first = pl.col(_ROW).first().over(list(columns))
         is_known = ~pl.all_horizontal(pl.col(list(columns)).is_null())
-        rows = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_ROW))
-        return rows.select(pl.when(is_known).then(first)).collect().to_series()
+        return keys.with_columns(numbers).select(pl.when(is_known).then(first)).to_series()
 
     def renumbered(self, piece: Piece, numbers: pl.Series) -> Piece:
         taken = piece.collect()
@@ -66,3 +70,9 @@ class NumberedRows:
     def _values(self) -> pl.DataFrame:
         """The late keys in one chunk each, from which values are gathered several times as fast as from many."""
         return self.late.frame.collect().rechunk()
+
+
+def _is_key(values: pl.Series) -> bool:
+    """Whether no two rows have one value, and none is null; a sample tells of most columns that two have."""
+    sample = values.head(_SAMPLE)
+    return sample.n_unique() == len(sample) and not values.null_count() and values.n_unique() == len(values)

@@ -57,6 +57,8 @@ class Piece:
     """Files that are read when the query runs."""
     metrics: PipelineMetrics = field(default_factory=PipelineMetrics, compare=False, repr=False)
     """Counters to add to."""
+    _collected: tuple[pl.LazyFrame, pl.DataFrame] | None = field(default=None, compare=False, repr=False)
+    """A query that has run, and its rows: those of the piece while its query is still that one."""
 
     # -- in and out ----------------------------------------------------------------------------------------
 
@@ -67,7 +69,8 @@ class Piece:
             column_of(series.name, series, dtype, wide=is_wide(series, logical(dtype)))
             for series, dtype in zip(frame.get_columns(), dtypes, strict=True)
         ]
-        return cls(frame.lazy(), tuple(columns), frame.height, metrics=metrics)
+        query = frame.lazy()
+        return cls(query, tuple(columns), frame.height, metrics=metrics, _collected=(query, frame))
 
     @classmethod
     def of_batches(cls, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
@@ -85,11 +88,32 @@ class Piece:
 
     def collect(self) -> Piece:
         """Run the query. The values of the result are in memory, so their bounds can be computed."""
-        frame = self.run(self.frame.select(self._needed()))
+        needed = self._needed()
+        frame = self.in_memory
+        if frame is None or frame.width > len(needed):
+            frame = self.run(self.frame.select(needed))
         columns = tuple(
             column if column.bounds.measured else remeasured(column, frame[column.name]) for column in self.columns
         )
-        return dataclasses.replace(self, frame=frame.lazy(), columns=columns, rows=frame.height, files=())
+        query = frame.lazy()
+        return dataclasses.replace(
+            self, frame=query, columns=columns, rows=frame.height, files=(), _collected=(query, frame)
+        )
+
+    @property
+    def in_memory(self) -> pl.DataFrame | None:
+        """The rows, if the query has run."""
+        return self._collected[1] if self._collected is not None and self._collected[0] is self.frame else None
+
+    def size(self) -> int:
+        """Bytes of the rows; the query runs if it has not."""
+        frame = self.in_memory
+        return int((self.run(self.frame) if frame is None else frame).estimated_size())
+
+    def values(self, column: Column) -> pl.Series:
+        """The values of a column; the query runs if it has not."""
+        frame = self.in_memory
+        return self.run(self.frame.select(column.name)).to_series() if frame is None else frame[column.name]
 
     def run(self, query: pl.LazyFrame) -> pl.DataFrame:
         """Run a query that starts from the piece's query.
@@ -113,6 +137,9 @@ class Piece:
         if not self.columns:
             height = self.run(self.frame.select(pl.len())).item()
             return pl.DataFrame({ROW: pl.zeros(height, pl.Int8, eager=True)})
+        frame = self.in_memory
+        if frame is not None:
+            return pl.DataFrame([frame[column.name].alias(str(i)) for i, column in enumerate(self.columns)])
         return self.run(self.frame.select([pl.col(column.name).alias(str(i)) for i, column in enumerate(self.columns)]))
 
     # -- operators -----------------------------------------------------------------------------------------
@@ -193,7 +220,9 @@ class Piece:
     def batch(self, expression: Expression) -> pa.RecordBatch:
         """The columns that an expression reads, as Arrow; the other columns are placeholders."""
         read = {ref.index for ref in expression.columns()}
-        taken = self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect() if read else None
+        taken = self.in_memory
+        if taken is None and read:
+            taken = self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect()
         arrays = [
             arrow_of(taken[column.name], column.dtype) if taken is not None and i in read else pa.nulls(self.rows)
             for i, column in enumerate(self.columns)

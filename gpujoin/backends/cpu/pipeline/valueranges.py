@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import polars_type
+from gpujoin.backends.cpu.pipeline.columns import ascends, polars_type
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.model.files import ValueRanges
@@ -32,20 +32,22 @@ def value_ranges(piece: Piece, position: int) -> ValueRanges | None:
     in_statistics = _form_in_statistics(column.dtype)
     if in_statistics is None:
         return None
-    values = piece.run(piece.frame.select(column.name)).to_series().drop_nulls()
+    values = piece.values(column).drop_nulls()
     if not len(values):
         return ValueRanges((), ())
     distinct = None
     if len(values) > _MOST_SORTED:
         lows, highs = [values.min()], [values.max()]
     else:
-        values = values.unique().sort()
+        values = values if ascends(values) else values.unique().sort()
         distinct = values.to_arrow() if _is_counted(column.dtype) else None
         step = -(-len(values) // _RANGES)
         lows = values.gather_every(step).to_list()
         last = pl.Series(range(step - 1, len(values) + step - 1, step), dtype=pl.UInt32).clip(0, len(values) - 1)
         highs = values.gather(last).to_list()
-    return ValueRanges(tuple(map(in_statistics, lows)), tuple(map(in_statistics, highs)), distinct)
+    if in_statistics is not _unchanged:
+        lows, highs = list(map(in_statistics, lows)), list(map(in_statistics, highs))
+    return ValueRanges(tuple(lows), tuple(highs), distinct)
 
 
 def of_wanted_values(piece: Piece, position: int, ranges: ValueRanges, known: Sequence[Statistics | None]) -> Piece:

@@ -93,7 +93,7 @@ class ScanSource:
 
     files: ScannedFiles
     columns: tuple[str, ...]
-    filters: tuple[str, ...]
+    filters: tuple[Expression, ...]
     stores: frozenset[str]
     """Names of the stores that the files are in."""
 

@@ -22,7 +22,6 @@ from gpujoin.model.relations import (
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share, merged_bounds
-from gpujoin.plan.sqltext import show_filters
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
@@ -67,7 +66,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
-    builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), show_filters(filters), files.stores)
+    builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     kept = kept_share(filters, merged_bounds(scanned.footers)) if filters else None
     filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept), fragment.positions)
     return narrowed(filtered, required)
