@@ -100,7 +100,7 @@ QUERIES = {
         from l left join e on e.f = l.f and e.t <= l.t) where n = 1""",
     "first of a window, ties, a key that Spark computes": """
         select i, j from (select l.i, e.j, row_number() over (partition by l.i order by e.t desc, e.x nulls last, e.j) n
-        from l left join e on levenshtein(e.s, '') = l.k and e.t <= l.t) where n = 1""",
+        from l left join e on regexp_count(e.s, '.') = l.k and e.t <= l.t) where n = 1""",
     "correlated subquery": f"select i, (select max(r.t) from r where {_KEYED}) m from l",
     "correlated subquery of filtered rows": """
         select i, (select min(r.t) from r where r.k = l.k and r.t > l.t and r.j > 4) m from l where c > 1""",

@@ -1,12 +1,12 @@
 """Parts of a join's condition that Spark computes, as columns of the rows that it gives.
 
 A part that reads one side alone, and is not covered here, need not keep the join from running here: Spark computes it
-with that side's rows. In ``l.n = levenshtein(r.s, 'key')`` the right rows come from Spark with a column for the
-distance, and the join compares columns::
+with that side's rows. In ``l.n = regexp_count(r.s, 'key')`` the right rows come from Spark with a column for the
+number, and the join compares columns::
 
-    join l.n = levenshtein(r.s, 'key')      join l.n = c1
+    join l.n = regexp_count(r.s, 'key')      join l.n = c1
       scan l                                  scan l
-      scan r                                  rows from Spark: r.id as c0, levenshtein(r.s, 'key') as c1
+      scan r                                  rows from Spark: r.id as c0, regexp_count(r.s, 'key') as c1
 """
 
 from __future__ import annotations
