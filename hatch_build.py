@@ -1,11 +1,23 @@
-"""Makes the README of the package index from README.md: links lead to the files of this version in the repository."""
+"""What the build of a distribution adds: the README of the package index, and compiled kernels.
+
+Links of README.md lead to the files of this version in the repository. Kernels are compiled into the wheel where the
+Python that builds it has CuPy and NVRTC (``python -m build --no-isolation`` in an environment with the extra ``cu13``
+or ``dev``); elsewhere the wheel has their sources alone, and the build says so. ``GPUJOIN_BUILD_KERNELS=0`` leaves them
+out, ``1`` fails where they cannot be compiled.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _LINK = re.compile(r"(?P<image>!?)(?P<text>\[(?:[^\[\]]|\[[^\]]*\]\([^)]*\))*\])\((?!https?://|#)(?P<target>[^)\s]+)\)")
@@ -34,3 +46,32 @@ class ReadmeHook(MetadataHookInterface):
         text = (root / "README.md").read_text(encoding="utf-8")
         page = absolute(text, metadata["urls"]["Source"], f"v{match[1]}")
         metadata["readme"] = {"content-type": "text/markdown", "text": page}
+
+
+class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles the kernels into the wheel."""
+
+    _folder: str | None = None
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, but for an editable install, which has the sources."""
+        asked = os.environ.get("GPUJOIN_BUILD_KERNELS", "")
+        if version == "editable" or asked == "0":
+            return
+        self._folder = tempfile.mkdtemp(prefix="gpujoin-images-")
+        command = [sys.executable, "-m", "gpujoin.launch.images", self._folder]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            build_data["force_include"][self._folder] = "gpujoin/_images"
+            self.app.display_info(f"compiled kernels: {done.stdout.strip()}")
+            return
+        reason = (done.stderr.strip().splitlines() or ["unknown"])[-1]
+        if asked == "1":
+            raise RuntimeError(f"the kernels cannot be compiled: {reason}")
+        self.app.display_warning(f"without compiled kernels, which are compiled where they run: {reason}")
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was compiled."""
+        del version, build_data, artifact_path
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

@@ -17,6 +17,7 @@ using i16 = short;
 struct Pair {
     const u8* const* columns;
     const u8* const* valids;
+    const u64* constants;
     u64 left;
     u64 right;
     bool failed;
@@ -159,6 +160,18 @@ __device__ inline Row from_right(const Pair& pair) { return Row{pair, pair.right
 template <class T>
 __device__ inline Cell<T> literal(T value) { return Cell<T>{value, true}; }
 
+// A constant of the condition, by its number. Constants are arguments, so conditions that differ in them are one module.
+template <class T>
+__device__ inline Cell<T> constant(const Pair& pair, u32 number)
+{
+    union {
+        u64 word;
+        T value;
+    } stored;
+    stored.word = pair.constants[number];
+    return Cell<T>{stored.value, true};
+}
+
 template <class T>
 __device__ inline Cell<T> unknown() { return Cell<T>{T(), false}; }
 
@@ -176,13 +189,14 @@ __device__ inline bool holds(Pair& pair)
 
 // For each pair, whether the condition is true. A side's rows are those of its map, or, without a map, the pairs' own.
 extern "C" __global__ void residual_mask(const u8* const* columns, const u8* const* valids,
-                                         const i32* __restrict__ left_row, const i32* __restrict__ right_row, u64 pairs,
-                                         u8* __restrict__ mask, u32* failed)
+                                         const u64* __restrict__ constants, const i32* __restrict__ left_row,
+                                         const i32* __restrict__ right_row, u64 pairs, u8* __restrict__ mask,
+                                         u32* failed)
 {
     bool any_failed = false;
     for (u64 i = thread_index(); i < pairs; i += thread_count()) {
-        Pair pair{columns, valids, left_row == nullptr ? i : (u64)left_row[i], right_row == nullptr ? i : (u64)right_row[i],
-                  false};
+        Pair pair{columns, valids, constants, left_row == nullptr ? i : (u64)left_row[i],
+                  right_row == nullptr ? i : (u64)right_row[i], false};
         mask[i] = holds(pair);
         any_failed |= pair.failed;
     }
@@ -193,8 +207,8 @@ extern "C" __global__ void residual_mask(const u8* const* columns, const u8* con
 // The matches of a unique build side for which the condition is true, and how many they are. The left side of the
 // condition is the probe side, or, with `swapped`, the build side.
 extern "C" __global__ void residual_found(const u8* const* columns, const u8* const* valids,
-                                          const i32* __restrict__ found, u64 rows, u32 swapped, i32* __restrict__ kept,
-                                          u64* __restrict__ matches, u32* failed)
+                                          const u64* __restrict__ constants, const i32* __restrict__ found, u64 rows,
+                                          u32 swapped, i32* __restrict__ kept, u64* __restrict__ matches, u32* failed)
 {
     bool any_failed = false;
     u64 mine = 0;
@@ -202,7 +216,7 @@ extern "C" __global__ void residual_found(const u8* const* columns, const u8* co
         const i32 hit = found[row];
         bool keep = false;
         if (hit != NO_ROW) {
-            Pair pair{columns, valids, swapped ? (u64)hit : row, swapped ? row : (u64)hit, false};
+            Pair pair{columns, valids, constants, swapped ? (u64)hit : row, swapped ? row : (u64)hit, false};
             keep = holds(pair);
             any_failed |= pair.failed;
         }

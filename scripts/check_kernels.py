@@ -23,29 +23,21 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from gpujoin.errors import KernelCompileError
+from gpujoin.launch import images
 from gpujoin.launch.compiler import compile_text, compiler_version, module_text, options_for
 from gpujoin.launch.device import ModuleSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "kernels-resources.md"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-LAUNCHERS = (
-    "candidates", "csr", "direct", "expand", "facts", "nearest", "normalise", "partition", "ranges", "residual", "rows",
-    "unique", "wavelet",
-)  # fmt: skip
-"""The modules of `gpujoin.launch` with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""
 
 
 def specialisations() -> tuple[ModuleSpec, ...]:
-    """All distinct specialisations of all launchers, in a stable order."""
-    modules = {ModuleSpec("machine.cu"): None}  # of the benchmark's launcher
-    for launcher in LAUNCHERS:
-        modules.update(dict.fromkeys(import_module(f"gpujoin.launch.{launcher}").SPECIALISATIONS))
-    return tuple(modules)
+    """All distinct specialisations of all launchers, that of the benchmark included, in a stable order."""
+    return (ModuleSpec("machine.cu"), *images.specialisations())
 
 
 MAX_REGISTERS = 255
@@ -195,15 +187,7 @@ def ptx_problems(spec: ModuleSpec, ptx: str) -> list[str]:
 
 def ptx_of(spec: ModuleSpec) -> str:
     """A module as PTX, by NVRTC."""
-    from cupy.cuda import nvrtc
-
-    program = nvrtc.createProgram(module_text(spec), spec.source, [], [])
-    try:
-        nvrtc.compileProgram(program, options_for(spec, "compute_90"))
-        text = nvrtc.getPTX(program)
-    finally:
-        nvrtc.destroyProgram(program)
-    return text.decode() if isinstance(text, bytes) else str(text)
+    return compile_text(spec, module_text(spec), options_for(spec, "compute_90")).binary.decode()
 
 
 def page(table: Table, compiler: str) -> str:

@@ -140,7 +140,7 @@ def options_for(spec: ModuleSpec, architecture: str) -> tuple[str, ...]:
 
 
 def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compiled:
-    """Compile a source with NVRTC. Needs no GPU.
+    """Compile a source with NVRTC, to PTX for a virtual architecture such as ``compute_75``. Needs no GPU.
 
     Raises ``KernelCompileError`` if NVRTC is missing or the source does not compile; names the module and holds the
     compiler's log.
@@ -153,7 +153,8 @@ def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compi
         raise KernelCompileError(f"{spec} cannot be compiled, NVRTC is missing: {problem}") from problem
     try:
         nvrtc.compileProgram(program, tuple(options))
-        return Compiled(nvrtc.getCUBIN(program), _log(nvrtc, program))
+        binary = nvrtc.getPTX(program) if _is_virtual(options) else nvrtc.getCUBIN(program)
+        return Compiled(binary.encode() if isinstance(binary, str) else bytes(binary), _log(nvrtc, program))
     except nvrtc.NVRTCError as problem:
         told = f"{spec} does not compile with {' '.join(options)}: {problem}\n{_log(nvrtc, program)}"
         raise KernelCompileError(told) from problem
@@ -161,25 +162,49 @@ def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compi
         nvrtc.destroyProgram(program)
 
 
+def _is_virtual(options: Sequence[str]) -> bool:
+    return any(option.startswith("-arch=compute_") for option in options)
+
+
+def kept_image(name: str, content: bytes) -> Path:
+    """Write an image that came with the package to a file of the cache, which CUDA loads; returns its path.
+
+    Raises ``KernelCompileError`` if no folder takes it.
+    """
+    path = _directory() / name
+    if path.is_file() and path.stat().st_size == len(content):
+        return path
+    return _kept(path, content, name)
+
+
 def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     """Compile a module for an architecture such as ``"sm_90"``, unless it is cached, and return the ``.cubin`` file."""
     source = module_text(spec)
     options = options_for(spec, architecture)
-    variables = (os.environ.get(name) for name in (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME"))
-    directory = _usable(*variables, os.getpid())
-    path = directory / f"{cache_key(source, options, compiler_version())}.cubin"
+    path = _directory() / f"{cache_key(source, options, compiler_version())}.cubin"
     if path.is_file():
         return path
-    compiled = compile_text(spec, source, options)
+    return _kept(path, compile_text(spec, source, options).binary, str(spec))
+
+
+def _directory() -> Path:
+    """The folder of the cache, found once a process."""
+    variables = (os.environ.get(name) for name in (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME"))
+    return _usable(*variables, os.getpid())
+
+
+def _kept(path: Path, content: bytes, what: str) -> Path:
+    """Write a file of the cache, or one of this process alone."""
+    wanted = path.parent
     try:
         try:
-            _write(path, compiled.binary)
+            _write(path, content)
         except OSError:
             path = private_directory() / path.name
-            _write(path, compiled.binary)
+            _write(path, content)
     except OSError as problem:
         raise KernelCompileError(
-            f"{spec}: the compiled kernel cannot be kept in {directory}, nor in {tempfile.gettempdir()}: {problem}. "
+            f"{what}: the compiled kernel cannot be kept in {wanted}, nor in {tempfile.gettempdir()}: {problem}. "
             f"Set {CACHE_VARIABLE} to a folder that can be written to."
         ) from problem
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ import cupy
 import numpy as np
 
 from gpujoin.errors import DeviceMemoryError, KernelArgumentError, KernelCompileError, KernelLaunchError
-from gpujoin.launch.compiler import compile_cubin
+from gpujoin.launch import images
+from gpujoin.launch.compiler import compile_cubin, kept_image
 from gpujoin.launch.device import (
     STATIC_SHARED_BYTES,
     Argument,
@@ -24,8 +26,13 @@ from gpujoin.launch.device import (
     check_launch,
 )
 from gpujoin.launch.keys import BLOCK_THREADS
+from gpujoin.logs import log
 
 _NULL = np.uint64(0)
+
+MOST_MODULES = 256
+"""Modules that stay loaded, the least recently used are unloaded: some 30 of the launchers, the rest for conditions. A
+module takes 50 to 100 KB of device memory."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,16 @@ class CudaKernel:
     module: ModuleSpec
     function: Any
     ordinal: int
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """A module loaded on one GPU."""
+
+    library: Any
+    origin: str
+    """Architecture of the image that came with the package, or ``NVRTC``."""
+    kernels: dict[str, CudaKernel]
 
 
 class CudaDevice:
@@ -61,6 +78,7 @@ class CudaDevice:
             facts = cupy.cuda.runtime.getDeviceProperties(self._ordinal)
         except cupy.cuda.runtime.CUDARuntimeError as problem:
             raise KernelLaunchError(f"CUDA does not tell the properties of its device: {problem}") from problem
+        self._capability = int(facts["major"]), int(facts["minor"])
         self._architecture = f"sm_{facts['major']}{facts['minor']}"
         self._properties = DeviceProperties(
             multiprocessors=int(facts["multiProcessorCount"]),
@@ -68,8 +86,7 @@ class CudaDevice:
             l2_bytes=int(facts["l2CacheSize"]),
             blocks_per_multiprocessor=int(facts["maxThreadsPerMultiProcessor"]) // BLOCK_THREADS,
         )
-        self._modules: dict[ModuleSpec, Any] = {}
-        self._kernels: dict[tuple[ModuleSpec, str], CudaKernel] = {}
+        self._modules: OrderedDict[ModuleSpec, LoadedModule] = OrderedDict()
 
     @property
     def xp(self) -> Any:
@@ -86,33 +103,51 @@ class CudaDevice:
         return self._free_bytes()
 
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
-        kernel = self._kernels.get((module, name))
-        if kernel is None:
-            kernel = self._kernels[module, name] = CudaKernel(name, module, self._function(module, name), self._ordinal)
-        return kernel
+        loaded = self._modules.get(module)
+        if loaded is None:
+            loaded = self._modules[module] = self._loaded(module, name)
+            if len(self._modules) > MOST_MODULES:
+                cupy.cuda.get_current_stream().synchronize()  # none of its kernels may run when it is unloaded
+                self._modules.popitem(last=False)
+        self._modules.move_to_end(module)
+        if name not in loaded.kernels:
+            loaded.kernels[name] = self._kernel(loaded.library, module, name)
+        return loaded.kernels[name]
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
-        """Compile modules on several threads, so that no launch waits for its module.
+        """Compile modules that did not come with the package, on several threads, so that no launch waits for them.
 
         Raises ``KernelCompileError`` if a module does not compile; the others are kept.
         """
+        missing = [module for module in modules if next(images.shipped(module, self._capability), None) is None]
         with ThreadPoolExecutor(threads) as pool:
-            done = [pool.submit(compile_cubin, module, self._architecture) for module in modules]
+            done = [pool.submit(compile_cubin, module, self._architecture) for module in missing]
         for compilation in done:
             compilation.result()
 
-    def _function(self, module: ModuleSpec, name: str) -> Any:
-        if module not in self._modules:
-            path = compile_cubin(module, self._architecture)
-            self._modules[module] = cupy.RawModule(path=str(path))
+    def _loaded(self, module: ModuleSpec, name: str) -> LoadedModule:
+        """Load the module that came with the package, or else compile it; ``name`` is one of its kernels."""
+        for image in images.shipped(module, self._capability):
+            try:
+                path = kept_image(f"{images.image_name(module)}.{image.architecture}{image.suffix}", image.content)
+                library = cupy.RawModule(path=str(path))
+                kernel = self._kernel(library, module, name)
+            except (KernelCompileError, RuntimeError) as problem:
+                log.warning("the compiled %s for %s is not used: %s", module, image.architecture, problem)
+            else:
+                return LoadedModule(library, image.architecture, {name: kernel})
+        library = cupy.RawModule(path=str(compile_cubin(module, self._architecture)))
+        return LoadedModule(library, "NVRTC", {name: self._kernel(library, module, name)})
+
+    def _kernel(self, library: Any, module: ModuleSpec, name: str) -> CudaKernel:
         try:
-            function = self._modules[module].get_function(name)
+            function = library.get_function(name)
             static = int(function.shared_size_bytes)
             if static < STATIC_SHARED_BYTES:
                 function.max_dynamic_shared_size_bytes = self._properties.shared_bytes - static
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as problem:
             raise KernelCompileError(f"Kernel {name} of {module} cannot be loaded: {problem}") from problem
-        return function
+        return CudaKernel(name, module, function, self._ordinal)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         with _memory_errors():

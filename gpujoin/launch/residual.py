@@ -25,8 +25,8 @@ _NUMBER = "from_left(pair).column<i64>(0)"
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("residual.cu", (("RESIDUAL", text),))
     for text in (
-        f"{_NUMBER}.add(from_right(pair).column<i64>(1)).checked<FAIL>(pair).lt(literal<i64>(5))",
-        f"{_NUMBER}.as<double>().times(from_right(pair).column<double>(1)).eq(literal<double>(0x1.8p+1))",
+        f"{_NUMBER}.add(from_right(pair).column<i64>(1)).checked<FAIL>(pair).lt(constant<i64>(pair, 0))",
+        f"{_NUMBER}.as<double>().times(from_right(pair).column<double>(1)).eq(constant<double>(pair, 0))",
         "from_left(pair).missing(2).either(from_right(pair).truth(3).negated())",
     )
 )
@@ -55,12 +55,13 @@ def mask(
     pairs: int,
     left_row: Array | None = None,
     right_row: Array | None = None,
+    constants: Sequence[np.generic] = (),
 ) -> tuple[Array, bool]:
     """Evaluate a condition, written by :mod:`gpujoin.backends.cudf.residual`, on pairs of rows.
 
-    Columns come in the order in which the text numbers them. Without row numbers, the columns of a side have one row
-    for each pair. Gives the mask of the pairs for which the condition is true, and whether an operation failed in
-    ANSI mode on any pair, maybe on one for which Spark does not evaluate it; the mask must not be used then.
+    Columns and constants come in the order in which the text numbers them. Without row numbers, the columns of a side
+    have one row for each pair. Gives the mask of the pairs for which the condition is true, and whether an operation
+    failed in ANSI mode on any pair, maybe on one for which Spark does not evaluate it; the mask must not be used then.
     """
     check_rows(pairs)
     for name, rows in (("left rows", left_row), ("right rows", right_row)):
@@ -72,7 +73,8 @@ def mask(
     failed = device.zeros(1, np.uint32)
     if pairs:
         kernel = device.kernel(_module(text), "residual_mask")
-        arguments = [*_pointers(device, columns), left_row, right_row, np.uint64(pairs), out, failed]
+        given = _words(device, constants)
+        arguments = [*_pointers(device, columns), given, left_row, right_row, np.uint64(pairs), out, failed]
         device.launch(kernel, grid_of(device, pairs), BLOCK_THREADS, arguments)
     return out, bool(value_of(device, failed))
 
@@ -85,6 +87,7 @@ def restricted(
     build_rows: int,
     *,
     probe_is_left: bool,
+    constants: Sequence[np.generic] = (),
 ) -> tuple[UniqueMatches, bool]:
     """Keep the matches for which a condition is true, where each probe row has at most one.
 
@@ -101,8 +104,8 @@ def restricted(
     if rows:
         kernel = device.kernel(_module(text), "residual_found")
         arguments = [
-            *_pointers(device, columns), matches.row, np.uint64(rows), np.uint32(not probe_is_left), kept, kept_count,
-            failed,
+            *_pointers(device, columns), _words(device, constants), matches.row, np.uint64(rows),
+            np.uint32(not probe_is_left), kept, kept_count, failed,
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
     return UniqueMatches(kept, value_of(device, kept_count)), bool(value_of(device, failed))
@@ -126,6 +129,14 @@ def _pointers(device: Device, columns: Sequence[ConditionColumn]) -> tuple[Point
     values = [c.values if c.values is None else c.values.view(np.uint8) for c in columns]
     # A condition may read no columns, but a pointer table must not be empty.
     return device.pointers(values or [None]), device.pointers([c.valid for c in columns] or [None])
+
+
+def _words(device: Device, constants: Sequence[np.generic]) -> Array:
+    """The bits of constants, in one word of 8 bytes each."""
+    words = np.zeros(max(1, len(constants)), np.uint64)
+    for number, value in enumerate(constants):
+        words[number : number + 1].view(value.dtype)[0] = value
+    return device.upload(words)
 
 
 def _module(text: str) -> ModuleSpec:

@@ -203,3 +203,13 @@ def test_a_condition_that_does_not_compile_is_evaluated_otherwise(
             compiled_mask(device, sources(left_table, left_table), resolve(CONDITIONS["logic"], SCHEMA, SCHEMA), 1) is None
         )
     assert "residual.cu" in caplog.text
+
+
+def test_conditions_that_differ_in_constants_are_one_module() -> None:
+    texts = set()
+    for limit, name in ((5, 1.5), (-(1 << 31), math.inf), (7, -math.inf)):
+        written = write(resolve((left("i") < lit(limit)) & (left("d") > lit(name)), SCHEMA, SCHEMA))
+        assert written is not None
+        assert [value.item() for value in written.constants] == [limit, name]
+        texts.add(written.text)
+    assert len(texts) == 1

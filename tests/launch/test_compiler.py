@@ -21,7 +21,8 @@ from gpujoin.launch.compiler import (
     usable_directory,
 )
 from gpujoin.launch.device import ModuleSpec, blocks_for, dimensions
-from scripts.check_kernels import LAUNCHERS, specialisations
+from gpujoin.launch.images import LAUNCHERS
+from scripts.check_kernels import specialisations
 from tests.planted import UNSAFE, plant
 
 SPEC = ModuleSpec("case.cu", (("FACTOR", 3), ("NAME", "scaled")))

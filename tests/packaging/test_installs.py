@@ -105,6 +105,52 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
     assert sources <= names
 
 
+@pytest.mark.extra
+def test_a_wheel_has_compiled_kernels(tmp_path: Path, environment: Path) -> None:
+    """They are found, by the source that the same wheel has."""
+    pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+    given = {**os.environ, "GPUJOIN_BUILD_KERNELS": "1"}
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "dist", ROOT, env=given)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.stat().st_size < 4 << 20
+    pip_install(environment, wheel)
+    program = (
+        "from gpujoin.launch import images; "
+        "print(sum(1 for spec in images.shipped_specialisations() for _ in images.shipped(spec, (9, 0))), "
+        "2 * len(images.shipped_specialisations()))"
+    )
+    there, wanted = run(environment, "-I", "-c", program, cwd=tmp_path).split()
+    assert there == wanted
+
+
+def test_a_build_without_a_compiler_says_that_kernels_are_not_compiled(tmp_path: Path) -> None:
+    """In a copy of the checkout whose images cannot be made, as where CuPy is missing."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "tests", "docs", "benchmarks", "build", "dist"))
+    (copy / "gpujoin" / "launch" / "images.py").write_text("raise ImportError('NVRTC is missing')\n")
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--wheel",
+        "--outdir",
+        str(tmp_path / "dist"),
+        str(copy),
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "GPUJOIN_BUILD_KERNELS"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "without compiled kernels" in done.stdout + done.stderr
+    assert "NVRTC is missing" in done.stdout + done.stderr
+    (wheel,) = (tmp_path / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        assert not any("_images" in name for name in archive.namelist())
+    done = subprocess.run(command, capture_output=True, text=True, env={**environment, "GPUJOIN_BUILD_KERNELS": "1"})
+    assert done.returncode != 0
+    assert "the kernels cannot be compiled: ImportError: NVRTC is missing" in done.stdout + done.stderr
+
+
 def test_links_of_the_readme_work_on_the_package_index(distributions: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(distributions[1]) as wheel:
         text = wheel.read(f"gpujoin-{_version.__version__}.dist-info/METADATA").decode("utf-8")

@@ -11,7 +11,6 @@ evaluates each node.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -41,7 +40,6 @@ MOST_MEMBERS = 16
 
 _INSTEAD = "a condition does not compile, so it is evaluated by array operations: %s"
 _MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
-_WORD_BITS = 64
 
 
 class _NotWrittenError(GpuJoinError):
@@ -67,7 +65,7 @@ def compiled_mask(device: Device, source: Source, condition: Expression, length:
         return None
     columns = [_column(device, source, node, length, nulls=only) for node, only in written.columns]
     try:
-        true_pairs, failed = mask(device, written.text, columns, length)
+        true_pairs, failed = mask(device, written.text, columns, length, constants=written.constants)
     except KernelCompileError as problem:
         log.warning(_INSTEAD, problem)
         return None
@@ -96,8 +94,9 @@ def restricted_matches(
     columns = [_column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns]
     try:
         kept, failed = restricted(
-            ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT
-        )
+            ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT,
+            constants=written.constants,
+        )  # fmt: skip
     except KernelCompileError as problem:
         log.warning(_INSTEAD, problem)
         return None
@@ -127,6 +126,8 @@ class Written:
     """Expression that uses the helpers of ``residual.cu``."""
     columns: tuple[tuple[ColumnRef, bool], ...]
     """Columns in the order in which the text numbers them, and whether only their nulls are read."""
+    constants: tuple[np.generic, ...] = ()
+    """Constants in the order in which the text numbers them."""
 
 
 def write(condition: Expression) -> Written | None:
@@ -138,18 +139,19 @@ def write(condition: Expression) -> Written | None:
         return None
     if len(text) > MOST_TEXT:
         return None
-    return Written(text, tuple((node, only) for node, only in writer.columns.values()))
+    return Written(text, tuple((node, only) for node, only in writer.columns.values()), tuple(writer.constants))
 
 
 @dataclass
 class _Writer:
     columns: dict[tuple[Side, int, bool], tuple[ColumnRef, bool]] = field(default_factory=dict)
+    constants: list[np.generic] = field(default_factory=list)
 
     def node(self, node: Expression) -> str:
         if isinstance(node, ColumnRef):
             return self._column(node)
         if isinstance(node, Literal):
-            return _literal(node)
+            return self._literal(node)
         if isinstance(node, Cast):
             return self._cast(node)
         if isinstance(node, Call) and node.function in _CALLS:
@@ -165,6 +167,16 @@ class _Writer:
         kind = _c_type(node.type)
         number = self.number(node, only_nulls=False)
         return f"{_row(node)}.truth({number})" if kind == "bool" else f"{_row(node)}.column<{kind}>({number})"
+
+    def _literal(self, node: Literal) -> str:
+        kind = _c_type(node.type)
+        if node.value is None:
+            return f"unknown<{kind}>()"
+        value = constant(np, node.value, node.type).data[0]
+        if kind == "bool":  # what a compiler can leave out
+            return f"literal<bool>({'true' if value else 'false'})"
+        self.constants.append(value)
+        return f"constant<{kind}>(pair, {len(self.constants) - 1})"
 
     def _cast(self, node: Cast) -> str:
         source, target = node.child.type, node.type
@@ -206,25 +218,6 @@ def _c_type(dtype: pa.DataType | None) -> str:
     if pat.is_timestamp(dtype) or (pat.is_decimal128(dtype) and not is_wide(dtype)):
         return "i64"
     raise _NotWrittenError(str(dtype))
-
-
-def _literal(node: Literal) -> str:
-    kind = _c_type(node.type)
-    if node.value is None:
-        return f"unknown<{kind}>()"
-    value = constant(np, node.value, node.type).data[0]
-    if kind == "bool":
-        return f"literal<bool>({'true' if value else 'false'})"
-    if kind in ("float", "double"):
-        number = float(value)
-        if not math.isfinite(number):
-            raise _NotWrittenError(str(node))
-        return f"literal<{kind}>({number.hex()}{'f' if kind == 'float' else ''})"
-    # The smallest number is no literal in C++, where the minus sign is an operator.
-    number = int(value)
-    smallest = -(1 << (_WORD_BITS - 1))
-    text = f"{number + 1}ll-1" if number == smallest else f"{number}ll"
-    return f"literal<{kind}>(({kind})({text}))"
 
 
 def _chain(method: str) -> Callable[[_Writer, Call], str]:

@@ -1,0 +1,127 @@
+"""Kernels that came compiled with the package: which of them a GPU is given, and when NVRTC takes their place."""
+
+from __future__ import annotations
+
+import logging
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+
+from gpujoin.errors import KernelCompileError
+from gpujoin.launch import compiler, images
+from gpujoin.launch.device import ModuleSpec
+from gpujoin.launch.images import ARCHITECTURES, PTX, build, candidates, image_name, shipped
+
+SPECS = tuple(spec for spec in images.shipped_specialisations() if spec.source == "unique.cu")[:2]
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two modules, compiled for two architectures."""
+    try:
+        compiler.compiler_version()
+    except KernelCompileError as problem:
+        pytest.skip(str(problem))
+    folder = tmp_path_factory.mktemp("package")
+    size = build(folder / "_images", ("sm_90", PTX), SPECS)
+    assert size == sum(file.stat().st_size for file in (folder / "_images").iterdir())
+    return folder
+
+
+@pytest.fixture
+def package(archives: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(images, "files", lambda name: archives)
+    images._archive.cache_clear()
+    yield archives
+    images._archive.cache_clear()
+
+
+CANDIDATES: dict[tuple[int, int], tuple[str, ...]] = {
+    (7, 0): (),
+    (7, 5): ("sm_75", PTX),
+    (8, 0): ("sm_80", PTX),
+    (8, 6): ("sm_86", PTX),
+    (8, 7): ("sm_86", PTX),
+    (8, 9): ("sm_89", PTX),
+    (9, 0): ("sm_90", PTX),
+    (10, 0): ("sm_100", PTX),
+    (10, 3): ("sm_100", PTX),
+    (12, 0): (PTX,),
+}
+
+
+@pytest.mark.parametrize("capability", CANDIDATES, ids=lambda c: f"{c[0]}.{c[1]}")
+def test_the_image_of_a_gpu(capability: tuple[int, int]) -> None:
+    assert candidates(capability) == CANDIDATES[capability]
+
+
+def test_every_architecture_is_some_gpus() -> None:
+    assert {names[0] for names in CANDIDATES.values() if len(names) > 1} == set(ARCHITECTURES)
+
+
+def test_images_are_found_and_are_of_their_architecture(package: Path) -> None:
+    (machine_code, ptx) = shipped(SPECS[0], (9, 0))
+    assert (machine_code.architecture, machine_code.suffix) == ("sm_90", ".cubin")
+    assert machine_code.content[:4] == b"\x7fELF"
+    assert (ptx.architecture, ptx.suffix) == (PTX, ".ptx")
+    assert b".target sm_75" in ptx.content
+    assert b"unique_probe" in ptx.content
+    (later,) = shipped(SPECS[0], (12, 0))
+    assert later.architecture == PTX
+    assert list(shipped(SPECS[0], (7, 0))) == []
+
+
+def test_images_of_another_source_or_of_other_options_are_not_taken(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(shipped(ModuleSpec("residual.cu", (("RESIDUAL", "literal<bool>(true)"),)), (9, 0))) == []
+    name, text = image_name(SPECS[0]), compiler.module_text(SPECS[0])
+    monkeypatch.setattr(images, "module_text", lambda spec: text + "// edited\n")
+    assert image_name(SPECS[0]) != name
+    assert list(shipped(SPECS[0], (9, 0))) == []
+
+
+def test_a_corrupt_image_is_told_and_left_out(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "_images"
+    broken.mkdir()
+    content = bytearray((package / "_images" / "sm_90.zip").read_bytes())
+    with zipfile.ZipFile(package / "_images" / "sm_90.zip") as archive:
+        start = archive.getinfo(image_name(SPECS[0])).header_offset
+    content[start + 200] ^= 0xFF
+    (broken / "sm_90.zip").write_bytes(content)
+    (broken / f"{PTX}.zip").write_bytes(b"no archive")
+    monkeypatch.setattr(images, "files", lambda name: tmp_path)
+    images._archive.cache_clear()
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        assert list(shipped(SPECS[0], (9, 0))) == []
+        (whole,) = shipped(SPECS[1], (9, 0))
+    assert whole.architecture == "sm_90"
+    assert "for sm_90 cannot be read" in caplog.text
+    assert f"for {PTX} cannot be read" in caplog.text
+
+
+def test_a_checkout_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "files", lambda name: tmp_path)
+    images._archive.cache_clear()
+    assert list(shipped(SPECS[0], (9, 0))) == []
+
+
+def test_an_image_is_kept_as_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiler.CACHE_VARIABLE, str(tmp_path / "cache"))
+    path = compiler.kept_image("name.sm_90.cubin", b"code")
+    assert path.read_bytes() == b"code"
+    assert path.parent == tmp_path / "cache"
+    assert compiler.kept_image("name.sm_90.cubin", b"more code").read_bytes() == b"more code"
+
+
+def test_conditions_are_not_shipped() -> None:
+    sources = {spec.source for spec in images.shipped_specialisations()}
+    assert "residual.cu" not in sources
+    assert "machine.cu" not in sources
+    assert "unique.cu" in sources
