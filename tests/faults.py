@@ -175,6 +175,10 @@ class FaultyBackend:
         """As the inner backend."""
         return self.inner.takes_key(dtype)
 
+    def assemble(self, columns: Sequence[tuple[Any, int]]) -> Any:
+        """As the inner backend."""
+        return self.inner.assemble(columns)
+
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
         """As the inner backend, or a fault; counted as ``from_arrow``."""
         self.check("from_arrow", keys.num_rows, lambda: keys.nbytes)

@@ -119,9 +119,14 @@ def key_frame(backend: AnyBackend, codec: KeyCodec, data: pa.Table | pa.RecordBa
 
     Raises ``DeviceMemoryError`` if they do not fit.
     """
-    if codec.types and all(backend.takes_key(_with_long_offsets(wanted)) for wanted in codec.types):
+    if takes_typed(backend, codec):
         return backend.key_frame(codec.typed(data, side), codec.null_safe)
     return backend.from_arrow(codec.codes(data, side))
+
+
+def takes_typed(backend: AnyBackend, codec: KeyCodec) -> bool:
+    """Whether a backend normalises the keys of a join itself."""
+    return bool(codec.types) and all(backend.takes_key(_with_long_offsets(wanted)) for wanted in codec.types)
 
 
 def _with_long_offsets(dtype: pa.DataType) -> pa.DataType:

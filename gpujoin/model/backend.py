@@ -239,6 +239,9 @@ class Backend(Protocol[Frame, Vector]):
     def from_arrow(self, table: pa.Table) -> Frame:
         """Convert a table to a frame. Zero-copy where possible: columns may share memory with the table."""
 
+    def assemble(self, columns: Sequence[tuple[Frame, int]]) -> Frame:
+        """Make a frame of columns of frames of one length, each by its frame and position; copies nothing."""
+
     def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
         """Convert a frame to one batch of exactly this schema."""
 

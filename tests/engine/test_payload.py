@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -357,6 +358,10 @@ class CopyingHost(HostBackend):
         self.uploaded += table.column_names
         return super().from_arrow(table)
 
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> pa.Table:
+        self.uploaded += [f"key {field.type}" for field in keys.schema]
+        return super().key_frame(keys, null_safe)
+
     def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         self.downloaded += schema.names
         return super().to_arrow(frame, schema)
@@ -375,3 +380,18 @@ def test_rows_that_follow_one_another_are_not_copied_to_a_device(how: Any) -> No
     assert ("c" in backend.uploaded) == (how != "existence")
     assert found.select(["k", "a", "b"]).sort_by("k").combine_chunks() == left.combine_chunks()
     assert len(found.column("a").chunks) > 10
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_a_column_with_several_uses_is_copied_to_a_device_once(how: Any, seed: int) -> None:
+    """As key, for the condition, and as output; but for texts, whose layout as keys is another."""
+    rows, random = 500, np.random.default_rng(seed)
+    days = np.datetime64("2024-01-01") + random.integers(0, 9, rows)
+    left = pa.table({"k": random.integers(0, 90, rows), "day": days, "s": ["a"] * rows, "v": random.random(rows)})
+    right = pa.table({"k": np.arange(100), "w": random.random(100), "day2": days[:100], "s": ["a"] * 100})
+    backend, condition = CopyingHost(), gpujoin.left("v") < gpujoin.right("w")
+    given: dict[str, Any] = {"left_on": ["k", "s"], "right_on": ["k", "s"], "how": how, "condition": condition}
+    found = join_tables(left, right, **given, backend=backend)
+    copies = sorted(backend.uploaded)
+    assert copies == sorted(["key int64", "key large_string", "s"] * 2 + ["day", "day2", "v", "w"])
+    assert_same_rows(found, join_tables(left, right, **given, backend="cpu"), allow_empty=True)

@@ -64,6 +64,9 @@ class CpuBackend:
     def from_arrow(self, table: pa.Table) -> Frame:
         return frames.from_arrow(table)
 
+    def assemble(self, columns: Sequence[tuple[Frame, int]]) -> Frame:
+        return Frame(tuple(frame.columns[at] for frame, at in columns), columns[0][0].rows)
+
     @memory_errors
     def to_arrow(self, frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
         return frames.to_batch(frame, schema)

@@ -17,7 +17,7 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.expressions.evaluator import can_evaluate
-from gpujoin.backends.cudf.frames import CudfFrame, as_array, device_ops, download, upload, validity
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, assembled, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
@@ -107,6 +107,9 @@ class CudfBackend:
     @_on_device
     def from_arrow(self, table: pa.Table) -> CudfFrame:
         return upload(table)
+
+    def assemble(self, columns: Sequence[tuple[CudfFrame, int]]) -> CudfFrame:
+        return assembled(columns)
 
     @_on_device
     def to_arrow(self, frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:

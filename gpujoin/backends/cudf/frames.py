@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,13 @@ def upload(table: pa.Table) -> CudfFrame:
     on_device = plc.Table.from_arrow(stored, stream=STREAM)
     STREAM.synchronize()  # the host buffers must live until the copy is done
     return CudfFrame(on_device, tuple(table.schema.types), dictionaries)
+
+
+def assembled(columns: Sequence[tuple[CudfFrame, int]]) -> CudfFrame:
+    """Make a frame of columns of frames of one length, which it shares with them."""
+    table = plc.Table([frame.table.columns()[at] for frame, at in columns], num_rows=columns[0][0].rows)
+    dictionaries = {i: frame.dictionaries[at] for i, (frame, at) in enumerate(columns) if at in frame.dictionaries}
+    return CudfFrame(table, tuple(frame.types[at] for frame, at in columns), dictionaries)
 
 
 def null_row(types: tuple[pa.DataType, ...]) -> plc.Table:

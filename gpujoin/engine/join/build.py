@@ -20,6 +20,7 @@ from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.ranges import RangeCodec, RangeEvaluationError, spread
 from gpujoin.engine.join.sinks import FrameSink, Sink
+from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.memory import hold
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import OutOfMemoryError
@@ -49,15 +50,18 @@ class BuiltSide:
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
         with metrics.timing("build"):
-            self.layout = layout = self._search(sink)
+            uploads = sink.uploads()
+            self.layout = layout = self._search(sink, uploads)
             self.sink = sink = dataclasses.replace(sink, layout=layout)
             self._count(metrics)
-            self.output = sink.output(rows, layout.build)
+            self.output = sink.output(rows, layout.build, uploads)
             if layout.build.output:
                 _ = self.output.frame
-            self.condition = sink.condition(rows, layout.build)
+            self.condition = sink.condition(rows, layout.build, uploads)
             if layout.build.condition:
                 _ = self.condition.frame
+            if uploads is not None:
+                uploads.forget()
         if not isinstance(sink, FrameSink):
             hold(self, self.nbytes)
 
@@ -70,7 +74,7 @@ class BuiltSide:
             metrics.fallbacks += 1
             return cls(sink.on_cpu(), sink.to_host(rows, sink.layout.build), metrics)
 
-    def _search(self, sink: Sink) -> JoinLayout:
+    def _search(self, sink: Sink, uploads: Uploads | None) -> JoinLayout:
         """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""
         layout = sink.layout
         if layout.spec.as_of is not None:
@@ -82,7 +86,7 @@ class BuiltSide:
             return layout
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
-            keys = sink.keys(self.rows, layout.build)
+            keys = sink.keys(self.rows, layout.build, uploads)
             self.build = self.backend.build(keys, self._chooser(sink.probe_rows), _wanted(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
             self.ranges = self._by_order(ranged, LEAST_SPREAD)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.sinks import Mask, Sink, on_backend
+from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.morsels import with_halving
 from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import Probe
@@ -51,14 +52,14 @@ class Emission:
 class Emitter:
     """Turns gather maps over some probe rows, in the form of the run's sink, and the build side into output batches."""
 
-    def __init__(self, run: Run, rows: Any) -> None:
+    def __init__(self, run: Run, rows: Any, uploads: Uploads | None = None) -> None:
         self.run = run
         self.rows = rows
         self.sink = run.built.sink
         layout = self.layout = self.sink.layout
         self.columns = {
             layout.build.side: run.built.output,
-            layout.probe.side: self.sink.output(rows, layout.probe),
+            layout.probe.side: self.sink.output(rows, layout.probe, uploads),
         }
 
     @cached_property

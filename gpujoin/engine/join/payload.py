@@ -5,6 +5,7 @@ Rows that follow one another are slices of the columns on the host, which need n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,11 +15,27 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import Sizes, one_array, own_bytes, row_bytes, take
+from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
+
+
+@dataclass(frozen=True)
+class SharedColumns:
+    """Where columns of rows are looked for before they are copied to a device."""
+
+    uploads: Uploads
+    positions: tuple[int, ...]
+    """Position of each column in the rows."""
+    schema: pa.Schema
+    """Schema of the rows."""
+
+    def frame(self, columns: Sequence[int], table: pa.Table) -> Any:
+        """Frame of some of the columns, whose values are those of a table."""
+        return self.uploads.frame([self.positions[i] for i in columns], table, self.schema)
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,8 @@ class Payload:
     """Backend that gathers them where it can."""
     choose: ChooseGather | None = None
     """The planner's choice of a method, for a backend with several ways to gather."""
+    shared: SharedColumns | None = None
+    """What of the columns may be on the backend already; ``None``: nothing."""
 
     @classmethod
     def of(
@@ -39,12 +58,17 @@ class Payload:
         columns: tuple[int, ...],
         backend: AnyBackend,
         choose: ChooseGather | None = None,
+        uploads: Uploads | None = None,
     ) -> Payload:
         """Select columns of a batch by position."""
-        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose)
+        shared = None if uploads is None else SharedColumns(uploads, columns, rows.schema)
+        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose, shared)
 
     @classmethod
-    def of_condition(cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None) -> Payload:
+    def of_condition(
+        cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None,
+        shared: SharedColumns | None = None,
+    ) -> Payload:  # fmt: skip
         """The columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
@@ -59,7 +83,7 @@ class Payload:
                     " compute what it asks as a column before the join"
                 )
             table = table.set_column(i, field.with_type(known.type), known)
-        return cls(table, backend, choose)
+        return cls(table, backend, choose, shared)
 
     @cached_property
     def rows(self) -> int:
@@ -80,7 +104,10 @@ class Payload:
     @cached_property
     def frame(self) -> Any:
         """The columns that the backend holds."""
-        return self.backend.from_arrow(self.table.select(list(self.on_backend)))
+        table = self.table.select(list(self.on_backend))
+        if self.shared is None:
+            return self.backend.from_arrow(table)
+        return self.shared.frame(self.on_backend, table)
 
     @cached_property
     def row_bytes(self) -> float:

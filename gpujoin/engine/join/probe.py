@@ -241,7 +241,8 @@ class Morsel:
         self.layout = run.built.layout
         self.backend = run.built.backend
         self.deferred = deferred
-        self.emitter = Emitter(run, rows)
+        self._uploads = self.sink.uploads()
+        self.emitter = Emitter(run, rows, self._uploads)
         self._matched: Mask | None = None
         self._rest_done = False
         self._maps: tuple[RowMap, RowMap] | None = None
@@ -261,7 +262,7 @@ class Morsel:
         if built.ranges is not None:
             return built.ranges.build.probe(self.backend.from_arrow(built.ranges.codec.bounds(self.rows)))
         if built.build is not None:
-            return built.build.probe(self.sink.keys(self.rows, self.layout.probe))
+            return built.build.probe(self.sink.keys(self.rows, self.layout.probe, self._uploads))
         return None
 
     def _restricted(self) -> Expression | None:
@@ -475,7 +476,7 @@ class Morsel:
 
     @cached_property
     def _condition(self) -> Columns:
-        return self.sink.condition(self.rows, self.layout.probe)
+        return self.sink.condition(self.rows, self.layout.probe, self._uploads)
 
     # -- pairs ---------------------------------------------------------------------------------------------
 

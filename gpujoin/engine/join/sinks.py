@@ -44,8 +44,9 @@ from gpujoin.engine.join.as_of import AsOfBuild
 from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.not_in import NullPatterns
-from gpujoin.engine.join.payload import Payload
-from gpujoin.engine.keys import key_frame
+from gpujoin.engine.join.payload import Payload, SharedColumns
+from gpujoin.engine.join.uploads import Uploads
+from gpujoin.engine.keys import key_frame, takes_typed
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import Side
@@ -170,9 +171,18 @@ class Sink:
         """An empty input of a side."""
         return one_batch((), side_layout.schema)
 
-    def keys(self, rows: Any, side_layout: SideLayout) -> Any:
+    def uploads(self) -> Uploads | None:
+        """Where the columns of some rows that are on a device are remembered; ``None``: nothing is copied there."""
+        return Uploads(self.backend) if self.backend.name is BackendName.GPU else None
+
+    def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:
         """Key frame of rows, on the backend."""
-        return key_frame(self.backend, self.layout.codec, rows, side_layout.side)
+        codec, side = self.layout.codec, side_layout.side
+        frame = key_frame(self.backend, codec, rows, side)
+        if uploads is not None and takes_typed(self.backend, codec):
+            types = pa.schema([(str(i), dtype) for i, dtype in enumerate(codec.types)])
+            uploads.note([key.of(side) for key in self.layout.spec.keys], types, frame, rows.schema)
+        return frame
 
     def as_of(self, rows: Any, *, kernels: bool) -> AsOfBuild | FrameAsOfBuild:
         """Build the search for the nearest of right rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
@@ -191,14 +201,16 @@ class Sink:
         patterns.matched(rows, by_null)
         return Mask(by_null, None)
 
-    def output(self, rows: Any, side_layout: SideLayout) -> Columns:
+    def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns that the join returns of a side."""
-        return Payload.of(rows, side_layout.output, self.backend, self.choose_gather)
+        return Payload.of(rows, side_layout.output, self.backend, self.choose_gather, uploads)
 
-    def condition(self, rows: Any, side_layout: SideLayout) -> Columns:
+    def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns of a side that the residual condition reads, on the backend that evaluates it."""
         read = pa.Table.from_batches([rows.select(list(side_layout.condition))])
-        return Payload.of_condition(read, self.evaluator, self.choose_gather)
+        here = uploads is not None and self.evaluator is self.backend
+        shared = SharedColumns(uploads, side_layout.condition, rows.schema) if uploads is not None and here else None
+        return Payload.of_condition(read, self.evaluator, self.choose_gather, shared)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
@@ -274,7 +286,11 @@ class FrameSink(Sink):
         """An empty input of a side."""
         return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
 
-    def keys(self, rows: Any, side_layout: SideLayout) -> Any:
+    def uploads(self) -> None:
+        """``None``: the rows are on the device."""
+        return
+
+    def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:  # noqa: ARG002
         """Key frame of rows, on the backend."""
         codec = self.layout.codec
         positions = [key.of(side_layout.side) for key in self.layout.spec.keys]
@@ -293,11 +309,11 @@ class FrameSink(Sink):
         assert isinstance(patterns, FrameNulls)
         return Mask(patterns.marked(rows, matched.on(self.backend)), self.backend)
 
-    def output(self, rows: Any, side_layout: SideLayout) -> Columns:
+    def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
         """The columns that the join returns of a side."""
         return FrameColumns(self.device.select(rows, side_layout.output), self.backend, self.choose_gather)
 
-    def condition(self, rows: Any, side_layout: SideLayout) -> Columns:
+    def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
         """The columns of a side that the residual condition reads."""
         return FrameColumns(self.device.select(rows, side_layout.condition), self.backend, self.choose_gather)
 

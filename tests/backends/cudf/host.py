@@ -373,6 +373,9 @@ class HostBackend:
     def from_arrow(self, table: pa.Table) -> pa.Table:
         return table
 
+    def assemble(self, columns: Sequence[tuple[pa.Table, int]]) -> pa.Table:
+        return pa.table([frame.column(at) for frame, at in columns], names=[str(i) for i in range(len(columns))])
+
     def takes_key(self, dtype: pa.DataType) -> bool:
         return canonical.takes_key(dtype)
 
