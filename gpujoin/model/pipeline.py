@@ -75,6 +75,8 @@ class PipelineMetrics:
     """Rows of the row groups read, of sources, and of the result."""
     evaluated: int = 0
     """Expressions computed outside the backend's query, once for each piece."""
+    ordered_pieces: int = 0
+    """Pieces in the order of the keys by which they were grouped, so that each run of equal keys is a group."""
     query_joins: int = 0
     gather_joins: int = 0
     """Pieces joined within the query, and by the gather-map engine."""

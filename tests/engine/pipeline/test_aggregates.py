@@ -116,6 +116,30 @@ def test_values_of_the_row_of_an_extreme(
     check(whole, table.slice(0, 0), "no rows")
 
 
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("order", ["ascending", "descending", "first key only", "a null"])
+@pytest.mark.parametrize("kind", ["i8", "i64", "date", "ts", "str"])
+def test_rows_in_the_order_of_their_keys(
+    kind: str, order: str, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
+    """Each run of equal keys is a group; so it is only where all keys ascend, without nulls."""
+    dtype, values = VALUES[kind]
+    table = random_table(rng, 1_500, 40)
+    table = table.append_column("k", pa.array([v for v in values if v is not None] * 500, dtype)[: table.num_rows])
+    first = "descending" if order == "descending" else "ascending"
+    table = table.sort_by([("g", first), ("k", "descending" if order == "first key only" else "ascending")])
+    if order == "a null":
+        nulls = pa.array(np.arange(table.num_rows) == 7)
+        table = table.set_column(table.schema.get_field_index("k"), "k", pc.if_else(nulls, None, table["k"]))
+    tree = Tree.source(table.schema).group(
+        "g", "k", n=count(), some=count(left("i32"), left("str")), s=total(left("d18_6"), where=left("bool")),
+        least=Aggregate(AggregateFunction.MIN, (left("f64"),)), most=Aggregate(AggregateFunction.MAX, (left("str"),)),
+    )  # fmt: skip
+    metrics = check(tree, table, f"seed {seed}", pieces=pieces)
+    expected = {"ascending": pieces, "a null": pieces - 1}.get(order, 0)
+    assert metrics.ordered_pieces == (0 if kind == "str" else expected)
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
@@ -18,7 +19,7 @@ from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.states import ExactSum, Segments, SegmentState, one_width, state_of
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import Case, Expression, Literal
+from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float, is_text, logical
@@ -29,6 +30,11 @@ _WORD = 1 << 64
 _DIGITS = pl.Decimal(38, 0)
 _ROWS = "rows"
 """Column with the numbers of a group's rows."""
+_RUN = "run"
+"""Column with the numbers of runs of equal keys."""
+_SAMPLE = 1_000
+"""Rows whose order is looked at before that of all."""
+_ORDERED = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Date, pl.Datetime("us"))
 _LOW = "_low"
 """Suffix of the column with the low half of a 128-bit integer on disk: Arrow has no such integers."""
 
@@ -87,7 +93,23 @@ class PolarsAggregation:
             added += state.reduce(arguments, taken.rows)
         rows = [] if keys or prepared else [pl.first().is_null().alias("row")]
         frame = taken.frame.select([*keys, *prepared, *rows])
+        runs = None if self._segment_states else self._runs(piece)
+        if runs is not None:
+            self._metrics.ordered_pieces += 1
+            # Of rows in memory alone Polars knows that they are sorted by a column.
+            grouped = taken.run(frame).with_columns(runs).lazy().group_by(_RUN)
+            return [self._normalised(grouped.agg(pl.col(self._keys).first(), *added).drop(_RUN)).collect()]
         return [self._grouped(frame, self._keys, added, taken.run, lambda state, rows: state.reduce_segments(rows))]
+
+    def _runs(self, piece: Piece) -> pl.Series | None:
+        """Numbers of the runs of equal keys, if a piece in memory has its rows in the order of the keys."""
+        keys = [key.expression for key in self._node.keys]
+        if not keys or piece.in_memory is None or not all(isinstance(key, ColumnRef) for key in keys):
+            return None
+        values = [piece.values(piece.columns[key.index]) for key in keys if isinstance(key, ColumnRef)]
+        if runs_of([series.head(_SAMPLE) for series in values]) is None:
+            return None
+        return runs_of(values)
 
     def _grouped(
         self,
@@ -208,6 +230,27 @@ def guarded(call: AggregateCall) -> list[Expression]:
         for argument in call.arguments
     ]  # fmt: skip
     return [*guarded, call.filter]
+
+
+def runs_of(keys: Sequence[pl.Series]) -> pl.Series | None:
+    """Number the runs of rows with equal keys; ``None`` unless rows ascend by them, so that each run is a group.
+
+    Only whole numbers, dates and timestamps without nulls are looked at.
+    """
+    equal: npt.NDArray[np.bool_] | None = None
+    for series in keys:
+        if series.dtype not in _ORDERED or series.null_count():
+            return None
+        values = series.to_physical().to_numpy()
+        before, after = values[:-1], values[1:]
+        ascends = before <= after if equal is None else (before <= after) | ~equal
+        if not ascends.all():
+            return None
+        equal = before == after if equal is None else equal & (before == after)
+    if equal is None:
+        return None
+    begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(~equal)])[: len(keys[0])]
+    return pl.Series(_RUN, begins).set_sorted()
 
 
 def key_of(column: Column) -> pl.Expr:

@@ -53,7 +53,7 @@ class NumberedRows:
         *others, old = taken.columns
         new = dataclasses.replace(old, name=fresh())
         replaced = numbers.gather(frame[old.name]).alias(new.name)
-        return dataclasses.replace(taken, frame=frame.with_columns(replaced).lazy(), columns=(*others, new))
+        return taken.with_rows(frame.with_columns(replaced), (*others, new))
 
     def appended(self, piece: Piece, position: int) -> Piece:
         """Gathering is part of the piece's query, so that filters come before it and only what is read is gathered."""

@@ -95,10 +95,13 @@ class Piece:
         columns = tuple(
             column if column.bounds.measured else remeasured(column, frame[column.name]) for column in self.columns
         )
+        return self.with_rows(frame, columns)
+
+    def with_rows(self, frame: pl.DataFrame, columns: Sequence[Column] | None = None) -> Piece:
+        """A piece of rows in memory, with the columns of this one or others, that needs nothing of this one's query."""
         query = frame.lazy()
-        return dataclasses.replace(
-            self, frame=query, columns=columns, rows=frame.height, files=(), _collected=(query, frame)
-        )
+        described = self.columns if columns is None else tuple(columns)
+        return Piece(query, described, frame.height, metrics=self.metrics, _collected=(query, frame))
 
     @property
     def in_memory(self) -> pl.DataFrame | None:
@@ -276,7 +279,7 @@ def compact(piece: Piece) -> Piece:
         return piece
     frame = piece.run(piece.frame)
     copied = [pl.Series(name, frame[name].to_arrow(compat_level=pl.CompatLevel.oldest())) for name in texts]
-    return dataclasses.replace(piece, frame=frame.with_columns(copied).lazy())
+    return piece.with_rows(frame.with_columns(copied))
 
 
 def empty(dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:

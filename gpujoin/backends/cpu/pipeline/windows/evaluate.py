@@ -91,7 +91,7 @@ def _with(
     ]
     names = list(dict.fromkeys(column.name for column in own))
     whole = frame.select(names).hstack(named) if names else pl.DataFrame(named)
-    return dataclasses.replace(piece, frame=whole.lazy(), columns=(*own, *described), rows=whole.height)
+    return piece.with_rows(whole, (*own, *described))
 
 
 _Numbered: TypeAlias = tuple[int, FramedAggregate, list[Column]]
