@@ -53,6 +53,8 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
     """
     if source == target or pat.is_null(source) or is_text(target):
         return True
+    if pat.is_duration(source) or pat.is_duration(target):
+        return True
     if is_whole(source) and is_whole(target):
         return bool(source.bit_width <= target.bit_width)
     if pat.is_decimal(target):

@@ -228,10 +228,7 @@ TABLE = (
     ),
 )  # fmt: skip
 
-SPARK_ONLY = (
-    SparkOnly(("YearOfWeek",)),
-    SparkOnly(("ExtractANSIIntervalDays",), "intervals are not computed with"),
-)
+SPARK_ONLY = (SparkOnly(("YearOfWeek",)),)
 
 
 def date_arithmetic(node: Call) -> Expression | None:

@@ -15,7 +15,7 @@ from gpujoin.functions.dates import DIFFERENCE_MONTHS, TIME_UNITS
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.zones import ZoneLiteral
-from gpujoin.spark.catalyst import zones
+from gpujoin.spark.catalyst import intervals, zones
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import MayFail, eval_mode, may_fail
@@ -89,8 +89,11 @@ class _Shift:
                 return self.by(interval.children[0], -sign)
             case "If" | "CaseWhen" if may_fail(interval) is MayFail.NEVER:
                 return self._by_cases(interval, sign)
-            case "MultiplyDTInterval":
+            case "MultiplyDTInterval" if interval.children[0].name == "Literal":
                 return self._by_product(interval, sign)
+        if intervals.is_interval(interval) and interval.name != "Literal":
+            micros = intervals.micros_of(self.reader(interval))
+            return self._by_micros(micros if sign > 0 else _checked(Function.NEGATE, micros))
         days, rest = (sign * part for part in _constant_interval(interval))
         zone = self._zone if days else None
         if zone is None:
@@ -124,7 +127,15 @@ class _Shift:
         unit = sign * sum(_constant_interval(constant), _NO_TIME) // _MICROSECOND
         if self._zone is None:
             return _plus_units(node, self.moment, quantity, unit)
-        micros = _checked(Function.MULTIPLY, _to(quantity, pa.int64()), Literal(value=unit, type=pa.int64()))
+        return self._by_micros(
+            _checked(Function.MULTIPLY, _to(quantity, pa.int64()), Literal(value=unit, type=pa.int64()))
+        )
+
+    def _by_micros(self, micros: Expression) -> Expression:
+        """Add a number of microseconds: whole days by the clock, and the rest."""
+        node = self.node
+        if self._zone is None:
+            return _plus_units(node, self.moment, micros, 1)
         day = Literal(value=TIME_UNITS["DAY"], type=pa.int64())
         days, rest = (_checked(function, micros, day) for function in (Function.INTEGRAL_DIVIDE, Function.REMAINDER))
         moved = _by_clock(

@@ -21,7 +21,7 @@ from gpujoin.functions.maths import UNINTRINSIC
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
-from gpujoin.spark.catalyst import arrays, dates, java, texts, zones
+from gpujoin.spark.catalyst import arrays, dates, intervals, java, texts, zones
 from gpujoin.spark.catalyst.errors import NotTranslatableError
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
@@ -68,13 +68,16 @@ class ExpressionReader:
         if node.name == "ScalarSubquery":
             return self.subquery(node)
         refuse_collation(node)
-        if node.name == "Literal":
+        if node.name == "Literal" and not intervals.is_interval(node):
             return _literal(node)
         return self._operation(node)
 
     def _operation(self, node: Node) -> Expression:
         if node.name in _TRANSPARENT:
             return self(node.children[0])
+        of_intervals = intervals.translation_of(node)
+        if of_intervals is not None:
+            return of_intervals(self, node)
         if node.name in dates.TRANSLATIONS:
             return dates.TRANSLATIONS[node.name](self, node)
         if node.name in texts.TRANSLATIONS:
@@ -440,6 +443,7 @@ def covered_expressions() -> tuple[str, ...]:
         *(set(dates.TRANSLATIONS) - set(BY_CLASS)),
         *(set(arrays.TRANSLATIONS) - set(BY_CLASS)),
         *texts.TRANSLATIONS,
+        *intervals.TRANSLATED,
         "Cast",
         *(set(_OF_THEIR_OWN) - set(BY_CLASS)),
         "LambdaFunction",

@@ -30,6 +30,7 @@ from gpujoin.model.relations import Relation, column
 from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.plan.merging import may_overflow
 from gpujoin.plan.sqltext import show_call
+from gpujoin.spark.catalyst import intervals
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, ordered_by, python_value
@@ -108,7 +109,9 @@ class ReadAggregate:
     @property
     def final_only(self) -> bool:
         """Whether any aggregate's partial results could not be given to Spark."""
-        return any(_FUNCTIONS.get(node.children[0].name) in FINAL_ONLY for node in self.aggregates)
+        return any(
+            _FUNCTIONS.get(node.children[0].name) in FINAL_ONLY or _totals_intervals(node) for node in self.aggregates
+        )
 
     @property
     def estimates(self) -> tuple[tuple[int, Node], ...]:
@@ -198,6 +201,8 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
     if known is AggregateFunction.LISTAGG:
         operands, options = _list_of_texts(function)
     arguments = tuple(reader(operand) for operand in operands)
+    if _totals_intervals(node):
+        arguments = (intervals.summand(function, arguments[0]),)
     if known in PERCENTILES:
         arguments = (_distinguished(function, arguments[0]),)
     if known in LISTS:
@@ -211,7 +216,7 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         )
     mode = EvalMode.LEGACY
     if known in (AggregateFunction.SUM, AggregateFunction.AVG):
-        mode = eval_mode(function)
+        mode = EvalMode.ANSI if _totals_intervals(node) else eval_mode(function)
         integers = known is AggregateFunction.SUM and is_whole(logical(arguments[0].type))
         if mode is EvalMode.TRY and not integers:
             mode = EvalMode.LEGACY  # both are null where a decimal overflows
@@ -224,6 +229,12 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         ignore_nulls=known in _EDGES and bool(function.fields["ignoreNulls"]),
         **options,
     )
+
+
+def _totals_intervals(node: Node) -> bool:
+    """Whether an aggregate expression is a sum or an average of intervals, whose microseconds are summed."""
+    function = node.children[0]
+    return function.name in ("Sum", "Average") and intervals.is_interval(function)
 
 
 def _check_list(known: AggregateFunction, function: Node, value: Expression) -> None:
@@ -335,6 +346,8 @@ class BufferReader(ExpressionReader):
 
     def _finished(self, node: Node, call: AggregateCall) -> Expression:
         parts = [column(self._schema, buffer.name) for buffer in call.buffer]
+        if _totals_intervals(aggregate_of(node)):
+            return intervals.interval_of(parts[0]) if len(parts) == 1 else intervals.mean_of(*parts)
         if call.function is AggregateFunction.SUM and pat.is_decimal(call.dtype):
             return self._checked_sum(call, parts)
         if call.function is AggregateFunction.AVG:

@@ -31,7 +31,7 @@ from tests.oracle.join import oracle_join
 from tests.trees import Tree, count, total
 
 OPAQUE = (
-    "null", "time", "day_time_interval", "calendar_interval", "array", "array_of_strings", "array_of_arrays", "struct",
+    "null", "time", "calendar_interval", "array", "array_of_strings", "array_of_arrays", "struct",
     "empty_struct", "struct_of_struct", "map", "map_of_structs", "variant",
 )  # fmt: skip
 JOINS = [

@@ -49,6 +49,8 @@ def can_cast(node: Cast) -> bool:
 def _supported(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
     if source == target or pat.is_null(source):
         return True
+    if pat.is_duration(source) or pat.is_duration(target):
+        return {source, target} == {pa.int64(), pa.duration("us")}
     if pat.is_struct(source) and pat.is_struct(target):
         return source.num_fields == target.num_fields and all(
             _supported(node, a.type, b.type) for a, b in zip(source, target, strict=True)
@@ -162,6 +164,11 @@ def _cast_struct(node: Cast, vector: Vector, source: pa.DataType, target: pa.Dat
     valid = vector.mask()
     mask = None if valid is None else pa.array(~valid)
     return Vector(target, pa.StructArray.from_arrays(columns, fields=list(target), mask=mask))
+
+
+def _relabelled(step: _Step) -> Vector:
+    """Microseconds as an interval, and back."""
+    return Vector(step.target, step.vector.values, step.vector.valid)
 
 
 # -- from text ---------------------------------------------------------------------------------------------------
@@ -350,6 +357,8 @@ def _any(_: pa.DataType) -> bool:
 
 # The first matching row applies.
 _CONVERSIONS: tuple[tuple[_Predicate, _Predicate, Callable[[_Step], Vector]], ...] = (
+    (pat.is_duration, _any, _relabelled),
+    (_any, pat.is_duration, _relabelled),
     (is_text, pat.is_integer, _text_to_whole),
     (is_text, pat.is_float64, _text_to_double),
     (is_text, pat.is_decimal, _text_to_decimal),

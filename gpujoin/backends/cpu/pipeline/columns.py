@@ -128,7 +128,7 @@ _PLAIN: dict[pa.DataType, type[pl.DataType]] = {
 def can_carry(dtype: pa.DataType) -> bool:
     """Whether values of a type can be carried in a piece."""
     dtype = logical(dtype)
-    if pat.is_timestamp(dtype):
+    if pat.is_timestamp(dtype) or pat.is_duration(dtype):
         return bool(dtype.unit == "us")
     return dtype in _PLAIN or pat.is_decimal128(dtype) or is_text(dtype) or is_bytes(dtype)
 
@@ -142,6 +142,8 @@ def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type
         return pl.Binary
     if pat.is_timestamp(dtype):
         return pl.Datetime("us")
+    if pat.is_duration(dtype):
+        return pl.Duration("us")
     if is_text(dtype):
         return pl.String
     if is_bytes(dtype):

@@ -24,7 +24,7 @@ from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import row_bytes
 from gpujoin.plan.scanned import ScannedFiles
 from gpujoin.plan.sqltext import bare_name
-from gpujoin.spark.catalyst import moments
+from gpujoin.spark.catalyst import intervals, moments
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.compat import arrow_type
@@ -178,12 +178,10 @@ class ColumnReader(ExpressionReader):
             return self._microseconds(node.children[0])
         if node.name == "Abs":
             operands: tuple[Expression, ...] = (self._microseconds(node.children[0]),)
-        elif node.name in moments.DIFFERENCES:
-            operands = tuple(map(self, node.children))
         else:
-            raise NotTranslatableError(f"{node}: {node.name} of an interval is not computed here")
-        if any(operand.type != moments.MICROSECONDS for operand in operands):
-            raise NotTranslatableError(f"{node} is not computed here")
+            operands = tuple(map(self, node.children)) if node.name in moments.DIFFERENCES else ()
+        if not operands or any(operand.type != moments.MICROSECONDS for operand in operands):
+            return intervals.micros_of(self(node))
         function = Function.ABS if node.name == "Abs" else Function.SUBTRACT
         return Call(function=function, arguments=operands, mode=moments.EXACT, type=moments.MICROSECONDS)
 

@@ -12,6 +12,8 @@ from gpujoin.model.types import is_whole
 
 _EXACT_DOUBLE = 1 << 53
 _EXACT_POWER = 22
+_LONG_AND_INTERVAL = {pa.int64(), pa.duration("us")}
+"""An interval is a number of microseconds."""
 
 
 def cast(value: Lowered, target: pa.DataType) -> Lowered:
@@ -21,6 +23,8 @@ def cast(value: Lowered, target: pa.DataType) -> Lowered:
         return Lowered(value.expr, target, value.bounds, value.wide)
     if pat.is_decimal(target) and (pat.is_decimal(source) or is_whole(source)):
         return _to_decimal(value, target)
+    if {source, target} == _LONG_AND_INTERVAL:
+        return Lowered(value.expr.cast(polars_type(target)), target, type_bounds(target))
     if is_whole(source) and is_whole(target):
         limits = type_bounds(target)
         assert limits is not None

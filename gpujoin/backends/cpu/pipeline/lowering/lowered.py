@@ -87,6 +87,8 @@ def literal(node: Literal) -> Lowered:
     if pat.is_timestamp(dtype):
         micros = pa.scalar(value, node.type).value
         return Lowered(pl.lit(micros, pl.Int64).cast(pl.Datetime("us")), dtype)
+    if pat.is_duration(dtype):
+        return Lowered(pl.lit(pa.scalar(value, dtype).value, pl.Int64).cast(pl.Duration("us")), dtype)
     if is_whole(dtype):
         return Lowered(pl.lit(int(value), polars_type(dtype)), dtype, (int(value), int(value)))
     if pat.is_date32(dtype):
