@@ -17,6 +17,9 @@ class Costs:
 
     start: float = 1.0
     """Seconds, of all cores, until the first workers of an application are there."""
+    spark_start: float = 0.8
+    """Seconds, of all cores, that Spark's first query of an application takes longer than the same query later, beyond
+    those that it takes longer here: Java's classes are loaded, and Spark's generated code is compiled."""
     query: float = 0.1
     spark_query: float = 0.1
     """The same of a query, before its first row."""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm import compiled
-from gpujoin.spark.jvm.compiled import compiled_class, new_instance
+from gpujoin.spark.jvm.compiled import compile_ahead, compiled_class, new_instance
 from gpujoin.spark.jvm.gateway import JvmNames, gateway_of
 
 pytestmark = pytest.mark.spark
@@ -49,6 +49,17 @@ def test_every_source_of_the_package_compiles(names: JvmNames) -> None:
     for file in sources:
         name = file.removesuffix(".java")
         assert compiled_class(names, name).getName() == f"gpujoin.{name}"
+
+
+def test_what_the_first_query_needs_is_compiled_ahead(names: JvmNames) -> None:
+    before = set(threading.enumerate())
+    compile_ahead(names)
+    (thread,) = set(threading.enumerate()) - before
+    assert compiled_class(names, "PythonRule") is compiled._classes[names]["PythonRule"]
+    thread.join(60)
+    assert "PlanRewriter" in compiled._classes[names]
+    compile_ahead(names)
+    assert set(threading.enumerate()) <= before, "nothing is left to compile"
 
 
 @pytest.mark.usefixtures("source")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import InheritableThread
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.logs import log
@@ -39,6 +40,8 @@ _SEES = {
     "ByteExchange": "PlanRewriter",
 }
 """The class whose loader is the parent of a class's own, which so may name it, and all that it may name."""
+_OF_FIRST_QUERY = ("PythonRule", "PlanRewriter")
+"""The rule of an enabled session, and what puts islands into plans."""
 
 
 def compiled_class(names: JvmNames, name: str) -> Any:
@@ -49,6 +52,25 @@ def compiled_class(names: JvmNames, name: str) -> Any:
     """
     with _lock:
         return _compiled(names, _classes.setdefault(names, {}), name)
+
+
+def compile_ahead(names: JvmNames) -> None:
+    """Compile what the first query needs in another thread, while this one goes on.
+
+    Whoever asks for a class before it is there waits for it. Errors are those of whoever asks.
+    """
+    if all(name in _classes.get(names, {}) for name in _OF_FIRST_QUERY):
+        return
+
+    def compile_all() -> None:
+        for name in _OF_FIRST_QUERY:
+            try:
+                compiled_class(names, name)
+            except (GpuJoinError, Py4JError, OSError):  # compiled anew, and told, when it is asked for
+                log.debug("%s.java could not be compiled ahead", name, exc_info=True)
+                return
+
+    InheritableThread(compile_all, daemon=True).start()  # ends its thread of the JVM when it ends
 
 
 def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:

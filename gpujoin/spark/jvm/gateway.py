@@ -179,6 +179,12 @@ def jvm_thread(spark: SparkSession) -> int | None:
     return known
 
 
+def compiled_classes(spark: SparkSession) -> int:
+    """Count the classes of generated code that Spark's driver has compiled since its JVM began."""
+    metrics = gateway_of(spark).org.apache.spark.metrics.source.CodegenMetrics
+    return int(metrics.METRIC_COMPILATION_TIME().getCount())
+
+
 def local_property(spark: SparkSession, name: str) -> str | None:
     """Give a local property of the JVM's thread."""
     value = spark.sparkContext._jsc.sc().getLocalProperty(name)

@@ -111,16 +111,27 @@ class Once:
     """To start the application's first workers."""
     tables: float = 0.0
     """To read and build the tables that a stream is joined with."""
+    spark: float = 0.0
+    """By Spark, if it runs the query: to generate and compile code, as long as it has compiled little."""
 
     @property
-    def total(self) -> float:
-        """All of them."""
+    def here(self) -> float:
+        """All of them that are spent here."""
         return self.start + self.tables
 
-    def __str__(self) -> str:
+    def added_to(self, estimate: Estimate) -> Estimate:
+        """Add them to the seconds of a query."""
+        return dataclasses.replace(estimate, here=estimate.here + self.here, spark=estimate.spark + self.spark)
+
+    def shown_here(self) -> str:
+        """What they are spent for here, for the predicted seconds."""
         spent = [(self.start, "start workers"), (self.tables, "read the tables")]
         for_what = " and ".join(purpose for seconds, purpose in spent if seconds)
-        return f" ({self.total:.2g} s of them to {for_what}, once)" if for_what else ""
+        return f" ({self.here:.2g} s of them to {for_what}, once)" if for_what else ""
+
+    def shown_spark(self) -> str:
+        """The same of Spark's."""
+        return f" ({self.spark:.2g} s of them to compile its first code, once)" if self.spark else ""
 
 
 class Outlay:
@@ -188,7 +199,8 @@ def skip_reason(
         return Reason(ReasonKind.SLOWER, "cost", "all rows are part of the query, and few", setting)
     if estimate.taken or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
         return None
-    why = f"about {estimate.here:.2g} s are predicted here{once}, {estimate.spark:.2g} s in Spark"
+    here, spark = f"{estimate.here:.2g} s", f"{estimate.spark:.2g} s"
+    why = f"about {here} are predicted here{once.shown_here()}, {spark} in Spark{once.shown_spark()}"
     if any(rows.guessed for rows in island.spark_sources):
         why += f"; an input of unknown size was taken to have {UNKNOWN_ROWS:,.0f} rows"
     return Reason(ReasonKind.SLOWER, "cost", why, setting)

@@ -36,7 +36,7 @@ from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.logs import log
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of, refused_product
-from gpujoin.spark.jvm.compiled import shared_instance
+from gpujoin.spark.jvm.compiled import compile_ahead, shared_instance
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     dataframe_of,
@@ -132,6 +132,7 @@ def enable(spark: SparkSession | None = None) -> None:
             own.add_to(session)
             _rules[name] = own
             _leave_gpu_joins(name)
+    compile_ahead(gateway_of(session))
 
 
 def plan_gpu_joins(spark: SparkSession) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Options, Strategy
@@ -19,7 +20,7 @@ from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.tables import kept_tables, with_tables_built
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
 from gpujoin.spark.explaining import expected_backend
-from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
+from gpujoin.spark.jvm.gateway import compiled_classes, dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.activity import doing
@@ -52,6 +53,9 @@ _start = Outlay()
 """Seconds until the first workers of an application are there."""
 _tables = Outlay()
 """Seconds in which the workers of a stream's run read the tables that they keep."""
+_COMPILED = 12
+"""Once Spark has compiled so many classes of generated code, further ones take little: those of some three queries
+(docs/performance.md, "First queries")."""
 _TABLES_SHARE = 8
 """Part of the memory budget that rows of a stream's tables may take, as estimated, to be kept by workers: half of what
 all build sides may take, since search structures take about as much again."""
@@ -345,13 +349,14 @@ class QueryPlanner:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
         cold = predicted(island, run, self._options, self._cores)
         start = _start.seconds(self._application, self._options.costs.start)
-        warm, once = cold, Once(start)
+        warm, once = cold, Once(start, spark=self._compiling if start else 0.0)
         if run.keeps_tables:
             kept = kept_tables(island.plain)
             warm = predicted(island, run, self._options, self._cores, kept=kept)
             tables = cold.here - warm.here
-            once = Once(start, tables if self._stream is None else _tables.seconds(self._stream.run, tables))
-        estimate = dataclasses.replace(warm, here=warm.here + once.total)
+            tables = tables if self._stream is None else _tables.seconds(self._stream.run, tables)
+            once = dataclasses.replace(once, tables=tables)
+        estimate = once.added_to(warm)
         slower = skip_reason(island, self._options_of(island), estimate, once, self._broadcast_threshold)
         if slower is None:
             return estimate
@@ -384,6 +389,11 @@ class QueryPlanner:
         local = is_local(self._conf)
         options = self._options_of(island)
         return arrange(island, options, self._cores, local=local, shuffle_partitions=shuffle_partitions)
+
+    @cached_property
+    def _compiling(self) -> float:
+        """Seconds that Spark is predicted to compile new code, before the application has compiled much."""
+        return self._options.costs.spark_start * max(0.0, 1 - compiled_classes(self._spark) / _COMPILED)
 
     @property
     def _application(self) -> str:

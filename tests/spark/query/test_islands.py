@@ -289,6 +289,23 @@ def test_a_query_that_is_left_to_spark_counts_once_towards_the_start(
     assert seconds > 0
 
 
+@pytest.mark.parametrize("compiled", [0, 1000])
+def test_a_first_query_weighs_what_spark_compiles_against_the_start_of_workers(
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch, compiled: int
+) -> None:
+    monkeypatch.setattr(planner, "_start", Outlay())
+    monkeypatch.setattr(planner, "compiled_classes", lambda spark: compiled)
+    tables.conf.set("spark.gpujoin.backend", "auto")
+    tables.conf.set("spark.gpujoin.fallback", "silent")
+    tables.conf.set("spark.gpujoin.costs", "start=1, spark_start=0.9, query=0.01, spark_query=0.3")
+    found = rewrite(tables.sql(WHOLE["join and aggregate"]), Purpose.EXPLAIN)
+    assert found.changed == (compiled == 0)
+    tables.conf.set("spark.gpujoin.costs", "start=3, spark_start=0.9, query=0.01, spark_query=0.3")
+    slow = rewrite(tables.sql(WHOLE["join and aggregate"]), Purpose.EXPLAIN)
+    assert not slow.changed
+    assert ("to compile its first code, once" in str(slow.explanation)) == (compiled == 0)
+
+
 def test_what_is_predicted_to_be_slower_is_left_to_spark(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.backend", "auto")
     tables.conf.set("spark.gpujoin.fallback", "silent")
