@@ -115,7 +115,7 @@ build() {
     # shellcheck disable=SC2206  # options are words
     options+=(${BUILD_OPTIONS:-})
     case $tool in
-    buildah) buildah bud --isolation chroot --layers --ignorefile docker/Dockerfile.dockerignore "${options[@]}" . ;;
+    buildah) buildah bud --isolation chroot --format docker --ignorefile docker/Dockerfile.dockerignore "${options[@]}" . ;;
     *) "$tool" build "${options[@]}" . ;;
     esac
 }
