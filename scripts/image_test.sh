@@ -8,6 +8,7 @@
 #   BUILD_OPTIONS  further options of its build, such as --volume=/etc/pip.conf:/etc/pip.conf:ro
 #   SUITES         what debootstrap makes the base image of where its registry is not reached: the first that it can
 #                  (default: "noble bookworm trixie", from their usual mirrors)
+#   BUILT          1: try the image gpujoin-image-test that is here already
 #
 # Exit status: 0 all tried, 77 skipped (a reason is printed), anything else failed.
 set -euo pipefail
@@ -126,8 +127,9 @@ run() {
     buildah)
         container=$(buildah from "$IMAGE")
         echo "$container" >>"$work/containers"
-        # buildah does not run entrypoints.
-        buildah run --isolation chroot --volume "$work/app:/app" "$container" -- /opt/gpujoin/entrypoint.sh "$@"
+        # buildah runs no entrypoint, and knows no address of the container's name.
+        buildah run --isolation chroot --hostname localhost --volume "$work/app:/app" "$container" -- \
+            /opt/gpujoin/entrypoint.sh "$@" || return
         buildah rm "$container" >/dev/null
         ;;
     *) "$tool" run --rm --network host --volume "$work/app:/app" "$IMAGE" "$@" ;;
@@ -171,8 +173,10 @@ mkdir -m 777 "$work/app"
 cp docker/image_test_app.py "$work/app/app.py"
 chmod -R a+rX "$work/app"
 
-find_base "$@" || skip "neither is the registry of the base image reached, nor does debootstrap make one of $SUITES"
-step "building with $tool on $base" build "$@"
+if [ -z "${BUILT:-}" ]; then
+    find_base "$@" || skip "neither is the registry of the base image reached, nor does debootstrap make one of $SUITES"
+    step "building with $tool on $base" build "$@"
+fi
 case $tool in
 buildah) buildah images "$IMAGE" ;;
 *) "$tool" images "$IMAGE" ;;

@@ -28,10 +28,12 @@ with open("pyproject.toml", "rb") as file:
 CODE
 }
 
+# shellcheck disable=SC2046  # extras are words
+[ $# -gt 0 ] || set -- none $(every)
 failed=0
 for version in ${VERSIONS:-3.11 3.12 3.13}; do
-    for extra in ${*:-none $(every)}; do
-        [ "$extra" != none ] || extra=
+    for extra in "$@"; do
+        [ "$extra" != none ] || extra=""
         # PySpark has no wheel.
         if "$UV" pip compile --quiet --no-header --no-annotate --python-version "$version" \
             --python-platform x86_64-manylinux_2_28 --only-binary :all: --no-binary pyspark \
