@@ -37,7 +37,16 @@ worker)
         echo "entrypoint: worker needs the URL of its master, such as spark://master:7077" >&2
         exit 2
     fi
-    command=("$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker "$@")
+    options=()
+    defaults=${SPARK_CONF_DIR:-$SPARK_HOME/conf}/spark-defaults.conf
+    # A worker that is to offer a GPU, as the image's defaults say, does not start where there is none.
+    if ! command -v nvidia-smi >/dev/null && [ -f "$defaults" ]; then
+        echo "entrypoint: no nvidia-smi, so the worker offers no GPU" >&2
+        properties=$(mktemp)
+        grep -v '^spark\.worker\.resource\.gpu\.' "$defaults" >"$properties" || true
+        options=(--properties-file "$properties")
+    fi
+    command=("$SPARK_HOME/bin/spark-class" org.apache.spark.deploy.worker.Worker "${options[@]}" "$@")
     ;;
 driver)
     shift

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -60,6 +61,22 @@ def test_master_and_worker(tini: Path) -> None:
     assert master[2:] == ["--host", "here", "--port", "7078"]
     worker = started(tini, "worker", "spark://here:7078", "--cores", "2")
     assert worker[1:] == ["org.apache.spark.deploy.worker.Worker", "spark://here:7078", "--cores", "2"]
+
+
+def test_a_worker_offers_no_gpu_where_there_is_none(tini: Path, tmp_path: Path) -> None:
+    conf, tools = tmp_path / "conf", tmp_path / "tools"
+    conf.mkdir()
+    tools.mkdir()
+    gpu = "spark.worker.resource.gpu.amount 1"
+    (conf / "spark-defaults.conf").write_text(f"spark.worker.cleanup.enabled true\n{gpu}\n")
+    for name in ("bash", "grep", "mktemp", "sh"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    where = {"SPARK_CONF_DIR": str(conf), "PATH": f"{tini}{os.pathsep}{tools}", "TMPDIR": str(tmp_path)}
+    worker = started(tini, "worker", "spark://here:7078", **where)
+    assert worker[2] == "--properties-file"
+    assert Path(worker[3]).read_text() == "spark.worker.cleanup.enabled true\n"
+    (tools / "nvidia-smi").symlink_to(str(shutil.which("true")))
+    assert started(tini, "worker", "spark://here:7078", **where)[2:] == ["spark://here:7078"]
 
 
 def test_a_worker_without_its_master_is_an_error(tini: Path) -> None:
