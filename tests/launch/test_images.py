@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 import zipfile
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
 
+import cupy
+
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import compiler, images
-from gpujoin.launch.device import ModuleSpec
+from gpujoin.launch.cuda import CudaDevice, LoadedModule
+from gpujoin.launch.device import DeviceProperties, ModuleSpec
 from gpujoin.launch.images import ARCHITECTURES, PTX, build, candidates, image_name, shipped
 
 SPECS = tuple(spec for spec in images.shipped_specialisations() if spec.source == "unique.cu")[:2]
@@ -125,3 +131,82 @@ def test_conditions_are_not_shipped() -> None:
     assert "residual.cu" not in sources
     assert "machine.cu" not in sources
     assert "unique.cu" in sources
+
+
+# -- on a device -----------------------------------------------------------------------------------------------
+
+
+class Library:
+    """A module as CuPy loads it: refused, as the driver does, if ``refused`` has its ending."""
+
+    refused: tuple[str, ...] = ()
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def get_function(self, name: str) -> Any:
+        if self.path.suffix in self.refused or self.path.name.startswith("refused"):
+            raise RuntimeError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
+        assert name.encode() in self.path.read_bytes()
+        return SimpleNamespace(shared_size_bytes=0, max_dynamic_shared_size_bytes=0)
+
+
+@pytest.fixture
+def device(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    """A device of compute capability 9.0, whose modules are files."""
+    monkeypatch.setenv(compiler.CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(cupy, "RawModule", Library)
+    device = object.__new__(CudaDevice)  # to make one takes a GPU
+    device._ordinal, device._capability, device._architecture = 0, (9, 0), "sm_90"
+    device._properties = DeviceProperties(multiprocessors=1, shared_bytes=1 << 16, l2_bytes=1 << 20)
+    device._modules = OrderedDict()
+    return device
+
+
+@pytest.mark.parametrize(
+    ("refused", "origin"), [((), "sm_90"), ((".cubin",), PTX)], ids=["machine code", "PTX"],
+)  # fmt: skip
+def test_a_refused_image_gives_way_to_the_next(
+    refused: tuple[str, ...], origin: str, device: CudaDevice, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(Library, "refused", refused)
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        kernel = device.kernel(SPECS[0], "unique_probe")
+    assert device._modules[SPECS[0]].origin == origin
+    assert device.kernel(SPECS[0], "unique_probe") is kernel
+    assert ("device kernel image is invalid" in caplog.text) == bool(refused)
+
+
+def test_nvrtc_comes_last(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def kept(name: str, content: bytes) -> Path:
+        return compiler.kept_image(f"refused-{name}", content)
+
+    monkeypatch.setattr("gpujoin.launch.cuda.kept_image", kept)
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        device.kernel(SPECS[0], "unique_probe")
+    assert device._modules[SPECS[0]].origin == "NVRTC"
+    assert caplog.text.count("is not used: CUDA_ERROR_INVALID_IMAGE") == 2
+
+
+def test_what_came_compiled_is_not_compiled(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[ModuleSpec] = []
+    monkeypatch.setattr("gpujoin.launch.cuda.compile_cubin", lambda spec, _: compiled.append(spec))
+    other = ModuleSpec("residual.cu", (("RESIDUAL", "literal<bool>(true)"),))
+    device.compile([SPECS[0], other], 1)
+    assert compiled == [other]
+
+
+def test_the_least_recently_used_module_is_unloaded(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[bool] = []
+    stream = SimpleNamespace(synchronize=lambda: waits.append(True))
+    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: stream)
+    monkeypatch.setattr("gpujoin.launch.cuda.MOST_MODULES", 2)
+    monkeypatch.setattr(CudaDevice, "_loaded", lambda self, module, name: LoadedModule(None, "", {name: module}))
+    modules = [ModuleSpec("unique.cu", (("NUMBER", number),)) for number in range(3)]
+    for module in (*modules[:2], modules[0], modules[2]):
+        device.kernel(module, "k")
+    assert list(device._modules) == [modules[0], modules[2]]
+    assert waits == [True]

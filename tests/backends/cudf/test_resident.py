@@ -495,10 +495,11 @@ def test_kinds_of_tables_on_a_gpu(gpu: Any, seed: int) -> None:
     assert isinstance(maps.left.values, cupy.ndarray)
     gpu.fetch()
     assert by_arrow is second
-    assert_same_rows(again.to_arrow().rename_columns(b.column_names), b)
+    assert_same_rows(again.to_arrow().rename_columns(b.column_names), b, check_types=False)
     names = join_tables(a, b, on="k0", backend="cpu").column_names
     inner = DeviceTable.of(result, names, backend=backend).to_arrow()
-    assert_same_rows(inner, join_tables(a, b, on="k0", backend="cpu"), allow_empty=True)
+    wanted = join_tables(a, b, on="k0", backend="cpu")
+    assert_same_rows(inner, wanted, allow_empty=True, check_types=False)
     assert DeviceTable.of(chained, backend=backend).num_rows <= inner.num_rows
     assert pairs(maps) == sorted([(i, i - 50 if i >= 50 else -1) for i in range(100)])
 

@@ -1,0 +1,127 @@
+"""The modules that need a device, run on the host under stand-ins for CuPy, pylibcudf and RMM.
+
+What the stand-ins prove and do not prove: :mod:`tests.backends.cudf.libraries`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernels.conftest import emulator_cache
+from tests.kernels.emulator.device import CACHE_VARIABLE
+
+__all__ = ["emulator_cache"]
+
+ROOT = Path(__file__).parents[3]
+PLUGIN = "tests.backends.cudf.libraries.plugin"
+
+for library in ("pylibcudf", "cupy", "rmm"):
+    pytest.importorskip(library, reason='no GPU libraries: pip install "gpujoin[cu13]"')
+
+pytestmark = pytest.mark.usefixtures("emulator_cache")
+
+
+@pytest.fixture
+def environment(emulator_cache: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), CACHE_VARIABLE: str(emulator_cache)}
+
+
+def gpu_tests(environment: dict[str, str], *what: str) -> str:
+    """Run the tests marked ``gpu`` of some files, which must pass; gives pytest's summary."""
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", "--tb=short",
+        "-m", "gpu and not slow and not extra", *what,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def check(summary: str, least: int) -> None:
+    passed = re.search(r"(\d+) passed", summary)
+    assert passed is not None
+    assert int(passed[1]) >= least
+    assert "without stream: none" in summary
+
+
+def program(environment: dict[str, str], text: str) -> Any:
+    """What a program prints as JSON, under the stand-ins."""
+    start = f"from {PLUGIN} import install\ninstall()\nimport json\n"
+    done = subprocess.run(
+        [sys.executable, "-c", start + text], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_joins_of_tables_on_a_gpu(environment: dict[str, str]) -> None:
+    some = "kinds or (joins_on and string) or (nearest and float)"
+    check(gpu_tests(environment, "tests/backends/cudf/test_resident.py", "-k", some), 10)
+
+
+@pytest.mark.extra
+def test_the_backend(environment: dict[str, str]) -> None:
+    full = "tests/backends/cudf/test_gpu.py::test_too_much_memory_is_said_and_survived"  # memory is not short here
+    check(gpu_tests(environment, "tests/backends", "--deselect", full), 950)
+
+
+@pytest.mark.slow
+def test_the_engine_and_pipelines(environment: dict[str, str]) -> None:
+    files = ("pipeline/test_tpch.py", "test_tables.py", "test_asof.py", "test_notin.py", "test_conditions.py")
+    check(gpu_tests(environment, *(f"tests/engine/{name}" for name in files)), 550)
+
+
+SEEN = """
+import gc
+import numpy as np
+import pyarrow as pa
+import pylibcudf as plc
+from gpujoin import join_tables, left, right
+from gpujoin.backends.cudf import frames
+from tests.backends.cudf.libraries import record
+from tests.backends.cudf.libraries.cupy import MemoryPointer, UnownedMemory, ndarray
+
+rows = 1000
+a = pa.table({"k": np.arange(rows), "v": np.arange(rows) * 0.5, "n": np.arange(rows, dtype="i4")})
+b = pa.table({"k": np.arange(0, rows, 2), "w": np.arange(rows // 2) * 2.0})
+result = join_tables(a, b, on="k", condition=left("v") < right("w") + 1000.0, backend="gpu")
+assert result.num_rows == rows // 2
+seen = {"copied": dict(record.copied), "waits": record.synchronized}
+
+column = frames.upload(pa.table({"k": np.arange(100)})).table.columns()[0]
+held = frames.as_array(column)
+loose = ndarray((100,), np.int64, MemoryPointer(UnownedMemory(column.data().ptr, column.data().size, None), 0))
+seen["before"] = loose.tolist()[:3]
+del column
+gc.collect()
+seen["kept"] = held.tolist()[:3]
+del held
+gc.collect()
+seen["after"] = [value & 0xFF for value in loose.tolist()[:3]]
+
+assert not record.without_stream
+plc.unary.is_valid(frames.upload(pa.table({"k": [1, None]})).table.columns()[0])
+seen["without stream"] = sorted(record.without_stream)
+print(json.dumps(seen))
+"""
+
+
+def test_what_the_stand_ins_see(environment: dict[str, str]) -> None:
+    """Copies, views that outlive their column, and calls on another stream."""
+    told = program(environment, SEEN)
+    # Each column goes up once, and the result down; constants of conditions and addresses of columns are small.
+    columns = 1000 * (8 + 8 + 4) + 500 * (8 + 8)
+    assert columns <= told["copied"]["up"] <= columns + 256
+    assert told["copied"]["down"] == 500 * (8 + 8 + 4 + 8)
+    # A view keeps its column; one that does not reads what freed memory is overwritten with.
+    assert told["before"] == told["kept"] == [0, 1, 2]
+    assert told["after"] == [0xDD] * 3
+    assert told["without stream"] == ["unary.is_valid"]
