@@ -268,8 +268,7 @@ class MixedPipeline:
         except DeviceMemoryError:
             self.metrics.device_retries += 1
             return None
-        assert built.build is not None
-        if layout.ranged is not None and not built.build.unique:
+        if layout.ranged is not None and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
         return _DeviceLookup(self, node, run)

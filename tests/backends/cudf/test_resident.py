@@ -338,13 +338,21 @@ def test_what_a_device_does_not_do_is_refused(what: str) -> None:
     assert backend.rows_copied == {}
 
 
-def test_a_device_that_is_short_of_memory() -> None:
-    a = pa.table({"k": list(range(3000)) * 2, "v": [float(i) for i in range(6000)]})
-    b = pa.table({"k": list(range(3000)), "w": [str(i) for i in range(3000)]})
-    wanted = join_tables(a, b, on="k", how="left", backend="cpu")
+@pytest.mark.parametrize("kind", ["left", "null_aware_anti", "full", "as of"])
+@pytest.mark.parametrize("floor", [0, 100], ids=["once", "always"])
+def test_a_device_that_is_short_of_memory(kind: Any, floor: int) -> None:
+    """Work is halved, and at last done on the CPU, whose rows are copied back."""
+    a = pa.table({"k": list(range(3000)) * 2, "t": range(6000), "v": [float(i) for i in range(6000)]})
+    b = pa.table({"k": list(range(100, 3000)), "t": range(2900), "w": [str(i) for i in range(2900)]})
+    given: dict[str, Any] = {"on": "t", "by": "k"} if kind == "as of" else {"on": "k", "how": kind}
+    ask = asof_join_tables if kind == "as of" else join_tables
+    wanted = ask(a, b, **given, backend="cpu")
     metrics = JoinMetrics()
-    result = join(on_twin(ShortBackend([1]), a, b), on="k", how="left", metrics=metrics)
+    first, second = on_twin(ShortBackend([1], floor), a, b)
+    result = ask(first, second, **given, metrics=metrics)
     assert metrics.retries > 0
+    if floor:
+        assert metrics.fallbacks > 0
     assert_same_rows(carried(result), wanted)
 
 

@@ -15,7 +15,6 @@ from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
-from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
@@ -145,11 +144,19 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
 def _join_obstacles(node: Join) -> list[Reason]:
     spec = node.spec
     reasons = []
-    if spec.join_type is JoinType.CROSS or spec.join_type.null_aware or not spec.keys or spec.as_of is not None:
+    pairs = [(key.left, key.right) for key in spec.keys]
+    if spec.as_of is not None:
+        pairs.append((spec.as_of.left, spec.as_of.right))
+        if not _has_order(node.left.schema.field(spec.as_of.left).type):
+            reasons.append(_unsupported("join", "order keys of more than 64 bits go through host memory"))
+    elif not spec.keys:
         why = f"{spec.join_type.value} joins without equal keys go through host memory"
         reasons.append(_unsupported("join", why))
-    for key in spec.keys:
-        left_type, right_type = node.left.schema.field(key.left).type, node.right.schema.field(key.right).type
+    if spec.join_type.null_aware and (len(spec.keys) > 1 or spec.condition is not None):
+        why = f"{spec.join_type.value} joins by several keys or with a condition go through host memory"
+        reasons.append(_unsupported("join", why))
+    for left_at, right_at in pairs:
+        left_type, right_type = node.left.schema.field(left_at).type, node.right.schema.field(right_at).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
             reasons.append(_unsupported("join", f"keys of {left_type} and {right_type} go through host memory"))
     if spec.condition is not None and not can_evaluate(spec.condition):
@@ -158,6 +165,12 @@ def _join_obstacles(node: Join) -> list[Reason]:
     if not all(can_carry(field.type) for child in node.children for field in child.schema):
         reasons.append(_unsupported("join", "a column of an input is not carried on a GPU"))
     return reasons
+
+
+def _has_order(dtype: pa.DataType) -> bool:
+    """Whether values of a type have codes of 64 bits that keep their order."""
+    dtype = logical(dtype)
+    return _fixed(dtype) and not (pat.is_decimal(dtype) and dtype.precision > NARROW_DIGITS)
 
 
 def _unsupported(what: str, why: str) -> Reason:
