@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import uuid
@@ -215,20 +214,22 @@ def tell_query(
         _warn(f"a join of the query: {warning}", query)
 
 
-def give_back(spark: SparkSession, problem: Exception) -> None:
+def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str]) -> None:
     """Tell that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
 
-    ``spark.gpujoin.fallback`` says which.
+    ``spark.gpujoin.fallback`` says which. Of one ``query``, of which that gives the text, nothing is warned of twice.
     """
     note_failure(spark.sparkContext, problem)
     options = join_options(session_conf(spark), None, None)
     if options.fallback is FallbackMode.RAISE:
         raise problem
-    level = logging.WARNING if options.fallback is FallbackMode.WARN else logging.DEBUG
     told = told_by_task(problem)
-    if told is None:
-        log.log(level, "a task of the query failed here; Spark runs the query itself", exc_info=problem)
-    else:
+    if told is not None:
         note_refused(told)
-        log.log(level, "a task of the query failed here; Spark runs the query itself: %s", told)
-        log.debug("the task's error", exc_info=problem)
+    first_line = next(iter(str(problem).splitlines()), "")
+    message = f"a task of the query failed here; Spark runs the query itself: {told or first_line}"
+    if options.fallback is FallbackMode.WARN:
+        _warn(message, query)
+    else:
+        log.debug("%s", message)
+    log.debug("the task's error", exc_info=problem)

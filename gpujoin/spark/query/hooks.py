@@ -45,7 +45,7 @@ from gpujoin.spark.jvm.gateway import (
     optimized_plan,
     session_id,
 )
-from gpujoin.spark.outcomes import Scope, give_back
+from gpujoin.spark.outcomes import Scope, give_back, text_of
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
 from gpujoin.spark.query.native import native_frame, rule_of
@@ -337,7 +337,7 @@ def _repeatable(original: Method) -> Method:
                     raise
                 if (refused := refused_product(problem)) is not None:
                     raise refused from problem
-                give_back(self.sparkSession, problem)
+                give_back(self.sparkSession, problem, functools.partial(text_of, self))
                 running_action.restore_description()
             result = original(native_frame(self, own), *arguments, **named)
             if isinstance(result, DataFrame):

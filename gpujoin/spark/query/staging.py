@@ -27,8 +27,8 @@ from pyspark import StorageLevel
 from gpujoin.logs import log
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.jvm.compiled import new_instance
-from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property
-from gpujoin.spark.outcomes import give_back
+from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property, session_id
+from gpujoin.spark.outcomes import give_back, query_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def stage(spark: SparkSession, plan: Any, rule: Any) -> StagedRows | None:
         if failure is Failure.CANCELLED:
             raise
         if failure is Failure.OURS:
-            give_back(spark, problem)
+            give_back(spark, problem, lambda: query_text(session_id(spark), str(plan.toString())))
         else:
             log.debug("a query failed before it had an effect; Spark runs it itself", exc_info=True)
     return None

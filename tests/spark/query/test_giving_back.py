@@ -94,6 +94,21 @@ def test_a_killed_worker_gives_the_query_back(
     assert watched[0].explanation.islands
 
 
+def test_a_query_that_fails_again_is_warned_of_once(
+    tables: SparkSession,
+    watched: list[PlannedQuery],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tables.conf.set("spark.gpujoin.fallback", "warn")
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    for text in (SQL, SQL, AGGREGATED):
+        tables.sql(text).collect()
+    warned = [record.getMessage() for record in caplog.records if "failed here" in record.getMessage()]
+    assert len(warned) == 2
+    assert all("Spark runs the query itself: " in text and "\n" not in text for text in warned)
+
+
 def test_every_repeatable_action_is_given_back(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
