@@ -23,7 +23,7 @@ class Costs:
     query: float = 0.1
     spark_query: float = 0.1
     """The same of a query, before its first row."""
-    stage: float = 0.15
+    stage: float = 0.1
     spark_stage: float = 0.05
     """The same of each exchange here, and of each join or aggregation in Spark."""
     value: float = 8e-9
@@ -38,6 +38,8 @@ class Costs:
     spark_stream_row: float = 6e-8
     spark_build_row: float = 5e-7
     """One row of the larger and of the smaller side."""
+    spark_exchange_row: float = 3e-7
+    """One row of either side of a join that Spark shuffles and sorts, and one group that it shuffles."""
     group_row: float = 3e-8
     spark_group_row: float = 5e-8
     """One row that is aggregated."""

@@ -190,7 +190,8 @@ def _settings_of(query: Query, **more: object) -> dict[str, str]:
     """The settings under which a query is planned."""
     limits = ("scan.oneTaskBytes", "scan.taskBytes", "broadcastThreshold") if query.exchanged else ()
     settings = {**dict.fromkeys(limits, 1), **more}
-    return {f"spark.gpujoin.{name}": str(value) for name, value in settings.items()}
+    of_spark = {"spark.sql.autoBroadcastJoinThreshold": "-1"} if query.shuffled else {}
+    return {f"spark.gpujoin.{name}": str(value) for name, value in settings.items()} | of_spark
 
 
 def _tables(spark: SparkSession, folder: Path, rows: int, files: int) -> None:

@@ -18,6 +18,8 @@ class Query:
     sql: str
     exchanged: bool = False
     """Whether settings forbid that one task reads everything."""
+    shuffled: bool = False
+    """Whether they forbid that Spark broadcasts a table."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ QUERIES: Mapping[str, Query] = {
     "groups": Query("select sum(s) from (select dimension_id, sum(a) s from fact group by dimension_id)"),
     "small join": Query("select sum(f.a) from fact f join dimension d on f.dimension_id = d.id"),
     "large join": Query("select sum(f.a) from fact f join part p on f.part_id = p.id"),
+    "shuffled join": Query("select sum(f.a) from fact f join part p on f.part_id = p.id", shuffled=True),
     "rows out": Query("select max(struct(f.a)) from fact f join dimension d on f.dimension_id = d.id"),
     "few rows in": Query("select sum(r.id) from few_spark_rows r join dimension d on r.id % 1000 = d.id"),
     "rows in": Query("select sum(r.id) from spark_rows r join dimension d on r.id % 1000 = d.id"),
@@ -96,6 +99,7 @@ PROBES = (
     Probe("join_row", "large join", "two columns"),
     Probe("spark_stream_row", "small join", "two columns"),
     Probe("spark_build_row", "large join", "small join"),
+    Probe("spark_exchange_row", "shuffled join", "large join"),
     Probe("row_out", "rows out", "small join"),
     Probe("row_in", "rows in", "few rows in"),
     Probe("pair", "pairs", "few pairs"),

@@ -28,6 +28,8 @@ PATTERN_SECONDS = 4.0e-7
 WORST_RATIO = 1.0
 """A part of a query is taken where its estimate here is below this share of Spark's."""
 
+_VALUE_BYTES = 8
+"""Bytes of a value, where it is not known."""
 _LONG_DIGITS = 18
 """Decimals of so many digits are computed as 64-bit integers by Spark."""
 
@@ -46,6 +48,52 @@ class Estimate:
         return self.here < WORST_RATIO * self.spark
 
 
+@dataclass(frozen=True, slots=True)
+class SparkTables:
+    """What Spark chooses the tables by that it broadcasts; it shuffles both sides of other joins."""
+
+    nbytes: Mapping[int, float]
+    """Bytes that are read of the files of each scan, by its index."""
+    broadcast_threshold: int
+    """Most bytes of a table that is broadcast; negative: none is."""
+
+    def shuffled(self, relation: Relation) -> set[int]:
+        """The joins by equal keys of which Spark shuffles both sides, by ``id()``.
+
+        As without statistics of columns, filters leave a table's size as it is, and a join's is the product of both.
+        """
+        sizes: dict[int, float] = {}
+        joins: set[int] = set()
+
+        def visit(node: Relation) -> float:
+            if id(node) in sizes:
+                return sizes[id(node)]
+            below = [visit(child) for child in node.children]
+            size = sum(below)
+            match node:
+                case Scan():
+                    size = self.nbytes.get(node.index, 0.0)
+                case SparkSource():
+                    size = node.rows * _VALUE_BYTES * max(1, len(node.schema))
+                case Join():
+                    join_type = node.spec.join_type
+                    size = below[0] if join_type.left_rows_only else below[0] * below[1]
+                    may_send = [
+                        below[side is Side.RIGHT]
+                        for side in ((Side.RIGHT,) if join_type.left_rows_only else Side)
+                        if not join_type.preserves(side)
+                    ]
+                    if is_hashed(node) and min(may_send, default=math.inf) > self.broadcast_threshold:
+                        joins.add(id(node))
+                case PartialAggregate() if not node.keys:
+                    size = 0.0
+            sizes[id(node)] = size
+            return size
+
+        visit(relation)
+        return joins
+
+
 def predict(
     relation: Relation,
     scanned: Mapping[int, float],
@@ -54,19 +102,25 @@ def predict(
     costs: Costs,
     *,
     kept: Collection[Relation] = (),
+    tables: SparkTables | None = None,
 ) -> Estimate:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
     What Spark computes for it is the same either way, and left out. The part has no runtime filters yet; ``scanned``
     has the rows of each scan's files, by its index. Build sides in ``kept`` are there already, built, and cost nothing
-    here.
+    here. Without ``tables``, Spark shuffles nothing for joins.
     """
     here, spark, stages = 0.0, 0.0, 0
     built = {id(node) for table in kept for node in table.walk()}
     known = estimates.estimates_of(relation, scanned)
+    shuffled = set() if tables is None else tables.shuffled(relation)
     for node in relation.walk():
         own = operation_seconds(node, known, scanned, costs, built=built)
         spark += own.spark
+        if id(node) in shuffled:
+            spark += sum(known[id(child)].rows for child in node.children) * costs.spark_exchange_row
+        elif isinstance(node, PartialAggregate) and node.keys:
+            spark += known[id(node)].rows * costs.spark_exchange_row
         if id(node) not in built:
             here += own.here
         match node:

@@ -54,6 +54,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_queries_of_a_log(log: Path) -> None:
     application = read_event_log(log)
@@ -75,6 +76,7 @@ def test_queries_of_a_log(log: Path) -> None:
     assert all(0 <= each.gain < each.query.seconds for each in advice.queries)
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_the_command_takes_a_folder_and_a_file(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["advise", str(log)]) == 0

@@ -18,7 +18,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.amounts import show_bytes, show_paths
-from gpujoin.plan.cost import Estimate, is_hashed, predict
+from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
@@ -167,14 +167,21 @@ class Outlay:
 
 
 def predicted(
-    island: Island, run: IslandRun, options: Options, cores: int, *, kept: Collection[Relation] = ()
+    island: Island,
+    run: IslandRun,
+    options: Options,
+    cores: int,
+    spark_threshold: int,
+    *,
+    kept: Collection[Relation] = (),
 ) -> Estimate:
     """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
 
-    Workers have the tables in ``kept`` already.
+    Spark broadcasts tables of up to ``spark_threshold`` bytes. Workers have the tables in ``kept`` already.
     """
+    tables = SparkTables({index: source.files.nbytes for index, source in island.sources.items()}, spark_threshold)
     exchanges = run.last.stage.exchanges
-    return predict(island.plain, island.scanned, cores, exchanges, options.costs, kept=kept)
+    return predict(island.plain, island.scanned, cores, exchanges, options.costs, kept=kept, tables=tables)
 
 
 def skip_reason(

@@ -347,12 +347,12 @@ class QueryPlanner:
 
     def _faster(self, island: Island, run: IslandRun) -> Estimate | None:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
-        cold = predicted(island, run, self._options, self._cores)
+        cold = predicted(island, run, self._options, self._cores, self._broadcast_threshold)
         start = _start.seconds(self._application, self._options.costs.start)
         warm, once = cold, Once(start, spark=self._compiling if start else 0.0)
         if run.keeps_tables:
             kept = kept_tables(island.plain)
-            warm = predicted(island, run, self._options, self._cores, kept=kept)
+            warm = predicted(island, run, self._options, self._cores, self._broadcast_threshold, kept=kept)
             tables = cold.here - warm.here
             tables = tables if self._stream is None else _tables.seconds(self._stream.run, tables)
             once = dataclasses.replace(once, tables=tables)
