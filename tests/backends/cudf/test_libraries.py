@@ -49,7 +49,7 @@ def check(summary: str, least: int) -> None:
     passed = re.search(r"(\d+) passed", summary)
     assert passed is not None
     assert int(passed[1]) >= least
-    assert "without stream: none" in summary
+    assert "without stream: none; outside the device: none" in summary
 
 
 def program(environment: dict[str, str], text: str) -> Any:
@@ -125,3 +125,63 @@ def test_what_the_stand_ins_see(environment: dict[str, str]) -> None:
     assert told["before"] == told["kept"] == [0, 1, 2]
     assert told["after"] == [0xDD] * 3
     assert told["without stream"] == ["unary.is_valid"]
+
+
+FAULTS = """
+import numpy as np
+import pyarrow as pa
+from gpujoin import DeviceMemoryError, DeviceTable, JoinMetrics, asof_join_tables, join_tables, left, right
+from gpujoin.testing.compare import assert_same_rows
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.model.backend import BackendName
+from tests.backends.cudf.libraries import record
+
+rng = np.random.default_rng(20260807)
+def side(rows):
+    text = [None if n == 3 else f"text {n}" for n in rng.integers(0, 40, rows)]
+    return pa.table({"k": rng.integers(0, 60, rows), "s": text, "t": rng.integers(0, 99, rows), "v": rng.random(rows)})
+
+a, b = side(300), side(120)
+backend = create(BackendName.GPU, BackendRequest())
+condition = left("v") < right("v")
+ASKS = {
+    "inner by text": lambda x, y, **g: join_tables(x, y, on="s", **g),
+    "full with a condition": lambda x, y, **g: join_tables(x, y, on="k", how="full", condition=condition, **g),
+    "NOT IN": lambda x, y, **g: join_tables(x, y, on="k", how="null_aware_anti", **g),
+    "as of": lambda x, y, **g: asof_join_tables(x, y, on="t", by="k", **g),
+}
+told = {}
+for name, ask in ASKS.items():
+    wanted = ask(a, b, backend="cpu")
+    for place in ("host", "device"):
+        tables = (a, b) if place == "host" else tuple(DeviceTable.from_arrow(t, backend=backend) for t in (a, b))
+        survived = refused = number = 0
+        while True:
+            number += 1
+            record.fail_at, metrics = number, JoinMetrics()
+            try:
+                result = ask(*tables, backend=backend, metrics=metrics)
+            except DeviceMemoryError:
+                assert place == "device", number
+                refused += 1
+                continue
+            finally:
+                left_over, record.fail_at = record.fail_at, 0
+            result = result if place == "host" else result.to_arrow()
+            assert_same_rows(result, wanted, allow_empty=True, context=f"{name}, {place}, call {number}")
+            if left_over:
+                break
+            assert metrics.retries + metrics.fallbacks > 0, (name, place, number)
+            survived += 1
+        told[f"{name}, {place}"] = [survived, refused]
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.extra
+def test_any_call_of_a_library_may_run_out_of_memory(environment: dict[str, str]) -> None:
+    """Each call fails in turn: the rows are right, or, of tables on the device, ``DeviceMemoryError`` says so."""
+    told = program(environment, FAULTS)
+    assert all(survived > 5 for name, (survived, _) in told.items() if name.endswith("host")), told
+    assert all(survived + refused for survived, refused in told.values()), told
+    assert all(refused == 0 for name, (_, refused) in told.items() if name.endswith("host")), told

@@ -104,6 +104,10 @@ class FrameNearest(Generic[Frame]):
 
     def probe(self, frame: Frame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
         """Find the nearest build row of each row of a frame."""
+        with self.entered():
+            return self._probe(frame, order_at, key_at)
+
+    def _probe(self, frame: Frame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
         order = order_codes(self.columns, frame, order_at)
         numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:

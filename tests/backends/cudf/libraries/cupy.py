@@ -91,7 +91,8 @@ class Module(ModuleType):
         stream = SimpleNamespace(synchronize=lambda: None, ptr=2)
         self.cuda = SimpleNamespace(
             Device=lambda ordinal: nullcontext(), Stream=SimpleNamespace(ptds=nullcontext()),
-            using_allocator=lambda allocator: nullcontext(), UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
+            using_allocator=lambda allocator: record.entered(), UnownedMemory=UnownedMemory,
+            MemoryPointer=MemoryPointer,
             get_current_stream=lambda: stream, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=SimpleNamespace(
                 getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError,

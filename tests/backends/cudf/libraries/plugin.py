@@ -41,8 +41,8 @@ install()
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was recorded."""
-    without = ", ".join(sorted(record.without_stream)) or "none"
+    without, outside = (", ".join(sorted(names)) or "none" for names in (record.without_stream, record.outside))
     terminalreporter.write_line(
         f"stand-ins: {sum(record.calls.values())} calls of {len(record.calls)} functions of pylibcudf, without stream: "
-        f"{without}; {record.synchronized} waits; {record.freed} pieces of memory freed"
+        f"{without}; outside the device: {outside}; {record.synchronized} waits; {record.freed} pieces of memory freed"
     )

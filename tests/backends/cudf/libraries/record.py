@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 calls: Counter[str] = Counter()
 """Calls of pylibcudf by name."""
 without_stream: set[str] = set()
 """Calls that were not given the stream of the thread."""
+outside: set[str] = set()
+"""Calls by threads that had not made the device current, with its stream and its allocator."""
 copied: Counter[str] = Counter()
 """Bytes copied ``up`` to the device and ``down`` to the host."""
 synchronized = 0
@@ -17,11 +22,35 @@ freed = 0
 """Pieces of device memory that were freed, and overwritten."""
 
 
+fail_at = 0
+"""Number of the call, from when it is set on, that runs out of memory; 0: none."""
+
+
 def call(name: str, stream: Any) -> None:
     """Note a call."""
+    global fail_at  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     calls[name] += 1
+    if not getattr(_thread, "entered", 0):
+        outside.add(name)
+    if fail_at:
+        fail_at -= 1
+        if fail_at == 0:
+            raise MemoryError(f"std::bad_alloc: out_of_memory: injected into {name}")
     if type(stream).__name__ != "Stream":
         without_stream.add(name)
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def entered() -> Iterator[None]:
+    """The device is current in this thread."""
+    _thread.entered = getattr(_thread, "entered", 0) + 1
+    try:
+        yield
+    finally:
+        _thread.entered -= 1
 
 
 def reset() -> None:
