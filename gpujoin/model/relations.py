@@ -52,6 +52,8 @@ class Scan(Relation):
     """Whether names are matched as written; otherwise without regard to case, as Spark does by default."""
     kept: float | None = None
     """Share of the rows that the filters are expected to keep, by the files; ``None``: not known."""
+    distinct: tuple[float | None, ...] = ()
+    """The most different values of each column; ``None``, or nothing at all, where that is not known."""
     wanted: tuple[tuple[int, ValueRanges], ...] = ()
     """Columns, and the values of each that a join above has a match for, known while the tree runs. Rows with other
     values may be left out."""

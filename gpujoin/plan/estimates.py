@@ -25,6 +25,7 @@ from gpujoin.model.relations import (
     TopN,
     Union,
 )
+from gpujoin.plan.distinct import DistinctValues, of_groups, of_keys, of_node
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.selectivity import selectivity
 
@@ -52,6 +53,8 @@ class Estimate:
     """Share of the rows that filters keep, and so of the keys that another relation may find."""
     read: float
     """Rows of all scans below."""
+    distinct: DistinctValues
+    """The most different values of each column."""
 
 
 def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
@@ -73,7 +76,9 @@ def estimates_of(
 
     def visit(node: Relation) -> Estimate:
         if id(node) not in known:
-            known[id(node)] = _estimate(node, [visit(child) for child in node.children], scanned, sources or {})
+            below = [visit(child) for child in node.children]
+            rows, kept, read = _estimate(node, below, scanned, sources or {})
+            known[id(node)] = Estimate(rows, kept, read, of_node(node, [each.distinct for each in below]))
         return known[id(node)]
 
     visit(relation)
@@ -82,44 +87,46 @@ def estimates_of(
 
 def _estimate(
     relation: Relation, below: Sequence[Estimate], scanned: Mapping[int, float], sources: Mapping[int, float]
-) -> Estimate:
-    """Estimate the rows of a node, given those of its inputs."""
+) -> tuple[float, float, float]:
+    """Estimate the rows of a node, the share that filters keep, and the rows read, given those of its inputs."""
     match relation:
         case ExchangeSource() if relation.index in sources:
             rows = max(1.0, sources[relation.index])
-            return Estimate(rows, 1.0, rows)
+            return (rows, 1.0, rows)
         case Scan():
             share = relation.kept
             if share is None:
                 share = math.prod(map(selectivity, relation.filters))
             rows = scanned.get(relation.index, 1.0)
-            return Estimate(max(1.0, rows * share), share, rows)
+            return (max(1.0, rows * share), share, rows)
         case SparkSource() | ConstantTable():
-            return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
+            return (max(1.0, relation.rows), 1.0, relation.rows)
         case Filter():
             share = selectivity(relation.condition)
-            return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
+            return (max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
         case Join():
             return _joined(relation, *below)
         case PartialAggregate():
-            rows = max(1.0, below[0].rows * _GROUPS) if relation.keys else 1.0
-            return Estimate(rows, below[0].kept, below[0].read)
+            most = of_groups([key.expression for key in relation.keys], below[0].distinct)
+            groups = below[0].rows * _GROUPS if relation.keys else 1.0
+            rows = max(1.0, groups if most is None else min(groups, most))
+            return rows, below[0].kept, below[0].read
         case Project():
-            return below[0]
+            return below[0].rows, below[0].kept, below[0].read
         case TopN() | Limit():
-            return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
+            return (min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
         case Expand():
-            return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
+            return (below[0].rows * len(relation.projections), below[0].kept, below[0].read)
         case Explode():
-            return Estimate(below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
+            return (below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
         case Union():
-            return Estimate(
+            return (
                 sum(child.rows for child in below),
                 max(child.kept for child in below),
                 sum(child.read for child in below),
             )
         case _:
-            return Estimate(
+            return (
                 max((child.rows for child in below), default=1.0),
                 max((child.kept for child in below), default=1.0),
                 sum(child.read for child in below),
@@ -166,26 +173,42 @@ def _width(dtype: pa.DataType) -> float:
         return _TEXT_BYTES
 
 
-def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
+def _joined(relation: Join, left: Estimate, right: Estimate) -> tuple[float, float, float]:
     kind, read = relation.spec.join_type, left.read + right.read
     match kind:
         case JoinType.LEFT_SEMI:
             share = min(right.kept, 1.0)
         case JoinType.LEFT_ANTI | JoinType.NULL_AWARE_ANTI:
             share = _MATCHED
-        case JoinType.EXISTENCE | JoinType.NULL_AWARE_EXISTENCE | JoinType.LEFT:
-            return Estimate(left.rows, left.kept, read)
+        case JoinType.EXISTENCE | JoinType.NULL_AWARE_EXISTENCE:
+            return left.rows, left.kept, read
+        case JoinType.LEFT:
+            return max(left.rows, _pairs(relation, left, right)), left.kept, read
         case JoinType.RIGHT:
-            return Estimate(right.rows, right.kept, read)
+            return max(right.rows, _pairs(relation, left, right)), right.kept, read
         case JoinType.FULL:
-            return Estimate(left.rows + right.rows, 1.0, read)
+            return max(left.rows + right.rows, _pairs(relation, left, right)), 1.0, read
         case _ if not relation.spec.keys and shape_of_node(relation) is Shape.RANGE:
-            return Estimate(max(left.rows, right.rows), left.kept * right.kept, read)
+            return max(left.rows, right.rows), left.kept * right.kept, read
         case _ if not relation.spec.keys:
-            return Estimate(left.rows * right.rows, left.kept * right.kept, read)
+            return left.rows * right.rows, left.kept * right.kept, read
         case _:
             referencing, referenced = (
                 (left, right) if left.rows / left.kept >= right.rows / right.kept else (right, left)
             )
-            return Estimate(max(1.0, referencing.rows * referenced.kept), referencing.kept * referenced.kept, read)
-    return Estimate(max(1.0, left.rows * share), left.kept * share, read)
+            rows = max(1.0, referencing.rows * referenced.kept, _pairs(relation, left, right))
+            return rows, referencing.kept * referenced.kept, read
+    return max(1.0, left.rows * share), left.kept * share, read
+
+
+def _pairs(relation: Join, left: Estimate, right: Estimate) -> float:
+    """Rows that a join finds at least if its keys are spread evenly over their values; 0 where these are not known.
+
+    No side has more different keys than it has rows without its filters.
+    """
+    keys = of_keys(relation, left.distinct, right.distinct) if relation.spec.keys else None
+    if keys is None or relation.spec.as_of is not None:
+        return 0.0
+    keys = min(keys, max(left.rows / left.kept, right.rows / right.kept))
+    condition = relation.spec.condition
+    return left.rows * right.rows / keys * (1.0 if condition is None else selectivity(condition))

@@ -14,6 +14,8 @@ import java.util.zip.DeflaterOutputStream;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.catalog.CatalogColumnStat;
+import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -600,6 +602,7 @@ public final class PlanReader {
             if (node.catalogTable().isDefined()) {
                 field("table");
                 quote(((CatalogTable) node.catalogTable().get()).identifier().unquotedString());
+                writeStatistics(((CatalogTable) node.catalogTable().get()).stats());
             }
             if (node.relation() instanceof HadoopFsRelation) {
                 HadoopFsRelation relation = (HadoopFsRelation) node.relation();
@@ -633,6 +636,31 @@ public final class PlanReader {
                 }
             }
             text.append('}');
+        }
+
+        /** Writes what ANALYZE TABLE has counted: rows, and different values of columns. */
+        private void writeStatistics(Option stats) {
+            if (stats.isEmpty()) {
+                return;
+            }
+            CatalogStatistics known = (CatalogStatistics) stats.get();
+            field("statistics");
+            text.append("{\"rows\":");
+            text.append(known.rowCount().isDefined() ? known.rowCount().get().toString() : "null");
+            field("distinct");
+            text.append('{');
+            Iterator columns = known.colStats().iterator();
+            int count = 0;
+            while (columns.hasNext()) {
+                Tuple2 column = (Tuple2) columns.next();
+                Option distinct = ((CatalogColumnStat) column._2()).distinctCount();
+                if (distinct.isDefined()) {
+                    comma(count++);
+                    quote((String) column._1());
+                    text.append(':').append(distinct.get().toString());
+                }
+            }
+            text.append("}}");
         }
 
         /** Whether all its files are known already, and may be read as a whole. */

@@ -110,9 +110,24 @@ class PlanNode:
     def estimated_rows(self) -> float | None:
         """Spark's estimate of its rows, or one from their size."""
         size, (_, rows, width) = self.size_bytes, self.fields.get("@size", (None, None, 0))
+        rows = self._catalog_rows if rows is None else rows
         if rows is not None:
             return float(rows)
         return None if size is None else size / (width + _ROW_OVERHEAD)
+
+    @property
+    def _catalog_rows(self) -> float | None:
+        """Rows of the table that it reads, by the catalog; a filter may leave fewer."""
+        if self.name in ("Filter", "Project"):
+            return self.children[0]._catalog_rows  # noqa: SLF001
+        rows = self.fields.get("@relation", {}).get("statistics", {}).get("rows")
+        return None if rows is None else float(rows)
+
+    @property
+    def distinct_values(self) -> Mapping[str, float]:
+        """Numbers of different values of a relation's columns, by their names, as far as the catalog has them."""
+        known: Mapping[str, float] = self.fields["@relation"].get("statistics", {}).get("distinct", {})
+        return known
 
     def walk(self) -> Iterator[PlanNode]:
         """Yield this node and all below it, parents first."""

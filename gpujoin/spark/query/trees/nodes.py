@@ -19,6 +19,7 @@ from gpujoin.model.relations import (
     Scan,
     Union,
 )
+from gpujoin.plan.distinct import of_files
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share, merged_bounds
@@ -67,8 +68,10 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
-    kept = kept_share(filters, merged_bounds(scanned.footers)) if filters else None
-    filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept), fragment.positions)
+    bounds = merged_bounds(scanned.footers)
+    distinct = of_files(bare.columns, bounds, scanned.rows, node.distinct_values)
+    kept = kept_share(filters, bounds) if filters else None
+    filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept, distinct=distinct), fragment.positions)
     return narrowed(filtered, required)
 
 

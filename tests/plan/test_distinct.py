@@ -1,0 +1,84 @@
+"""Numbers of different values of columns, and what follows for joins and groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.model.expressions import Call, Function
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
+from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.plan.distinct import of_files
+from gpujoin.plan.estimates import build_side, estimate
+
+SCHEMA = pa.schema([("item", pa.int32()), ("day", pa.date32()), ("price", pa.decimal128(7, 2)), ("name", pa.string())])
+DAYS = (dt.date(2024, 1, 1), dt.date(2024, 12, 31))
+ROWS = {0: 1_000_000.0, 1: 4_000_000.0, 2: 18_000.0}
+
+
+def scan(index: int, distinct: tuple[float | None, ...] = (), kept: float | None = None) -> Scan:
+    return Scan(SCHEMA, index=index, distinct=distinct, kept=kept)
+
+
+def joined(how: JoinType, left: Relation, right: Relation, *keys: int, residual: bool = False) -> Join:
+    condition = None
+    if residual:
+        other = dataclasses.replace(column(right.schema, 2), side=Side.RIGHT)
+        compared = (column(left.schema, 2), other)
+        condition = Call(function=Function.LT, arguments=compared, type=pa.bool_())
+    positions = tuple(range(len(left.schema)))
+    others = () if how.left_rows_only else (1,)
+    return Join(left, right, JoinSpec(how, tuple(KeyPair(k, k) for k in keys), condition, positions, others))
+
+
+def test_values_lie_between_the_least_and_the_greatest() -> None:
+    bounds = [(1, 18_000), DAYS, (Decimal("0.01"), Decimal("9.99")), (b"a", b"z")]
+    assert of_files(SCHEMA, bounds, 1e6, {}) == (18_000, 366, 999, None)
+    assert of_files(SCHEMA, bounds, 500, {}) == (500, 366, 500, None)
+    assert of_files(SCHEMA, bounds, 1e6, {"item": 9_000.0, "name": 7.0}) == (9_000, 366, 999, 7)
+    assert of_files(SCHEMA, [None, None], 1e6, {}) == (None, None, None, None)
+
+
+SALES, STOCK, ITEMS = scan(0, (18_000.0, 366.0, None, None)), scan(1, (18_000.0, 52.0, None, None)), scan(2)
+
+
+def test_a_join_by_keys_that_both_sides_repeat_finds_more_rows_than_either_has() -> None:
+    pairs = 1e6 * 4e6 / 18_000
+    for how in (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT):
+        assert estimate(joined(how, SALES, STOCK, 0), ROWS).rows == pytest.approx(pairs)
+    assert estimate(joined(JoinType.INNER, SALES, STOCK, 0, residual=True), ROWS).rows == pytest.approx(pairs / 2)
+    assert estimate(joined(JoinType.INNER, SALES, STOCK, 0, 1), ROWS).rows == pytest.approx(4e6)
+    assert estimate(joined(JoinType.LEFT_SEMI, SALES, STOCK, 0), ROWS).rows == 1e6
+
+
+def test_a_join_with_a_table_of_the_keys_finds_one_row_for_each() -> None:
+    for items in (ITEMS, scan(2, (18_000.0, None, None, None))):
+        assert estimate(joined(JoinType.INNER, SALES, items, 0), ROWS).rows == pytest.approx(1e6)
+    few = scan(2, (18_000.0, None, None, None), kept=0.1)
+    assert estimate(joined(JoinType.INNER, SALES, few, 0), ROWS).rows == pytest.approx(1e5)
+
+
+def test_numbers_of_values_follow_columns() -> None:
+    moved = Project(SALES, tuple(Output(f"c{i}", column(SCHEMA, i)) for i in (3, 0, 1)))
+    assert estimate(moved, ROWS).distinct == (None, 18_000, 366)
+    both = joined(JoinType.INNER, moved, STOCK, 1)
+    assert estimate(both, ROWS).distinct == (None, 18_000, 366, 52)
+    assert estimate(Union((SALES, STOCK)), ROWS).distinct == (36_000, 418, None, None)
+
+
+def test_there_are_no_more_groups_than_values_of_their_keys() -> None:
+    for keys, rows in (((1,), 366), ((0, 1), 2e5), ((3,), 2e5), ((), 1)):
+        outputs = tuple(Output(f"k{i}", column(SCHEMA, i)) for i in keys)
+        calls = PartialAggregate(SALES, outputs) if keys else None
+        assert calls is None or estimate(calls, ROWS).rows == rows
+
+
+def test_the_side_with_fewer_rows_is_built() -> None:
+    pairs = joined(JoinType.INNER, SALES, STOCK, 0)
+    large = scan(1, (18_000.0, None, None, None))
+    assert build_side(JoinType.INNER, large, pairs, ROWS) is Side.LEFT
