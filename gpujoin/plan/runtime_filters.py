@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from gpujoin.functions import can_raise
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
@@ -153,7 +154,12 @@ class _Lookup:
     scanned: Mapping[int, float]
 
     def into(self, relation: Relation, position: int, *, passed: bool) -> Relation | None:
-        """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless."""
+        """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless.
+
+        What a condition or an argument may raise for, it is given, as in Spark.
+        """
+        if not isinstance(relation, Scan | Project) and any(map(can_raise, relation.expressions())):
+            return None
         match relation:
             case Scan():
                 return self._above(relation, position) if passed else None

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.engine.pipeline import run
-from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ExchangeSource,
@@ -115,6 +115,17 @@ def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
 )
 def test_where_it_is_of_no_use_or_wrong_nothing_is_inserted(tree: Relation) -> None:
     assert with_runtime_filters(tree, SCANNED) == tree
+
+
+@pytest.mark.parametrize("mode", list(EvalMode), ids=lambda mode: mode.value)
+def test_a_condition_that_may_raise_is_given_all_rows(mode: EvalMode) -> None:
+    """The row by which ``10 div v`` fails may have no match."""
+    v = column(SCHEMA, "v")
+    ten = Literal(value=10, type=pa.int64())
+    quotient = Call(function=Function.INTEGRAL_DIVIDE, arguments=(ten, v), type=pa.int64(), mode=mode)
+    condition = Call(function=Function.GT, arguments=(quotient, ten), type=pa.bool_())
+    tree = joined(joined(Filter(scan(0), condition), scan(1), key=1), scan(2, selective=True))
+    assert semi_joins(with_runtime_filters(tree, SCANNED)) == ([] if mode is EvalMode.ANSI else [0])
 
 
 def test_the_rows_are_the_same() -> None:

@@ -17,7 +17,8 @@ import pytest
 from gpujoin.backends.cpu.pipeline.parquet import read
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
-from gpujoin.model.expressions import left
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.expressions import EvalMode, Function, call, left, lit
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan, Union
@@ -176,6 +177,22 @@ def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
     assert wanted is not None
     pieces = list(read(dataclasses.replace(rows, wanted=((0, wanted),)), PipelineMetrics()))
     assert [piece.eager().rows() for piece in pieces] == [[(7, 7)]]
+
+
+@everywhere
+@pytest.mark.parametrize("place_of_it", ["scan", "filter", "argument"])
+def test_a_row_without_a_match_still_raises(place_of_it: str, tmp_path: Path) -> None:
+    """As in Spark, which has no other way to leave it out than to look at it."""
+    table = numbers()
+    quotient = call(Function.INTEGRAL_DIVIDE, 10, left("v") - lit(3), mode=EvalMode.ANSI)
+    rows = scan(tmp_path, table)
+    if place_of_it == "argument":
+        rows = rows.group("k", s=total(quotient))
+    else:
+        rows = (rows if place_of_it == "scan" else rows.select("v", "k")).where(quotient > 0)
+    joined = rows.join(Tree.source(BUILT.schema, 1), {"k": "b"})
+    with pytest.raises(ExpressionEvaluationError, match="zero"):
+        list(places.run(joined.relation, {1: BUILT}))
 
 
 OTHER = pa.table({"o": range(0, ROWS, 3), "x": range(0, ROWS, 3)})
