@@ -92,6 +92,18 @@ def test_extremes(function: AggregateFunction, kind: str, pieces: int, rng: np.r
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
+@everywhere
+@pytest.mark.parametrize("dtype", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("function", [AggregateFunction.MIN, AggregateFunction.MAX])
+def test_the_extreme_of_negative_zeros_keeps_its_sign(function: AggregateFunction, dtype: pa.DataType) -> None:
+    numbers = [-0.0, -0.0, 0.0, math.nan, -math.inf, -1.5, math.nan]
+    table = pa.table({"g": pa.array([1, 1, 2, 3, 4, 4, 4], pa.int32()), "v": pa.array(numbers, dtype)})
+    node = Tree.source(table.schema).group("g", v=Aggregate(function, (left("v"),))).relation
+    result = pa.Table.from_batches(run(node, {0: table.to_batches()}, piece_bytes=1), node.schema)
+    found = dict(zip(result.column(0).to_pylist(), map(str, result.column(1).to_pylist()), strict=True))
+    assert found == {1: "-0.0", 2: "0.0", 3: "nan", 4: "-inf" if function is AggregateFunction.MIN else "nan"}
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)

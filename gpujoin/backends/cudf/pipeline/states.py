@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, ordered
+from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
@@ -29,6 +29,8 @@ from gpujoin.model.types import is_bytes, is_float, is_text
 
 _INT64_MAX = (1 << 63) - 1
 _INT64_MIN = -(1 << 63)
+_INFINITIES = {32: 0x7F800000, 64: 0x7FF0000000000000}
+"""Bits of infinity by the width of a float."""
 _HALF_MIN, _HALF_MAX = -(1 << 31), (1 << 31) - 1
 _HALF_BITS = 32
 _LOW_HALF = (1 << _HALF_BITS) - 1
@@ -365,11 +367,13 @@ class ExtremeState(PickState[Frame]):
 
     def _by_value(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
         value = rows.value(at)
-        number = rows.ask(self._kind, ordered(rows.xp, value)[0].astype("int64"), valid)
+        dtype = self.call.dtype
+        words = _float_words(rows.xp, value.data) if is_float(dtype) else value.data.astype("int64")
+        number = rows.ask(self._kind, words, valid)
 
         def made() -> Frame:
-            best_words, dtype = rows.of(number), self.call.dtype
-            data = _unordered(rows.xp, best_words, dtype) if is_float(dtype) else best_words.astype(_array_name(dtype))
+            best_words = rows.of(number)
+            data = _floats(rows.xp, best_words, dtype) if is_float(dtype) else best_words.astype(_array_name(dtype))
             best = Value(dtype, data, rows.has(number))
             return _framed(rows.columns, [best], len(best_words))
 
@@ -379,14 +383,23 @@ class ExtremeState(PickState[Frame]):
         return self._null(columns, self.call.dtype)
 
 
-def _unordered(xp: Any, ordered_words: Array, dtype: pa.DataType) -> Array:
-    """Convert words of :func:`gpujoin.backends.cudf.expressions.values.ordered` back to floats; all NaNs become one."""
+def _float_words(xp: Any, data: Array) -> Array:
+    """Convert floats to int64 words of Spark's order, in which −0.0 is just below 0.0, so that its sign is kept."""
+    width = 8 * data.dtype.itemsize
+    bits = data.view(f"int{width}")
+    magnitude = bits & bits.dtype.type((1 << (width - 1)) - 1)
+    words = xp.where(bits < 0, ~magnitude, magnitude)
+    infinity = _INFINITIES[width]
+    return xp.where(magnitude > infinity, infinity + 1, words).astype("int64")
+
+
+def _floats(xp: Any, words: Array, dtype: pa.DataType) -> Array:
+    """Convert words of :func:`_float_words` back to floats; all NaNs become one."""
     single = pat.is_float32(dtype)
-    kind, sign = ("int32", -(1 << 31)) if single else ("int64", _INT64_MIN)
-    infinity, nan = (0x7F800000, 0x7FC00000) if single else (0x7FF0000000000000, 0x7FF8000000000000)
-    magnitude = xp.abs(ordered_words)
-    bits = xp.where(ordered_words < 0, magnitude | sign, ordered_words)
-    return xp.where(ordered_words > infinity, nan, bits).astype(kind).view("float32" if single else "float64")
+    kind, sign, nan = ("int32", -(1 << 31), 0x7FC00000) if single else ("int64", _INT64_MIN, 0x7FF8000000000000)
+    bits = xp.where(words < 0, ~words | sign, words)
+    infinity = _INFINITIES[32 if single else 64]
+    return xp.where(words > infinity, nan, bits).astype(kind).view("float32" if single else "float64")
 
 
 class EndState(PickState[Frame]):

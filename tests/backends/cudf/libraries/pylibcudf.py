@@ -173,7 +173,7 @@ class GroupBy:
 
 
 def _reduced(groups: Any, count: int, column: Column, kind: Any) -> Column:
-    array, name = arrow_of(column), str(kind).rsplit(".", maxsplit=1)[-1].lower()
+    array, name = arrow_of(column), kind.name.lower()
     valid = valid_of(column)
     if name.startswith("count"):
         return column_of(pa.array(np.bincount(groups[valid], minlength=count), pa.int32()))
