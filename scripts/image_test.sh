@@ -19,7 +19,7 @@ SUITES=${SUITES:-noble bookworm trixie}
 MASTER_PORT=${MASTER_PORT:-17077}
 MASTER=spark://127.0.0.1:$MASTER_PORT
 work=$(mktemp -d)
-groups=()
+started=()
 
 say() { echo "image-test: $*" >&2; }
 skip() {
@@ -45,9 +45,18 @@ find_tool() {
     return 1
 }
 
+descendants() {
+    for child in $(pgrep -P "$1"); do
+        descendants "$child"
+        echo "$child"
+    done
+}
+
 clean_up() {
-    for group in "${groups[@]}"; do
-        kill -TERM -- "-$group" 2>/dev/null || true
+    # Signals to buildah do not reach what runs in its containers.
+    for process in "${started[@]}"; do
+        # shellcheck disable=SC2046  # numbers
+        kill -TERM $(descendants "$process") "$process" 2>/dev/null || true
     done
     if [ -f "$work/containers" ]; then
         xargs --no-run-if-empty buildah rm <"$work/containers" >/dev/null 2>&1 || true
@@ -140,10 +149,8 @@ run() {
 start() {
     name=$1
     shift
-    set -m
     run "$@" >"$work/$name.log" 2>&1 &
-    groups+=($!)
-    set +m
+    started+=($!)
 }
 
 wait_for() {
