@@ -79,6 +79,18 @@ def test_the_engine_and_pipelines(environment: dict[str, str]) -> None:
     check(gpu_tests(environment, *(f"tests/engine/{name}" for name in files)), 550)
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+def test_islands_of_spark(environment: dict[str, str], tmp_path: Path) -> None:
+    """Workers have the stand-ins too: Python imports ``sitecustomize`` when it starts."""
+    (tmp_path / "sitecustomize.py").write_text(f"from {PLUGIN} import install\ninstall()\n")
+    given = {
+        **environment, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "CUDA_VISIBLE_DEVICES": "0",
+        "PYSPARK_PYTHON": sys.executable,
+    }  # fmt: skip
+    check(gpu_tests(given, "tests/spark/query/test_gpu.py"), 50)
+
+
 SEEN = """
 import gc
 import numpy as np
