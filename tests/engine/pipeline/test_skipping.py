@@ -173,6 +173,7 @@ def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
     table = pa.table({"k": pa.array([*range(ROWS - 1), 1 << 30], pa.int32()), "v": range(ROWS)})
     built = pa.table({"b": [7, (1 << 32) + 7, -(1 << 63), (1 << 63) - 1]})
     rows = scan(tmp_path, table).relation
+    assert isinstance(rows, Scan)
     wanted = value_ranges(Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics()), 0)
     assert wanted is not None
     pieces = list(read(dataclasses.replace(rows, wanted=((0, wanted),)), PipelineMetrics()))
