@@ -203,6 +203,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     from gpujoin.spark import outcomes
 
     conf = spark_session._jsparkSession.sessionState().conf()
+    jvm: Any = spark_session._jvm
     before = conf.getAllConfs()
     for key, value in (getattr(request, "param", None) or {}).items():
         spark_session.conf.set(key, value)
@@ -211,7 +212,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     gpujoin.disable(spark_session)
     experimental = spark_session._jsparkSession.experimental()
     if experimental.extraOptimizations().size():  # that of as-of joins stays
-        getattr(experimental, "extraOptimizations_$eq")(spark_session._jvm.PythonUtils.toSeq([]))
+        getattr(experimental, "extraOptimizations_$eq")(jvm.PythonUtils.toSeq([]))
     after = conf.getAllConfs()
     # Reading the settings takes hundreds of calls to the JVM, comparing them there one.
     if not after.equals(before):

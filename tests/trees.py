@@ -185,6 +185,7 @@ class Tree:
         partition: Sequence[str],
         order: Sequence[tuple[str, bool, bool]],
         limit: RankLimit | None = None,
+        /,
         **calls: Over,
     ) -> Tree:
         """Compute window functions; order keys are columns, each with whether it descends, and nulls are first."""

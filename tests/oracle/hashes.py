@@ -96,7 +96,7 @@ def hashed_bytes(value: Cell, dtype: pa.DataType) -> bytes:
         case dt.date():
             raise TypeError(f"the oracle keeps dates as numbers, not as {value!r}")
     wide = pat.is_int64(dtype) or pat.is_timestamp(dtype)
-    return int(value).to_bytes(8 if wide else 4, "little", signed=True)  # type: ignore[call-overload,no-any-return]
+    return int(value).to_bytes(8 if wide else 4, "little", signed=True)
 
 
 def chained(values: Sequence[Cell], types: Sequence[pa.DataType], *, wide: bool) -> int:

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -28,8 +28,8 @@ from tests.oracle.casting import caster, failed, local_micros, wrap
 from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, parse_timestamp, start_of_day, to_utc, zone_offset
 from tests.oracle.ordering import aligner, common_type
 
-Rows = tuple[Sequence[Cell], Sequence[Cell]]
-"""The cells of a left row and of a right row."""
+Rows = tuple[Sequence[Cell], Sequence[Cell]] | tuple[Sequence[Cell], Sequence[Cell], Mapping[str, Cell]]
+"""The cells of a left row and of a right row; within a lambda also the values of its variables, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,10 @@ class _Compiler:
                 problem = "is ambiguous" if positions else "does not exist"
                 raise ConditionError(f"column {reference} {problem}.{did_you_mean(reference.name, schema.names)}")
             index = positions[0]
-        which = 0 if reference.side is Side.LEFT else 1
-        return Compiled(plain(schema.field(index).type), lambda rows: rows[which][index])
+        dtype = plain(schema.field(index).type)
+        if reference.side is Side.LEFT:
+            return Compiled(dtype, lambda rows: rows[0][index])
+        return Compiled(dtype, lambda rows: rows[1][index])
 
     def literal(self, literal: Literal) -> Compiled:
         dtype = plain(literal.type) if literal.type is not None else infer_literal_type(literal.value)
