@@ -70,7 +70,7 @@ def test_every_setting_is_told_and_accepts_its_own_default() -> None:
 
 
 def test_costs_are_read_by_name() -> None:
-    costs = Options(costs="row_in=1e-6, start = 0").costs
+    costs = Options().replace(costs="row_in=1e-6, start = 0").costs
     assert (costs.row_in, costs.start, costs.stage) == (1e-6, 0.0, Costs().stage)
     assert Costs.parse(str(costs)) == costs
 
@@ -87,4 +87,4 @@ def test_costs_are_read_by_name() -> None:
 )
 def test_bad_costs_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Options(costs=text)
+        Options().replace(costs=text)

@@ -15,7 +15,7 @@ from gpujoin.model.expressions import Expression, Function, call, left, lit, rig
 from gpujoin.model.jointype import JoinType
 from gpujoin.testing.cells import cells
 
-Row = tuple[bytes | None, ...]
+Row = tuple[bytes | None, bytes | None]
 
 TEXTS = [
     b"a", b"\xff", None, b"\xc3\x28", b"", b"a text that is out of line \xfe", b"a text that is out of line",
@@ -67,7 +67,7 @@ def keyed(how: JoinType, test: Callable[[Row, Row], bool]) -> list[tuple[int | N
         case JoinType.LEFT_ANTI:
             return [(i, None) for i in range(len(LEFT)) if i not in lefts]
         case JoinType.INNER:
-            return pairs
+            return [*pairs]
         case JoinType.LEFT:
             return [*pairs, *((i, None) for i in range(len(LEFT)) if i not in lefts)]
         case _:

@@ -15,6 +15,7 @@ from gpujoin import join_tables
 from gpujoin.config import Options
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.hash_join import HashJoin
+from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.backend import AnyBackend
@@ -103,7 +104,7 @@ def test_searches_are_those_of_the_patterns_that_occur(backend: AnyBackend) -> N
         assert not [*join.probe(table.to_batches()), *join.finish()]
         built = join._built
         assert isinstance(built, BuiltSide)
-        assert built.null_patterns is not None
+        assert isinstance(built.null_patterns, NullPatterns)
         assert set(built.null_patterns.rows) == {0, 1 << 7}
         assert built.null_patterns.searches <= 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -190,18 +191,17 @@ def test_memory_of_the_cpu_that_runs_out_at_any_call(join_type: JoinType, build_
         pytest.skip("not to be built")
     left_table, right_table = sides(seed, [pa.int32()], (22, 19), KeyShape.UNIFORM)
     spec = keyed(join_type, left_table, right_table, condition=CONDITIONS["l.v < r.v"])
-    how = {
-        "build_side": build_side,
-        "options": Options(batch_bytes=3000, candidate_pairs=40),
-        "batch_rows": 9,
-    }
+    run_spec = partial(
+        run_join, spec, left_table, right_table,
+        build_side=build_side, options=Options(batch_bytes=3000, candidate_pairs=40), batch_rows=9,
+    )  # fmt: skip
     expected = oracle_join(left_table, right_table, spec)
     with failing_cpu() as counting:
-        assert_same_rows(run_join(spec, left_table, right_table, backend=cpu(), **how), expected, allow_empty=True)
+        assert_same_rows(run_spec(backend=cpu()), expected, allow_empty=True)
     assert counting.faults == 0
     for number in range(1, counting.total_calls + 1):
         with failing_cpu(at={number}) as faulty:
-            actual = run_join(spec, left_table, right_table, backend=cpu(), **how)
+            actual = run_spec(backend=cpu())
         assert faulty.faults == 1
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, call {number}")
 

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -109,10 +110,10 @@ def _text(rng: random.Random, characters: str) -> str:
 
 def _columns(rng: random.Random) -> dict[str, tuple[pa.DataType, Callable[[], Any]]]:
     return {
-        **{kind: (getattr(pa, f"int{bits}")(), lambda b=bits: _integer(rng, b)) for kind, bits in WHOLE.items()},
+        **{kind: (getattr(pa, f"int{bits}")(), partial(_integer, rng, bits)) for kind, bits in WHOLE.items()},
         "f32": (pa.float32(), lambda: _float(rng)),
         "f64": (pa.float64(), lambda: _double(rng)),
-        **{kind: (pa.decimal128(*shape), lambda s=shape: _decimal(rng, *s)) for kind, shape in DECIMALS.items()},
+        **{kind: (pa.decimal128(*shape), partial(_decimal, rng, *shape)) for kind, shape in DECIMALS.items()},
         "date": (pa.date32(), lambda: _day(rng)),
         "ts": (pa.timestamp("us", "UTC"), lambda: _micros(rng)),
         "ntz": (pa.timestamp("us"), lambda: _micros(rng)),

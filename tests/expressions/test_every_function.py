@@ -34,10 +34,10 @@ def test_functions_are_sparks(judge: Callable[..., Judge], family: str, mode: Ev
         for tree in calls(spec, kinds, lambda kind, position: (right if position else left)(kind))
         if not _with_zone(tree)
     ]
-    judge = judge(*KINDS)
-    evaluated = [tree for tree in trees if can_evaluate(judge.resolve(tree, mode))]
+    judge_of_kinds = judge(*KINDS)
+    evaluated = [tree for tree in trees if can_evaluate(judge_of_kinds.resolve(tree, mode))]
     if evaluated:
-        judge.check(evaluated, mode)
+        judge_of_kinds.check(evaluated, mode)
 
 
 def _with_zone(tree: Expression) -> bool:

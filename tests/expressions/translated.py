@@ -14,7 +14,8 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import ExpressionReader, arrow_of
+from gpujoin.spark.catalyst.traits import arrow_of
+from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.plans import read_plan
 from gpujoin.spark.settings import session_conf

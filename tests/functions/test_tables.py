@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -34,6 +34,7 @@ KINDS = {kind: dtype for kind, (dtype, _) in VALUES.items()}
 PRESENT = pa.RecordBatch.from_pydict({k: pa.array(values[1:2], t) for k, (t, values) in VALUES.items()})
 NULL = pa.RecordBatch.from_pydict({kind: pa.nulls(1, dtype) for kind, dtype in KINDS.items()})
 ROWS = [spec for family in FAMILIES.values() for spec in family]
+CLASSES = [name for spec in ROWS for name in spec.classes] + [name for row in SPARK_ONLY for name in row.classes]
 
 
 def test_every_function_has_one_row() -> None:
@@ -63,22 +64,16 @@ def test_the_oracle_computes_every_function() -> None:
 
 
 def test_a_class_of_spark_is_one_function() -> None:
-    names = [name for row in (*ROWS, *SPARK_ONLY) for name in row.classes]
-    assert sorted(names) == sorted(set(names))
+    assert sorted(CLASSES) == sorted(set(CLASSES))
 
 
 @pytest.mark.spark
 def test_the_classes_are_sparks(spark_session: SparkSession) -> None:
     """Names that another version of Spark has are told apart from misspelt ones by hand."""
-    jvm = spark_session._jvm  # type: ignore[attr-defined]
+    jvm: Any = spark_session._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     prefix = "org/apache/spark/sql/catalyst/expressions/"
-    missing = {
-        name
-        for row in (*ROWS, *SPARK_ONLY)
-        for name in row.classes
-        if loader.getResource(f"{prefix}{name}.class") is None
-    }
+    missing = {name for name in CLASSES if loader.getResource(f"{prefix}{name}.class") is None}
     assert missing <= OF_OTHER_VERSIONS
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.model.expressions import Call, Function
+from gpujoin.model.files import Bounds
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
@@ -37,7 +38,7 @@ def joined(how: JoinType, left: Relation, right: Relation, *keys: int, residual:
 
 
 def test_values_lie_between_the_least_and_the_greatest() -> None:
-    bounds = [(1, 18_000), DAYS, (Decimal("0.01"), Decimal("9.99")), (b"a", b"z")]
+    bounds: list[Bounds] = [(1, 18_000), DAYS, (Decimal("0.01"), Decimal("9.99")), (b"a", b"z")]
     assert of_files(SCHEMA, bounds, 1e6, {}) == (18_000, 366, 999, None)
     assert of_files(SCHEMA, bounds, 500, {}) == (500, 366, 500, None)
     assert of_files(SCHEMA, bounds, 1e6, {"item": 9_000.0, "name": 7.0}) == (9_000, 366, 999, 7)

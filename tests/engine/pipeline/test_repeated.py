@@ -15,7 +15,7 @@ from gpujoin.config import Options
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Limit, Relation, Union
+from gpujoin.model.relations import Limit, PartialAggregate, Relation, Union
 from gpujoin.plan.repeated import repeated_parts
 from gpujoin.testing.compare import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
@@ -141,7 +141,8 @@ def test_lists_come_under_the_names_of_each_use(path: Path) -> None:
     def lists(index: int, name: str) -> Tree:
         collected = Aggregate(AggregateFunction.COLLECT_LIST, (left("n"),))
         grouped = Tree.scan(path, ["k", "n"], index=index).where(left("k") < 3).group("k", l=collected)
-        once = Tree(dataclasses.replace(grouped.relation, once=True))  # type: ignore[type-var]
+        assert isinstance(grouped.relation, PartialAggregate)
+        once = Tree(dataclasses.replace(grouped.relation, once=True))
         return once.select("k", **{name: left(once.schema.names[1])})
 
     tree = lists(0, "a").join(lists(1, "b"), {"k": "k"}).relation

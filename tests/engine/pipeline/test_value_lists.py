@@ -54,9 +54,10 @@ def test_several_percentages(
     table = random_table(rng, 200, 20)
     if kind == "f64":  # which of two zeros comes first is not said
         table = table.set_column(table.schema.get_field_index("f64"), "f64", pa.array(rng.normal(size=200)))
+    percentages: dict[str, float | tuple[float, ...]] = {"v": (0.0, 0.3, 0.5, 1.0), "w": 0.25, "x": (0.9,)}
     calls = {
         name: Aggregate(function, (left(kind),), percentage=percentage, descending=descending)
-        for name, percentage in {"v": (0.0, 0.3, 0.5, 1.0), "w": 0.25, "x": (0.9,)}.items()
+        for name, percentage in percentages.items()
     }
     check_once(table, seed, **calls)
 

@@ -168,6 +168,7 @@ def test_sums_of_integers_wrap_or_fail(frame: Frame) -> None:
     table = numbered(pa.table({"v": values}))
     window = {"s": Over(A.SUM, left("v"), frame)}
     tree = Tree.source(table.schema, mode=EvalMode.LEGACY).window([], [("id", False, True)], **window)
+    assert isinstance(tree.relation, Window)
     (batch,) = run(tree.relation, {0: table})
     expected = [(value + LARGEST + 1) % (1 << 64) - LARGEST - 1 for (value,) in windowed(tree.relation, table)]
     assert batch.column("s.sum").to_pylist() == expected
@@ -301,9 +302,9 @@ def test_rows_beyond_a_limit_of_ranks_are_dropped_as_they_come_in(
     batches = table.to_batches(max_chunksize=100)
     result = pa.Table.from_batches(run(limited, {0: batches}, piece_bytes=1), limited.schema)
     expected = windowed(limited, table)
-    first = {row for row, (rank, _) in enumerate(expected) if rank <= count}  # type: ignore[operator]
+    first = {row for row, (rank, _) in enumerate(expected) if rank <= count}
     kept = dict(zip(result["id"].to_pylist(), finals(limited, result), strict=True))
-    assert first == {row for row, (rank, _) in kept.items() if rank <= count}, f"seed {seed}"  # type: ignore[operator]
+    assert first == {row for row, (rank, _) in kept.items() if rank <= count}, f"seed {seed}"
     assert len(kept) == (table.num_rows if count == 1_000 else len(first))
     assert all(kept[row][0] == expected[row][0] for row in first), f"seed {seed}"
     if function is W.ROW_NUMBER:
