@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _INTERVAL = 0.004
 
@@ -99,7 +100,8 @@ def measured(name: str, folder: Path, options: dict[str, object], address_space:
     finally:
         child.kill()
         child.wait()
-    result = json.loads(said) if said.strip() else {"error": f"exit {child.returncode}: {problem[-500:]}"}
+    failed = {"error": f"exit {child.returncode}: {problem[-500:]}"}
+    result: dict[str, Any] = json.loads(said) if said.strip() else failed
     return Use(base, peak, result.get("rows"), result.get("seconds", 0.0), result.get("error", ""))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.processes import Role, all_gone, below, with_role
-from tests.spark.test_cluster import Cluster
+from tests.spark.standalone import Cluster
 
 pytestmark = pytest.mark.spark
 

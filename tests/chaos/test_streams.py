@@ -23,7 +23,7 @@ from gpujoin.testing.compare import row_counts
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.processes import Role, all_gone, below, with_role
 from tests.chaos.streamprogram import Point
-from tests.spark.test_cluster import Cluster
+from tests.spark.standalone import Cluster
 
 pytestmark = pytest.mark.spark
 

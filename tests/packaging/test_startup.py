@@ -17,7 +17,7 @@ import pytest
 from tests.packaging.conftest import copied
 from tests.packaging.test_extras import variables
 from tests.packaging.test_installs import ROOT, pip_install, run
-from tests.spark.test_cluster import Cluster
+from tests.spark.standalone import Cluster
 
 SPARK_HOME = Path(pyspark.__file__).parent
 

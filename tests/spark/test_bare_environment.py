@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.environments import environment_without
-from tests.spark.test_cluster import Cluster
+from tests.spark.standalone import Cluster
 
 pytestmark = pytest.mark.spark
 

@@ -123,8 +123,7 @@ def test_under_other_settings(spark: SparkSession, sides: tuple[DataFrame, DataF
 
 @pytest.mark.parametrize("compression", brief(("lz4", "zstd"), "lz4"))
 def test_null_safe_keys_and_compression(compression: str, sides: tuple[DataFrame, DataFrame]) -> None:
-    given = {"nulls": NullEquality.EQUAL, "exchange_compression": compression}
-    ours = joined(*sides, JoinType.INNER, **given)
+    ours = joined(*sides, JoinType.INNER, nulls=NullEquality.EQUAL, exchange_compression=compression)
     theirs = spark_join(*sides, JoinType.INNER, NullEquality.EQUAL)
     assert_same_rows(ours.toArrow(), theirs.toArrow(), check_types=False)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin import FallbackError, enable, explain, gpu_join
@@ -104,7 +104,7 @@ def test_a_broadcast_sends_rows_from_spark_to_every_task(sides: SparkSession, na
     assert "shared out among 3 tasks" in tree(found)
 
 
-def asked(session: SparkSession, on: Callable[[DataFrame, DataFrame], object], how: Any, **given: Any) -> DataFrame:
+def asked(session: SparkSession, on: Callable[[DataFrame, DataFrame], Column], how: Any, **given: Any) -> DataFrame:
     sales, items = session.table("sales"), session.table("items")
     return gpu_join(sales, items, on(sales, items), how, **given).select("id", "item")
 

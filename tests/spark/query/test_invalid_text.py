@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 import gpujoin
 from gpujoin import gpu_join
 from gpujoin.model.pipeline import Rung
-from gpujoin.spark.api.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import each_once
 from tests.spark.query.queries import EXCHANGED, FORCED, views
@@ -82,7 +81,7 @@ def test_islands(texts: None, spark: SparkSession, name: str, stages: str) -> No
     assert found.explanation.islands
     assert counted(found.frame) == expected
     assert expected
-    reports = [report for report in gpujoin.metrics(found.frame) if isinstance(report, IslandReport)]
+    reports = gpujoin.metrics(found.frame)
     again = f"computed again {Rung.ARROW_SCANS.value}, after DecodeError {Rung.FAST.value}"
     assert {note for report in reports for note in report.notes} == {again}
     assert any(again in str(report) for report in reports)

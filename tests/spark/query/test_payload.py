@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,8 @@ def test_what_has_no_arrow_form_is_left_to_spark(spark: SparkSession, name: str)
 @one_task
 def test_user_defined_types(spark: SparkSession) -> None:
     schema = types.StructType().add("k", types.LongType()).add("p", ExamplePointUDT())
-    points = spark.createDataFrame([(1, ExamplePoint(1.0, 2.0)), (2, None), (None, ExamplePoint(0.0, 0.0))], schema)
+    point: Callable[[float, float], ExamplePoint] = ExamplePoint  # its constructor has no types
+    points = spark.createDataFrame([(1, point(1.0, 2.0)), (2, None), (None, point(0.0, 0.0))], schema)
     found = check(points.join(spark.range(3).withColumnRenamed("id", "k"), "k", "left"))
     assert all(join.accelerated for join in found.joins)
 

@@ -14,7 +14,7 @@ from gpujoin.spark.api.metrics import store_of
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.choice import Outlay
 from tests.brief import brief
-from tests.spark.streaming.tables import Query, Readings, Run
+from tests.spark.streaming.tables import Between, Query, Readings, Run
 
 pytestmark = pytest.mark.spark
 
@@ -179,6 +179,10 @@ def test_tables_are_read_once_by_each_worker(session: SparkSession, tmp_path: Pa
     assert all("1 table kept from an earlier micro-batch" in str(report) for report in keeping)
 
 
+def _writes_bands(readings: Readings) -> Between:
+    return lambda _batch: readings.write_bands("1", 20)
+
+
 @pytest.mark.extra
 def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(session: SparkSession, tmp_path: Path) -> None:
     """Spark lists the files of a DataFrame when it is made."""
@@ -187,7 +191,7 @@ def test_new_files_of_a_table_are_seen_when_the_stream_starts_again(session: Spa
         given = Readings(session, tmp_path / name, batches=4)
         if name == "here":
             gpujoin.enable(session)
-        first = given.run(banded("left"), name, between=lambda batch, g=given: g.write_bands("1", 20), most=2)
+        first = given.run(banded("left"), name, between=_writes_bands(given), most=2)
         second = given.run(banded("left"), name)
         assert (set(first.rows), set(second.rows)) == ({0, 1}, {2, 3})
         assert {*first.here, second.here[1]} == {name == "here"}
