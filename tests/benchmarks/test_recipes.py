@@ -13,13 +13,8 @@ from scripts.gen_recipes import page
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        pytest.param(recipe, id=recipe.name, marks=() if recipe.name == "sessions" else pytest.mark.extra)
-        for recipe in RECIPES
-    ],
-)
+@pytest.mark.extra
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_recipes_give_equal_rows_and_run_here(spark: SparkSession, tmp_path: Path, recipe: Recipe) -> None:
     spark.conf.set("spark.gpujoin.backend", "cpu")
     spark.conf.set("spark.gpujoin.fallback", "raise")

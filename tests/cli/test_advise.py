@@ -63,6 +63,7 @@ def advised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     return folder, given, done.stderr
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_every_query_is_planned_at_its_line_and_none_runs(advised: tuple[Path, dict[str, Any], str]) -> None:
     folder, advice, stderr = advised
@@ -85,6 +86,7 @@ def test_every_query_is_planned_at_its_line_and_none_runs(advised: tuple[Path, d
     assert advice["stopped"] == "IndexError at app.py:23: list index out of range"
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_what_would_run_here_and_what_not(advised: tuple[Path, dict[str, Any], str]) -> None:
     _, advice, _ = advised

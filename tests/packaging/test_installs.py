@@ -48,6 +48,7 @@ def test_wheel_install_finds_its_kernels(distributions: tuple[Path, Path], envir
     assert "usage: gpujoin-discover-gpus" in run(environment.parent / "gpujoin-discover-gpus", "--help", cwd=tmp_path)
 
 
+@pytest.mark.extra
 def test_advice_names_what_an_extra_brings(distributions: tuple[Path, Path], environment: Path, tmp_path: Path) -> None:
     """Such advice holds where no index has gpujoin, and extras that an extra includes are in it."""
     program = "from gpujoin.errors import pip_install; print(pip_install('demo')); print(pip_install('cu13'))"
@@ -62,6 +63,7 @@ def test_advice_names_what_an_extra_brings(distributions: tuple[Path, Path], env
     assert "gpujoin" not in demo + cu13
 
 
+@pytest.mark.extra
 def test_editable_install_finds_the_kernels_of_the_checkout(environment: Path, tmp_path: Path) -> None:
     pip_install(environment, "-e", ROOT)
     package, kernels = map(Path, run(environment, "-I", "-c", FIND_KERNELS, cwd=tmp_path).split())

@@ -28,7 +28,9 @@ def tables(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
         spark.catalog.dropTempView(name)
 
 
-@pytest.mark.parametrize("enabled", [True, False], ids=["enabled", "not enabled"])
+@pytest.mark.parametrize(
+    "enabled", [True, pytest.param(False, marks=pytest.mark.extra)], ids=["enabled", "not enabled"]
+)
 def test_both_ways_give_the_same_rows(tables: SparkSession, enabled: bool) -> None:
     tables.conf.set("spark.gpujoin.backend", "cpu")
     if enabled:

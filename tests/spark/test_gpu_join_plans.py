@@ -97,8 +97,7 @@ QUERIES: dict[str, Query] = {
     "name",
     brief(
         QUERIES, "columns of either side", "hidden keys of two USING joins", "columns of a chain",
-        "columns that the inputs compute", "dropped columns", "self join by name",
-        "Spark's join of a join with itself", "window", "metadata",
+        "columns that the inputs compute", "self join by name", "Spark's join of a join with itself", "metadata",
         "columns that are never null, outer", "variant and interval payload",
     ),
 )  # fmt: skip

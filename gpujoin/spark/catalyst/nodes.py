@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
-from gpujoin.spark.jvm.gateway import PART_BYTES, JvmNames, reader_of, unpacked
+from gpujoin.spark.jvm.gateway import PART_LENGTH, JvmNames, reader_of, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
 
@@ -39,10 +39,10 @@ class Reading:
         self.gateway = gateway
         self.handle = handle
         self.conf = conf
-        parts = [handle.data(PART_BYTES)]
-        while len(parts[-1]) == PART_BYTES:
-            parts.append(handle.more(PART_BYTES))
-        content = unpacked(b"".join(parts))
+        parts = [handle.data(PART_LENGTH)]
+        while len(parts[-1]) == PART_LENGTH:
+            parts.append(handle.more(PART_LENGTH))
+        content = unpacked("".join(parts))
         self.rows = content["rows"]
         self._attributes = content["attributes"]
         self._types = content["types"]

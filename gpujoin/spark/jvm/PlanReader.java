@@ -91,12 +91,12 @@ public final class PlanReader {
     }
 
     /**
-     * Gives a session's settings as JSON.
+     * Gives a session's settings as JSON, deflated, in base64.
      *
      * Of those with a default that planning depends on it also has the ones that are not set, and as
      * spark.default.parallelism how many tasks run at once.
      */
-    public byte[] settings(SparkSession session, String defaults) throws IOException {
+    public String settings(SparkSession session, String defaults) throws IOException {
         HashMap settings = new HashMap();
         Iterator entries = session.conf().getAll().iterator();
         while (entries.hasNext()) {
@@ -129,11 +129,11 @@ public final class PlanReader {
         private final HashMap typeNumbers = new HashMap();
         private final StringBuilder text = new StringBuilder();
         private ArrayList owned = new ArrayList();
-        private byte[] packed;
+        private String packed;
         private int given;
 
-        /** The first part of the JSON, deflated, of at most some bytes; what is left comes from more(). */
-        public byte[] data(int most) throws IOException {
+        /** The first part of the JSON, deflated, in base64, of at most some characters; what is left comes from more(). */
+        public String data(int most) throws IOException {
             String rows = text.toString();
             text.setLength(0);
             text.append("{\"rows\":").append(rows).append(",\"attributes\":[");
@@ -157,9 +157,9 @@ public final class PlanReader {
         }
 
         /** The next part, which is shorter if it is the last. */
-        public byte[] more(int most) {
-            byte[] part = Arrays.copyOfRange(packed, given, Math.min(packed.length, given + most));
-            given += part.length;
+        public String more(int most) {
+            String part = packed.substring(given, Math.min(packed.length(), given + most));
+            given += part.length();
             return part;
         }
 
@@ -192,7 +192,7 @@ public final class PlanReader {
          *
          * @param conditions numbers of expressions by which Spark chooses among the partitions, separated by commas
          */
-        public byte[] files(int number, String conditions) throws IOException {
+        public String files(int number, String conditions) throws IOException {
             ArrayList chosen = new ArrayList();
             if (!conditions.isEmpty()) {
                 for (Object part : conditions.split(",")) {
@@ -216,13 +216,13 @@ public final class PlanReader {
             text.append('}');
         }
 
-        byte[] deflated() throws IOException {
+        String deflated() throws IOException {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             DeflaterOutputStream sink = new DeflaterOutputStream(bytes, new Deflater(Deflater.BEST_SPEED));
             sink.write(text.toString().getBytes(StandardCharsets.UTF_8));
             sink.close();
             text.setLength(0);
-            return bytes.toByteArray();
+            return Base64.getEncoder().encodeToString(bytes.toByteArray());
         }
 
         /** Writes a plan; gives its number. */

@@ -9,6 +9,7 @@ import java.time.ZoneId;
 import java.time.ZoneOffset;
 import java.time.zone.ZoneOffsetTransition;
 import java.time.zone.ZoneRules;
+import java.util.Base64;
 import java.util.List;
 import java.util.zip.DeflaterOutputStream;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
@@ -19,11 +20,11 @@ public final class ZoneReader {
     private static final int GREGORIAN_CYCLE = 400;
 
     /**
-     * Gives the changes of a zone's offset from UTC as JSON, deflated.
+     * Gives the changes of a zone's offset from UTC as JSON, deflated, in base64.
      *
      * A zone with rules for all years to come has those of 400 years, after which the calendar repeats.
      */
-    public byte[] rules(String zone) throws IOException {
+    public String rules(String zone) throws IOException {
         ZoneRules rules = DateTimeUtils.getZoneId(zone).getRules();
         long start = Long.MAX_VALUE;
         long end = Long.MAX_VALUE;
@@ -51,7 +52,7 @@ public final class ZoneReader {
         DeflaterOutputStream deflater = new DeflaterOutputStream(bytes);
         deflater.write(text.getBytes(StandardCharsets.UTF_8));
         deflater.close();
-        return bytes.toByteArray();
+        return Base64.getEncoder().encodeToString(bytes.toByteArray());
     }
 
     /** Whether date_trunc to months keeps the offset where midnight comes twice, as Spark does since 4.3. */

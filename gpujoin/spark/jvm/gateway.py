@@ -3,6 +3,7 @@
 # ruff: noqa: SLF001
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -71,14 +72,13 @@ def reader_of(gateway: JvmNames) -> Any:
     return shared_instance(gateway, "PlanReader")
 
 
-PART_BYTES = 6000
-"""Bytes of a part in which long data is read: a reply of more than 8 KiB, base64 as it is, waits some 40 ms for an
-acknowledgement."""
+PART_LENGTH = 8000
+"""Characters of a part in which long data is read: a reply of over 8 KiB waits some 40 ms for an acknowledgement."""
 
 
-def unpacked(data: bytes) -> Any:
-    """Read deflated JSON."""
-    return json.loads(zlib.decompress(data))
+def unpacked(text: str) -> Any:
+    """Read JSON that is deflated, in base64: py4j takes milliseconds to make bytes of an array of the JVM's."""
+    return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
 def settings_of(spark: SparkSession, defaults: Sequence[str]) -> dict[str, str]:

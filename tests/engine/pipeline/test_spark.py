@@ -86,7 +86,7 @@ def _final(call: Any, value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", ["true", pytest.param("false", marks=pytest.mark.extra)])
 def test_results_are_sparks(
     ansi: str, spark: SparkSession, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:

@@ -132,7 +132,7 @@ HIGHER_MOMENTS = {
 
 
 @pytest.mark.parametrize("task_bytes", brief(("1", "1000000"), "1"))
-@pytest.mark.parametrize("name", brief(HIGHER_MOMENTS, "by key", "regressions", "regressions below"))
+@pytest.mark.parametrize("name", brief(HIGHER_MOMENTS, "by key", "regressions below"))
 def test_higher_moments(tables: SparkSession, name: str, task_bytes: str) -> None:
     """Their last digits depend on the order of rows, in Spark too."""
     if "regressions" in name and tables.version < "4.3":

@@ -66,7 +66,9 @@ def test_numbers_of_rows_are_taken_from_the_catalog(catalog: None, spark: SparkS
     assert lines.predicted.rows == ROWS
 
 
-@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
+@pytest.mark.parametrize(
+    "spark", [pytest.param(FORCED, marks=pytest.mark.extra), EXCHANGED], indirect=True, ids=["one task", "exchanged"]
+)
 def test_tables_in_buckets_are_read_here(catalog: None, spark: SparkSession) -> None:
     found = check(
         spark.sql("select a.k, count(*), sum(b.price) from bucketed a join bucketed_too b using (k) group by a.k")

@@ -51,7 +51,11 @@ def tree(explanation: Explanation) -> str:
     return "\n".join(line for island in explanation.islands for line in island.tree)
 
 
-@pytest.mark.parametrize(("name", "way"), each_once(tuple(QUERIES), WAYS))
+OF_JOINS = tuple(name for name in QUERIES if name in JOINS)
+"""Queries that test_spark_rows.py runs, too, over rows from Spark."""
+
+
+@pytest.mark.parametrize(("name", "way"), each_once(tuple(QUERIES), WAYS, extra=OF_JOINS[3:]))
 def test_rows_of_the_query_are_in_the_island(tables: SparkSession, name: str, way: str) -> None:
     for key, value in WAYS[way].items():
         tables.conf.set(key, value)
