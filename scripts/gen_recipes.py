@@ -47,7 +47,7 @@ def page(record: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
         if outcome is None:
             lines.append(f"| {title} | not measured | | | |")
             continue
-        seconds = f"{outcome.median(SPARK):.2f} s | {outcome.median(HERE):.2f} s | {outcome.ratio:.1f}"
+        seconds = f"{outcome.median(SPARK):.2f} s | {outcome.median(HERE):.2f} s | {outcome.ratio:.2g}"
         lines.append(f"| {title} | {outcome.rows:,} | {seconds} |")
     if record:
         machine = record["machine"]
