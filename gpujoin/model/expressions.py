@@ -394,7 +394,9 @@ class Expression:
 
     def same_as(self, other: Expression) -> bool:
         """Structural equality, types included."""
-        return self.signature() == other.signature()
+        mine, others = self.children, other.children
+        alike = type(self) is type(other) and len(mine) == len(others) and _own_parts(self) == _own_parts(other)
+        return alike and all(child.same_as(its) for child, its in zip(mine, others, strict=True))
 
     def signature(self) -> tuple[Any, ...]:
         """A hashable value, equal for equal trees, types included."""
@@ -695,9 +697,13 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def _signature(node: Expression) -> tuple[Any, ...]:
-    plain = tuple(
+    return (type(node).__name__, _own_parts(node), tuple(_signature(c) for c in node.children))
+
+
+def _own_parts(node: Expression) -> tuple[Any, ...]:
+    """What tells a node from others beside its operands, in the form in which it is compared."""
+    return tuple(
         (f.name, repr(getattr(node, f.name)) if f.name == "value" else getattr(node, f.name))
         for f in dataclasses.fields(node)
         if f.name not in ("child", "arguments", "conditions", "values", "otherwise", "written")
     )
-    return (type(node).__name__, plain, tuple(_signature(c) for c in node.children))

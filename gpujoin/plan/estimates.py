@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class Estimate:
     """Share of the rows that filters keep, and so of the keys that another relation may find."""
     read: float
     """Rows of all scans below."""
-    distinct: DistinctValues
+    distinct: DistinctValues = ()
     """The most different values of each column."""
 
 
@@ -77,8 +78,8 @@ def estimates_of(
     def visit(node: Relation) -> Estimate:
         if id(node) not in known:
             below = [visit(child) for child in node.children]
-            rows, kept, read = _estimate(node, below, scanned, sources or {})
-            known[id(node)] = Estimate(rows, kept, read, of_node(node, [each.distinct for each in below]))
+            own = _estimate(node, below, scanned, sources or {})
+            known[id(node)] = dataclasses.replace(own, distinct=of_node(node, [each.distinct for each in below]))
         return known[id(node)]
 
     visit(relation)
@@ -87,46 +88,46 @@ def estimates_of(
 
 def _estimate(
     relation: Relation, below: Sequence[Estimate], scanned: Mapping[int, float], sources: Mapping[int, float]
-) -> tuple[float, float, float]:
-    """Estimate the rows of a node, the share that filters keep, and the rows read, given those of its inputs."""
+) -> Estimate:
+    """Estimate the rows of a node, given those of its inputs, but for the different values."""
     match relation:
         case ExchangeSource() if relation.index in sources:
             rows = max(1.0, sources[relation.index])
-            return (rows, 1.0, rows)
+            return Estimate(rows, 1.0, rows)
         case Scan():
             share = relation.kept
             if share is None:
                 share = math.prod(map(selectivity, relation.filters))
             rows = scanned.get(relation.index, 1.0)
-            return (max(1.0, rows * share), share, rows)
+            return Estimate(max(1.0, rows * share), share, rows)
         case SparkSource() | ConstantTable():
-            return (max(1.0, relation.rows), 1.0, relation.rows)
+            return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
         case Filter():
             share = selectivity(relation.condition)
-            return (max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
+            return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
         case Join():
             return _joined(relation, *below)
         case PartialAggregate():
             most = of_groups([key.expression for key in relation.keys], below[0].distinct)
             groups = below[0].rows * _GROUPS if relation.keys else 1.0
             rows = max(1.0, groups if most is None else min(groups, most))
-            return rows, below[0].kept, below[0].read
+            return Estimate(rows, below[0].kept, below[0].read)
         case Project():
-            return below[0].rows, below[0].kept, below[0].read
+            return below[0]
         case TopN() | Limit():
-            return (min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
+            return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
         case Expand():
-            return (below[0].rows * len(relation.projections), below[0].kept, below[0].read)
+            return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
         case Explode():
-            return (below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
+            return Estimate(below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
         case Union():
-            return (
+            return Estimate(
                 sum(child.rows for child in below),
                 max(child.kept for child in below),
                 sum(child.read for child in below),
             )
         case _:
-            return (
+            return Estimate(
                 max((child.rows for child in below), default=1.0),
                 max((child.kept for child in below), default=1.0),
                 sum(child.read for child in below),
@@ -173,7 +174,7 @@ def _width(dtype: pa.DataType) -> float:
         return _TEXT_BYTES
 
 
-def _joined(relation: Join, left: Estimate, right: Estimate) -> tuple[float, float, float]:
+def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
     kind, read = relation.spec.join_type, left.read + right.read
     match kind:
         case JoinType.LEFT_SEMI:
@@ -181,24 +182,24 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> tuple[float, flo
         case JoinType.LEFT_ANTI | JoinType.NULL_AWARE_ANTI:
             share = _MATCHED
         case JoinType.EXISTENCE | JoinType.NULL_AWARE_EXISTENCE:
-            return left.rows, left.kept, read
+            return Estimate(left.rows, left.kept, read)
         case JoinType.LEFT:
-            return max(left.rows, _pairs(relation, left, right)), left.kept, read
+            return Estimate(max(left.rows, _pairs(relation, left, right)), left.kept, read)
         case JoinType.RIGHT:
-            return max(right.rows, _pairs(relation, left, right)), right.kept, read
+            return Estimate(max(right.rows, _pairs(relation, left, right)), right.kept, read)
         case JoinType.FULL:
-            return max(left.rows + right.rows, _pairs(relation, left, right)), 1.0, read
+            return Estimate(max(left.rows + right.rows, _pairs(relation, left, right)), 1.0, read)
         case _ if not relation.spec.keys and shape_of_node(relation) is Shape.RANGE:
-            return max(left.rows, right.rows), left.kept * right.kept, read
+            return Estimate(max(left.rows, right.rows), left.kept * right.kept, read)
         case _ if not relation.spec.keys:
-            return left.rows * right.rows, left.kept * right.kept, read
+            return Estimate(left.rows * right.rows, left.kept * right.kept, read)
         case _:
             referencing, referenced = (
                 (left, right) if left.rows / left.kept >= right.rows / right.kept else (right, left)
             )
             rows = max(1.0, referencing.rows * referenced.kept, _pairs(relation, left, right))
-            return rows, referencing.kept * referenced.kept, read
-    return max(1.0, left.rows * share), left.kept * share, read
+            return Estimate(rows, referencing.kept * referenced.kept, read)
+    return Estimate(max(1.0, left.rows * share), left.kept * share, read)
 
 
 def _pairs(relation: Join, left: Estimate, right: Estimate) -> float:

@@ -65,6 +65,14 @@ PASSES = {
 """Joins whose side may be filtered by a column of it, in place of the join's result."""
 
 
+def may_raise_for_rows(relation: Relation) -> bool:
+    """Whether a node must be given every row of its input, since it might raise for one, as in Spark.
+
+    What a projection computes Spark, too, may compute for matching rows only.
+    """
+    return not isinstance(relation, Project) and any(map(can_raise, relation.expressions()))
+
+
 def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:
     """Insert semi-joins where they save more than they cost; ``scanned`` has the rows of each scan's files."""
     if relation.children:
@@ -158,7 +166,7 @@ class _Lookup:
 
         What a condition or an argument may raise for, it is given, as in Spark.
         """
-        if not isinstance(relation, Scan | Project) and any(map(can_raise, relation.expressions())):
+        if not isinstance(relation, Scan) and may_raise_for_rows(relation):  # a filter goes above the scan's own
             return None
         match relation:
             case Scan():

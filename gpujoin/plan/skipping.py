@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from gpujoin.functions import can_raise
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, PartialAggregate, Project, Relation, Scan, Union, Window
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_whole, logical
 from gpujoin.plan.remap import output_source
-from gpujoin.plan.runtime_filters import PASSES
+from gpujoin.plan.runtime_filters import PASSES, may_raise_for_rows
 
 
 def matching_keys(join: Join) -> tuple[tuple[int, int], ...]:
@@ -48,11 +47,9 @@ def _comparable(join: Join, left: int, right: int) -> bool:
 def scans_of(relation: Relation, position: int, shared: Container[Relation]) -> Iterator[tuple[Scan, int]]:
     """Scans, and the column of each, whose rows may be left out by a relation's column; none below ``shared`` parts.
 
-    Rows of the relation with another value in the column are of no use to whoever asks. Where a condition or an
-    argument might raise for one of them, it is looked at, as in Spark; what a projection computes Spark, too, may
-    compute for matching rows only.
+    Rows of the relation with another value in the column are of no use to whoever asks.
     """
-    if relation in shared or (not isinstance(relation, Project) and any(map(can_raise, relation.expressions()))):
+    if relation in shared or may_raise_for_rows(relation):
         return
     match relation:
         case Scan():

@@ -259,25 +259,14 @@ class _Writer:
 
 def _follows(condition: Expression, other: Expression) -> bool:
     """Whether a condition asks that a value be not null of which another one is not true."""
-    if not isinstance(condition, Call) or condition.function is not Function.IS_NOT_NULL or _same(condition, other):
+    if not isinstance(condition, Call) or condition.function is not Function.IS_NOT_NULL or condition.same_as(other):
         return False
     return _is_null_of(condition.arguments[0], other)
 
 
-def _same(one: Expression, other: Expression) -> bool:
-    """Whether two expressions over the same input are alike; most are columns or calls of different functions."""
-    if isinstance(one, ColumnRef) and isinstance(other, ColumnRef):
-        return (one.side, one.name, one.index) == (other.side, other.name, other.index)
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Call) and isinstance(other, Call) and one.function is not other.function:
-        return False
-    return one.same_as(other)
-
-
 def _is_null_of(null: Expression, expression: Expression) -> bool:
     """Whether an expression is null, or false, where a part of it is null."""
-    if _same(null, expression):
+    if expression.same_as(null):
         return True
     if not isinstance(expression, Call):
         return isinstance(expression, Cast) and _is_null_of(null, expression.child)

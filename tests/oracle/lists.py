@@ -317,10 +317,7 @@ def _sort_by(node: Call, operands: list[Compiled]) -> Compiled:
         keys = [key.run(_within(rows, {variable.name: element})) for element in elements]
         there = [n for n, value in enumerate(keys) if value is not None]
         absent = tuple(element for element, value in zip(elements, keys, strict=True) if value is None)
-        there.sort(key=lambda n: sort_key(keys[n]), reverse=False)
-        if descending:  # equal ones stay in order
-            groups = itertools.groupby(there, key=lambda n: sort_key(keys[n]))
-            there = [n for group in [list(group) for _, group in groups][::-1] for n in group]
+        there.sort(key=lambda n: sort_key(keys[n]), reverse=bool(descending))  # equal ones stay in order
         ordered = tuple(elements[n] for n in there)
         return (*absent, *ordered) if nulls == "first" else (*ordered, *absent)
 

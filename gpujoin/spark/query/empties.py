@@ -35,28 +35,28 @@ def empty_parts(root: PlanNode) -> tuple[PlanNode, ...]:
     """
     if not root.deterministic or root.streaming:
         return ()
-    found: list[PlanNode] = []
-    return tuple(found) if _collect(root, found) else ()
+    empty: list[PlanNode] = []
+    return tuple(empty) if _collect(root, empty) else ()
 
 
-def _collect(node: PlanNode, found: list[PlanNode]) -> bool:
+def _collect(node: PlanNode, empty: list[PlanNode]) -> bool:
     """Add the empty parts of a plan; ``False`` if they must stay, since what is beside or below them may fail."""
     if node.name == "Sample":
         return False
     if _is_empty(node):
-        found.append(node)
+        empty.append(node)
         return all(map(_never_fails, node.walk()))
-    before = len(found)
-    counts = []
+    full: list[PlanNode] = []
+    """Inputs without empty parts."""
     for child in node.children:
-        if not _collect(child, found):
+        before = len(empty)
+        if not _collect(child, empty):
             return False
-        counts.append(len(found))
-    if node.class_name not in JOINS or len(found) == before:
+        if len(empty) == before:
+            full.append(child)
+    if node.class_name not in JOINS or len(full) == len(node.children):
         return True
-    starts = [before, *counts[:-1]]
-    beside = [child for child, start, end in zip(node.children, starts, counts, strict=True) if start == end]
-    return all(_never_fails(part) for child in beside for part in child.walk())
+    return all(_never_fails(part) for child in full for part in child.walk())
 
 
 def condition_of(node: PlanNode) -> Node | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from gpujoin import disable, enable
 from gpujoin.plan import join_parts, parts
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.accelerate import PlannedQuery, plan_query
@@ -27,6 +28,14 @@ def written(spark_session: SparkSession, table_files: Path) -> Iterator[None]:
     """Views of the tables."""
     with views(spark_session, table_files, dict.fromkeys(("sales", "items", "none"))):
         yield
+
+
+@pytest.fixture
+def enabled(tables: SparkSession) -> Iterator[SparkSession]:
+    """The session of the tables, in which queries run here."""
+    enable(tables)
+    yield tables
+    disable(tables)
 
 
 @pytest.fixture(scope="session")

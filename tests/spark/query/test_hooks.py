@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,6 @@ WRAPPED = (
 def changed(planned: list[PlannedQuery]) -> list[bool]:
     """Whether each query was replaced."""
     return [query.changed for query in planned]
-
-
-@pytest.fixture
-def enabled(tables: SparkSession) -> Iterator[SparkSession]:
-    enable(tables)
-    yield tables
-    disable(tables)
 
 
 def test_actions_return_what_spark_returns(enabled: SparkSession, planned: list[PlannedQuery], capsys: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin import disable, enable, metrics
+from gpujoin import disable, metrics
 from gpujoin.plan.explain import IslandExplanation, Operation
 from gpujoin.plan.progress import jobs_name, stage_names
 from gpujoin.plan.report import OperationKind
@@ -23,11 +23,10 @@ NAME = "gpujoin: scan sales, join items, aggregate"
 
 
 @pytest.fixture
-def enabled(tables: SparkSession) -> Iterator[SparkSession]:
-    enable(tables)
-    yield tables
-    disable(tables)
-    tables.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+def enabled(enabled: SparkSession) -> Iterator[SparkSession]:
+    """The session, in which no description of jobs is left behind."""
+    yield enabled
+    enabled.sparkContext.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
 def descriptions(spark: SparkSession, action: Callable[[], object]) -> list[str | None]:

@@ -34,13 +34,6 @@ QUERIES = {
 }
 
 
-@pytest.fixture
-def enabled(tables: SparkSession):  # type: ignore[no-untyped-def]
-    gpujoin.enable(tables)
-    yield tables
-    gpujoin.disable(tables)
-
-
 def planned(operation: OperationReport) -> OperationReport:
     """An operation as it is before a run, without its island's own name."""
     named = operation.operation.replace(f" [{operation.name}]", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,14 +24,6 @@ THREE = "select a.id, c.id other, b.item from sales a join items b on a.k = b.k 
 BYTES = "Scan ExistingRDD"
 """How a plan shows an island whose stages exchange bytes; the name of its first column is that of the last stage."""
 ROWS = "REPARTITION_BY_NUM"
-
-
-@pytest.fixture
-def enabled(tables: SparkSession) -> Iterator[SparkSession]:
-    """A session in which queries run here."""
-    enable(tables)
-    yield tables
-    disable(tables)
 
 
 def plan_of(frame: DataFrame) -> str:

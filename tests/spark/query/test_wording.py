@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ pytestmark = pytest.mark.spark
 PREDICTION = "are predicted here"
 SLOW = "query=100"
 """Costs under which nothing is faster here."""
-
-
-@pytest.fixture
-def enabled(tables: SparkSession) -> Iterator[SparkSession]:
-    gpujoin.enable(tables)
-    yield tables
-    gpujoin.disable(tables)
 
 
 def test_a_prediction_is_told_once(enabled: SparkSession) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
@@ -104,12 +103,12 @@ class PolarsAggregation:
     def _runs(self, piece: Piece) -> pl.Series | None:
         """Numbers of the runs of equal keys, if a piece in memory has its rows in the order of the keys."""
         keys = [key.expression for key in self._node.keys]
-        if not keys or piece.in_memory is None or not all(isinstance(key, ColumnRef) for key in keys):
+        columns = [piece.columns[key.index] for key in keys if isinstance(key, ColumnRef)]
+        if piece.in_memory is None or not columns or len(columns) < len(keys):
             return None
-        values = [piece.values(piece.columns[key.index]) for key in keys if isinstance(key, ColumnRef)]
-        if runs_of([series.head(_SAMPLE) for series in values]) is None:
-            return None
-        return runs_of(values)
+        values = [piece.values(column) for column in columns]
+        sample = [series.head(_SAMPLE) for series in values]
+        return None if _runs_of(sample) is None else _runs_of(values)
 
     def _grouped(
         self,
@@ -232,23 +231,21 @@ def guarded(call: AggregateCall) -> list[Expression]:
     return [*guarded, call.filter]
 
 
-def runs_of(keys: Sequence[pl.Series]) -> pl.Series | None:
+def _runs_of(keys: Sequence[pl.Series]) -> pl.Series | None:
     """Number the runs of rows with equal keys; ``None`` unless rows ascend by them, so that each run is a group.
 
     Only whole numbers, dates and timestamps without nulls are looked at.
     """
-    equal: npt.NDArray[np.bool_] | None = None
+    equal = np.ones(max(0, len(keys[0]) - 1), np.bool_)
+    """Whether each row and the one after it have the same keys, as far as those that were looked at."""
     for series in keys:
         if series.dtype not in _ORDERED or series.null_count():
             return None
         values = series.to_physical().to_numpy()
         before, after = values[:-1], values[1:]
-        ascends = before <= after if equal is None else (before <= after) | ~equal
-        if not ascends.all():
+        if not (~equal | (before <= after)).all():
             return None
-        equal = before == after if equal is None else equal & (before == after)
-    if equal is None:
-        return None
+        equal &= before == after
     begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(~equal)])[: len(keys[0])]
     return pl.Series(_RUN, begins).set_sorted()
 

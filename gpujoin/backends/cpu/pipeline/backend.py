@@ -118,7 +118,7 @@ class CpuPipeline:
         return piece.collect()
 
     def size(self, piece: Piece) -> tuple[int, int]:
-        return piece.rows, piece.size()
+        return piece.rows, int(piece.rows_of_query().estimated_size())
 
     def concat(self, pieces: Sequence[Piece], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         return concat(pieces, [logical(f.type) for f in schema], metrics)

@@ -49,7 +49,7 @@ class NumberedRows:
 
     def renumbered(self, piece: Piece, numbers: pl.Series) -> Piece:
         taken = piece.collect()
-        frame = taken.run(taken.frame)
+        frame = taken.rows_of_query()
         *others, old = taken.columns
         new = dataclasses.replace(old, name=fresh())
         replaced = numbers.gather(frame[old.name]).alias(new.name)

@@ -167,12 +167,20 @@ def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: Pipeline
             for decoded, rows in parts:
                 piece = _piece(scan, part, sources, decoded, rows, metrics)
                 if rung is Rung.FAST:
-                    for column, ranges in scan.wanted:
-                        if column < len(sources):
-                            known = [statistics_of(sources[column], parquet, group) for group in run]
-                            piece = of_wanted_values(piece, column, ranges, known)
+                    piece = _of_wanted_keys(scan, piece, sources, parquet, run)
                 extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
                 yield reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
+
+
+def _of_wanted_keys(
+    scan: Scan, piece: Piece, sources: Sequence[Source], parquet: ParquetFooter, run: tuple[int, ...]
+) -> Piece:
+    """Leave out rows of some row groups that a join above has no match for; constants of the file are told already."""
+    for column, ranges in scan.wanted:
+        if column < len(sources):
+            known = [statistics_of(sources[column], parquet, group) for group in run]
+            piece = of_wanted_values(piece, column, ranges, known)
+    return piece
 
 
 def _slices(

@@ -108,10 +108,10 @@ class Piece:
         """The rows, if the query has run."""
         return self._collected[1] if self._collected is not None and self._collected[0] is self.frame else None
 
-    def size(self) -> int:
-        """Bytes of the rows; the query runs if it has not."""
+    def rows_of_query(self) -> pl.DataFrame:
+        """The rows, with all columns of the query, which runs if it has not."""
         frame = self.in_memory
-        return int((self.run(self.frame) if frame is None else frame).estimated_size())
+        return self.run(self.frame) if frame is None else frame
 
     def values(self, column: Column) -> pl.Series:
         """The values of a column; the query runs if it has not."""
@@ -277,7 +277,7 @@ def compact(piece: Piece) -> Piece:
     texts = [name for name, dtype in piece.frame.collect_schema().items() if dtype in (pl.String, pl.Binary)]
     if not texts:
         return piece
-    frame = piece.run(piece.frame)
+    frame = piece.rows_of_query()
     copied = [pl.Series(name, frame[name].to_arrow(compat_level=pl.CompatLevel.oldest())) for name in texts]
     return piece.with_rows(frame.with_columns(copied))
 

@@ -104,14 +104,15 @@ def _divide_decimals(node: Call, left: Lowered, right: Lowered) -> Lowered:
     by_zero = low <= 0 <= high
     if by_zero and node.mode is EvalMode.ANSI:
         raise NotLowered("division by what may be zero")
-    twice = 2 * magnitude(known(left)) + magnitude((low, high))
-    if not within((0, max(twice, 2 * magnitude((low, high)))), INT128):
+    twice_dividend, most = 2 * magnitude(known(left)), magnitude((low, high))
+    terms = (0, max(twice_dividend + most, 2 * most))
+    if not within(terms, INT128):
         raise NotLowered("a dividend beyond 128 bits")
     least = 1 if by_zero else min(abs(low), abs(high))
-    largest = (2 * magnitude(known(left)) + least) // (2 * least)
+    largest = (twice_dividend + least) // (2 * least)
     if not within((-largest, largest), limits):
         raise NotLowered(f"values beyond {dtype}")
-    wide = left.wide or right.wide or not within((0, max(twice, 2 * magnitude((low, high)))), INT64)
+    wide = left.wide or right.wide or not within(terms, INT64)
     dividend, divisor = (replace(value, expr=fitted(value, wide=wide), wide=wide) for value in (left, right))
     quotient = (size(dividend) * 2 + size(divisor)) // (size(divisor) * 2)
     negative = (dividend.expr < 0) != (divisor.expr < 0)

@@ -39,7 +39,7 @@ def window(piece: Piece, node: Window, extent: Extent, metrics: PipelineMetrics)
     own: list[Expression] = [_column(column, i) for i, column in enumerate(piece.columns)]
     arguments = [expression for call in node.calls for expression in _arguments(call)]
     computed = piece.compute([*own, *(key.expression for key in node.order), *arguments], extent=extent).collect()
-    frame = computed.run(computed.frame)
+    frame = computed.rows_of_query()
     columns = computed.columns
     if not frame.height:
         nothing = [pl.Series([], dtype=polars_type(field.type)) for call in node.calls for field in call.outputs]
