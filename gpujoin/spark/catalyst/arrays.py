@@ -48,39 +48,21 @@ def _variable(_reader: Reader, node: Node) -> Expression:
     return Variable(name=f"{node.fields['name']}#{node.expr_id}", type=arrow_of(node.data_type))
 
 
-_COMPARED = "If(LessThan(l,r),-1,If(GreaterThan(l,r),1,0))"
-_COMPARATORS = frozenset({_COMPARED, f"If(And(IsNull(l),IsNull(r)),0,If(IsNull(l),1,If(IsNull(r),-1,{_COMPARED})))"})
-"""Comparators that ``array_sort`` has where a query gives none: of elements that are never null, and of others."""
-
-
 def _sorted(reader: Reader, node: Node) -> Expression:
     """Translate ``array_sort``, without a comparator of the query's own or with one that orders by a key."""
     array, function = node.children
-    names = {variable.expr_id: name for variable, name in zip(function.children[1:], "lr", strict=False)}
-    if function.name == "LambdaFunction" and _shape(function.children[0], names) in _COMPARATORS:
+    order, dtype = order_of(function, reader), array.data_type
+    assert isinstance(dtype, t.ArrayType)
+    nulls_last = order.nulls_first is False or not dtype.containsNull
+    if order.key.same_as(order.element) and not order.descending and nulls_last:
         return _call(node, reader(array))
-    order = order_of(function, reader)
     nulls = None if order.nulls_first is None else "first" if order.nulls_first else "last"
     options = Literal(value=order.descending, type=pa.bool_()), Literal(value=nulls, type=pa.string())
     arguments = (reader(array), order.key, order.element, *options)
     return Call(function=Function.ARRAY_SORT_BY, arguments=arguments, type=arrow_of(node.data_type))
 
 
-def _shape(node: Node, names: dict[int, str]) -> str:
-    """Write a tree of classes, in which variables have the names given."""
-    if node.name == "NamedLambdaVariable":
-        return names.get(node.expr_id, "?")
-    if node.name == "Literal":
-        return str(node.fields["@value"])
-    return f"{node.name}({','.join(_shape(child, names) for child in node.children)})"
-
-
 def _zip_with(reader: Reader, node: Node) -> Expression:
-    first, second, function = node.children
-    return _call(node, reader(first), reader(second), *_lambda(reader, node, function))
-
-
-def _map_zip_with(reader: Reader, node: Node) -> Expression:
     first, second, function = node.children
     return _call(node, reader(first), reader(second), *_lambda(reader, node, function))
 
@@ -231,7 +213,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "NamedLambdaVariable": _variable,
     "ArraySort": _sorted,
     "ZipWith": _zip_with,
-    "MapZipWith": _map_zip_with,
+    "MapZipWith": _zip_with,
     "StringToMap": _text_map,
     "MapFilter": _of_elements,
     "TransformValues": _of_elements,

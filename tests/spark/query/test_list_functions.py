@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from gpujoin.spark.query.accelerate import rewrite
@@ -194,6 +195,20 @@ def test_what_fails_in_spark_fails(bulk: None, spark: SparkSession, name: str) -
             Exception, match=r"(?i)overflow|element|length|duplicate|null|same|sequence|step|boundaries|parameter"
         ):
             each.toArrow()
+
+
+@pytest.mark.parametrize("spark", [ANSI["ansi"]], indirect=True, ids=["ansi"])
+def test_a_comparator_that_does_not_speak_of_nulls_is_not_the_one_that_spark_adds(
+    bulk: None, spark: SparkSession
+) -> None:
+    """To it nulls equal everything, so where they stand follows from how Spark sorts; Spark's own puts them last."""
+    comparator = "(l, r) -> if(l < r, -1, if(l > r, 1, 0))"
+    joined = "from bulk join (select item from items) on id % 7 = item div 10 - 1"
+    sorted_by_it = "select id, array_sort({}, " + comparator + ") v " + joined
+    (island,) = check(spark.sql(sorted_by_it.format("array_compact(xs)"))).islands
+    assert any("array_sort(" in line for line in island.tree), island.tree
+    with pytest.raises(PythonException, match="UnsupportedValueError"):
+        rewrite(spark.sql(sorted_by_it.format("xs"))).frame.toArrow()
 
 
 LEFT = {
