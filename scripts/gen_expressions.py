@@ -6,11 +6,11 @@ Usage: ``python scripts/gen_expressions.py`` writes; with ``--check`` the exit s
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from itertools import cycle
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from gpujoin.functions import FAMILIES, SPARK_ONLY
 from gpujoin.functions.spec import Evaluator, FunctionSpec
 from gpujoin.model.expressions import EvalMode, Expression, call, left, right, when
 from gpujoin.plan.resolve import resolve_value
+from scripts.pages import write_or_check
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "expressions.md"
 
@@ -217,26 +218,5 @@ def render() -> str:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Write the page, or with ``--check`` compare it with the file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    arguments = parser.parse_args(argv)
-    page = render()
-    current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-    if not arguments.check:
-        TARGET.parent.mkdir(exist_ok=True)
-        TARGET.write_text(page, encoding="utf-8")
-        return 0
-    if page == current:
-        return 0
-    diff = difflib.unified_diff(
-        current.splitlines(), page.splitlines(), "docs/expressions.md", "generated", lineterm=""
-    )
-    print("\n".join(diff))
-    print("docs/expressions.md is out of date. Run: make docs", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, render, __doc__))

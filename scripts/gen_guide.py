@@ -7,8 +7,6 @@ Usage: ``python scripts/gen_guide.py`` runs the examples on a local Spark and wr
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import logging
 import os
 import re
@@ -18,9 +16,12 @@ from pathlib import Path
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin import explain, gpu_join
+from scripts.pages import write_or_check
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "guide.md"
 
@@ -78,24 +79,5 @@ def page(text: str) -> str:
     return re.sub(r"(<!-- generated: ([^>]+?) -->)\n```\n(?:(?!```).*\n)*```", fill, text)
 
 
-def main() -> int:
-    """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when the page is out of date")
-    check = parser.parse_args().check
-    before = TARGET.read_text(encoding="utf-8")
-    after = page(before)
-    if after == before:
-        return 0
-    if not check:
-        TARGET.write_text(after, encoding="utf-8")
-        return 0
-    sys.stdout.writelines(
-        difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), "docs/guide.md", "anew")
-    )
-    print("docs/guide.md is out of date: run python scripts/gen_guide.py")
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, lambda: page(TARGET.read_text(encoding="utf-8")), __doc__))

@@ -6,15 +6,16 @@ Usage: ``python scripts/gen_settings.py`` writes; with ``--check`` the exit stat
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
 from enum import Enum
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from gpujoin.config import SETTINGS, Options, Setting
 from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError
+from scripts.pages import write_or_check
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -90,24 +91,5 @@ def render() -> str:
     return HEAD + "".join(rows) + FOOT
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Write the page, or with ``--check`` compare it with the file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is out of date")
-    arguments = parser.parse_args(argv)
-    page = render()
-    current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-    if not arguments.check:
-        TARGET.parent.mkdir(exist_ok=True)
-        TARGET.write_text(page, encoding="utf-8")
-        return 0
-    if page == current:
-        return 0
-    diff = difflib.unified_diff(current.splitlines(), page.splitlines(), "docs/settings.md", "generated", lineterm="")
-    print("\n".join(diff))
-    print("docs/settings.md is out of date. Run: make docs", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(TARGET, render, __doc__))

@@ -84,7 +84,7 @@ def key_table(data: Any, side: Side) -> pa.Table:
 
 
 def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
-    """Convert an array or a Series to a table of one column; ``None`` for anything else."""
+    """The column that an array or a Series is; ``None`` for anything else."""
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
     if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):

@@ -15,6 +15,7 @@ from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.arguments import named_apart, table_of
 from gpujoin.engine.devicetables import DeviceTable, open_table, taken
 from gpujoin.engine.join.payload import Payload
+from gpujoin.engine.morsels import halved
 from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
@@ -176,15 +177,15 @@ def _gathered_on_host(table: pa.Table, rows: RowMap, options: Options) -> pa.Tab
 def _fitting(payload: Payload, rows: RowMap, options: Options) -> Iterator[RowMap]:
     """Cut a map so that no column of a part exceeds its limit."""
     most = max(1, int(options.batch_bytes / max(1.0, payload.row_bytes)))
-    parts = [slice_map(rows, start, min(most, rows.length - start)) for start in range(0, rows.length, most)][::-1]
-    while parts:
-        part = parts.pop()
-        long = part.length > 1 and payload.longest_value * part.length > options.max_column_bytes
-        if long and payload.gathered_bytes(part) > options.max_column_bytes:
-            half = part.length // 2
-            parts += [slice_map(part, half, part.length - half), slice_map(part, 0, half)]
-        else:
-            yield part
+    limit = options.max_column_bytes
+
+    def is_too_long(start: int, length: int) -> bool:
+        is_long = payload.longest_value * length > limit
+        return is_long and payload.gathered_bytes(slice_map(rows, start, length)) > limit
+
+    for start in range(0, rows.length, most):
+        for place, length in halved(start, min(most, rows.length - start), is_too_long):
+            yield slice_map(rows, place, length)
 
 
 def _host_tables(given: Mapping[Side, Any]) -> dict[Side, pa.Table]:

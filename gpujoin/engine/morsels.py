@@ -44,6 +44,18 @@ def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> 
         yield one_batch(waiting, schema)
 
 
+def halved(start: int, length: int, is_too_long: Callable[[int, int], bool]) -> Iterator[tuple[int, int]]:
+    """Halve a range of rows, by start and length, until no part is too long; a single row never is."""
+    parts = [(start, length)]
+    while parts:
+        start, length = parts.pop()
+        if length > 1 and is_too_long(start, length):
+            half = length // 2
+            parts += [(start + half, length - half), (start, half)]
+        else:
+            yield start, length
+
+
 def in_order(
     work: Callable[[pa.RecordBatch], Iterator[T]], items: Iterable[pa.RecordBatch], threads: int
 ) -> Iterator[T]:

@@ -129,7 +129,7 @@ class CudaDevice:
         """Load the module that came with the package, or else compile it; ``name`` is one of its kernels."""
         for image in images.shipped(module, self._capability):
             try:
-                path = kept_image(f"{images.image_name(module)}.{image.architecture}{image.suffix}", image.content)
+                path = kept_image(f"{image.name}.{image.architecture}{image.suffix}", image.content)
                 library = cupy.RawModule(path=str(path))
                 kernel = self._kernel(library, module, name)
             except (KernelCompileError, RuntimeError) as problem:

@@ -48,6 +48,8 @@ _FOLDER = "_images"
 class Image:
     """A compiled module."""
 
+    name: str
+    """A hash of its source and options."""
     architecture: str
     """``sm_90`` and the like, or a virtual one for PTX."""
     content: bytes
@@ -90,14 +92,14 @@ def candidates(capability: tuple[int, int]) -> tuple[str, ...]:
 
 def shipped(spec: ModuleSpec, capability: tuple[int, int]) -> Iterator[Image]:
     """Images of a module that a GPU can run, the best first; what cannot be read is told and left out."""
-    if _archive(candidates(capability)[0] if candidates(capability) else PTX) is None:
+    archives = {architecture: _archive(architecture) for architecture in candidates(capability)}
+    if spec.source == _CONDITIONS or not any(archives.values()):  # the name needs the module's whole text
         return
     name = image_name(spec)
-    for architecture in candidates(capability):
-        archive = _archive(architecture)
+    for architecture, archive in archives.items():
         try:
             if archive is not None and name in archive.namelist():
-                yield Image(architecture, archive.read(name))
+                yield Image(name, architecture, archive.read(name))
         except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
             log.warning("the compiled %s for %s cannot be read: %s", spec, architecture, problem)
 

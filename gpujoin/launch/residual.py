@@ -73,8 +73,8 @@ def mask(
     failed = device.zeros(1, np.uint32)
     if pairs:
         kernel = device.kernel(_module(text), "residual_mask")
-        given = _words(device, constants)
-        arguments = [*_pointers(device, columns), given, left_row, right_row, np.uint64(pairs), out, failed]
+        words = _words(device, constants)
+        arguments = [*_pointers(device, columns), words, left_row, right_row, np.uint64(pairs), out, failed]
         device.launch(kernel, grid_of(device, pairs), BLOCK_THREADS, arguments)
     return out, bool(value_of(device, failed))
 

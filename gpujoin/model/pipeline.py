@@ -416,8 +416,8 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Frame of one column: that of one key column, or of another where the first is null, in their common type."""
 
     def as_of(
-        self, frame: Piece, order_at: int, dtype: pa.DataType, key_at: Sequence[int],
-        key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool,
+        self, frame: Piece, order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        terms: NearestTerms, *, kernels: bool,
     ) -> NearestRows[Piece]:  # fmt: skip
         """Build a search for the nearest row of a frame.
 
@@ -425,8 +425,8 @@ class DevicePipelineBackend(Protocol[Piece]):
         ----------
         frame : Frame
             Build rows.
-        order_at, dtype
-            Position of the order key, and the type in which it is compared.
+        order_at : int
+            Position of the order key.
         key_at, key_types
             Positions of the equality keys, and the type in which each is compared.
         terms : NearestTerms

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from gpujoin.errors import GpuJoinError, type_name
-from gpujoin.plan.explain import Explanation
 from gpujoin.profiling.compare import compare
 from gpujoin.profiling.result import Activity, QueryProfile
-from gpujoin.spark.api.join import explain
 from gpujoin.spark.api.metrics import IslandReports, metrics
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.jvm.gateway import (
@@ -87,7 +85,7 @@ def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:
     for _ in range(repeats):
         by_spark.append(_run_by_spark(frame))
         with_gpujoin.append(_run_here(frame))
-    decided = _explained(frame)
+    decided = rewrite(frame, Purpose.EXPLAIN).explanation
     if decided.accelerated and not any(run.reports for run in with_gpujoin):
         with_gpujoin.append(_run_here(frame))  # the seconds in which workers start are made up for by now
     equality, difference = compare(with_gpujoin[-1].rows, by_spark[0].rows)
@@ -173,8 +171,3 @@ def _activities(run: _Run, cores: int) -> dict[Activity, float]:
         seconds[Activity.WAITING] += report.metrics.joins.wait_seconds / at_once
     seconds[Activity.SPARK] = max(0.0, run.seconds - sum(seconds.values()))
     return seconds
-
-
-def _explained(frame: DataFrame) -> Explanation:
-    """Say what is decided of a query by now; nothing runs."""
-    return explain(frame) if _is_enabled_for(frame) else rewrite(frame, Purpose.EXPLAIN).explanation

@@ -172,8 +172,12 @@ def cancel_all_jobs() -> None:
 
 def unexpected(problem: BaseException) -> Reason:
     """Make a reason of an error met while planning."""
-    first = str(problem).strip().splitlines()[0] if str(problem).strip() else "no message"
-    return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first}")
+    return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first_line(problem)}")
+
+
+def first_line(problem: BaseException) -> str:
+    """Give the first line of an error's message."""
+    return next(iter(str(problem).strip().splitlines()), "no message")
 
 
 def worker_obstacle(problem: BaseException) -> str | None:

@@ -16,7 +16,7 @@ from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.failures import told_by_task
+from gpujoin.spark.failures import first_line, told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, query_tag
 from gpujoin.spark.query.footers import note_refused
@@ -226,8 +226,7 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     told = told_by_task(problem)
     if told is not None:
         note_refused(told)
-    first_line = next(iter(str(problem).splitlines()), "")
-    message = f"a task of the query failed here; Spark runs the query itself: {told or first_line}"
+    message = f"a task of the query failed here; Spark runs the query itself: {told or first_line(problem)}"
     if options.fallback is FallbackMode.WARN:
         _warn(message, query)
     else:

@@ -77,11 +77,9 @@ def adopted(table: plc.Table) -> CudfFrame:
 def imported(capsules: TableCapsules | StreamCapsule) -> tuple[CudfFrame, pa.Schema]:
     """View a table with the Arrow C device interface as a frame; several parts of a stream are put together."""
     parts = [capsules] if isinstance(capsules, TableCapsules) else list(capsules.parts())
-    if not parts:
-        assert isinstance(capsules, StreamCapsule)
-        empty = pa.schema(capsules.description()).empty_table()
-        return upload(empty), empty.schema
     fields = pa.schema(capsules.description())
+    if not parts:  # of a stream
+        return upload(fields.empty_table()), fields
     tables = [plc.Table.from_arrow(part, stream=STREAM) for part in parts]
     frame = adopted(tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=STREAM))
     types = [_zoned(dtype, field.type) for dtype, field in zip(frame.types, fields, strict=True)]

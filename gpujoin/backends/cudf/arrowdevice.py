@@ -76,7 +76,7 @@ class TableCapsules:
 
     @property
     def device_type(self) -> int:
-        """Where the table lies."""
+        """Arrow's number of the kind of memory that the table is in."""
         return _at(_pointer(self.array, b"arrow_device_array") + _DEVICE_TYPE, ctypes.c_int32)
 
     def description(self) -> SchemaCapsule:
@@ -100,7 +100,7 @@ class StreamCapsule:
 
     @property
     def device_type(self) -> int:
-        """Where the parts lie."""
+        """Arrow's number of the kind of memory that the parts are in."""
         return int(self._stream.device_type)
 
     def description(self) -> SchemaCapsule:

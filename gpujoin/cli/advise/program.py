@@ -15,6 +15,7 @@ from gpujoin.cli.advise.findings import Advice, Query
 from gpujoin.cli.script import execute
 from gpujoin.costs import Costs
 from gpujoin.errors import GpuJoinError
+from gpujoin.spark.failures import first_line
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
 from gpujoin.spark.query import hooks
 from gpujoin.spark.query.accelerate import Purpose, rewrite
@@ -127,8 +128,7 @@ def _told(problem: BaseException, program: str) -> str:
         if os.path.realpath(frame.filename) == path
     ]
     place = f" at {Path(program).name}:{lines[-1]}" if lines else ""
-    first = (str(problem).strip().splitlines() or ["no message"])[0]
-    return f"{type(problem).__name__}{place}: {first}"
+    return f"{type(problem).__name__}{place}: {first_line(problem)}"
 
 
 @contextmanager

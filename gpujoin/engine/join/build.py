@@ -50,7 +50,7 @@ class BuiltSide:
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
         with metrics.timing("build"):
-            uploads = sink.uploads()
+            uploads = sink.uploads(rows)
             self.layout = layout = self._search(sink, uploads)
             self.sink = sink = dataclasses.replace(sink, layout=layout)
             self._count(metrics)

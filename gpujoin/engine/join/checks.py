@@ -13,6 +13,8 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.types import logical
 
+_INSTEAD = "or join host tables (to_arrow())"
+
 
 def check_evaluable(condition: Expression | None) -> None:
     """Raise for a condition that the CPU backend, the fallback of every join, does not evaluate as Spark does."""
@@ -51,7 +53,7 @@ def check_frames(layout: JoinLayout, device: AnyDevicePipeline) -> None:
         if not device.takes_keys(left.type, right.type):
             raise KeyTypeError(
                 f"keys {left.name!r} of {left.type} and {right.name!r} of {right.type} are not compared on a GPU; cast"
-                f" them to one type, {_HOST}"
+                f" them to one type, {_INSTEAD}"
             )
     terms = spec.as_of
     if terms is not None:
@@ -59,12 +61,13 @@ def check_frames(layout: JoinLayout, device: AnyDevicePipeline) -> None:
         if not device.takes_keys(left.type, right.type) or by_rank(logical(left.type)):
             raise KeyTypeError(
                 f"order keys of {left.type} and {right.type} are not compared on a GPU; cast them to one type of at"
-                f" most 64 bits, {_HOST}"
+                f" most 64 bits, {_INSTEAD}"
             )
     if spec.join_type.null_aware and (len(spec.keys) != 1 or spec.condition is not None):
-        raise JoinSpecError(f"a {spec.join_type.value} join of tables on a GPU takes one key and no condition; {_HOST}")
+        raise JoinSpecError(
+            f"a {spec.join_type.value} join of tables on a GPU takes one key and no condition; {_INSTEAD}"
+        )
     if spec.condition is not None and not device.backend.can_evaluate(spec.condition):
-        raise ConditionError(f"the condition {spec.condition} is not evaluated on a GPU exactly as Spark does; {_HOST}")
-
-
-_HOST = "or join host tables (to_arrow())"
+        raise ConditionError(
+            f"the condition {spec.condition} is not evaluated on a GPU exactly as Spark does; {_INSTEAD}"
+        )

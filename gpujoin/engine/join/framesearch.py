@@ -32,7 +32,7 @@ class FrameAsOfBuild:
         assert dtype is not None
         keys = layout.spec.keys
         search = device.as_of(
-            rows, terms.right, dtype, [key.right for key in keys], layout.codec.types, nearest_terms(terms, dtype),
+            rows, terms.right, [key.right for key in keys], layout.codec.types, nearest_terms(terms, dtype),
             kernels=kernels,
         )  # fmt: skip
         return cls(search, terms.left, [key.left for key in keys])

@@ -90,7 +90,6 @@ class HashJoin:
         check_evaluable(spec.condition)
         self._sink = Sink(self.layout, self.backend, self.options, probe_rows)
         self._given_backend = backend
-        self._probe_rows = probe_rows
         self._built: BuiltSide | Spilled | FrameBuild | None = None
         self._run: AnyRun | None = None
 
@@ -126,7 +125,7 @@ class HashJoin:
             wanted = self._given_backend or BackendChoice.AUTO
             tables = [table for _, table in taken_tables(opened, batches, wanted)]
             self._built = FrameBuild(
-                self.layout, tables[0].device, tables, self.options, self.metrics, self._probe_rows
+                self.layout, tables[0].device, tables, self.options, self.metrics, self._sink.probe_rows
             )
             return
         self._built = take_in(self._sink, self._counted(batches), self.metrics)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.sinks import Mask, Sink, on_backend
 from gpujoin.engine.join.uploads import Uploads
-from gpujoin.engine.morsels import with_halving
+from gpujoin.engine.morsels import halved, with_halving
 from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import Probe
 from gpujoin.model.jointype import Side
@@ -158,19 +158,15 @@ class Emitter:
         options = self.sink.options
         limit = min(options.max_column_bytes, _OVERSHOOT * options.batch_bytes)
         maps = [(side, rows)] + ([] if others is None else [(side.other, others)])
-        pieces = [(start, length)]
-        while pieces:
-            start, length = pieces.pop()
-            over = length > 1 and any(
+
+        def is_too_long(start: int, length: int) -> bool:
+            return any(
                 self.columns[which].longest_value * length > limit
                 and self._gathered_bytes(which, slice_map(wanted, start, length)) > limit
                 for which, wanted in maps
             )
-            if over:
-                half = length // 2
-                pieces += [(start + half, length - half), (start, half)]
-            else:
-                yield start, length
+
+        return halved(start, length, is_too_long)
 
     def _gathered_bytes(self, side: Side, rows: RowMap) -> int:
         try:

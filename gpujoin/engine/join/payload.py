@@ -25,17 +25,15 @@ from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 @dataclass(frozen=True)
 class SharedColumns:
-    """Where columns of rows are looked for before they are copied to a device."""
+    """Columns of a payload that are taken from frames which an earlier use has copied to the device."""
 
     uploads: Uploads
     positions: tuple[int, ...]
     """Position of each column in the rows."""
-    schema: pa.Schema
-    """Schema of the rows."""
 
     def frame(self, columns: Sequence[int], table: pa.Table) -> Any:
         """Frame of some of the columns, whose values are those of a table."""
-        return self.uploads.frame([self.positions[i] for i in columns], table, self.schema)
+        return self.uploads.frame([self.positions[i] for i in columns], table)
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Payload:
         uploads: Uploads | None = None,
     ) -> Payload:
         """Select columns of a batch by position."""
-        shared = None if uploads is None else SharedColumns(uploads, columns, rows.schema)
+        shared = None if uploads is None else SharedColumns(uploads, columns)
         return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose, shared)
 
     @classmethod

@@ -241,7 +241,7 @@ class Morsel:
         self.layout = run.built.layout
         self.backend = run.built.backend
         self.deferred = deferred
-        self._uploads = self.sink.uploads()
+        self._uploads = self.sink.uploads(rows)
         self.emitter = Emitter(run, rows, self._uploads)
         self._matched: Mask | None = None
         self._rest_done = False

@@ -171,17 +171,16 @@ class Sink:
         """An empty input of a side."""
         return one_batch((), side_layout.schema)
 
-    def uploads(self) -> Uploads | None:
-        """Where the columns of some rows that are on a device are remembered; ``None``: nothing is copied there."""
-        return Uploads(self.backend) if self.backend.name is BackendName.GPU else None
+    def uploads(self, rows: Any) -> Uploads | None:
+        """Make the record of the columns of rows that are copied to the device; ``None`` on the CPU: none are."""
+        return Uploads(self.backend, rows.schema.types) if self.backend.name is BackendName.GPU else None
 
     def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:
         """Key frame of rows, on the backend."""
         codec, side = self.layout.codec, side_layout.side
         frame = key_frame(self.backend, codec, rows, side)
         if uploads is not None and takes_typed(self.backend, codec):
-            types = pa.schema([(str(i), dtype) for i, dtype in enumerate(codec.types)])
-            uploads.note([key.of(side) for key in self.layout.spec.keys], types, frame, rows.schema)
+            uploads.note([key.of(side) for key in self.layout.spec.keys], codec.types, frame)
         return frame
 
     def as_of(self, rows: Any, *, kernels: bool) -> AsOfBuild | FrameAsOfBuild:
@@ -208,8 +207,9 @@ class Sink:
     def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns of a side that the residual condition reads, on the backend that evaluates it."""
         read = pa.Table.from_batches([rows.select(list(side_layout.condition))])
-        here = uploads is not None and self.evaluator is self.backend
-        shared = SharedColumns(uploads, side_layout.condition, rows.schema) if uploads is not None and here else None
+        shared = None
+        if uploads is not None and self.evaluator is self.backend:
+            shared = SharedColumns(uploads, side_layout.condition)
         return Payload.of_condition(read, self.evaluator, self.choose_gather, shared)
 
     # -- rows out ------------------------------------------------------------------------------------------
@@ -286,8 +286,8 @@ class FrameSink(Sink):
         """An empty input of a side."""
         return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
 
-    def uploads(self) -> None:
-        """``None``: the rows are on the device."""
+    def uploads(self, rows: Any) -> None:  # noqa: ARG002
+        """``None``: nothing is copied, the rows are on the device."""
         return
 
     def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:  # noqa: ARG002

@@ -28,21 +28,23 @@ class Uploads:
     """Columns of one side's rows on one device."""
 
     backend: AnyBackend
-    held: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    types: Sequence[pa.DataType]
+    """Types of the rows' columns."""
+    columns: dict[int, tuple[Any, int]] = field(default_factory=dict)
     """For the position of a column in the rows: a frame, and its position there."""
 
-    def note(self, positions: Sequence[int], schema: pa.Schema, frame: Any, rows: pa.Schema) -> None:
-        """Remember columns of a frame of some schema, if they have the types of the rows' columns at ``positions``."""
-        for index, (position, column) in enumerate(zip(positions, schema, strict=True)):
-            if column.type == rows.field(position).type and _shared(column.type):
-                self.held.setdefault(position, (frame, index))
+    def note(self, positions: Sequence[int], types: Sequence[pa.DataType], frame: Any) -> None:
+        """Remember columns of a frame, if they have the types of the rows' columns at ``positions``."""
+        for index, (position, dtype) in enumerate(zip(positions, types, strict=True)):
+            if dtype == self.types[position] and _shared(dtype):
+                self.columns.setdefault(position, (frame, index))
 
-    def frame(self, positions: Sequence[int], table: pa.Table, rows: pa.Schema) -> Any:
+    def frame(self, positions: Sequence[int], table: pa.Table) -> Any:
         """Make a frame of the columns at ``positions``, whose values are those of a table."""
         known = {
-            index: self.held[position]
+            index: self.columns[position]
             for index, position in enumerate(positions)
-            if position in self.held and table.schema.field(index).type == rows.field(position).type
+            if position in self.columns and table.schema.field(index).type == self.types[position]
         }
         if not known:
             frame = self.backend.from_arrow(table)
@@ -52,12 +54,12 @@ class Uploads:
                 copied = self.backend.from_arrow(table.select(others))
                 known |= {index: (copied, at) for at, index in enumerate(others)}
             frame = self.backend.assemble([known[index] for index in range(len(positions))])
-        self.note(positions, table.schema, frame, rows)
+        self.note(positions, table.schema.types, frame)
         return frame
 
     def forget(self) -> None:
         """Keep no frame alive any longer; columns that were put into other frames stay there."""
-        self.held.clear()
+        self.columns.clear()
 
 
 def _shared(dtype: pa.DataType) -> bool:

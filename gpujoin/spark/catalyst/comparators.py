@@ -43,17 +43,15 @@ _TRUE_FOR = {
 _MIRRORED = {
     _Relation.LESS: _Relation.GREATER,
     _Relation.GREATER: _Relation.LESS,
-    _Relation.LEFT_NULL: _Relation.RIGHT_NULL,
-    _Relation.RIGHT_NULL: _Relation.LEFT_NULL,
 }
 
 
 @dataclass(frozen=True)
 class Order:
-    """An order of elements."""
+    """What a comparator of ``array_sort`` orders elements by."""
 
     key: Expression
-    """By what they are ordered: an expression of :attr:`element`."""
+    """The sort key, computed of :attr:`element`."""
     element: Variable
     descending: bool
     nulls_first: bool | None
@@ -70,16 +68,11 @@ def order_of(function: Node, reader: Callable[[Node], Expression]) -> Order:
         raise NotTranslatableError(f"{function}: no comparator that is covered")
     comparator = _Comparator(function, body, variables, reader)
     less, equal, greater = (comparator.result(way) for way in (_Relation.LESS, _Relation.EQUAL, _Relation.GREATER))
-    if less is None or greater is None or less * greater >= 0 or equal != 0:
+    if (less, greater) not in {(-1, 1), (1, -1)} or equal != 0:
         raise NotTranslatableError(f"{function}: a comparator that gives no order")
-    ends = [comparator.result(way) for way in (_Relation.BOTH_NULL, _Relation.LEFT_NULL, _Relation.RIGHT_NULL)]
-    signs = list(map(_sign, ends))
-    nulls_first = True if signs == [0, -1, 1] else False if signs == [0, 1, -1] else None
-    return Order(comparator.key, comparator.element, less > 0, nulls_first)
-
-
-def _sign(value: int | None) -> int | None:
-    return None if value is None else (value > 0) - (value < 0)
+    nulls = tuple(map(comparator.result, (_Relation.BOTH_NULL, _Relation.LEFT_NULL, _Relation.RIGHT_NULL)))
+    nulls_first = True if nulls == (0, -1, 1) else False if nulls == (0, 1, -1) else None
+    return Order(comparator.key, comparator.element, less == 1, nulls_first)
 
 
 class _Comparator:
@@ -106,13 +99,13 @@ class _Comparator:
         return next(iter(self._keys.values()))
 
     def result(self, relation: _Relation) -> int | None:
-        """What the comparator gives for two elements."""
+        """The sign of what the comparator gives for two elements; ``None`` for null."""
         return self._value(self._body, relation)
 
     def _value(self, node: Node, relation: _Relation) -> int | None:
         if node.name == "Literal":
             value = node.fields["@value"]
-            return None if value is None else int(value)
+            return None if value is None else (int(value) > 0) - (int(value) < 0)
         if node.name not in ("If", "CaseWhen"):
             raise NotTranslatableError(f"{self._function}: a comparator that computes {node}")
         operands = list(node.children)

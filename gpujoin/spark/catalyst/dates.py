@@ -200,7 +200,9 @@ def _plus_units(node: Node, moment: Expression, quantity: Expression, unit: int)
             return _plus(moment, dt.timedelta(microseconds=int(quantity.value) * unit))
         except OverflowError:
             raise NotTranslatableError(f"{node} overflows") from None
-    shift = _checked(Function.MULTIPLY, _to(quantity, pa.int64()), Literal(value=unit, type=pa.int64()))
+    shift = _to(quantity, pa.int64())
+    if unit != 1:
+        shift = _checked(Function.MULTIPLY, shift, Literal(value=unit, type=pa.int64()))
     micros = _checked(Function.ADD, _call(Function.UNIX_MICROS, pa.int64(), _to(moment, zones.INSTANT)), shift)
     return _to(_call(Function.TIMESTAMP_MICROS, zones.INSTANT, micros), type_of(moment))
 

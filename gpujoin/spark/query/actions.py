@@ -113,17 +113,18 @@ def running(frame: DataFrame) -> Iterator[Action]:
     if thread is None:
         yield action
         return
-    _running[thread] = action
     known = explanation_of_latest(frame)
-    may_keep_plan = known is not None and rule_of(spark) is not None
+    if known is not None and rule_of(spark) is None:
+        known = None  # what was planned then is not used any more
+    _running[thread] = action
     try:
-        if known is not None and may_keep_plan:
+        if known is not None:
             action.name_jobs(known)
         yield action
     finally:
         _running.pop(thread, None)
         action.restore_description()
-        if action.was_planned or not may_keep_plan:
+        if action.was_planned or known is None:
             note_query(frame, action.names)
 
 

@@ -112,7 +112,7 @@ class Once:
     tables: float = 0.0
     """To read and build the tables that a stream is joined with."""
     spark: float = 0.0
-    """By Spark, if it runs the query: to generate and compile code, as long as it has compiled little."""
+    """Of Spark, to generate and compile code while it has compiled little."""
 
     @property
     def here(self) -> float:
@@ -124,13 +124,13 @@ class Once:
         return dataclasses.replace(estimate, here=estimate.here + self.here, spark=estimate.spark + self.spark)
 
     def shown_here(self) -> str:
-        """What they are spent for here, for the predicted seconds."""
+        """Write those spent here and what for, to follow the predicted seconds."""
         spent = [(self.start, "start workers"), (self.tables, "read the tables")]
         for_what = " and ".join(purpose for seconds, purpose in spent if seconds)
         return f" ({self.here:.2g} s of them to {for_what}, once)" if for_what else ""
 
     def shown_spark(self) -> str:
-        """The same of Spark's."""
+        """Write Spark's, to follow the seconds predicted of Spark."""
         return f" ({self.spark:.2g} s of them to compile its first code, once)" if self.spark else ""
 
 

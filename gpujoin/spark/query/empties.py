@@ -35,28 +35,26 @@ def empty_parts(root: PlanNode) -> tuple[PlanNode, ...]:
     """
     if not root.deterministic or root.streaming:
         return ()
-    empty: list[PlanNode] = []
-    return tuple(empty) if _collect(root, empty) else ()
+    return _empty_below(root) or ()
 
 
-def _collect(node: PlanNode, empty: list[PlanNode]) -> bool:
-    """Add the empty parts of a plan; ``False`` if they must stay, since what is beside or below them may fail."""
+def _empty_below(node: PlanNode) -> tuple[PlanNode, ...] | None:
+    """Find the topmost empty parts; ``None`` if they must stay, since what is beside or below them may fail."""
     if node.name == "Sample":
-        return False
+        return None
     if _is_empty(node):
-        empty.append(node)
-        return all(map(_never_fails, node.walk()))
-    full: list[PlanNode] = []
-    """Inputs without empty parts."""
+        return (node,) if all(map(_never_fails, node.walk())) else None
+    below = []
     for child in node.children:
-        before = len(empty)
-        if not _collect(child, empty):
-            return False
-        if len(empty) == before:
-            full.append(child)
-    if node.class_name not in JOINS or len(full) == len(node.children):
-        return True
-    return all(_never_fails(part) for child in full for part in child.walk())
+        parts = _empty_below(child)
+        if parts is None:
+            return None
+        below.append(parts)
+    if node.class_name in JOINS and any(below):
+        full = [child for child, parts in zip(node.children, below, strict=True) if not parts]
+        if not all(_never_fails(part) for child in full for part in child.walk()):
+            return None
+    return tuple(part for parts in below for part in parts)
 
 
 def condition_of(node: PlanNode) -> Node | None:
@@ -96,8 +94,7 @@ class _AttributeReader(ExpressionReader):
 
 
 def _never_fails(node: PlanNode) -> bool:
-    trees = (tree for value in node.fields.values() for tree in node.reading.trees(value))
-    return node.name not in _OF_PROGRAMS and all(map(_is_safe, trees))
+    return node.name not in _OF_PROGRAMS and all(map(_is_safe, node.own_trees()))
 
 
 def _is_safe(expression: Node) -> bool:

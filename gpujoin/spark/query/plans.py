@@ -175,9 +175,13 @@ class PlanNode:
 
     def own_expressions(self) -> Iterator[Node]:
         """Yield all expressions of this node, not of those below, with their operands."""
+        for tree in self.own_trees():
+            yield from tree.walk()
+
+    def own_trees(self) -> Iterator[Node]:
+        """Yield the expressions of this node, not of those below."""
         for value in self.fields.values():
-            for tree in self.reading.trees(value):
-                yield from tree.walk()
+            yield from self.reading.trees(value)
 
     def files(self, conditions: Sequence[Node]) -> Mapping[str, Any]:
         """Have Spark list a relation's files of the partitions that conditions leave."""

@@ -70,8 +70,6 @@ class FrameNearest(Generic[Frame]):
     columns: Columns[Frame]
     entered: Callable[[], AbstractContextManager[None]]
     terms: NearestTerms
-    dtype: pa.DataType
-    """Type in which order keys are compared."""
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
     codes: Array
@@ -82,7 +80,7 @@ class FrameNearest(Generic[Frame]):
     @classmethod
     def of(
         cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        order_at: int, dtype: pa.DataType, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],
         terms: NearestTerms, *, kernels: bool,
     ) -> FrameNearest[Frame]:  # fmt: skip
         """Build the search structure over the rows of a frame."""
@@ -90,7 +88,7 @@ class FrameNearest(Generic[Frame]):
         groups, numbers = FrameGroups.of(columns, frame, key_at, key_types) if key_at else (None, None)
         points = _points(columns, frame, [order] if numbers is None else [numbers, order])
         search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
-        return cls(columns, entered, terms, dtype, groups, order.data, search)
+        return cls(columns, entered, terms, groups, order.data, search)
 
     @property
     def algorithm(self) -> str:

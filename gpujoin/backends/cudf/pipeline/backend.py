@@ -167,12 +167,12 @@ class DevicePipeline(Generic[Frame]):
             return resident.coalesced(self.columns, frame, first, second, dtype)
 
     def as_of(
-        self, frame: Frame, order_at: int, dtype: pa.DataType, key_at: Sequence[int],
-        key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool,
+        self, frame: Frame, order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        terms: NearestTerms, *, kernels: bool,
     ) -> FrameNearest[Frame]:  # fmt: skip
         with self.entered():
             return FrameNearest.of(
-                self.columns, self.entered, frame, order_at, dtype, key_at, key_types, terms, kernels=kernels
+                self.columns, self.entered, frame, order_at, key_at, key_types, terms, kernels=kernels
             )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits, fits_function
-from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
+from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, is_wide
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
@@ -170,7 +170,7 @@ def _join_obstacles(node: Join) -> list[Reason]:
 def _has_order(dtype: pa.DataType) -> bool:
     """Whether values of a type have codes of 64 bits that keep their order."""
     dtype = logical(dtype)
-    return _fixed(dtype) and not (pat.is_decimal(dtype) and dtype.precision > NARROW_DIGITS)
+    return _fixed(dtype) and not is_wide(dtype)
 
 
 def _unsupported(what: str, why: str) -> Reason:

@@ -15,7 +15,7 @@ from gpujoin.model.types import is_whole, logical
 
 
 def same_codes(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether keys of two types are equal exactly if what frames hold of them is, or are signed integers."""
+    """Whether keys of two types can be compared as frames store them, integers after widening."""
     if is_whole(logical(left)) and is_whole(logical(right)):
         return True
     alike = logical(left) == logical(right) and storage_type(left) == storage_type(right)
@@ -51,5 +51,5 @@ def coalesced(columns: Columns[Frame], frame: Frame, first: int, second: int, dt
         return widened_key(columns, frame, first, dtype)
     xp = columns.ops.xp
     row = xp.arange(rows, dtype="int64")
-    both = columns.concat([widened_key(columns, frame, at, dtype) for at in (first, second)])
-    return rows_at(columns, both, xp.where(valid, row, row + rows))
+    stacked = columns.concat([widened_key(columns, frame, at, dtype) for at in (first, second)])
+    return rows_at(columns, stacked, xp.where(valid, row, row + rows))
