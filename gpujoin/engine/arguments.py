@@ -140,7 +140,8 @@ def position_of(schema: pa.Schema, name: str, side: Side) -> int:
 def named_apart(lefts: Sequence[str], rights: Sequence[str], suffixes: tuple[str, str]) -> list[str]:
     """Names of the columns of both sides in a result: a suffix is added to those that both have.
 
-    Raises ``JoinSpecError`` if two columns would have one name.
+    Raises ``JoinSpecError`` if the suffixes tell no columns apart. The names may clash with others all the same; see
+    :func:`gpujoin.plan.asof.check_result_names`.
     """
     clash = set(lefts) & set(rights)
     if clash and suffixes[0] == suffixes[1]:

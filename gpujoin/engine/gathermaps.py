@@ -20,6 +20,7 @@ from gpujoin.errors import GpuJoinError, JoinSpecError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, slice_map
+from gpujoin.plan.asof import check_result_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class GatherMaps:
         Raises
         ------
         JoinSpecError
-            If a table is not where the maps are, has too few rows, or is given without a map for it.
+            If a table is not where the maps are, has too few rows, or is given without a map for it; if two columns
+            would have one name.
         """
         maps = {Side.LEFT: self.left, Side.RIGHT: self.right}
         given = {side: data for side, data in ((Side.LEFT, left), (Side.RIGHT, right)) if data is not None}
@@ -100,6 +102,7 @@ class GatherMaps:
         self._check_rows(tables)
         names = {side: table.column_names for side, table in tables.items()}
         renamed = named_apart(names.get(Side.LEFT, []), names.get(Side.RIGHT, []), suffixes)
+        check_result_names(renamed)
         made = [gather(tables[side], maps[side]) for side in given]
         if not there:
             return pa.table([column for table in made for column in table.columns], names=renamed)

@@ -39,7 +39,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinName, JoinType, Side
 from gpujoin.model.maps import Indices, OutOfBounds
 from gpujoin.model.spec import Direction, DirectionName, JoinSpec, KeyPair, NullEquality
-from gpujoin.plan.asof import check_suffixes, plan_as_of
+from gpujoin.plan.asof import check_result_names, check_suffixes, plan_as_of
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import better_build_side
 from gpujoin.plan.resolve import resolve
@@ -432,9 +432,7 @@ def _plan(tables: _Sides, request: _Request, suffixes: tuple[str, str]) -> _Plan
     names += named_apart([lefts[i] for i in left_rest], [rights[i] for i in right_rest], suffixes)
     if kind.flags_rows:
         names.append("exists")
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise JoinSpecError(f"the result would have the columns {twice} twice; rename them or choose other suffixes")
+    check_result_names(names)
     left_output, right_output = [*left_keys, *left_rest], right_rest
     order = list(range(len(names)))
     merged: list[tuple[int, int]] = []

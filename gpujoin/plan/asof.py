@@ -195,9 +195,7 @@ def plan_as_of(
     clash = set(left.names) & {right.field(i).name for i in kept}
     names = [name + (suffixes[0] if name in clash else "") for name in left.names]
     names += [right.field(i).name + (suffixes[1] if right.field(i).name in clash else "") for i in kept]
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise JoinSpecError(f"the result would have the columns {twice} twice; rename them or choose other suffixes")
+    check_result_names(names)
     spec = JoinSpec(JoinType.LEFT, keys, None, tuple(range(len(left))), tuple(kept), as_of=terms)
     return AsOfPlan(spec, tuple(names))
 
@@ -209,6 +207,13 @@ def check_suffixes(given: Any) -> None:
     """
     if not isinstance(given, (tuple, list)) or [type(suffix) for suffix in given] != [str, str]:
         raise JoinSpecError(f"suffixes must be two texts, left and right, got {given!r}")
+
+
+def check_result_names(names: Sequence[str]) -> None:
+    """Raise ``JoinSpecError`` if two columns of a result would have one name."""
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise JoinSpecError(f"the result would have the columns {twice} twice; rename them or choose other suffixes")
 
 
 def _names(given: Any) -> tuple[str, ...]:

@@ -160,8 +160,11 @@ def explanation_of_latest(frame: DataFrame) -> Explanation | None:
     known = [each for each in map(kept_query, _latest.get(frame, ())) if each is not None]
     if not known:
         return None
-    roots = dict.fromkeys(root for each in known for root in each.roots)
-    return Explanation(tuple(roots), tuple(dict.fromkeys(reason for each in known for reason in each.reasons)))
+    return Explanation(
+        roots=tuple(dict.fromkeys(root for each in known for root in each.roots)),
+        reasons=tuple(dict.fromkeys(reason for each in known for reason in each.reasons)),
+        decisions=tuple(dict.fromkeys(text for each in known for text in each.decisions)),
+    )
 
 
 def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:

@@ -238,6 +238,8 @@ def test_gather_on_host_and_device() -> None:
     assert applied.sort_by("t").to_pylist()[:2] == [
         {"a": 3, "s": "z", "a_right": 3, "t": "p"}, {"a": 3, "s": "z", "a_right": 3, "t": "q"},
     ]  # fmt: skip
+    with pytest.raises(JoinSpecError, match=r"columns \['a_right'\] twice"):
+        maps.apply(table.rename_columns(["a", "a_right"]), other)
     first, second = on_twin(HostBackend(), table, other)
     there = gather_maps(first.select(["a"]), second.select(["a"]), how="left")
     assert_same_rows(gather(second, there.right).to_arrow(), gather(other, maps.right))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from gpujoin.spark.outcomes import explanation_of_latest
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.spark.query.native import native_plan
 from tests.spark.query.queries import FORCED, check
@@ -62,3 +63,11 @@ def test_what_spark_folds_needs_nothing_here(tables: SparkSession, name: str) ->
 def test_rows_are_looked_at_where_that_may_make_a_difference(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.fallback", "silent")
     assert "no row fulfils" not in str(rewrite(tables.sql(KEPT[name])).explanation)
+
+
+def test_after_a_run_it_is_told_what_was_decided(enabled: SparkSession) -> None:
+    query = enabled.sql(EMPTY["left join"])
+    assert query.collect()
+    known = explanation_of_latest(query)
+    assert known is not None
+    assert "no row fulfils" in str(known)
