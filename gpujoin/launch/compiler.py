@@ -21,7 +21,7 @@ from typing import Any
 
 from gpujoin.errors import ConfigurationError, KernelCompileError
 from gpujoin.launch.device import ModuleSpec
-from gpujoin.launch.folders import tampering_risk
+from gpujoin.launch.folders import tampering_risk, user_cache
 from gpujoin.launch.source import kernel_source
 from gpujoin.logs import log
 
@@ -37,10 +37,7 @@ def cache_directory() -> Path:
     Raises ``RuntimeError`` if the variable is not set and the user has no home.
     """
     given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gpujoin" / "kernels"
+    return Path(given) if given else user_cache() / "kernels"
 
 
 def private_directory() -> Path:

@@ -1,10 +1,19 @@
-"""Checks that only this user can change a folder."""
+"""Folders of what is compiled: where they are, and whether only this user can change them."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+
+
+def user_cache() -> Path:
+    """Folder for what gpujoin keeps of a user: ``gpujoin`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``.
+
+    Raises ``RuntimeError`` if the variable is not set and the user has no home.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gpujoin"
 
 
 def tampering_risk(directory: Path) -> str | None:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm import compiled
+from gpujoin.spark.jvm.classfiles import JAVA_CACHE_VARIABLE, jar_of, java_cache
 from gpujoin.spark.jvm.compiled import compile_ahead, compiled_class, new_instance
 from gpujoin.spark.jvm.gateway import JvmNames, gateway_of
 
@@ -28,6 +29,14 @@ public final class Echo {
 """
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of compiled Java, empty."""
+    folder = tmp_path / "compiled"
+    monkeypatch.setenv(JAVA_CACHE_VARIABLE, str(folder))
+    return folder
+
+
 @pytest.fixture
 def names(spark: SparkSession) -> JvmNames:
     """A view of the JVM for which nothing has been compiled."""
@@ -41,6 +50,20 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "Echo.java"
     path.write_text(ECHO)
     return path
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the classes that are compiled from now on."""
+    compiled_names: list[str] = []
+    original = compiled._compile
+
+    def compile_noted(names: JvmNames, name: str, parent: Any) -> Any:
+        compiled_names.append(name)
+        return original(names, name, parent)
+
+    monkeypatch.setattr(compiled, "_compile", compile_noted)
+    return compiled_names
 
 
 def test_every_source_of_the_package_compiles(names: JvmNames) -> None:
@@ -90,6 +113,80 @@ def test_an_error_names_the_source_that_janino_refuses(names: JvmNames, source: 
 
 
 def test_a_driver_without_janino_is_told_so(names: JvmNames) -> None:
-    names.__dict__["org"] = JvmNames(names._client, "no.")
+    names.org.__dict__["codehaus"] = JvmNames(names._client, "no.")
     with pytest.raises(GpuJoinError, match="janino"):
         compiled_class(names, "PythonRule")
+
+
+def view(names: JvmNames) -> JvmNames:
+    """Another view of the JVM for which nothing has been compiled, as a later program has one."""
+    return JvmNames(names._client)
+
+
+def test_a_later_program_loads_what_was_compiled(names: JvmNames, compilations: list[str], cache: Path) -> None:
+    for each in (names, view(names)):
+        reader = new_instance(each, "PlanReader")
+        assert reader.getClass().getName() == "gpujoin.PlanReader"
+        assert sorted(compilations) == ["Determinism", "GpuJoinHint", "PlanReader"], "once each"
+    assert len(list(cache.glob("*.jar"))) == 3
+    assert cache.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_changed_source_is_compiled_anew(names: JvmNames, source: Path, cache: Path, compilations: list[str]) -> None:
+    compiled_class(names, "Echo")
+    source.write_text(ECHO.replace("return name;", 'return name + "!";'))
+    compiled_class(view(names), "Echo")
+    assert compilations == ["Echo", "Echo"]
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_the_jar_depends_on_the_sources_of_what_a_class_names(names: JvmNames) -> None:
+    own, named = "class A {}", "class B {}"
+    others = ([own], [own, named + " "], [own + named], [named, own])
+    assert len({jar_of(names, sources) for sources in ([own, named], *others)}) == 5
+    assert jar_of(names, [own, named]) == jar_of(view(names), [own, named])
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("content", [b"", b"no jar", None], ids=["empty", "no jar", "half"])
+def test_a_broken_jar_is_compiled_anew(
+    names: JvmNames, cache: Path, compilations: list[str], content: bytes | None
+) -> None:
+    compiled_class(names, "Echo")
+    (jar,) = cache.iterdir()
+    whole = jar.read_bytes()
+    jar.write_bytes(whole[: len(whole) // 2] if content is None else content)
+    assert compiled_class(view(names), "Echo").getName() == "gpujoin.Echo"
+    assert compilations == ["Echo", "Echo"]
+    assert [each.name for each in cache.iterdir()] == [jar.name]
+    compiled_class(view(names), "Echo")
+    assert compilations == ["Echo", "Echo"]
+
+
+@pytest.mark.usefixtures("source")
+def test_nothing_is_kept_where_others_may_write(names: JvmNames, cache: Path, compilations: list[str]) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    for each in (names, view(names)):
+        compiled_class(each, "Echo")
+    assert compilations == ["Echo", "Echo"]
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.usefixtures("source", "cache")
+def test_nothing_is_kept_where_spark_does_not_tell_its_build(names: JvmNames) -> None:
+    names.org.apache.__dict__["spark"] = JvmNames(names._client, "no.")
+    assert jar_of(names, [ECHO]) is None
+    assert compiled_class(names, "Echo").getName() == "gpujoin.Echo"
+
+
+@pytest.mark.usefixtures("source")
+def test_a_folder_that_cannot_be_made_is_no_obstacle(
+    names: JvmNames, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.touch()
+    assert java_cache() is None
+    assert compiled_class(names, "Echo").getName() == "gpujoin.Echo"
+    monkeypatch.delenv(JAVA_CACHE_VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent / "users"))
+    assert java_cache() == cache.parent / "users" / "gpujoin" / "java"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
+from gpujoin.launch.folders import user_cache
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
 
@@ -18,10 +19,7 @@ TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "regio
 def cache_directory() -> Path:
     """Where generated data is kept: ``$GPUJOIN_CACHE``, else ``gpujoin`` in the user's cache folder."""
     given = os.environ.get("GPUJOIN_CACHE")
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gpujoin"
+    return Path(given) if given else user_cache()
 
 
 def tpch_directory(scale: float, cache: Path | None = None) -> Path:

@@ -1,8 +1,9 @@
 """Compiles the Java sources of this package in the driver, with the Janino that Spark ships.
 
-So gpujoin needs no jar that fits a build of Spark. A source ``Name.java`` lies beside this module, declares
-``package gpujoin`` and one public class ``Name``. Janino knows Java without generics and lambdas; Scala is called
-through the methods that Java sees. The objects of a class are called like any other over py4j::
+So gpujoin needs no jar that fits a build of Spark. What was compiled is kept for later programs (`classfiles`). A
+source ``Name.java`` lies beside this module, declares ``package gpujoin`` and one public class ``Name``. Janino knows
+Java without generics and lambdas; Scala is called through the methods that Java sees. The objects of a class are called
+like any other over py4j::
 
     rule = new_instance(gateway_of(spark), "PythonRule", callback)
     rule.apply(plan)
@@ -20,6 +21,7 @@ from pyspark import InheritableThread
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.logs import log
+from gpujoin.spark.jvm.classfiles import jar_of, keep, load
 
 if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
@@ -45,7 +47,7 @@ _OF_FIRST_QUERY = ("PythonRule", "PlanRewriter")
 
 
 def compiled_class(names: JvmNames, name: str) -> Any:
-    """Give a class of this package, by its simple name; it is compiled when it is first asked for.
+    """Give a class of this package, by its simple name; it is compiled, or loaded, when it is first asked for.
 
     Raises ``GpuJoinError`` if the driver has no Janino, or Janino refuses the source, and
     ``py4j.protocol.Py4JNetworkError`` if the JVM is gone.
@@ -110,13 +112,39 @@ def byte_exchange(names: JvmNames) -> Any:
 
 def _compiled(names: JvmNames, classes: dict[str, Any], name: str) -> Any:
     if name not in classes:
-        seen = _compiled(names, classes, _SEES[name]) if name in _SEES else None
-        classes[name] = _compile(names, name, seen)
+        seen = _compiled(names, classes, _SEES[name]).getClassLoader() if name in _SEES else _context_loader(names)
+        classes[name] = _kept(names, name, seen)
     return classes[name]
 
 
-def _compile(names: JvmNames, name: str, seen: Any) -> Any:
-    source = resources.files(__package__).joinpath(f"{name}.java").read_text(encoding="utf-8")
+def _context_loader(names: JvmNames) -> Any:
+    return names.java.lang.Thread.currentThread().getContextClassLoader()
+
+
+def _kept(names: JvmNames, name: str, parent: Any) -> Any:
+    """Load a class that was kept, or compile it and keep it; ``parent`` is the parent of its loader."""
+    jar = jar_of(names, _sources(name))
+    loaded = None if jar is None else load(names, jar, f"gpujoin.{name}", parent)
+    if loaded is not None:
+        return loaded
+    compiler = _compile(names, name, parent)
+    if jar is not None:
+        keep(jar, dict(compiler.getBytecodes()))
+    return compiler.getClassLoader().loadClass(f"gpujoin.{name}")
+
+
+def _sources(name: str) -> list[str]:
+    """Give the source of a class, and those of the classes that it may name."""
+    following = _sources(_SEES[name]) if name in _SEES else []
+    return [_source(name), *following]
+
+
+def _source(name: str) -> str:
+    return resources.files(__package__).joinpath(f"{name}.java").read_text(encoding="utf-8")
+
+
+def _compile(names: JvmNames, name: str, parent: Any) -> Any:
+    """Give Janino's compiler after it has compiled a source."""
     try:
         compiler = names.org.codehaus.janino.SimpleCompiler()
     except Py4JNetworkError:
@@ -126,13 +154,12 @@ def _compile(names: JvmNames, name: str, seen: Any) -> Any:
             "Spark's driver cannot compile gpujoin's Java: it has no org.codehaus.janino.SimpleCompiler, which comes "
             f"with Spark (jars/janino-*.jar): {problem}"
         ) from problem
-    thread = names.java.lang.Thread.currentThread()
-    compiler.setParentClassLoader(thread.getContextClassLoader() if seen is None else seen.getClassLoader())
+    compiler.setParentClassLoader(parent)
     try:
-        compiler.cook(f"{name}.java", source)
+        compiler.cook(f"{name}.java", _source(name))
     except Py4JJavaError as problem:
         cause = problem.java_exception.getMessage()
         raise GpuJoinError(
             f"Spark's driver refuses gpujoin's {name}.java; is this release of Spark supported? {cause}"
         ) from problem
-    return compiler.getClassLoader().loadClass(f"gpujoin.{name}")
+    return compiler
