@@ -38,6 +38,18 @@ def may_overflow(call: AggregateCall) -> bool:
     return bool(call.buffer[0].type.precision - call.dtype.precision < _ROWS_DIGITS)
 
 
+def raises_by_overflow(call: AggregateCall) -> bool:
+    """Tell whether the sum of a group may be an error: of 64-bit integers, or of decimals without room for more digits.
+
+    Sums of shorter integers take thousands of millions of rows to leave 64 bits.
+    """
+    if call.mode is not EvalMode.ANSI or call.function not in (AggregateFunction.SUM, AggregateFunction.AVG):
+        return False
+    if pat.is_decimal(call.dtype):
+        return may_overflow(call)
+    return call.function is AggregateFunction.SUM and pat.is_int64(call.dtype)
+
+
 class Merging:
     """How the buffers of a call are merged: calls over them, and its buffer from what these give.
 

@@ -26,6 +26,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from gpujoin.functions import can_raise
+from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
@@ -37,12 +38,15 @@ from gpujoin.model.relations import (
     Relation,
     Scan,
     SparkSource,
+    Window,
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution
+from gpujoin.model.windows import FramedAggregate
 from gpujoin.plan.estimates import build_side, estimate
 from gpujoin.plan.key_filters import with_values
+from gpujoin.plan.merging import raises_by_overflow
 from gpujoin.plan.remap import output_source
 
 _SELECTIVE = 0.3
@@ -68,9 +72,20 @@ PASSES = {
 def may_raise_for_rows(relation: Relation) -> bool:
     """Whether a node must be given every row of its input, since it might raise for one, as in Spark.
 
-    What a projection computes Spark, too, may compute for matching rows only.
+    What a projection computes Spark, too, may compute for matching rows only. Sums of groups are computed before.
     """
-    return not isinstance(relation, Project) and any(map(can_raise, relation.expressions()))
+    if isinstance(relation, Project):
+        return False
+    return any(map(can_raise, relation.expressions())) or any(map(raises_by_overflow, _aggregates(relation)))
+
+
+def _aggregates(relation: Relation) -> list[AggregateCall]:
+    match relation:
+        case PartialAggregate():
+            return list(relation.aggregates)
+        case Window():
+            return [call.call for call in relation.calls if isinstance(call, FramedAggregate)]
+    return []
 
 
 def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.engine.pipeline import run
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
@@ -18,13 +19,15 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Relation,
     Scan,
+    Window,
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
+from gpujoin.model.windows import WHOLE_PARTITION, FramedAggregate
 from gpujoin.plan.estimates import build_side
 from gpujoin.plan.parts import ScanFacts, StageLimits
-from gpujoin.plan.runtime_filters import with_runtime_filters
+from gpujoin.plan.runtime_filters import may_raise_for_rows, with_runtime_filters
 from gpujoin.plan.stages import numbered, plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -206,3 +209,24 @@ def test_where_a_key_is_not_passed_on(tree: Relation) -> None:
 )
 def test_which_side_is_built(left: Relation, right: Relation, built: Side) -> None:
     assert build_side(JoinType.INNER, left, right, {**SCANNED, 3: 5e6}) is built
+
+
+SUMMED: dict[str, tuple[pa.DataType, EvalMode, bool]] = {
+    "64 bits": (pa.int64(), EvalMode.ANSI, True),
+    "64 bits that wrap": (pa.int64(), EvalMode.LEGACY, False),
+    "32 bits": (pa.int32(), EvalMode.ANSI, False),
+    "29 digits": (pa.decimal128(29, 2), EvalMode.ANSI, True),
+    "28 digits": (pa.decimal128(28, 2), EvalMode.ANSI, False),
+    "doubles": (pa.float64(), EvalMode.ANSI, False),
+}
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_a_group_whose_sum_may_be_an_error_is_given_all_rows(name: str) -> None:
+    dtype, mode, is_error = SUMMED[name]
+    rows = ExchangeSource(0, pa.schema([pa.field("k", pa.int64()), pa.field("v", dtype)]))
+    key, value = column(rows.schema, "k"), column(rows.schema, "v")
+    call = AggregateCall(function=AggregateFunction.SUM, arguments=(value,), mode=mode)
+    assert may_raise_for_rows(PartialAggregate(rows, (Output("k", key),), (call,))) is is_error
+    of_partition = Window(rows, (0,), (), (FramedAggregate(call, WHOLE_PARTITION),))
+    assert may_raise_for_rows(of_partition) is is_error
