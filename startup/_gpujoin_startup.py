@@ -5,9 +5,11 @@ nothing but ``sys`` and waits for PySpark, and what fails in it is left undone. 
 ``spark-submit app.py``, for example::
 
     import site                      # the interpreter starts: a finder is put before the others
-    from pyspark.sql import …        # the finder sees pyspark.sql.session: SparkSession.__init__ is wrapped
-    builder.getOrCreate()            # the wrapper reads the setting; where it is not there, nothing else happens
-                                     # where it is true, gpujoin is imported, makes the session and enables it
+    from pyspark.sql import …        # the finder sees pyspark.sql.session, and wraps methods of it and of SparkContext
+    builder.getOrCreate()            # before Spark's context starts, a wrapper reads the setting in the JVM; where it
+                                     # is true, another thread begins to import gpujoin
+                                     # the session's wrapper reads the setting; where it is not there, nothing happens
+                                     # where it is true, gpujoin makes the session and enables it
 
 Spark's Python workers import PySpark too, but make no session.
 """
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
 
 _MODULE = "pyspark.sql.session"
 _SETTING = "spark.gpujoin.enabled"
-_LOCAL_CONNECT_SERVER = "SPARK_LOCAL_REMOTE"
-"""Set by PySpark where the program uses Spark Connect, and the classic session only holds the server."""
 
 
 class Finder:
@@ -78,6 +78,7 @@ class Loader:
         self._loader.exec_module(module)
         with suppress(Exception):  # PySpark is imported, whatever it is like
             wrap_sessions(module.SparkSession)
+            wrap_contexts(sys.modules["pyspark"].SparkContext)
 
 
 def wrap_sessions(session_class: "Any") -> None:
@@ -122,6 +123,41 @@ def wrap_sessions(session_class: "Any") -> None:
     session_class.__init__ = initialize
 
 
+def wrap_contexts(context_class: "Any") -> None:
+    """Have gpujoin loaded while a context starts, where the configuration of the JVM enables its sessions.
+
+    Parameters
+    ----------
+    context_class : type
+        ``SparkContext``.
+    """
+    from contextlib import suppress
+    from functools import wraps
+
+    original = context_class._ensure_initialized  # noqa: SLF001
+
+    @wraps(original)
+    def ensure_initialized(cls: "Any", instance: "Any" = None, *arguments: "Any", **named: "Any") -> None:
+        original(instance, *arguments, **named)
+        if instance is None:
+            return
+        with suppress(Exception):  # the session tells what is lacking
+            value = cls._jvm.java.lang.System.getProperty(_SETTING)
+            if value is not None and value.strip().lower() == "true" and not _holds_connect_server():
+                from gpujoin.spark.ahead import load_ahead
+
+                load_ahead(cls._jvm)
+
+    context_class._ensure_initialized = classmethod(ensure_initialized)  # noqa: SLF001
+
+
+def _holds_connect_server() -> bool:
+    """Tell whether the program uses Spark Connect, and the classic session only holds the server, as PySpark says."""
+    import os
+
+    return "SPARK_LOCAL_REMOTE" in os.environ
+
+
 def _conf_if_asked_for(
     session_class: "Any", context: "Any", arguments: "tuple[Any, ...]", named: "dict[str, Any]"
 ) -> "dict[str, str] | None":
@@ -139,9 +175,7 @@ def _conf_if_asked_for(
     arguments, named
         The further ones of ``__init__``: ``jsparkSession``, and ``options``, which only builders give.
     """
-    import os
-
-    if _LOCAL_CONNECT_SERVER in os.environ:
+    if _holds_connect_server():
         return None
     options = named.get("options", arguments[1] if len(arguments) > 1 else None)
     latest = session_class._instantiatedSession  # noqa: SLF001

@@ -206,6 +206,35 @@ def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Pa
     ) in done.stderr
 
 
+AHEAD = """
+import threading
+started = []
+start = threading.Thread.start
+threading.Thread.start = lambda thread: (started.append(thread.name), start(thread))[1]
+spark = builder(enabled=True, backend="cpu", strategy="broadcast").getOrCreate()
+assert started.count("gpujoin-load") == 1, started
+from gpujoin.spark.query.hooks import is_enabled
+assert is_enabled(spark)
+spark.range(9).write.parquet(FOLDER)
+table = spark.read.parquet(FOLDER)
+print(table.join(table.withColumnRenamed("id", "other"), table.id == sf.col("other")).count())
+server = spark.sparkContext._accumulatorServer
+spark.stop()
+assert server.server_shutdown
+"""
+
+
+@pytest.mark.spark
+def test_gpujoin_is_loaded_while_the_context_starts(editable: Path, tmp_path: Path) -> None:
+    """And the program ends without a word where records of tasks came by an accumulator."""
+    program = "from pyspark.sql import functions as sf" + BUILDER + AHEAD.replace("FOLDER", repr(str(tmp_path / "t")))
+    done = subprocess.run(
+        [editable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=variables(), check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "9\n"), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
 # -- programs ------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from gpujoin.plan.amounts import show_bytes
 from gpujoin.plan.explain import Explanation, IslandExplanation, Measured
 from gpujoin.plan.report import Amounts, QueryReport
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.jvm.gateway import analyzed_plan, latest_plan
+from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.outcomes import explanation_of, explanation_of_latest, parts_of_latest
 from gpujoin.spark.shuffle.blobrows import BlobCounts
@@ -402,6 +402,7 @@ def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
             # Tasks start from an empty tuple; the driver's value is the store, which takes theirs in.
             registered = (context.accumulator(store, AddingAccumulatorParam(())), store)
             _accumulators[context] = registered
+            end_accumulators_at_once(context)
         return registered
 
 

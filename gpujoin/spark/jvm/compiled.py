@@ -11,6 +11,7 @@ like any other over py4j::
 
 from __future__ import annotations
 
+import functools
 import threading
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -57,22 +58,23 @@ def compiled_class(names: JvmNames, name: str) -> Any:
 
 
 def compile_ahead(names: JvmNames) -> None:
-    """Compile what the first query needs in another thread, while this one goes on.
+    """Do :func:`compile_first` in another thread, while this one goes on."""
+    if not all(name in _classes.get(names, {}) for name in _OF_FIRST_QUERY):
+        # It ends its thread of the JVM when it ends.
+        InheritableThread(functools.partial(compile_first, names), daemon=True).start()
+
+
+def compile_first(names: JvmNames) -> None:
+    """Compile what the first query needs.
 
     Whoever asks for a class before it is there waits for it. Errors are those of whoever asks.
     """
-    if all(name in _classes.get(names, {}) for name in _OF_FIRST_QUERY):
-        return
-
-    def compile_all() -> None:
-        for name in _OF_FIRST_QUERY:
-            try:
-                compiled_class(names, name)
-            except (GpuJoinError, Py4JError, OSError):  # compiled anew, and told, when it is asked for
-                log.debug("%s.java could not be compiled ahead", name, exc_info=True)
-                return
-
-    InheritableThread(compile_all, daemon=True).start()  # ends its thread of the JVM when it ends
+    for name in _OF_FIRST_QUERY:
+        try:
+            compiled_class(names, name)
+        except (GpuJoinError, Py4JError, OSError):  # compiled anew, and told, when it is asked for
+            log.debug("%s.java could not be compiled ahead", name, exc_info=True)
+            return
 
 
 def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from py4j.clientserver import ClientServer
 from py4j.java_gateway import JavaClass, JavaMember
+from py4j.protocol import Py4JError
 
 from gpujoin.spark.jvm.compiled import shared_instance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -223,3 +227,23 @@ def plan_text(frame: DataFrame) -> str:
     """Give the analyzed plan of a Spark Connect DataFrame as Spark writes it."""
     text = frame._explain_string(extended=True)  # type: ignore[operator]
     return str(text).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def end_accumulators_at_once(context: SparkContext) -> None:
+    """Have a context that stops not wait for further updates of accumulators, which PySpark does for up to a second.
+
+    PySpark's server of updates looks once a second whether it is to end; an update of nothing has it look.
+    """
+    server: Any = context._accumulatorServer
+    accumulator: Any = context._javaAccumulator
+    nothing: Any = accumulator.copyAndReset()  # it cannot be made any more when the context has stopped
+    original = server.shutdown
+
+    @functools.wraps(original)
+    def shutdown() -> None:
+        server.server_shutdown = True
+        with suppress(Py4JError, OSError):  # it had looked already, or the JVM is gone
+            accumulator.merge(nothing)
+        original()
+
+    server.shutdown = shutdown
