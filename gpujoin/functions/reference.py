@@ -54,9 +54,8 @@ LEFT_TO_SPARK = (
     LeftToSpark(
         "not written yet",
         (
-            "conv", "regexp_count", "regexp_extract_all", "try_url_decode",
-            "bitmap_count", "bitmap_bit_position", "bitmap_bucket_number", "try_to_binary", "from_base32", "to_base32",
-            "hmac", "jaro_winkler_similarity",
+            "try_url_decode", "bitmap_count", "bitmap_bit_position", "bitmap_bucket_number", "try_to_binary",
+            "from_base32", "to_base32", "hmac", "jaro_winkler_similarity",
         ),
     ),
     LeftToSpark("fails for malformed text, by rules of its own", ("to_binary",)),
@@ -72,7 +71,10 @@ LEFT_TO_SPARK = (
     LeftToSpark("UTF-8 alone", ("encode",)),
     LeftToSpark("of bytes, and of occurrences by number, not written yet", ("lpad", "rpad", "instr")),
     LeftToSpark("of dates and intervals not written yet", ("try_add", "try_subtract", "width_bucket")),
-    LeftToSpark("patterns are constants that mean the same in RE2 and match something", ("split",)),
+    LeftToSpark(
+        "patterns are constants that mean the same in RE2 and match something",
+        ("split", "regexp_extract_all", "regexp_count"),
+    ),
     LeftToSpark("of one array, or of texts", ("concat_ws",)),
     LeftToSpark(
         "some functions of arrays, maps and structs are written, these are not",

@@ -136,6 +136,11 @@ TABLE = (
         raises=Raises.ALWAYS, safe=has_constants, lacks=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
+        _F.REGEXP_EXTRACT_ALL, ("RegExpExtractAll",),
+        takes(TEXT, _GROUPED, INT, gives=pa.list_(pa.string()), optional=1),
+        raises=Raises.ALWAYS, safe=has_constants, lacks=ON_CPU,
+    ),
+    FunctionSpec(
         _F.REGEXP_REPLACE, ("RegExpReplace",), takes(TEXT, _GROUPED, _REWRITE, INT, gives=first, optional=1),
         raises=Raises.ALWAYS, safe=has_constants, lacks=_NO_JAVA_REGEX,
     ),
@@ -183,6 +188,9 @@ TABLE = (
     ),
     FunctionSpec(_F.SPACE, ("StringSpace",), takes(INT, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.FIND_IN_SET, ("FindInSet",), takes(TEXT, TEXT, gives=pa.int32()), lacks=ON_CPU),
+    FunctionSpec(
+        _F.CONV, ("Conv",), takes(TEXT, INT, INT, gives=pa.string()), raises=Raises.ANSI, lacks=ON_CPU,
+    ),
     FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(
         _F.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=ON_CPU

@@ -63,6 +63,32 @@ def test_formats(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS).check(trees, mode)
 
 
+DIGITS = (
+    "255", "-255", " 12 ", "-", "", "0", "-0", "+5", "7f", "7FG", "zz", "1é1", "9223372036854775807",
+    "-9223372036854775808", "18446744073709551615", "-18446744073709551615", "8000000000000000", "FFFFFFFFFFFFFFFF",
+    "-8000000000000001", "1" * 64, "1" * 65, "9" * 30, "-" + "z" * 40,
+)  # fmt: skip
+BASES = [(10, 16), (16, 10), (16, -10), (36, -36), (2, 8), (10, 2), (10, -16), (1, 10), (10, 37), (10, 0), (3, -3)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
+def test_digits_of_other_bases(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    """Up to the first character that is none; in ANSI mode, of numbers that have 64 bits in any base."""
+    short = call(_F.SUBSTRING, left("num_str"), 1, 11)
+    digits = [text for text in DIGITS if len(text) < 12 or mode is EvalMode.LEGACY]
+    trees: list[Expression] = [call(_F.CONV, text, *bases) for text in (short, *digits) for bases in BASES]
+    trees += [call(_F.CONV, short, left("i8"), right("i8")), call(_F.CONV, None, 10, 2), call(_F.CONV, short, None, 2)]
+    judge(*KINDS).check(trees, mode)
+
+
+def test_a_number_of_more_than_64_bits_is_an_error_in_ansi_mode() -> None:
+    batch = pa.record_batch({"s": ["18446744073709551616"]})
+    tree = resolve_value(call(_F.CONV, left("s"), 10, 16, mode=EvalMode.ANSI), batch.schema, batch.schema)
+    with pytest.raises(ExpressionEvaluationError, match="larger than 64 bits"):
+        evaluate_column(tree, batch, batch, 1)
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:

@@ -191,6 +191,14 @@ def test_regexp_extract(judge: Callable[..., Judge]) -> None:
     judge(*KINDS).check([call(Function.REGEXP_EXTRACT, text, *group) for text in texts for group in GROUPS])
 
 
+@pytest.mark.spark
+def test_regexp_extract_all(judge: Callable[..., Judge]) -> None:
+    texts = [left("str"), call(Function.CONCAT, left("str"), ",12-345,6-7\x00", right("str"))]
+    empty = {"(b)$", "^(a?)", "", "(a)|(b)|"}
+    groups = [group for group in GROUPS if group[0] not in empty]
+    judge(*KINDS).check([call(Function.REGEXP_EXTRACT_ALL, text, *group) for text in texts for group in groups])
+
+
 REPLACEMENTS = [
     ("a", "b"), ("(a)(b?)", "<$2$1>"), (".", "$0$0"), ("[^a-c]", ""), (r"\d+", "#"), ("(a|ab)(c?)", r"\\\$$1"),
     ("😀|日", "é"), ("(.)(.)", "$2$1"), ("^a", "x"), ("a+?", "$0 "), ("(b)", "$10"), ("(a)|(b)", "[$1|$2]"),

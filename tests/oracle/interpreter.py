@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import binascii
 import datetime as dt
+import functools
 import hashlib
 import math
 import re
@@ -19,7 +20,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 from gpujoin.errors import ConditionError, ExpressionEvaluationError, did_you_mean
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal, Variable
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import plain
 from gpujoin.testing.cells import Cell, cells, sort_key
@@ -772,6 +773,10 @@ FUNCTIONS: dict[Function, _Handler] = {
     Function.FIND_IN_SET: _strict(
         pa.int32(), lambda word, words: ([*words.split(","), word].index(word) + 1) % (words.count(",") + 2)
     ),
+    Function.CONV: lambda node, operands: _strict(
+        pa.string(), functools.partial(texts.conv, ansi=node.mode is EvalMode.ANSI)
+    )(node, operands),
+    Function.REGEXP_EXTRACT_ALL: _strict(pa.list_(pa.string()), texts.regexp_extract_all),
     Function.SOUNDEX: _strict(pa.string(), texts.soundex),
     Function.LEVENSHTEIN: _strict(pa.int32(), texts.levenshtein),
     Function.MASK: _mask,

@@ -88,6 +88,30 @@ def soundex(text: str) -> str:
     return (code + "000")[:4]
 
 
+def conv(text: str, base: int, to_base: int, *, ansi: bool) -> str | None:
+    """Digits of a base as those of another, by arithmetic of 64 bits that wraps."""
+    text = text.strip(" ")
+    if not (2 <= base <= 36 and 2 <= abs(to_base) <= 36 and text):
+        return None
+    minus, digits = text[:1] == "-", "0123456789abcdefghijklmnopqrstuvwxyz"[:base]
+    read = re.match(f"[{digits}]*", text[minus:], re.IGNORECASE | re.ASCII)
+    number = int((read and read[0]) or "0", base)
+    if number >= 1 << 64:
+        if ansi:
+            raise ExpressionEvaluationError("more than 64 bits")
+        number = (1 << 64) - 1
+    signed = number - (number >> 63 << 64)
+    if to_base > 0 and minus:
+        signed = -1 if signed < 0 else -signed
+    elif to_base < 0:
+        minus, signed = minus or signed < 0, abs(signed)
+    number, out = signed % (1 << 64), ""
+    while number or not out:
+        out = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[number % abs(to_base)] + out
+        number //= abs(to_base)
+    return f"-{out}" if minus and to_base < 0 else out
+
+
 def _sound(char: str, groups: dict[str, str]) -> str:
     return groups.get(char.upper(), "0") if char.isascii() else "0"
 
@@ -134,6 +158,11 @@ def regexp_extract(text: str, pattern: str, group: int = 1) -> str:
     """A group of the first match; only for patterns that Java and Python read alike."""
     match = re.search(pattern, text, re.ASCII)
     return (match[group] or "") if match else ""
+
+
+def regexp_extract_all(text: str, pattern: str, group: int = 1) -> list[str]:
+    """A group of each match; only for patterns that Java and Python read alike."""
+    return [match[group] or "" for match in re.finditer(pattern, text, re.ASCII)]
 
 
 def regexp_replace(text: str, pattern: str, replacement: str, position: int = 1) -> str:

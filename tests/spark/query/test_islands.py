@@ -234,7 +234,7 @@ MIXED = {
     "window below": """select k, count(*) from (select k, size(collect_list(id) over (order by id)) r from sales)
         where r > 2 group by k""",
     "sort below": "select k, first(s) from (select * from sales order by id) group by k",
-    "function not covered": "select conv(s, 36, 10), count(*) from sales group by conv(s, 36, 10)",
+    "function not covered": "select try_url_decode(s), count(*) from sales group by try_url_decode(s)",
 }
 
 

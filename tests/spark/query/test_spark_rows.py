@@ -151,7 +151,7 @@ def test_rows_that_may_be_others_are_not_sent_by_key(sources: SparkSession) -> N
 @ways
 def test_columns_of_one_name_are_told_apart(sources: SparkSession) -> None:
     csv = sources.table("csv")
-    rows = csv.select("k", sf.conv("shop", 36, 10).alias("x"), csv.weight.alias("x"), csv.k.alias("a.b `c`"))
+    rows = csv.select("k", sf.try_url_decode("shop").alias("x"), csv.weight.alias("x"), csv.k.alias("a.b `c`"))
     found = check(sources.table("sales").select("id", "k").join(rows, "k", "left"))
     assert tree(found).count("rows from Spark") == 1
 

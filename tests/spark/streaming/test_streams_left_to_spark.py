@@ -76,7 +76,7 @@ def test_keys_in_time_are_named(sides: tuple[DataFrame, DataFrame]) -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        WITHIN + " and conv(l.s, 36, 10) < '5'",
+        WITHIN + " and try_url_decode(l.s) < '5'",
         WITHIN + " and l.n = r.n",
         WITHIN + " and r.t <= l.t + r.i",
         "l.k + 1 = r.k and l.s like r.s and r.t > l.t - interval 3 hours and r.t < l.t + interval 1 day",

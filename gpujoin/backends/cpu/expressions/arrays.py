@@ -14,12 +14,17 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.expressions.compare import compare
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise
 from gpujoin.backends.cpu.expressions.nestedbytes import to_bytes
-from gpujoin.backends.cpu.expressions.regex import UnsupportedPatternError, java_to_groups
+from gpujoin.backends.cpu.expressions.regex import Groups, UnsupportedPatternError, java_to_groups
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.backends.cpu.utf8 import check_utf8
+from gpujoin.errors import UnsupportedValueError
 from gpujoin.model.expressions import Call, Function, Literal
 
 _Indices = npt.NDArray[np.int64]
+_MARKS = "\x00\x01\x02\x1e\x1f"
+"""Characters by which matches are marked, the first that no text has."""
+_MOST_GROUPS = 9
+"""RE2's replacements name groups by one digit."""
 
 
 @dataclass(frozen=True)
@@ -303,6 +308,49 @@ def _separator(node: Call) -> tuple[str, int]:
     return groups.unnamed, most.value
 
 
+def _extract_all(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Give a group of each match: all matches are marked, and the texts divided at the marks.
+
+    An example, ``regexp_extract_all('a1 b22', '([a-z])([0-9]+)', 2)`` with the mark ``|``::
+
+        a1 b22      |1| |22|      "" 1 " " 22 ""      [1, 22]
+    """
+    assert node.type is not None
+    pattern, group = _pattern_and_group(node)
+    text = operands[0].values
+    check_utf8(text, node)
+    mark = _unused(text, node)
+    marked = pc.replace_substring_regex(text, pattern.unnamed, rf"{mark}\{group}{mark}")
+    parts = Lists.of(from_arrow(pc.split_pattern(marked, mark)))
+    matches = Lists(parts.starts, parts.counts // 2, parts.valid, parts.elements)
+    within = matches.places - matches.starts[matches.rows]
+    places = matches.starts[matches.rows] + 2 * within + 1
+    return Vector(node.type, listed(node.type, matches, parts.elements, places), constant=operands[0].constant)
+
+
+def _unused(text: pa.Array, node: Call) -> str:
+    """A character that is in none of some texts."""
+    for mark in _MARKS:
+        if not pc.any(pc.match_substring(text, mark)).as_py():
+            return mark
+    raise UnsupportedValueError(f"{node}: texts with control characters are left to Spark")
+
+
+def _pattern_and_group(node: Call) -> tuple[Groups, int]:
+    """The pattern of a ``regexp_extract_all``, and the group that is wanted.
+
+    Raises ``UnsupportedPatternError`` if they are no constants, mean something else in Java, or may match nothing.
+    """
+    pattern, group = (*node.arguments[1:], Literal(value=1))[:2]
+    values = [operand.value if isinstance(operand, Literal) else None for operand in (pattern, group)]
+    if not isinstance(values[0], str) or not isinstance(values[1], int):
+        raise UnsupportedPatternError(f"{pattern}: no constant")
+    groups = java_to_groups(values[0])
+    if groups.least_width == 0 or groups.at_line_end or not 0 <= values[1] <= min(groups.count, _MOST_GROUPS):
+        raise UnsupportedPatternError(f"{pattern}: a match that may be empty, or a group that there is not")
+    return groups, values[1]
+
+
 FUNCTIONS: dict[Function, Run] = {
     Function.GET_ITEM: _get_item,
     Function.ELEMENT_AT: _element_at,
@@ -315,6 +363,7 @@ FUNCTIONS: dict[Function, Run] = {
     Function.MAP_VALUES: _map_part(items=True),
     Function.GET_FIELDS: _fields,
     Function.SPLIT: _split,
+    Function.REGEXP_EXTRACT_ALL: _extract_all,
     Function.SORT_ARRAY: _sort_array,
     Function.ARRAY_SORT: _array_sort,
     Function.ARRAY_MIN: _extreme(greatest=False),
@@ -329,6 +378,15 @@ def exact_separator(node: Call) -> bool:
     """Whether ``split`` has constants that mean the same in Java and RE2, and no empty separator."""
     try:
         _separator(node)
+    except UnsupportedPatternError:
+        return False
+    return True
+
+
+def exact_matches(node: Call) -> bool:
+    """Whether ``regexp_extract_all`` has constants that mean the same in Java and RE2, and no empty match."""
+    try:
+        _pattern_and_group(node)
     except UnsupportedPatternError:
         return False
     return True

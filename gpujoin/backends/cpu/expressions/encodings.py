@@ -1,10 +1,12 @@
-"""Texts and bytes written as other texts and bytes: hexadecimal digits, Base64, UTF-8, URLs."""
+"""Texts and bytes written as other texts and bytes: hexadecimal digits, digits of any base, Base64, UTF-8, URLs."""
 
 from __future__ import annotations
 
 import base64
 import re
+import string
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus, unquote_to_bytes
 
@@ -14,12 +16,16 @@ from gpujoin.backends.cpu.expressions.implementation import Run, fail, of_python
 from gpujoin.backends.cpu.expressions.vector import Vector, from_arrow, per_distinct
 from gpujoin.backends.cpu.utf8 import as_bytes, check_utf8, is_utf8
 from gpujoin.errors import UnsupportedValueError
-from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.types import is_text, wide_offsets
 
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4}|\r\n)*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _LINE = 76
+_BASES = range(2, 37)
+_DIGITS = string.digits + string.ascii_uppercase
+_BITS = 64
+_LARGEST = (1 << _BITS) - 1
 _URL = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
 
 
@@ -28,6 +34,59 @@ def _unhex(text: str) -> bytes | None:
     if not _HEX.fullmatch(text):
         return None
     return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
+
+
+def _conv(node: Call, operands: list[Vector], length: int) -> Vector:
+    return of_python(partial(_converted, node))(node, operands, length)
+
+
+def _converted(node: Call, text: str, base: int, to_base: int) -> str | None:
+    """Digits of an unsigned 64-bit integer, or of a signed one for a base below 0.
+
+    What follows the first character that is no digit is ignored. A number that is too large is the largest one, or an
+    error in ANSI mode. The negative of a number is, unsigned, what is missing to 2**64::
+
+        conv('-1zz', 10, 16)    FFFFFFFFFFFFFFFF        conv('-1zz', 10, -16)    -1
+    """
+    text = text.strip(" ")
+    if base not in _BASES or abs(to_base) not in _BASES or not text:
+        return None
+    is_negative = text.startswith("-")
+    number = _leading_number(text[is_negative:], base)
+    if number > _LARGEST:
+        if node.mode is EvalMode.ANSI:
+            fail(node, "the number is larger than 64 bits")
+        number = _LARGEST
+    has_high_bit = number > _LARGEST >> 1
+    if to_base > 0:
+        if is_negative:
+            number = _LARGEST if has_high_bit else -number & _LARGEST
+        return _digits(number, to_base)
+    if has_high_bit:
+        number = _LARGEST + 1 - number
+    if not is_negative and not has_high_bit:
+        return _digits(number, -to_base)
+    if to_base == -2 and number.bit_length() == _BITS and len(text) <= _BITS:
+        raise UnsupportedValueError(f"{node}: the sign of a number of 64 binary digits is left to Spark")
+    return "-" + _digits(number, -to_base)
+
+
+def _leading_number(text: str, base: int) -> int:
+    number = 0
+    for char in text:
+        digit = _DIGITS.find(char.upper()) if char.isascii() else -1
+        if not 0 <= digit < base or number > _LARGEST:
+            break
+        number = number * base + digit
+    return number
+
+
+def _digits(number: int, base: int) -> str:
+    written = ""
+    while number or not written:
+        number, digit = divmod(number, base)
+        written = _DIGITS[digit] + written
+    return written
 
 
 def _base64(value: bytes) -> str:
@@ -93,6 +152,7 @@ def is_utf8_named(node: Call) -> bool:
 
 FUNCTIONS: dict[Function, Run] = {
     Function.UNHEX: of_python(_unhex),
+    Function.CONV: _conv,
     Function.BASE64: _of_bytes(_base64),
     Function.UNBASE64: of_python(_unbase64),
     Function.ENCODE: _encode,

@@ -149,6 +149,7 @@ _EXACT_FOR: dict[Function, Callable[[Call], bool]] = {
     **dict.fromkeys((Function.EXISTS, Function.FORALL), lambdas.never_raises),
     **dict.fromkeys(rounding.FUNCTIONS, rounding.exact_scale),
     Function.REGEXP_EXTRACT: text.known_groups,
+    Function.REGEXP_EXTRACT_ALL: arrays.exact_matches,
     Function.REGEXP_REPLACE: text.known_replacement,
     Function.REGEXP_INSTR: text.known_regex,
     Function.LOCATE: text.constant_start,
