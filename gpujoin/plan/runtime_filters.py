@@ -23,11 +23,11 @@ itself: in ``sales JOIN stock … JOIN days d1 … JOIN days d2 ON stock.day = d
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpujoin.functions import can_raise
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     Filter,
@@ -38,6 +38,7 @@ from gpujoin.model.relations import (
     Relation,
     Scan,
     SparkSource,
+    Union,
     Window,
     column,
 )
@@ -69,14 +70,45 @@ PASSES = {
 """Joins whose side may be filtered by a column of it, in place of the join's result."""
 
 
-def may_raise_for_rows(relation: Relation) -> bool:
-    """Whether a node must be given every row of its input, since it might raise for one, as in Spark.
+def keys_of(join: Join, side: Side) -> frozenset[int]:
+    """Columns of a side of a join that are compared for each of its rows."""
+    return frozenset(pair.of(side) for pair in join.spec.keys)
 
-    What a projection computes Spark, too, may compute for matching rows only. Sums of groups are computed before.
+
+def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozenset[int], ...] | None:
+    """Columns of each input whose values are needed of every row, where those at ``read`` are needed of the relation.
+
+    ``None`` where a node must be given every row of its input, since it might raise for one, as in Spark. What a
+    projection computes Spark, too, may compute for matching rows only, but not what a key or a condition is::
+
+        SELECT 10 / v … FROM t JOIN …           computed for matching rows
+        … FROM t JOIN … ON 10 / v = …           computed for all rows
+
+    Sums of groups are computed of all groups.
     """
     if isinstance(relation, Project):
-        return False
-    return any(map(can_raise, relation.expressions())) or any(map(raises_by_overflow, _aggregates(relation)))
+        computed = [relation.outputs[n].expression for n in read]
+        return None if any(map(can_raise, computed)) else (_columns(computed),)
+    if any(map(can_raise, relation.expressions())) or any(map(raises_by_overflow, _aggregates(relation))):
+        return None
+    if isinstance(relation, Join):
+        sources = [output_source(relation.spec, n) for n in read]
+        return tuple(
+            keys_of(relation, side) | {source[1] for source in sources if source is not None and source[0] is side}
+            for side in Side
+        )
+    own = _columns(relation.expressions())
+    match relation:
+        case Window():
+            below = frozenset(n for n in read if n < len(relation.child.schema))
+            return (below | own | frozenset(relation.partition),)
+        case Filter() | Union():
+            return (read | own,) * len(relation.children)
+    return (own,) * len(relation.children)
+
+
+def _columns(expressions: Iterable[Expression]) -> frozenset[int]:
+    return frozenset(ref.index for expression in expressions for ref in expression.columns())
 
 
 def _aggregates(relation: Relation) -> list[AggregateCall]:
@@ -106,7 +138,7 @@ def _with_passed_on_keys(join: Join, side: Side, scanned: Mapping[int, float]) -
     if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, scanned):
         return join
     most = estimate(small, scanned).read * _SMALLER
-    if most > estimate(large, scanned).read:
+    if most > estimate(large, scanned).read or read_of_children(small, keys_of(join, side)) is None:
         return join
     for pair in join.spec.keys:
         if pair.nulls is not NullEquality.UNEQUAL:
@@ -150,7 +182,8 @@ def _filtered(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
-            filtered = _Lookup(keys, least, scanned).into(join.side(side), pair.of(side), passed=False)
+            lookup = _Lookup(keys, least, scanned)
+            filtered = lookup.into(join.side(side), pair.of(side), keys_of(join, side), passed=False)
             join = join if filtered is None else _with_side(join, side, filtered, scanned)
     return join
 
@@ -176,37 +209,38 @@ class _Lookup:
     least: float
     scanned: Mapping[int, float]
 
-    def into(self, relation: Relation, position: int, *, passed: bool) -> Relation | None:
+    def into(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
         """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless.
 
-        What a condition or an argument may raise for, it is given, as in Spark.
+        ``read`` are its columns whose values nodes above need of every row. What may raise for a row is given it.
         """
-        if not isinstance(relation, Scan) and may_raise_for_rows(relation):  # a filter goes above the scan's own
+        if isinstance(relation, Scan):  # a filter goes above the scan's own
+            return self._above(relation, position) if passed else None
+        below = read_of_children(relation, read)
+        if below is None:
             return None
         match relation:
-            case Scan():
-                return self._above(relation, position) if passed else None
             case Filter():
-                return self._below(relation, position, passed=passed)
+                return self._below(relation, position, below[0], passed=passed)
             case Project():
                 source = relation.outputs[position].expression
                 if not isinstance(source, ColumnRef):
                     return None
-                return self._below(relation, source.index, passed=passed)
+                return self._below(relation, source.index, below[0], passed=passed)
             case PartialAggregate():
                 if position >= len(relation.keys):
                     return None
                 source = relation.keys[position].expression
                 if not isinstance(source, ColumnRef):
                     return None
-                return self._below(relation, source.index, passed=True)
+                return self._below(relation, source.index, below[0], passed=True)
             case Join():
                 origin = output_source(relation.spec, position)
                 if origin is None or relation.spec.join_type not in PASSES[origin[0]]:
                     return None
                 side, place = origin
-                below = self.into(relation.side(side), place, passed=True)
-                return None if below is None else self._passed_on(relation, side, below)
+                filtered = self.into(relation.side(side), place, below[side is Side.RIGHT], passed=True)
+                return None if filtered is None else self._passed_on(relation, side, filtered)
             case _:
                 return None
 
@@ -216,9 +250,9 @@ class _Lookup:
         join = _with_side(join, side, filtered, self.scanned)
         return join if was_selective else _filtered(join, side.other, self.scanned)
 
-    def _below(self, relation: Relation, position: int, *, passed: bool) -> Relation | None:
+    def _below(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
         (child,) = relation.children
-        filtered = self.into(child, position, passed=passed)
+        filtered = self.into(child, position, read, passed=passed)
         return None if filtered is None else relation.with_children([filtered])
 
     def _above(self, scan: Scan, position: int) -> Relation | None:

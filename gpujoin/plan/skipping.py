@@ -22,7 +22,7 @@ from gpujoin.model.relations import Filter, Join, PartialAggregate, Project, Rel
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_whole, logical
 from gpujoin.plan.remap import output_source
-from gpujoin.plan.runtime_filters import PASSES, may_raise_for_rows
+from gpujoin.plan.runtime_filters import PASSES, read_of_children
 
 
 def matching_keys(join: Join) -> tuple[tuple[int, int], ...]:
@@ -44,33 +44,38 @@ def _comparable(join: Join, left: int, right: int) -> bool:
     return types[0] == types[1] or (is_whole(types[0]) and is_whole(types[1]))
 
 
-def scans_of(relation: Relation, position: int, shared: Container[Relation]) -> Iterator[tuple[Scan, int]]:
+def scans_of(
+    relation: Relation, position: int, read: frozenset[int], shared: Container[Relation]
+) -> Iterator[tuple[Scan, int]]:
     """Scans, and the column of each, whose rows may be left out by a relation's column; none below ``shared`` parts.
 
-    Rows of the relation with another value in the column are of no use to whoever asks.
+    Rows of the relation with another value in the column are of no use to whoever asks, who needs the values of the
+    columns at ``read`` of every row.
     """
-    if relation in shared or may_raise_for_rows(relation):
+    below = None if relation in shared else read_of_children(relation, read)
+    if below is None:
         return
     match relation:
         case Scan():
             yield relation, position
         case Filter():
-            yield from scans_of(relation.child, position, shared)
+            yield from scans_of(relation.child, position, below[0], shared)
         case Window():
             if position in relation.partition:
-                yield from scans_of(relation.child, position, shared)
+                yield from scans_of(relation.child, position, below[0], shared)
         case Project():
             source = relation.outputs[position].expression
             if isinstance(source, ColumnRef):
-                yield from scans_of(relation.child, source.index, shared)
+                yield from scans_of(relation.child, source.index, below[0], shared)
         case PartialAggregate():
             key = relation.keys[position].expression if position < len(relation.keys) else None
             if isinstance(key, ColumnRef):
-                yield from scans_of(relation.child, key.index, shared)
+                yield from scans_of(relation.child, key.index, below[0], shared)
         case Union():
             for child in relation.inputs:
-                yield from scans_of(child, position, shared)
+                yield from scans_of(child, position, below[0], shared)
         case Join():
             origin = output_source(relation.spec, position)
             if origin is not None and relation.spec.join_type in PASSES[origin[0]]:
-                yield from scans_of(relation.side(origin[0]), origin[1], shared)
+                side, place = origin
+                yield from scans_of(relation.side(side), place, below[side is Side.RIGHT], shared)

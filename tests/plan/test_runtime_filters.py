@@ -27,7 +27,7 @@ from gpujoin.model.stages import Distribution
 from gpujoin.model.windows import WHOLE_PARTITION, FramedAggregate
 from gpujoin.plan.estimates import build_side
 from gpujoin.plan.parts import ScanFacts, StageLimits
-from gpujoin.plan.runtime_filters import may_raise_for_rows, with_runtime_filters
+from gpujoin.plan.runtime_filters import read_of_children, with_runtime_filters
 from gpujoin.plan.stages import numbered, plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -227,6 +227,7 @@ def test_a_group_whose_sum_may_be_an_error_is_given_all_rows(name: str) -> None:
     rows = ExchangeSource(0, pa.schema([pa.field("k", pa.int64()), pa.field("v", dtype)]))
     key, value = column(rows.schema, "k"), column(rows.schema, "v")
     call = AggregateCall(function=AggregateFunction.SUM, arguments=(value,), mode=mode)
-    assert may_raise_for_rows(PartialAggregate(rows, (Output("k", key),), (call,))) is is_error
+    grouped = PartialAggregate(rows, (Output("k", key),), (call,))
+    assert (read_of_children(grouped, frozenset()) is None) is is_error
     of_partition = Window(rows, (0,), (), (FramedAggregate(call, WHOLE_PARTITION),))
-    assert may_raise_for_rows(of_partition) is is_error
+    assert (read_of_children(of_partition, frozenset()) is None) is is_error

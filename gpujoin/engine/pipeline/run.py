@@ -55,6 +55,7 @@ from gpujoin.model.relations import (
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
 from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets, most_held
 from gpujoin.plan.late_keys import LateKeys, late_keys
+from gpujoin.plan.runtime_filters import keys_of
 from gpujoin.plan.skipping import matching_keys, scans_of
 from gpujoin.plan.tables import is_table
 
@@ -337,11 +338,12 @@ class _Runner:
 
     def _skip_without_match(self, node: Join, build: _Piece) -> None:
         """Have scans of the streamed side leave out row groups without a row for the build side."""
-        streamed = node.side(node.build_side.other)
+        side = node.build_side.other
+        streamed, read = node.side(side), keys_of(node, side)
         for of_build, of_streamed in matching_keys(node):
             scans = [
                 (scan, column)
-                for scan, column in scans_of(streamed, of_streamed, self._repeated)
+                for scan, column in scans_of(streamed, of_streamed, read, self._repeated)
                 if self._places[id(scan)] == 1  # a node that stands elsewhere, too, gives all rows there
             ]
             ranges = self._backend.value_ranges(build, of_build) if scans else None

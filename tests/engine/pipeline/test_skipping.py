@@ -181,17 +181,27 @@ def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("place_of_it", ["scan", "filter", "argument"])
+@pytest.mark.parametrize("place_of_it", ["scan", "filter", "argument", "grouping key", "partition", "another key"])
 def test_a_row_without_a_match_still_raises(place_of_it: str, tmp_path: Path) -> None:
     """As in Spark, which has no other way to leave it out than to look at it."""
     table = numbers()
     quotient = call(Function.INTEGRAL_DIVIDE, 10, left("v") - lit(3), mode=EvalMode.ANSI)
-    rows = scan(tmp_path, table)
-    if place_of_it == "argument":
-        rows = rows.group("k", s=total(quotient))
-    else:
-        rows = (rows if place_of_it == "scan" else rows.select("v", "k")).where(quotient > 0)
-    joined = rows.join(Tree.source(BUILT.schema, 1), {"k": "b"})
+    rows, keys = scan(tmp_path, table), {"k": "b"}
+    match place_of_it:
+        case "scan":
+            rows = rows.where(quotient > 0)
+        case "filter":
+            rows = rows.select("v", "k").where(quotient > 0)
+        case "argument":
+            rows = rows.group("k", s=total(quotient))
+        case "grouping key":
+            rows = rows.select("k", q=quotient).group("k", "q", n=count())
+        case "partition":
+            rows = rows.select("k", "v", q=quotient)
+            rows = rows.window(["k", "q"], [("v", False, True)], n=Over(WindowFunction.ROW_NUMBER))
+        case "another key":
+            rows, keys = rows.select("k", q=quotient), {"k": "b", "q": "w"}
+    joined = rows.join(Tree.source(BUILT.schema, 1), keys)
     with pytest.raises(ExpressionEvaluationError, match="zero"):
         list(places.run(joined.relation, {1: BUILT}))
 
