@@ -209,7 +209,7 @@ def test_rows_of_first_stay_together(tables: SparkSession) -> None:
 )
 def test_functions_that_are_not_covered_are_named(tables: SparkSession, query: str) -> None:
     named = (
-        r"with frequencies|several columns|approx_percentile|mode|try_url_decode|collect_set"
+        r"with frequencies|several columns|approx_percentile|mode|UrlCodec|collect_set"
         r"|beside a distinct aggregate: collect_list"
     )
     with pytest.raises(FallbackError, match=named):
