@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from gpujoin.errors import ConditionError
 from gpujoin.model.jointype import Side
+from gpujoin.model.trees import preorder
 
 
 class EvalMode(Enum):
@@ -380,9 +381,7 @@ class Expression:
 
     def walk(self) -> Iterator[Expression]:
         """The node and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        return preorder(self)
 
     def columns(self) -> tuple[ColumnRef, ...]:
         """Distinct column references in the tree, in order of appearance."""

@@ -14,6 +14,7 @@ from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
+from gpujoin.model.trees import preorder
 from gpujoin.model.types import logical
 from gpujoin.model.windows import FramedAggregate, WindowCall
 
@@ -97,9 +98,7 @@ class Relation:
 
     def walk(self) -> Iterator[Relation]:
         """The node and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        return preorder(self)
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes cache their schema, but it is not pickled with them.

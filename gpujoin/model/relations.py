@@ -8,6 +8,7 @@ picklable, hashable, equal if they say the same. A node checks itself when it is
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -181,7 +182,7 @@ class OneInput(Relation):
         return (self.child,)
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        return dataclasses.replace(self, child=children[0])
+        return self if children[0] is self.child else dataclasses.replace(self, child=children[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +254,8 @@ class Join(Relation):
         return (self.left, self.right)
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
+        if children[0] is self.left and children[1] is self.right:
+            return self
         return dataclasses.replace(self, left=children[0], right=children[1])
 
     def side(self, side: Side) -> Relation:
@@ -392,7 +395,7 @@ class Union(Relation):
         return self.inputs
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        return Union(tuple(children))
+        return self if all(map(operator.is_, children, self.inputs)) else Union(tuple(children))
 
 
 @dataclass(frozen=True, eq=False)

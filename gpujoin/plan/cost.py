@@ -18,7 +18,7 @@ from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ConstantTable, Join, PartialAggregate, Relation, Scan, SparkSource, Window
-from gpujoin.plan import estimates
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.ranges import Shape, shape_of_node
 
 PATTERN_SECONDS = 4.0e-7
@@ -96,7 +96,7 @@ class SparkTables:
 
 def predict(
     relation: Relation,
-    scanned: Mapping[int, float],
+    sizes: Sizes,
     cores: int,
     exchanges: int,
     costs: Costs,
@@ -106,21 +106,19 @@ def predict(
 ) -> Estimate:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
-    What Spark computes for it is the same either way, and left out. The part has no runtime filters yet; ``scanned``
-    has the rows of each scan's files, by its index. Build sides in ``kept`` are there already, built, and cost nothing
-    here. Without ``tables``, Spark shuffles nothing for joins.
+    What Spark computes for it is the same either way, and left out. The part has no runtime filters yet. Build sides in
+    ``kept`` are there already, built, and cost nothing here. Without ``tables``, Spark shuffles nothing for joins.
     """
     here, spark, stages = 0.0, 0.0, 0
     built = {id(node) for table in kept for node in table.walk()}
-    known = estimates.estimates_of(relation, scanned)
     shuffled = set() if tables is None else tables.shuffled(relation)
     for node in relation.walk():
-        own = operation_seconds(node, known, scanned, costs, built=built)
+        own = operation_seconds(node, sizes, costs, built=built)
         spark += own.spark
         if id(node) in shuffled:
-            spark += sum(known[id(child)].rows for child in node.children) * costs.spark_exchange_row
+            spark += sum(sizes.of(child).rows for child in node.children) * costs.spark_exchange_row
         elif isinstance(node, PartialAggregate) and node.keys:
-            spark += known[id(node)].rows * costs.spark_exchange_row
+            spark += sizes.of(node).rows * costs.spark_exchange_row
         if id(node) not in built:
             here += own.here
         match node:
@@ -128,7 +126,7 @@ def predict(
                 stages += 1
             case Join():
                 stages += not any(map(_is_constant, node.children))
-    here += known[id(relation)].rows * costs.row_out
+    here += sizes.of(relation).rows * costs.row_out
     of_query = query_seconds(Estimate(here, spark), stages, cores, costs)
     return Estimate(of_query.here + exchanges * costs.stage, of_query.spark)
 
@@ -163,18 +161,17 @@ def hashed_seconds(left: float, right: float, costs: Costs) -> float:
 
 def operation_seconds(
     node: Relation,
-    known: Mapping[int, estimates.Estimate],
-    scanned: Mapping[int, float],
+    sizes: Sizes,
     costs: Costs,
     *,
     built: Collection[int] = (),
 ) -> Estimate:
     """Predict the seconds of one core that a node takes, without its inputs.
 
-    ``known`` has the estimates of the nodes of its tree, by ``id()``, ``built`` the nodes that are there already.
+    ``built`` has the ``id()`` of nodes that are there already.
     """
-    rows = [known[id(child)].rows for child in node.children]
-    read = scanned.get(node.index, 1.0) if isinstance(node, Scan) else 0.0
+    rows = [sizes.of(child).rows for child in node.children]
+    read = sizes.of(node).read if isinstance(node, Scan) else 0.0
     computed = _calls(node, max(rows, default=read), costs)
     own = Estimate(here=0.0, spark=0.0)
     match node:

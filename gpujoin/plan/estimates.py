@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,90 +57,94 @@ class Estimate:
     """The most different values of each column."""
 
 
-def estimate(relation: Relation, scanned: Mapping[int, float]) -> Estimate:
-    """Estimate the rows of a relation, assuming that joins follow foreign keys to primary keys.
+class Sizes:
+    """Estimates the sizes of relations over the same files, of each relation once.
 
-    ``scanned`` has the rows of each scan's files, by its index.
+    Joins are taken to follow foreign keys to primary keys.
+
+    Parameters
+    ----------
+    scanned : mapping from int to float
+        Rows of each scan's files, by its index.
+    sources : mapping from int to float, optional
+        Rows that come in from elsewhere, by the index of the source.
+
+    Attributes
+    ----------
+    scanned : dict from int to float
+        Rows of each scan's files; more may be added.
     """
-    return estimates_of(relation, scanned)[id(relation)]
+
+    def __init__(self, scanned: Mapping[int, float] | None = None, sources: Mapping[int, float] | None = None) -> None:
+        self.scanned = dict(scanned or {})
+        self._sources = sources or {}
+        self._known: dict[int, tuple[Relation, Estimate]] = {}
+
+    def of(self, relation: Relation) -> Estimate:
+        """Estimate the size of a relation."""
+        known = self._known.get(id(relation))
+        if known is None:
+            below = [self.of(child) for child in relation.children]
+            distinct = of_node(relation, [each.distinct for each in below])
+            own = self._estimate(relation, below)
+            known = relation, Estimate(own.rows, own.kept, own.read, distinct)
+            self._known[id(relation)] = known  # with the relation, so that no other one gets its id
+        return known[1]
+
+    def _estimate(self, relation: Relation, below: Sequence[Estimate]) -> Estimate:
+        """Estimate a relation, given its inputs, but for the different values."""
+        match relation:
+            case ExchangeSource() if relation.index in self._sources:
+                rows = max(1.0, self._sources[relation.index])
+                return Estimate(rows, 1.0, rows)
+            case Scan():
+                share = relation.kept
+                if share is None:
+                    share = math.prod(map(selectivity, relation.filters))
+                rows = self.scanned.get(relation.index, 1.0)
+                return Estimate(max(1.0, rows * share), share, rows)
+            case SparkSource() | ConstantTable():
+                return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
+            case Filter():
+                share = selectivity(relation.condition)
+                return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
+            case Join():
+                return _joined(relation, *below)
+            case PartialAggregate():
+                most = of_groups([key.expression for key in relation.keys], below[0].distinct)
+                groups = below[0].rows * _GROUPS if relation.keys else 1.0
+                rows = max(1.0, groups if most is None else min(groups, most))
+                return Estimate(rows, below[0].kept, below[0].read)
+            case Project():
+                return below[0]
+            case TopN() | Limit():
+                return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
+            case Expand():
+                return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
+            case Explode():
+                return Estimate(below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
+            case Union():
+                return Estimate(
+                    sum(child.rows for child in below),
+                    max(child.kept for child in below),
+                    sum(child.read for child in below),
+                )
+            case _:
+                return Estimate(
+                    max((child.rows for child in below), default=1.0),
+                    max((child.kept for child in below), default=1.0),
+                    sum(child.read for child in below),
+                )
 
 
-def estimates_of(
-    relation: Relation, scanned: Mapping[int, float], sources: Mapping[int, float] | None = None
-) -> dict[int, Estimate]:
-    """Estimate the rows of a relation and of all below it, by ``id()``; see :func:`estimate`.
-
-    ``sources`` has the rows that come in from elsewhere, by the index of the source.
-    """
-    known: dict[int, Estimate] = {}
-
-    def visit(node: Relation) -> Estimate:
-        if id(node) not in known:
-            below = [visit(child) for child in node.children]
-            own = _estimate(node, below, scanned, sources or {})
-            known[id(node)] = dataclasses.replace(own, distinct=of_node(node, [each.distinct for each in below]))
-        return known[id(node)]
-
-    visit(relation)
-    return known
-
-
-def _estimate(
-    relation: Relation, below: Sequence[Estimate], scanned: Mapping[int, float], sources: Mapping[int, float]
-) -> Estimate:
-    """Estimate the rows of a node, given those of its inputs, but for the different values."""
-    match relation:
-        case ExchangeSource() if relation.index in sources:
-            rows = max(1.0, sources[relation.index])
-            return Estimate(rows, 1.0, rows)
-        case Scan():
-            share = relation.kept
-            if share is None:
-                share = math.prod(map(selectivity, relation.filters))
-            rows = scanned.get(relation.index, 1.0)
-            return Estimate(max(1.0, rows * share), share, rows)
-        case SparkSource() | ConstantTable():
-            return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
-        case Filter():
-            share = selectivity(relation.condition)
-            return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
-        case Join():
-            return _joined(relation, *below)
-        case PartialAggregate():
-            most = of_groups([key.expression for key in relation.keys], below[0].distinct)
-            groups = below[0].rows * _GROUPS if relation.keys else 1.0
-            rows = max(1.0, groups if most is None else min(groups, most))
-            return Estimate(rows, below[0].kept, below[0].read)
-        case Project():
-            return below[0]
-        case TopN() | Limit():
-            return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
-        case Expand():
-            return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
-        case Explode():
-            return Estimate(below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
-        case Union():
-            return Estimate(
-                sum(child.rows for child in below),
-                max(child.kept for child in below),
-                sum(child.read for child in below),
-            )
-        case _:
-            return Estimate(
-                max((child.rows for child in below), default=1.0),
-                max((child.kept for child in below), default=1.0),
-                sum(child.read for child in below),
-            )
-
-
-def build_side(kind: JoinType, left: Relation, right: Relation, scanned: Mapping[int, float]) -> Side:
+def build_side(kind: JoinType, left: Relation, right: Relation, sizes: Sizes) -> Side:
     """Choose the side to hold in memory: the smaller one of an inner join, else the one whose rows are not preserved.
 
     A side without joins that reads few rows is held even if the other, which has joins, is expected to have fewer: of
     several filters and joins estimates may be wrong by orders of magnitude, and building a million rows costs little. A
     side of a semi or anti join whose rows are returned is held where it is much smaller than the other.
     """
-    sides = estimate(left, scanned), estimate(right, scanned)
+    sides = sizes.of(left), sizes.of(right)
     rows = sides[0].rows, sides[1].rows
     match kind:
         case JoinType.INNER | JoinType.CROSS | JoinType.FULL:

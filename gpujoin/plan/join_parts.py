@@ -91,7 +91,7 @@ class JoinPlacer:
         """Send keys to the tasks of one side, which drop rows before they are exchanged; ``None`` where they do not."""
         if self.place_keys is None or parts[side].spark is not None:  # which takes nothing through exchanges
             return None
-        semi = filtered_by_keys(node, side, self.planning.rows)
+        semi = filtered_by_keys(node, side, self.planning.sizes)
         if semi is None:
             return None
         nbytes = self.planning.size_of(semi.right)

@@ -12,7 +12,7 @@ would drop an order: more keys than those of the side drop fewer rows, and none 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.jointype import JoinType, Side
@@ -20,7 +20,7 @@ from gpujoin.model.relations import Join, Output, Project, Relation, column
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.determinism import is_repeatable
-from gpujoin.plan.estimates import estimate
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.remap import output_source
 
 SELECTIVE = 0.5
@@ -31,7 +31,7 @@ _SAME_KEYS = frozenset({JoinType.INNER, JoinType.LEFT_SEMI})
 """Joins in whose result the keys of either side are also those of the other."""
 
 
-def filtered_by_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Join | None:
+def filtered_by_keys(join: Join, side: Side, sizes: Sizes) -> Join | None:
     """Make the semi-join of one side of a join with keys of the other side, or with more of them.
 
     ``None`` where it may drop rows that are needed, or would drop few.
@@ -41,9 +41,9 @@ def filtered_by_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Jo
         return None
     places = [pair.of(side.other) for pair in spec.keys]
     if len(spec.keys) == 1 and spec.keys[0].nulls is NullEquality.UNEQUAL:
-        small, place = _origin(small, places[0], scanned)
+        small, place = _origin(small, places[0], sizes)
         places = [place]
-    if estimate(small, scanned).kept > SELECTIVE or not is_repeatable(small):
+    if sizes.of(small).kept > SELECTIVE or not is_repeatable(small):
         return None
     columns = list(dict.fromkeys(places))
     keys = Project(small, tuple(Output(f"key{n}", column(small.schema, old), True) for n, old in enumerate(columns)))
@@ -54,15 +54,15 @@ def filtered_by_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Jo
     return Join(given, keys, JoinSpec(JoinType.LEFT_SEMI, pairs, left_output=tuple(range(len(given.schema)))))
 
 
-def _origin(relation: Relation, place: int, scanned: Mapping[int, float]) -> tuple[Relation, int]:
+def _origin(relation: Relation, place: int, sizes: Sizes) -> tuple[Relation, int]:
     """Find the smallest part of a relation that has a column with all of a column's values, and few others."""
     while True:
         candidates = list(with_values(relation, place))
         if not candidates:
             return relation, place
-        kept = {id(part): estimate(part, scanned).kept for part, _ in candidates}
+        kept = {id(part): sizes.of(part).kept for part, _ in candidates}
         part, at = min(candidates, key=lambda candidate: kept[id(candidate[0])])
-        if kept[id(part)] > _MUCH_MORE * estimate(relation, scanned).kept:
+        if kept[id(part)] > _MUCH_MORE * sizes.of(relation).kept:
             return relation, place
         relation, place = part, at
 

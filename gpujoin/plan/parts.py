@@ -23,7 +23,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage
 from gpujoin.plan.determinism import indeterminate_columns
-from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.plan.estimates import Sizes, row_bytes
 
 EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
@@ -181,12 +181,11 @@ class Planning:
 
     def __post_init__(self) -> None:
         self._source_numbers = itertools.count()
-        self.rows = {index: facts.rows for index, facts in self.facts.items()}
-        """Rows of each scan's files."""
+        self.sizes = Sizes({index: facts.rows for index, facts in self.facts.items()})
 
     def size_of(self, node: Relation) -> float:
         """About how many bytes the rows of a node have."""
-        return _size(node.schema, estimate(node, self.rows).rows)
+        return _size(node.schema, self.sizes.of(node).rows)
 
     def leaf(self, node: Scan | SparkSource | ConstantTable) -> Part:
         """Share out the rows of files, or of Spark; those of the query itself are in one task."""
@@ -239,7 +238,7 @@ class Planning:
         if list(cut.used) != list(range(len(schema))):
             kept = [(schema.field(i), column(schema, i)) for i in cut.used]
             tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
-        nbytes = _size(tree.schema, estimate(node, self.rows).rows)
+        nbytes = _size(tree.schema, self.sizes.of(node).rows)
         columns = tuple(moved[index] for index in cut.columns)
         part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpujoin.errors import ProductSizeError
 from gpujoin.model.relations import Join, Relation, SparkSource
-from gpujoin.plan.estimates import estimate
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.ranges import Shape, shape_of_node
 
 
@@ -28,7 +28,7 @@ class Product:
         return f"about {self.left:.0f} × {self.right:.0f} rows without keys or ranges are {self.pairs:.3g} pairs"
 
 
-def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Product]:
+def products_in(relation: Relation, sizes: Sizes) -> Iterator[Product]:
     """Products in a tree, parents first, but for those of sides of which nothing is known.
 
     ``scanned`` has the rows of each scan's files, by its index.
@@ -36,7 +36,7 @@ def products_in(relation: Relation, scanned: Mapping[int, float]) -> Iterator[Pr
     for node in relation.walk():
         guessed = any(isinstance(below, SparkSource) and below.guessed for below in node.walk())
         if not guessed and isinstance(node, Join) and shape_of_node(node) is Shape.PRODUCT:
-            yield Product(estimate(node.left, scanned).rows, estimate(node.right, scanned).rows)
+            yield Product(sizes.of(node.left).rows, sizes.of(node.right).rows)
 
 
 def refuse_products(products: Iterable[Product], most: int | None) -> None:

@@ -23,7 +23,7 @@ itself: in ``sales JOIN stock … JOIN days d1 … JOIN days d2 ON stock.day = d
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from gpujoin.functions import can_raise
 from gpujoin.model.aggregates import AggregateCall
@@ -45,7 +45,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution
 from gpujoin.model.windows import FramedAggregate
-from gpujoin.plan.estimates import build_side, estimate
+from gpujoin.plan.estimates import Sizes, build_side
 from gpujoin.plan.key_filters import with_values
 from gpujoin.plan.merging import raises_by_overflow
 from gpujoin.plan.remap import output_source
@@ -120,25 +120,25 @@ def _aggregates(relation: Relation) -> list[AggregateCall]:
     return []
 
 
-def with_runtime_filters(relation: Relation, scanned: Mapping[int, float]) -> Relation:
-    """Insert semi-joins where they save more than they cost; ``scanned`` has the rows of each scan's files."""
+def with_runtime_filters(relation: Relation, sizes: Sizes) -> Relation:
+    """Insert semi-joins where they save more than they cost."""
     if relation.children:
-        relation = relation.with_children([with_runtime_filters(child, scanned) for child in relation.children])
+        relation = relation.with_children([with_runtime_filters(child, sizes) for child in relation.children])
     if isinstance(relation, Join):
         for side in Side:
-            relation = _with_passed_on_keys(relation, side, scanned)
+            relation = _with_passed_on_keys(relation, side, sizes)
         for side in Side:
-            relation = _filtered(relation, side, scanned)
+            relation = _filtered(relation, side, sizes)
     return relation
 
 
-def _with_passed_on_keys(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
+def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
     """Filter a small side that is joined by several keys, one of which a selective table of the other has."""
     small, large = join.side(side), join.side(side.other)
-    if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, scanned):
+    if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, sizes):
         return join
-    most = estimate(small, scanned).read * _SMALLER
-    if most > estimate(large, scanned).read or read_of_children(small, keys_of(join, side)) is None:
+    most = sizes.of(small).read * _SMALLER
+    if most > sizes.of(large).read or read_of_children(small, keys_of(join, side)) is None:
         return join
     for pair in join.spec.keys:
         if pair.nulls is not NullEquality.UNEQUAL:
@@ -147,10 +147,10 @@ def _with_passed_on_keys(join: Join, side: Side, scanned: Mapping[int, float]) -
             # A part that others have filtered would bring them along, and so on.
             if not isinstance(part, Scan | Filter) or any(isinstance(node, Join | SparkSource) for node in part.walk()):
                 continue
-            known = estimate(part, scanned)
+            known = sizes.of(part)
             if known.kept <= _SELECTIVE and known.read <= most:
                 keys = Project(part, (Output("key", column(part.schema, place)),))
-                return _with_side(join, side, _semi_join(small, pair.of(side), keys), scanned)
+                return _with_side(join, side, _semi_join(small, pair.of(side), keys), sizes)
     return join
 
 
@@ -171,33 +171,33 @@ def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:
     return Join(relation, keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))
 
 
-def _filtered(join: Join, side: Side, scanned: Mapping[int, float]) -> Join:
+def _filtered(join: Join, side: Side, sizes: Sizes) -> Join:
     """Filter one side of a join by the keys of the other side, where that side is small and selective."""
     small = join.side(side.other)
-    if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, scanned):
+    if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, sizes):
         return join
     if _reads_spark(small):
         return join
-    least = estimate(small, scanned).read * _SMALLER
+    least = sizes.of(small).read * _SMALLER
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
-            lookup = _Lookup(keys, least, scanned)
+            lookup = _Lookup(keys, least, sizes)
             filtered = lookup.into(join.side(side), pair.of(side), keys_of(join, side), passed=False)
-            join = join if filtered is None else _with_side(join, side, filtered, scanned)
+            join = join if filtered is None else _with_side(join, side, filtered, sizes)
     return join
 
 
-def _is_selective(relation: Relation, scanned: Mapping[int, float]) -> bool:
-    return estimate(relation, scanned).kept <= _SELECTIVE
+def _is_selective(relation: Relation, sizes: Sizes) -> bool:
+    return sizes.of(relation).kept <= _SELECTIVE
 
 
-def _with_side(join: Join, side: Side, filtered: Relation, scanned: Mapping[int, float]) -> Join:
+def _with_side(join: Join, side: Side, filtered: Relation, sizes: Sizes) -> Join:
     """Put a filtered side in the place of a join's side, and choose anew which one is built, unless that was asked."""
     sides = {Side.LEFT: join.left, Side.RIGHT: join.right, side: filtered}
     built = join.build_side
     if join.spec.keys and join.distribution is Distribution.ANY:
-        built = build_side(join.spec.join_type, sides[Side.LEFT], sides[Side.RIGHT], scanned)
+        built = build_side(join.spec.join_type, sides[Side.LEFT], sides[Side.RIGHT], sizes)
     return dataclasses.replace(join, left=sides[Side.LEFT], right=sides[Side.RIGHT], build_side=built)
 
 
@@ -207,7 +207,7 @@ class _Lookup:
 
     keys: Relation
     least: float
-    scanned: Mapping[int, float]
+    sizes: Sizes
 
     def into(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
         """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless.
@@ -246,9 +246,9 @@ class _Lookup:
 
     def _passed_on(self, join: Join, side: Side, filtered: Relation) -> Join:
         """Filter one side of a join; if that makes it selective, filter the other side by its keys."""
-        was_selective = _is_selective(join.side(side), self.scanned)
-        join = _with_side(join, side, filtered, self.scanned)
-        return join if was_selective else _filtered(join, side.other, self.scanned)
+        was_selective = _is_selective(join.side(side), self.sizes)
+        join = _with_side(join, side, filtered, self.sizes)
+        return join if was_selective else _filtered(join, side.other, self.sizes)
 
     def _below(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
         (child,) = relation.children
@@ -256,6 +256,6 @@ class _Lookup:
         return None if filtered is None else relation.with_children([filtered])
 
     def _above(self, scan: Scan, position: int) -> Relation | None:
-        if estimate(scan, self.scanned).rows < self.least:
+        if self.sizes.of(scan).rows < self.least:
             return None
         return _semi_join(scan, position, self.keys)

@@ -16,7 +16,6 @@ The inner join returns each pair, of which columns of ``a`` are read; the semi j
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from enum import Enum
 
 from gpujoin.model.aggregates import AggregateFunction
@@ -25,7 +24,7 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Expand, Explode, Filter, Join, PartialAggregate, Project, Relation, Union
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
-from gpujoin.plan.estimates import build_side
+from gpujoin.plan.estimates import Sizes, build_side
 
 _OF_VALUES = frozenset({AggregateFunction.MIN, AggregateFunction.MAX})
 """Aggregate functions that do not depend on how often a value occurs."""
@@ -45,24 +44,24 @@ class _Repeats(Enum):
     DO_NOT_COUNT = "do not count"
 
 
-def with_semi_joins(relation: Relation, scanned: Mapping[int, float]) -> Relation:
+def with_semi_joins(relation: Relation, sizes: Sizes) -> Relation:
     """Replace inner joins by semi joins where repeated rows make no difference and one side's columns are not read.
 
-    ``scanned`` has the rows of each scan's files; they decide which side is built.
+    ``sizes`` decide which side is built.
     """
-    return _rewritten(relation, _Repeats.COUNT, scanned)
+    return _rewritten(relation, _Repeats.COUNT, sizes)
 
 
-def _rewritten(node: Relation, repeats: _Repeats, scanned: Mapping[int, float]) -> Relation:
+def _rewritten(node: Relation, repeats: _Repeats, sizes: Sizes) -> Relation:
     if isinstance(node, Join) and repeats is _Repeats.DO_NOT_COUNT:
         node = _as_semi_join(node)
     of_children = [_of_child(node, place, repeats) for place in range(len(node.children))]
-    children = [_rewritten(child, of, scanned) for child, of in zip(node.children, of_children, strict=True)]
+    children = [_rewritten(child, of, sizes) for child, of in zip(node.children, of_children, strict=True)]
     if all(new is old for new, old in zip(children, node.children, strict=True)):
         return node
     node = node.with_children(children)
     if isinstance(node, Join) and node.spec.keys and node.distribution is Distribution.ANY:
-        side = build_side(node.spec.join_type, node.left, node.right, scanned)
+        side = build_side(node.spec.join_type, node.left, node.right, sizes)
         return dataclasses.replace(node, build_side=side)
     return node
 

@@ -12,12 +12,11 @@ it, which the next task in that worker process uses again::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, SparkSource
 from gpujoin.plan.distribution import DIVIDES, replicated
-from gpujoin.plan.estimates import estimate, row_bytes
+from gpujoin.plan.estimates import Sizes, row_bytes
 
 
 def is_table(relation: Relation) -> bool:
@@ -36,15 +35,15 @@ def kept_tables(relation: Relation) -> tuple[Relation, ...]:
     )
 
 
-def with_tables_built(relation: Relation, scanned: Mapping[int, float], most: float) -> Relation:
+def with_tables_built(relation: Relation, sizes: Sizes, most: float) -> Relation:
     """Have every task read and build the tables that rows from Spark are joined with, while they are small enough.
 
     Parameters
     ----------
     relation : Relation
         A tree over scans and rows from Spark.
-    scanned : mapping from int to float
-        Rows of each scan's files, by its index.
+    sizes : Sizes
+        Of its relations.
     most : float
         Bytes that the rows of all tables together may have, as estimated; those nearest to the rows from Spark come
         first. Joins with others, and those that were asked to be run in another way, stay as they are.
@@ -62,7 +61,7 @@ def with_tables_built(relation: Relation, scanned: Mapping[int, float], most: fl
             return node
         (side,) = sides
         table = node.side(side)
-        nbytes = estimate(table, scanned).rows * row_bytes(table.schema)
+        nbytes = sizes.of(table).rows * row_bytes(table.schema)
         if nbytes > left or not node.distribution.replicates(side):
             return node
         if node.spec.join_type not in DIVIDES[side.other]:

@@ -23,6 +23,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.windows import WindowCall, WindowFunction
 from gpujoin.plan.cost import Estimate, predict
+from gpujoin.plan.estimates import Sizes
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -36,7 +37,7 @@ def _joined(left: Relation, right: Relation, condition: Expression | None = None
 
 
 def _predicted(relation: Relation, rows: float, *, exchanges: int = 1) -> Estimate:
-    return predict(relation, {0: rows}, 2, exchanges, Costs())
+    return predict(relation, Sizes({0: rows}), 2, exchanges, Costs())
 
 
 def _spark(rows: float) -> SparkSource:

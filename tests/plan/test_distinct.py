@@ -15,7 +15,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.distinct import of_files
-from gpujoin.plan.estimates import build_side, estimate
+from gpujoin.plan.estimates import Sizes, build_side
 
 SCHEMA = pa.schema([("item", pa.int32()), ("day", pa.date32()), ("price", pa.decimal128(7, 2)), ("name", pa.string())])
 DAYS = (dt.date(2024, 1, 1), dt.date(2024, 12, 31))
@@ -51,35 +51,35 @@ SALES, STOCK, ITEMS = scan(0, (18_000.0, 366.0, None, None)), scan(1, (18_000.0,
 def test_a_join_by_keys_that_both_sides_repeat_finds_more_rows_than_either_has() -> None:
     pairs = 1e6 * 4e6 / 18_000
     for how in (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT):
-        assert estimate(joined(how, SALES, STOCK, 0), ROWS).rows == pytest.approx(pairs)
-    assert estimate(joined(JoinType.INNER, SALES, STOCK, 0, residual=True), ROWS).rows == pytest.approx(pairs / 2)
-    assert estimate(joined(JoinType.INNER, SALES, STOCK, 0, 1), ROWS).rows == pytest.approx(4e6)
-    assert estimate(joined(JoinType.LEFT_SEMI, SALES, STOCK, 0), ROWS).rows == 1e6
+        assert Sizes(ROWS).of(joined(how, SALES, STOCK, 0)).rows == pytest.approx(pairs)
+    assert Sizes(ROWS).of(joined(JoinType.INNER, SALES, STOCK, 0, residual=True)).rows == pytest.approx(pairs / 2)
+    assert Sizes(ROWS).of(joined(JoinType.INNER, SALES, STOCK, 0, 1)).rows == pytest.approx(4e6)
+    assert Sizes(ROWS).of(joined(JoinType.LEFT_SEMI, SALES, STOCK, 0)).rows == 1e6
 
 
 def test_a_join_with_a_table_of_the_keys_finds_one_row_for_each() -> None:
     for items in (ITEMS, scan(2, (18_000.0, None, None, None))):
-        assert estimate(joined(JoinType.INNER, SALES, items, 0), ROWS).rows == pytest.approx(1e6)
+        assert Sizes(ROWS).of(joined(JoinType.INNER, SALES, items, 0)).rows == pytest.approx(1e6)
     few = scan(2, (18_000.0, None, None, None), kept=0.1)
-    assert estimate(joined(JoinType.INNER, SALES, few, 0), ROWS).rows == pytest.approx(1e5)
+    assert Sizes(ROWS).of(joined(JoinType.INNER, SALES, few, 0)).rows == pytest.approx(1e5)
 
 
 def test_numbers_of_values_follow_columns() -> None:
     moved = Project(SALES, tuple(Output(f"c{i}", column(SCHEMA, i)) for i in (3, 0, 1)))
-    assert estimate(moved, ROWS).distinct == (None, 18_000, 366)
+    assert Sizes(ROWS).of(moved).distinct == (None, 18_000, 366)
     both = joined(JoinType.INNER, moved, STOCK, 1)
-    assert estimate(both, ROWS).distinct == (None, 18_000, 366, 52)
-    assert estimate(Union((SALES, STOCK)), ROWS).distinct == (36_000, 418, None, None)
+    assert Sizes(ROWS).of(both).distinct == (None, 18_000, 366, 52)
+    assert Sizes(ROWS).of(Union((SALES, STOCK))).distinct == (36_000, 418, None, None)
 
 
 def test_there_are_no_more_groups_than_values_of_their_keys() -> None:
     for keys, rows in (((1,), 366), ((0, 1), 2e5), ((3,), 2e5), ((), 1)):
         outputs = tuple(Output(f"k{i}", column(SCHEMA, i)) for i in keys)
         calls = PartialAggregate(SALES, outputs) if keys else None
-        assert calls is None or estimate(calls, ROWS).rows == rows
+        assert calls is None or Sizes(ROWS).of(calls).rows == rows
 
 
 def test_the_side_with_fewer_rows_is_built() -> None:
     pairs = joined(JoinType.INNER, SALES, STOCK, 0)
     large = scan(1, (18_000.0, None, None, None))
-    assert build_side(JoinType.INNER, large, pairs, ROWS) is Side.LEFT
+    assert build_side(JoinType.INNER, large, pairs, Sizes(ROWS)) is Side.LEFT

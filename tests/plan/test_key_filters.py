@@ -25,6 +25,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import DeterminismLevel, NullKeys, Stage, null_keys_of
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.key_filters import filtered_by_keys
 from gpujoin.plan.parts import ScanFacts
 from tests.plan.test_stages import BIG, MIB, SCHEMA, joined, planned, scan
@@ -41,7 +42,7 @@ def few(relation: Relation) -> Filter:
 
 def keys_of(join: Join, side: Side = Side.LEFT) -> Relation | None:
     """What a side is filtered by; its only column is named as the columns of scans are."""
-    semi = filtered_by_keys(join, side, ROWS)
+    semi = filtered_by_keys(join, side, Sizes(ROWS))
     return None if semi is None else semi.right
 
 
@@ -76,7 +77,7 @@ def test_nothing_is_sent_where_it_costs_more_than_it_saves() -> None:
 @pytest.mark.parametrize("side", Side)
 def test_only_rows_that_cannot_reach_the_result_are_dropped(kind: JoinType, side: Side) -> None:
     join = joined(few(scan(1)), few(scan(2)), kind)
-    assert (filtered_by_keys(join, side, ROWS) is not None) == (null_keys_of(kind, side) is NullKeys.DROP)
+    assert (filtered_by_keys(join, side, Sizes(ROWS)) is not None) == (null_keys_of(kind, side) is NullKeys.DROP)
 
 
 @pytest.mark.parametrize(
@@ -127,14 +128,14 @@ def test_keys_that_null_may_equal_come_from_the_side_itself() -> None:
     source = keys_of(joined(scan(0), small, null_safe=True))
     assert isinstance(source, Project)
     assert source.child == small
-    semi = filtered_by_keys(joined(scan(0), small, null_safe=True), Side.LEFT, ROWS)
+    semi = filtered_by_keys(joined(scan(0), small, null_safe=True), Side.LEFT, Sizes(ROWS))
     assert semi is not None
     assert semi.spec.keys == (KeyPair(0, 0, NullEquality.EQUAL),)
 
 
 def test_several_keys_filter_together() -> None:
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 1), KeyPair(1, 0), KeyPair(0, 0)), left_output=(0,))
-    semi = filtered_by_keys(Join(scan(0), few(scan(1)), spec), Side.LEFT, ROWS)
+    semi = filtered_by_keys(Join(scan(0), few(scan(1)), spec), Side.LEFT, Sizes(ROWS))
     assert semi is not None
     assert semi.spec.keys == (KeyPair(0, 0), KeyPair(1, 1), KeyPair(0, 1))
     assert semi.schema == scan(0).schema

@@ -25,7 +25,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
 from gpujoin.model.windows import WHOLE_PARTITION, FramedAggregate
-from gpujoin.plan.estimates import build_side
+from gpujoin.plan.estimates import Sizes, build_side
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.runtime_filters import read_of_children, with_runtime_filters
 from gpujoin.plan.stages import numbered, plan_stages
@@ -59,7 +59,7 @@ def semi_joins(relation: Relation) -> list[int]:
 
 def test_a_selective_side_filters_the_scan_below_another_join() -> None:
     tree = joined(joined(scan(0), scan(1), key=1), scan(2, selective=True))
-    filtered = with_runtime_filters(tree, SCANNED)
+    filtered = with_runtime_filters(tree, Sizes(SCANNED))
     assert semi_joins(filtered) == [0]
     assert filtered.schema == tree.schema
     alone, indexes = numbered(filtered)
@@ -73,7 +73,7 @@ def test_a_filter_is_passed_on_to_the_other_side_of_a_join_below() -> None:
     below = joined(scan(1), joined(scan(0), scan(0), JoinType.LEFT_ANTI), key=0)
     tree = joined(below, scan(2, selective=True), key=1)
     scanned = {**SCANNED, 0: 1e7}
-    filtered = with_runtime_filters(tree, scanned)
+    filtered = with_runtime_filters(tree, Sizes(scanned))
     assert semi_joins(filtered) == [1, 0, 1]  # the last one is among the keys that filter scan 0
     assert filtered.schema == tree.schema
     assert isinstance(filtered, Join)
@@ -85,12 +85,12 @@ def test_a_filter_is_passed_on_to_the_other_side_of_a_join_below() -> None:
 def test_a_selective_side_has_sent_its_filter_already() -> None:
     below = joined(scan(1, selective=True), scan(0), key=0)
     tree = joined(below, scan(2, selective=True), key=1)
-    assert semi_joins(with_runtime_filters(tree, SCANNED)) == [1]
+    assert semi_joins(with_runtime_filters(tree, Sizes(SCANNED))) == [1]
 
 
 def test_a_build_side_that_was_asked_for_stays() -> None:
     below = dataclasses.replace(joined(scan(0), scan(1), key=1), distribution=Distribution.PARTITIONED)
-    filtered = with_runtime_filters(joined(below, scan(2, selective=True)), SCANNED)
+    filtered = with_runtime_filters(joined(below, scan(2, selective=True)), Sizes(SCANNED))
     assert semi_joins(filtered) == [0]
     assert isinstance(filtered, Join)
     assert isinstance(filtered.left, Join)
@@ -100,7 +100,7 @@ def test_a_build_side_that_was_asked_for_stays() -> None:
 def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
     below = scan(0)
     groups = PartialAggregate(below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), once=True)
-    assert semi_joins(with_runtime_filters(joined(groups, scan(2, selective=True)), SCANNED)) == [0]
+    assert semi_joins(with_runtime_filters(joined(groups, scan(2, selective=True)), Sizes(SCANNED))) == [0]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
     ids=["at once", "not selective", "not large", "left", "anti", "below full", "below right"],
 )
 def test_where_it_is_of_no_use_or_wrong_nothing_is_inserted(tree: Relation) -> None:
-    assert with_runtime_filters(tree, SCANNED) == tree
+    assert with_runtime_filters(tree, Sizes(SCANNED)) == tree
 
 
 @pytest.mark.parametrize("mode", list(EvalMode), ids=lambda mode: mode.value)
@@ -128,7 +128,7 @@ def test_a_condition_that_may_raise_is_given_all_rows(mode: EvalMode) -> None:
     quotient = Call(function=Function.INTEGRAL_DIVIDE, arguments=(ten, v), type=pa.int64(), mode=mode)
     condition = Call(function=Function.GT, arguments=(quotient, ten), type=pa.bool_())
     tree = joined(joined(Filter(scan(0), condition), scan(1), key=1), scan(2, selective=True))
-    assert semi_joins(with_runtime_filters(tree, SCANNED)) == ([] if mode is EvalMode.ANSI else [0])
+    assert semi_joins(with_runtime_filters(tree, Sizes(SCANNED))) == ([] if mode is EvalMode.ANSI else [0])
 
 
 def test_the_rows_are_the_same() -> None:
@@ -148,7 +148,7 @@ def test_the_rows_are_the_same() -> None:
         1: pa.table({"k": [5, 5, 7, None], "v": [1, 2, 3, 4]}, SCHEMA),
         2: pa.table({"k": [3, 3, 1, None], "v": [3, 3, 4, 3]}, SCHEMA),
     }
-    filtered = with_runtime_filters(tree, SCANNED)
+    filtered = with_runtime_filters(tree, Sizes(SCANNED))
     assert filtered != tree
     rows = [
         sorted(map(str, pa.Table.from_batches(run(fed(tree_), tables), tree_.schema).to_pylist()))
@@ -171,7 +171,7 @@ def both(left: Relation, right: Relation) -> Join:
 def test_a_small_table_is_filtered_by_a_key_of_a_selective_part_of_the_other_side() -> None:
     """As the days of TPC-DS 72 are by their weeks; then it filters the large table itself."""
     tree = by_two_keys(both(scan(0), scan(2, selective=True)), scan(2))
-    filtered = with_runtime_filters(tree, SCANNED)
+    filtered = with_runtime_filters(tree, Sizes(SCANNED))
     assert semi_joins(filtered) == [0, 2, 2]  # the small table is in the runtime filter of scan 0, too
     assert filtered.schema == tree.schema
 
@@ -187,7 +187,7 @@ def test_a_small_table_is_filtered_by_a_key_of_a_selective_part_of_the_other_sid
     ids=["not selective", "a large part", "left", "not small"],
 )
 def test_where_a_key_is_not_passed_on(tree: Relation) -> None:
-    assert 2 not in semi_joins(with_runtime_filters(tree, {**SCANNED, 1: 5e5}))
+    assert 2 not in semi_joins(with_runtime_filters(tree, Sizes({**SCANNED, 1: 5e5})))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_where_a_key_is_not_passed_on(tree: Relation) -> None:
     ],
 )
 def test_which_side_is_built(left: Relation, right: Relation, built: Side) -> None:
-    assert build_side(JoinType.INNER, left, right, {**SCANNED, 3: 5e6}) is built
+    assert build_side(JoinType.INNER, left, right, Sizes({**SCANNED, 3: 5e6})) is built
 
 
 SUMMED: dict[str, tuple[pa.DataType, EvalMode, bool]] = {

@@ -12,7 +12,7 @@ import pytest
 from gpujoin.model.expressions import Call, Expression, Function, Literal
 from gpujoin.model.files import Bounds, FileFooter
 from gpujoin.model.relations import Scan, column
-from gpujoin.plan.estimates import estimate
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.selectivity import kept_share, merged_bounds
 
 SCHEMA = pa.schema([("day", pa.date32()), ("n", pa.int64()), ("s", pa.string())])
@@ -88,5 +88,5 @@ def test_bounds_of_several_files() -> None:
 
 
 def test_scans_know_what_their_filters_keep() -> None:
-    assert estimate(Scan(SCHEMA, filters=YEAR), {0: 1000.0}).rows == 250
-    assert estimate(Scan(SCHEMA, filters=YEAR, kept=0.15), {0: 1000.0}).rows == 150
+    assert Sizes({0: 1000.0}).of(Scan(SCHEMA, filters=YEAR)).rows == 250
+    assert Sizes({0: 1000.0}).of(Scan(SCHEMA, filters=YEAR, kept=0.15)).rows == 150

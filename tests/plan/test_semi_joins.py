@@ -10,6 +10,7 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Join, Limit, Relation, Union
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.semi_joins import with_semi_joins
 from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import run
@@ -80,7 +81,7 @@ def kinds(tree: Relation) -> list[JoinType]:
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_rows_stay_the_same(name: str, tables: dict[int, pa.Table], seed: int) -> None:
     tree = REWRITTEN[name].relation
-    rewritten = with_semi_joins(tree, {})
+    rewritten = with_semi_joins(tree, Sizes({}))
     assert JoinType.INNER in kinds(tree)
     assert JoinType.INNER not in kinds(rewritten), seed
     assert rewritten.schema.names == tree.schema.names
@@ -92,4 +93,4 @@ def test_rows_stay_the_same(name: str, tables: dict[int, pa.Table], seed: int) -
 @pytest.mark.parametrize("name", LEFT_AS_IT_IS)
 def test_where_pairs_count_they_are_made(name: str) -> None:
     tree = LEFT_AS_IT_IS[name].relation
-    assert with_semi_joins(tree, {}) is tree
+    assert with_semi_joins(tree, Sizes({})) is tree

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpujoin.errors import GpuJoinError
+from gpujoin.model.trees import preorder
 
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQL"
 _DRIVER_UPDATES = "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates"
@@ -35,9 +36,7 @@ class LoggedNode:
 
     def walk(self) -> Iterator[LoggedNode]:
         """Yield the node and all below it."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        return preorder(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -101,7 +102,8 @@ def computed_part(node: Relation, backend: AnyPipelineBackend) -> Relation:
             return output
         return Output(output.name, riding.condition)
 
-    return dataclasses.replace(node, outputs=tuple(map(computed, node.outputs)))
+    outputs = tuple(map(computed, node.outputs))
+    return node if all(map(operator.is_, outputs, node.outputs)) else dataclasses.replace(node, outputs=outputs)
 
 
 def renamed(piece: _Piece, schema: pa.Schema) -> _Piece:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
+from gpujoin.model.trees import preorder
 from gpujoin.spark.jvm.gateway import PART_LENGTH, JvmNames, reader_of, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
@@ -145,9 +146,7 @@ class Node:
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        return preorder(self)
 
     def __str__(self) -> str:
         return str(self.jvm.sql())

@@ -44,7 +44,10 @@ class ExpressionReader:
         raise NotTranslatableError(f"{node} is no column that is known here")
 
     def subquery(self, node: Node) -> Expression:
-        """Translate a scalar subquery. Raises ``NotTranslatableError`` if subqueries are not covered."""
+        """Translate a scalar subquery, or a field of its value (:func:`subquery_in`).
+
+        Raises ``NotTranslatableError`` if subqueries are not covered.
+        """
         raise NotTranslatableError(f"{node.name} is a subquery")
 
     def zone(self, node: Node) -> ZoneLiteral | None:
@@ -65,7 +68,7 @@ class ExpressionReader:
         """
         if node.name == "AttributeReference":
             return self.column(node)
-        if node.name == "ScalarSubquery":
+        if subquery_in(node) is not None:
             return self.subquery(node)
         refuse_collation(node)
         if node.name == "Literal" and not intervals.is_interval(node):
@@ -287,6 +290,15 @@ def _nested_value(dtype: t.ArrayType | t.MapType | t.StructType, value: list[Any
     if len(set(dtype.names)) < len(value):
         raise NotTranslatableError(f"a literal of type {dtype.simpleString()}, with two fields of one name")
     return {field.name: python_value(field.dataType, part) for field, part in zip(dtype.fields, value, strict=True)}
+
+
+def subquery_in(node: Node) -> Node | None:
+    """Give the scalar subquery that a node is, or of whose value it takes a field.
+
+    Spark makes one subquery of several over the same rows; it gives a struct with the value of each.
+    """
+    value = node.children[0] if node.name == "GetStructField" else node
+    return value if value.name == "ScalarSubquery" else None
 
 
 def refuse_replaced(value: Any) -> None:

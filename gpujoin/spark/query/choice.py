@@ -181,7 +181,7 @@ def predicted(
     """
     tables = SparkTables({index: source.files.nbytes for index, source in island.sources.items()}, spark_threshold)
     exchanges = run.last.stage.exchanges
-    return predict(island.plain, island.scanned, cores, exchanges, options.costs, kept=kept, tables=tables)
+    return predict(island.plain, island.sizes, cores, exchanges, options.costs, kept=kept, tables=tables)
 
 
 def skip_reason(
@@ -255,7 +255,7 @@ def arrange(
         several = dataclasses.replace(limits, cores=max(2, cores))
         return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     small = island.work_bytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
-    if local and small and not island.spark_sources:
+    if local and small and not _may_stream(island):
         return _one_task(island, options, limits, cores)
     staged = _staged(island, options, limits)
     if staged is not None and (not small or _reads_little(island, staged)):
@@ -267,6 +267,12 @@ def arrange(
         f"{show_bytes(island.nbytes)} are to be read, and its rows cannot be shared out among tasks",
         "spark.gpujoin.scan.taskBytes",
     )  # fmt: skip
+
+
+def _may_stream(island: Island) -> bool:
+    """Whether each task could read all files, for rows from Spark that are not exchanged; see :func:`_reads_little`."""
+    files = sum(source.files.nbytes for source in island.sources.values())
+    return len(island.spark_sources) == 1 and files < island.spark_sources[0].nbytes
 
 
 def _reads_little(island: Island, run: IslandRun) -> bool:

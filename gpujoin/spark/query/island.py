@@ -20,7 +20,8 @@ from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Literal
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
-from gpujoin.plan.estimates import estimate
+from gpujoin.model.trees import preorder
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.repeated import repeated_parts
 from gpujoin.plan.runtime_filters import with_runtime_filters
@@ -96,13 +97,10 @@ class Island:
     """Partial results, by position among the aggregates."""
     distinct: tuple[Node, ...] = ()
     """What the distinct aggregates read, beside the keys."""
+    sizes: Sizes = field(kw_only=True, repr=False)
+    """Estimated sizes of its relations."""
     whole: Callable[[], Island | None] = field(default=lambda: None, repr=False)
     """Gives the same island with its aggregation finished, for one task; ``None`` if Spark has to finish it."""
-
-    @property
-    def scanned(self) -> dict[int, float]:
-        """Rows of the scans' files."""
-        return {index: source.files.rows for index, source in self.sources.items()}
 
     @property
     def stores(self) -> frozenset[str]:
@@ -112,7 +110,7 @@ class Island:
     @property
     def output_bytes(self) -> float:
         """About how many bytes its rows take: a guess."""
-        rows = estimate(self.relation, self.scanned).rows
+        rows = self.sizes.of(self.relation).rows
         return rows * _VALUE_BYTES * len(self.columns)
 
     @property
@@ -141,15 +139,7 @@ class Island:
 
     def own_nodes(self) -> Iterator[PlanNode]:
         """Yield its nodes, parents first, without those that Spark computes."""
-        ends = {id(source.node) for source in self.spark_sources}
-
-        def walk(node: PlanNode) -> Iterator[PlanNode]:
-            if id(node) not in ends:
-                yield node
-                for child in node.children:
-                    yield from walk(child)
-
-        return walk(self.node)
+        return preorder(self.node, {id(source.node) for source in self.spark_sources})
 
     @property
     def as_of_joins(self) -> tuple[PlanNode, ...]:
@@ -331,9 +321,9 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     outputs = outputs or (Output("c0", Literal(value=True, type=pa.bool_())),)  # whose rows are counted
     plain = Project(below.relation, outputs)
-    relation = with_runtime_filters(with_semi_joins(plain, builder.scanned), builder.scanned)
+    relation = with_runtime_filters(with_semi_joins(plain, builder.sizes), builder.sizes)
     sources, rows = builder.sources, tuple(builder.spark_sources)
-    return Island(node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {})
+    return Island(node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {}, sizes=builder.sizes)
 
 
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
@@ -350,14 +340,25 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     obstacles = builder.obstacles(plain)
     if obstacles:
         raise NotTranslatableError("; ".join(map(str, obstacles)))
-    relation = with_runtime_filters(with_semi_joins(plain, builder.scanned), builder.scanned)
+    relation = with_runtime_filters(with_semi_joins(plain, builder.sizes), builder.sizes)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
     finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
     whole = partial(_whole, node, read, below, builder)
     sources, rows = builder.sources, tuple(builder.spark_sources)
     return Island(
-        node, relation, plain, tuple(columns), sources, rows, finish, read, calls, read.distinct_columns, whole
+        node,
+        relation,
+        plain,
+        tuple(columns),
+        sources,
+        rows,
+        finish,
+        read,
+        calls,
+        read.distinct_columns,
+        sizes=builder.sizes,
+        whole=whole,
     )
 
 

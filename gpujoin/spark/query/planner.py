@@ -269,7 +269,7 @@ class QueryPlanner:
         if chosen is None or isinstance(chosen, Reason):
             return chosen
         island, run, estimate = chosen
-        products = tuple(products_in(island.relation, island.scanned))
+        products = tuple(products_in(island.relation, island.sizes))
         refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
         options = self._options_of(island)
@@ -342,7 +342,7 @@ class QueryPlanner:
         if island is None or not island.streamed:
             return island
         most = self._options.memory_budget / _TABLES_SHARE
-        relation = with_tables_built(island.plain, island.scanned, most)
+        relation = with_tables_built(island.plain, island.sizes, most)
         return dataclasses.replace(island, relation=relation, plain=relation)
 
     def _faster(self, island: Island, run: IslandRun) -> Estimate | None:

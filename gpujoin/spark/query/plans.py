@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.stages import DeterminismLevel
+from gpujoin.model.trees import preorder
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.spark.catalyst.nodes import Node, Reading
@@ -131,9 +132,7 @@ class PlanNode:
 
     def walk(self) -> Iterator[PlanNode]:
         """Yield this node and all below it, parents first."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        return preorder(self)
 
     def child(self, side: Side) -> PlanNode:
         """Give one input of a join."""

@@ -55,7 +55,7 @@ class ParquetFiles:
 
     files: tuple[FileSlice, ...]
     """Its files as Spark has listed them, each whole."""
-    columns: dict[int, pa.Field]
+    columns: dict[int, Node]
     """The columns in its files, by expression id."""
     partitions: dict[int, pa.Field]
     """The columns in the names of its folders; a file's constants are theirs, in this order."""
@@ -111,19 +111,19 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     keys = [column["name"] for column in relation["partitions"]["fields"]]
     if names & set(keys) or not set(keys) <= by_name.keys():
         raise NotTranslatableError("a partition column is also in its files")
-    parts = {by_name[name].expr_id: _field(by_name[name]) for name in keys}
+    parts = {by_name[name].expr_id: field_of(by_name[name]) for name in keys}
     choosing = [condition for condition in conditions if prunes(condition, {i: f.name for i, f in parts.items()})]
     listing = relation.get("listing") or node.files(choosing)
     _expect(listing["index"], _INDEX, "the list of files")
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
     stores = _Stores(options, node)
     files = _files(listing["files"], stores, values)
-    columns = {a.expr_id: _field(a) for name, a in by_name.items() if name in names}
+    columns = {a.expr_id: a for name, a in by_name.items() if name in names}
     rest = tuple(condition for condition in conditions if condition not in choosing)
     return ReadRelation(ParquetFiles(files, columns, parts, stores.names), rest)
 
 
-def _field(attribute: Node) -> pa.Field:
+def field_of(attribute: Node) -> pa.Field:
     """The column's Arrow field; types are checked where a column is read."""
     try:
         dtype: Any = arrow_type(attribute.data_type)

@@ -44,7 +44,7 @@ from gpujoin.model.spec import AsOf, NullEquality
 from gpujoin.model.windows import AnyWindowCall, FramedAggregate
 from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import operation_seconds
-from gpujoin.plan.estimates import Estimate, estimates_of, row_bytes
+from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.explain import Operation
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.report import Amounts, OperationKind
@@ -154,7 +154,7 @@ class _StageWriter:
         self._leaves = leaves
         self._prices = prices
         self._names = operation_names(run.stage.tree)
-        self._scanned = {
+        scanned = {
             node.index: leaves.scans[node.index].files.rows for node in run.stage.tree.walk() if isinstance(node, Scan)
         }
         self._producers = {
@@ -165,7 +165,7 @@ class _StageWriter:
         taken = run.stage.spark
         if taken is not None and taken.rows in leaves.counts:
             sources[taken.source] = leaves.counts[taken.rows]
-        self._known: dict[int, Estimate] = estimates_of(run.stage.tree, self._scanned, sources)
+        self._sizes = Sizes(scanned, sources)
 
     def top(self) -> _Written:
         """Write the topmost operation."""
@@ -188,8 +188,8 @@ class _StageWriter:
         return self._made(node, text, below_all, self._columns(node, columns_below))
 
     def _made(self, node: Relation, text: str, below: Sequence[_Written], columns: Columns) -> _Written:
-        rows = self._known[id(node)].rows
-        seconds = operation_seconds(node, self._known, self._scanned, self._prices.costs).here / self._prices.cores
+        rows = self._sizes.of(node).rows
+        seconds = operation_seconds(node, self._sizes, self._prices.costs).here / self._prices.cores
         operation = Operation(
             kind=_KINDS[type(node)],
             text=_shortened(text),
@@ -245,7 +245,7 @@ class _StageWriter:
     def _source(self, node: ExchangeSource) -> _Written:
         taken, name = self._stage.spark, (self._name, self._names[id(node)])
         if taken is not None and taken.source == node.index:
-            rows = self._known[id(node)].rows if taken.rows in self._leaves.counts else None
+            rows = self._sizes.of(node).rows if taken.rows in self._leaves.counts else None
             seconds = None if rows is None else rows * self._prices.costs.row_in / self._prices.cores
             operation = Operation(
                 kind=OperationKind.SPARK_ROWS,
@@ -256,7 +256,7 @@ class _StageWriter:
                 measured_as=(name,),
                 brief="rows from Spark",
             )
-            return _Written(operation, plain_columns(node), self._known[id(node)].rows)
+            return _Written(operation, plain_columns(node), self._sizes.of(node).rows)
         place = next(i for i, exchange in enumerate(self._stage.inputs) if exchange.index == node.index)
         exchange, before = self._stage.inputs[place], self._run.inputs[place]
         producer, producer_name = self._producers[exchange.index], f"{self._name}_{place}"

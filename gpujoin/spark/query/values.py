@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 from gpujoin.model.expressions import Literal
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of
-from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_replaced
+from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_replaced, subquery_in
 from gpujoin.spark.query.plans import PlanNode, first_alike, subquery_plan
 
 _COVERED = (
@@ -24,35 +24,41 @@ class SubqueryValues:
 
     def __init__(self, run: Callable[[PlanNode], list[Any]]) -> None:
         self._run = run
-        self._known: dict[int, Literal] = {}
+        self._known: dict[int, Any] = {}
         self.asked = 0
 
     def placeholder(self, node: Node) -> Literal:
         """Stand in for a value while it is not known whether it will be needed."""
         self.asked += 1
-        return Literal(value=None, type=self._type(node), written="(a subquery)")
+        _check(node)
+        return Literal(value=None, type=arrow_of(node.data_type), written="(a subquery)")
 
     def value(self, node: Node) -> Literal:
-        """Give the value.
+        """Give the value of a subquery, or of a field of it, as `catalyst.translate.subquery_in` has them.
 
         Raises ``NotTranslatableError`` if the subquery has more than one row, or a type that is not covered.
         """
-        number = first_alike(node)
+        subquery = _check(node)
+        number = first_alike(subquery)
         if number not in self._known:
-            dtype = self._type(node)
-            rows = self._run(subquery_plan(node))
+            rows = self._run(subquery_plan(subquery))
             if len(rows) > 1:
-                raise NotTranslatableError(f"{node.name} has more than one row")
-            value = rows[0][0] if rows else None
-            refuse_replaced(value)
-            self._known[number] = Literal(value=value, type=dtype)
-        return self._known[number]
+                raise NotTranslatableError(f"{subquery.name} has more than one row")
+            self._known[number] = rows[0][0] if rows else None
+        value = self._known[number]
+        if subquery is not node and value is not None:
+            value = value[node.fields["ordinal"]]
+        refuse_replaced(value)
+        return Literal(value=value, type=arrow_of(node.data_type))
 
-    def _type(self, node: Node) -> Any:
-        if not isinstance(node.data_type, _COVERED) or "collate" in node.type_name.lower():
-            raise NotTranslatableError(f"a scalar subquery of type {node.type_name}")
-        if len(node.children) > 0:
-            raise NotTranslatableError("a correlated subquery")
-        if not subquery_plan(node).deterministic:
-            raise NotTranslatableError("a scalar subquery that is not deterministic")
-        return arrow_of(node.data_type)
+
+def _check(node: Node) -> Node:
+    """Give the subquery that is to be run for a node. Raises ``NotTranslatableError`` if it is not covered."""
+    subquery = subquery_in(node)
+    if not isinstance(node.data_type, _COVERED) or "collate" in node.type_name.lower():
+        raise NotTranslatableError(f"a scalar subquery of type {node.type_name}")
+    if subquery is None or subquery.children:
+        raise NotTranslatableError("a correlated subquery")
+    if not subquery_plan(subquery).deterministic:
+        raise NotTranslatableError("a scalar subquery that is not deterministic")
+    return subquery

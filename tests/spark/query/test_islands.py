@@ -143,6 +143,16 @@ def test_equal_scalar_subqueries_are_computed_once(tables: SparkSession, query: 
         assert len(set(re.findall("gpujoin_[0-9a-f]+", executed))) == 1
 
 
+def test_scalar_subqueries_that_spark_makes_one_of_are_constants_of_an_island(tables: SparkSession) -> None:
+    """One subquery gives a struct of the values of both, of which expressions take fields; one value is null."""
+    frame = tables.sql("""select s, count(*), sum(price) from sales where price > (select avg(cost) from items)
+        and weight < (select max(cost) + 1e6 from items) and not coalesce((select max(k) < 0 from none), false)
+        and id < coalesce((select max(id) from none), 1e9) group by s""")
+    assert "getstructfield" in frame._jdf.queryExecution().optimizedPlan().toJSON().lower()
+    found = check(frame)
+    assert not any("rows from Spark" in line or "scan none" in line for line in found.islands[0].tree)
+
+
 COMPUTED = {
     "rounding": """select round(price, 1), bround(price), ceil(price, 1), floor(price, -1), round(weight, 1),
         round(id, -1), count(*) from sales group by all""",

@@ -21,7 +21,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Output, Project, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
-from gpujoin.plan.estimates import row_bytes
+from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
 from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst import intervals, moments
@@ -203,6 +203,8 @@ class TreeBuilder:
     """Why workers may read no files; ``None``: they may."""
     sources: dict[int, ScanSource] = field(default_factory=dict)
     """The scans made so far."""
+    sizes: Sizes = field(default_factory=Sizes, repr=False)
+    """Estimated sizes of its relations."""
     spark_sources: list[SparkRows] = field(default_factory=list)
     """The inputs from Spark so far, by their index."""
     sound: dict[int, Relation] = field(default_factory=dict, repr=False)
@@ -320,11 +322,6 @@ class TreeBuilder:
         """Make a translator over one fragment, or over a join's two."""
         sides = dict(zip(Side, fragments, strict=False))
         return ColumnReader(sides, self.constant)
-
-    @property
-    def scanned(self) -> dict[int, float]:
-        """Rows of the scans' files."""
-        return {index: source.files.rows for index, source in self.sources.items()}
 
 
 def is_joined_with_tables(node: PlanNode) -> bool:

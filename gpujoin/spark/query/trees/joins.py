@@ -95,7 +95,7 @@ def _joined(
         assert exists is not None
         ids.append(exists)
     distribution = distribution_of(builder, node, kind, keys=bool(pairs))
-    side = build_side(kind, left.relation, right.relation, builder.scanned)
+    side = build_side(kind, left.relation, right.relation, builder.sizes)
     if kind is JoinType.INNER and not pairs:
         side = better_build_side(residual, tuple(Side)) or side
     elif kind is JoinType.INNER:

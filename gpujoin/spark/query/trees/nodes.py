@@ -28,7 +28,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import scanned_files
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.scans import RELATION, ParquetFiles, read_relation
+from gpujoin.spark.query.scans import RELATION, ParquetFiles, field_of, read_relation
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
     Fragment,
@@ -61,13 +61,14 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
             if attribute.expr_id in chosen:
                 check_column(attribute)
     index = len(builder.sources)
-    every = {**files.columns, **files.partitions}
-    bare = Scan(pa.schema([every[i] for i in chosen]), len(parts), index=index)
+    fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in chosen]
+    bare = Scan(pa.schema(fields), len(parts), index=index)
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
+    builder.sizes.scanned[index] = scanned.rows
     bounds = merged_bounds(scanned.footers)
     distinct = of_files(bare.columns, bounds, scanned.rows, node.distinct_values)
     kept = kept_share(filters, bounds) if filters else None
@@ -222,7 +223,7 @@ def _narrowest(files: ParquetFiles) -> int:
 
     def width(expr_id: int) -> int:
         try:
-            return int(files.columns[expr_id].type.bit_width)
+            return int(field_of(files.columns[expr_id]).type.bit_width)
         except ValueError:
             return 1 << 20
 
