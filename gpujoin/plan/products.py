@@ -29,13 +29,11 @@ class Product:
 
 
 def products_in(relation: Relation, sizes: Sizes) -> Iterator[Product]:
-    """Products in a tree, parents first, but for those of sides of which nothing is known.
-
-    ``scanned`` has the rows of each scan's files, by its index.
-    """
+    """Products in a tree, parents first, but for those of sides of which nothing is known."""
     for node in relation.walk():
-        guessed = any(isinstance(below, SparkSource) and below.guessed for below in node.walk())
-        if not guessed and isinstance(node, Join) and shape_of_node(node) is Shape.PRODUCT:
+        if not isinstance(node, Join) or shape_of_node(node) is not Shape.PRODUCT:
+            continue
+        if not any(isinstance(below, SparkSource) and below.guessed for below in node.walk()):
             yield Product(sizes.of(node.left).rows, sizes.of(node.right).rows)
 
 

@@ -56,8 +56,9 @@ def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
 
     def visit(node: Relation) -> Relation:
         if isinstance(node, Scan):
+            number = len(indexes)
             indexes.append(node.index)
-            return dataclasses.replace(node, index=len(indexes) - 1)
+            return node if node.index == number else dataclasses.replace(node, index=number)
         return node.with_children([visit(child) for child in node.children]) if node.children else node
 
     return visit(relation), tuple(indexes)

@@ -69,9 +69,18 @@ def condition_of(node: PlanNode) -> Node | None:
 def _is_empty(node: PlanNode) -> bool:
     condition = condition_of(node)
     parts = () if condition is None else conjuncts(condition)
-    if len(parts) < 2 and not any(part.name == "Or" for part in parts):
+    if not _may_contradict(parts):
         return False
     return all(_is_safe(part) for part in parts) and is_never_true(_translated(parts))
+
+
+def _may_contradict(parts: Sequence[Node]) -> bool:
+    """Whether conditions name a column twice, beside saying that it is not null, or one may be false by itself."""
+    compared = [part for part in parts if part.name != "IsNotNull"]
+    if any(part.name in _ALONE for part in compared):
+        return True
+    ids = [node.expr_id for part in compared for node in part.walk() if node.name == "AttributeReference"]
+    return len(ids) > len(set(ids))
 
 
 def _translated(parts: Sequence[Node]) -> list[Expression]:
@@ -103,6 +112,7 @@ def _is_safe(expression: Node) -> bool:
     return may_fail(expression) is MayFail.NEVER
 
 
+_ALONE = frozenset({"Or", "IsNull", "Literal"})
 _PASSING_ON = frozenset({"Alias", "AggregateExpression", "Count", "Min", "Max"})
 """Expressions, and parts of aggregate expressions, that fail only where their operands do."""
 _OF_PROGRAMS = frozenset({"LogicalRDD", "ExternalRDD"})
