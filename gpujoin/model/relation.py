@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -99,6 +100,12 @@ class Relation:
     def walk(self) -> Iterator[Relation]:
         """The node and all below it, parents first."""
         return preorder(self)
+
+    def _unchecked(self, **fields: object) -> Self:
+        """A copy with other values of fields that no check of the node, and not its schema, depends on."""
+        copied = object.__new__(type(self))
+        copied.__dict__.update(self.__dict__, **fields)
+        return copied
 
     def __getstate__(self) -> dict[str, object]:
         # Nodes cache their schema, but it is not pickled with them.

@@ -67,11 +67,12 @@ class Scan(Relation):
             )
         for condition in self.filters:
             check_over(condition, self.columns, boolean=True)
-        for part in self.slices or ():
-            if len(part.constants) != self.partition_columns:
-                raise RelationError(
-                    f"{part.path}: {len(part.constants)} constants for {self.partition_columns} partition columns"
-                )
+        _check_constants(self.slices or (), self.partition_columns)
+
+    def reading(self, slices: Sequence[FileSlice]) -> Scan:
+        """The same scan of some slices."""
+        _check_constants(slices, self.partition_columns)
+        return self._unchecked(slices=tuple(slices))
 
     @property
     def schema(self) -> pa.Schema:
@@ -182,7 +183,12 @@ class OneInput(Relation):
         return (self.child,)
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        return self if children[0] is self.child else dataclasses.replace(self, child=children[0])
+        (child,) = children
+        if child is self.child:
+            return self
+        if child.schema is self.child.schema:
+            return self._unchecked(child=child)
+        return dataclasses.replace(self, child=child)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,9 +260,12 @@ class Join(Relation):
         return (self.left, self.right)
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        if children[0] is self.left and children[1] is self.right:
+        left, right = children
+        if left is self.left and right is self.right:
             return self
-        return dataclasses.replace(self, left=children[0], right=children[1])
+        if left.schema is self.left.schema and right.schema is self.right.schema:
+            return self._unchecked(left=left, right=right)
+        return dataclasses.replace(self, left=left, right=right)
 
     def side(self, side: Side) -> Relation:
         """One of the inputs."""
@@ -477,10 +486,16 @@ class Explode(OneInput):
         return pa.schema([*(self.child.schema.field(i) for i in self.kept), *self.element_fields])
 
 
+def _check_constants(slices: Sequence[FileSlice], count: int) -> None:
+    for part in slices:
+        if len(part.constants) != count:
+            raise RelationError(f"{part.path}: {len(part.constants)} constants for {count} partition columns")
+
+
 def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Relation:
     """Give scans, by their ``index``, the slices that a task is to read; scans not named keep what they have."""
     if isinstance(tree, Scan):
-        return dataclasses.replace(tree, slices=tuple(slices[tree.index])) if tree.index in slices else tree
+        return tree.reading(slices[tree.index]) if tree.index in slices else tree
     if not tree.children:
         return tree
     return tree.with_children([bind_slices(child, slices) for child in tree.children])
