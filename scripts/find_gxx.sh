@@ -16,7 +16,7 @@ if usable; then
 fi
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "no g++ 12 or newer found; installing one with apt-get"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++; } >&2 || true
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends g++; } >/dev/null || true
     if usable; then
         exit 0
     fi

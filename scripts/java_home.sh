@@ -37,7 +37,7 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "no Java 17 or newer found; installing one with apt-get"
     apt-get update -qq >&2
     for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
-        if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >&2; then
+        if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null; then
             search && exit 0
         fi
     done

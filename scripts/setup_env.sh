@@ -45,7 +45,7 @@ make_venv() {
         fi
         say "installing python$version-venv with apt-get"
         apt-get update -qq >&2
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-venv" >&2 ||
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "python$version-venv" >/dev/null ||
             fail "apt-get could not install python$version-venv. Install it by hand, then run this again."
     fi
     say "making $VENV with $("$python" --version)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.cuda import CudaDevice

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
 
 import cupy
 

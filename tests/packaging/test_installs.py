@@ -110,7 +110,7 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
 @pytest.mark.extra
 def test_a_wheel_has_compiled_kernels(tmp_path: Path, environment: Path) -> None:
     """They are found, by the source that the same wheel has."""
-    pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
+    pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
     given = {**os.environ, "GPUJOIN_BUILD_KERNELS": "1"}
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "dist", ROOT, env=given)
     (wheel,) = (tmp_path / "dist").iterdir()

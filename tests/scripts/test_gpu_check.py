@@ -92,7 +92,7 @@ def test_each_allocation_fails_once() -> None:
 
 
 def test_a_failing_resource_counts_and_fails() -> None:
-    pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+    pytest.importorskip("rmm", reason='no RMM: pip install ".[cu13]"')
 
     class Upstream:
         def allocate(self, nbytes: int, stream: Any) -> int:

@@ -69,7 +69,7 @@ LIBRARIES = {
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Variables of a machine with the stand-in, and without what a GPU machine may lack."""
-    pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
+    pytest.importorskip("pylibcudf", reason='no cuDF: pip install ".[cu13]"')
     if unavailable() is None:
         pytest.skip("this machine has a GPU")
     compiler = shutil.which("gcc") or shutil.which("cc")

@@ -101,9 +101,9 @@ def test_a_stream_that_fails() -> None:
 
 # -- pylibcudf -------------------------------------------------------------------------------------------------
 
-plc = pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
-pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
-pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+plc = pytest.importorskip("pylibcudf", reason='no cuDF: pip install ".[cu13]"')
+pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
+pytest.importorskip("rmm", reason='no RMM: pip install ".[cu13]"')
 
 T = plc.types.TypeId
 TYPES: dict[str, tuple[Any, pa.DataType]] = {

@@ -16,9 +16,9 @@ import pytest
 
 import gpujoin.backends.cudf
 
-cupy = pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
-plc = pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
-rmm = pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+cupy = pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
+plc = pytest.importorskip("pylibcudf", reason='no cuDF: pip install ".[cu13]"')
+rmm = pytest.importorskip("rmm", reason='no RMM: pip install ".[cu13]"')
 
 FOLDER = Path(gpujoin.backends.cudf.__file__).parent
 MODULES = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.py")}

@@ -10,8 +10,8 @@ import pytest
 
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 
-pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
-pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
+pytest.importorskip("rmm", reason='no RMM: pip install ".[cu13]"')
 
 from gpujoin.backends.cudf.device import Device, device_errors, is_out_of_memory
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 PLUGIN = "tests.backends.cudf.libraries.plugin"
 
 for library in ("pylibcudf", "cupy", "rmm"):
-    pytest.importorskip(library, reason='no GPU libraries: pip install "gpujoin[cu13]"')
+    pytest.importorskip(library, reason='no GPU libraries: pip install ".[cu13]"')
 
 pytestmark = pytest.mark.usefixtures("emulator_cache")
 

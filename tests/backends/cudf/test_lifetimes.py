@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
-pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
-pytest.importorskip("rmm", reason='no RMM: pip install "gpujoin[cu13]"')
+pytest.importorskip("pylibcudf", reason='no cuDF: pip install ".[cu13]"')
+pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
+pytest.importorskip("rmm", reason='no RMM: pip install ".[cu13]"')
 
 import pylibcudf as plc
 import rmm.mr

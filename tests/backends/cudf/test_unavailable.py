@@ -105,8 +105,8 @@ def test_a_task_runs_on_the_cpu_and_gives_its_slot_back(
 
 def test_a_driver_that_does_not_start_is_an_unavailable_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in exclusive mode: the device is counted, and cannot be made current."""
-    cupy = pytest.importorskip("cupy", reason='no CuPy: pip install "gpujoin[cu13]"')
-    pytest.importorskip("pylibcudf", reason='no cuDF: pip install "gpujoin[cu13]"')
+    cupy = pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
+    pytest.importorskip("pylibcudf", reason='no cuDF: pip install ".[cu13]"')
     if unavailable(BackendName.GPU) is None:
         pytest.skip("this machine has a GPU")
     monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: None)
