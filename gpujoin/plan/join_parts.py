@@ -1,7 +1,8 @@
 """How the rows of a join are shared out among tasks.
 
 There are three ways: one side is shared out and every task reads the other, or is sent its rows; the other way round;
-or both sides are exchanged by their keys, but for a side that is partitioned by them already. The cheapest is taken.
+or both sides are exchanged by their keys, but for a side that is partitioned by them already. Where both have few rows,
+one task may join them. The cheapest is taken. Sides that are in one task each are joined by one, without an exchange.
 Before rows are exchanged, keys of the other side may drop some (`key_filters`).
 """
 
@@ -29,7 +30,17 @@ from gpujoin.model.stages import Distribution, null_keys_of
 from gpujoin.plan.distribution import DIVIDES
 from gpujoin.plan.key_filters import filtered_by_keys
 from gpujoin.plan.key_types import key_type
-from gpujoin.plan.parts import EXCHANGED, HELD, WAITING, Cut, Part, Partitioning, Planning
+from gpujoin.plan.parts import (
+    ALONE,
+    EXCHANGED,
+    HELD,
+    WAITING,
+    Cut,
+    Part,
+    Partitioning,
+    Planning,
+    in_the_same_task,
+)
 from gpujoin.plan.remap import output_positions, remapped_spec
 
 _MOST_EXCHANGES = 1
@@ -51,6 +62,10 @@ class JoinPlacer:
         legal = [side for side in Side if node.distribution.replicates(side.other)]
         ways = [way for side in legal for way in self._replicating(node, side, sides)]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
+        if node.distribution is Distribution.ANY:
+            if left is not None and right is not None and left.in_one_task and right.in_one_task:
+                return in_the_same_task(node.with_children([left.tree, right.tree]), [left, right])
+            ways += [way for side in Side for way in self._gathering(node, side, sides)]
         if node.distribution.partitions and left is not None and right is not None:
             both = {Side.LEFT: left, Side.RIGHT: right}
             filtered = (self._filtered(node, side, both) for side in Side)
@@ -62,7 +77,7 @@ class JoinPlacer:
     def _replicating(self, node: Join, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
         """Share one side out; every task reads the other, or is sent its rows."""
         part = sides[side]
-        if part is None or node.spec.join_type not in DIVIDES[side]:
+        if part is None or not (part.in_one_task or node.spec.join_type in DIVIDES[side]):
             return
         other, sent = node.side(side.other), sides[side.other]
         nbytes = self.planning.size_of(other)
@@ -80,6 +95,14 @@ class JoinPlacer:
                 part = self.planning.spread(part, node.side(side))
             part = self._sent(part, sent, nbytes)
             yield self._joined_with(node, side, part, ExchangeSource(part.inputs[-1].index, other.schema))
+
+    def _gathering(self, node: Join, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
+        """Send the rows of one side to one task, which reads the other or is sent its rows, where both have few."""
+        part = sides[side]
+        if part is None or part.in_one_task or not all(self.planning.is_small(node.side(each)) for each in Side):
+            return
+        gathered, _ = self.planning.gathered(part, node.side(side))
+        yield from self._replicating(node, side, {**sides, side: gathered})
 
     def _joined_with(self, node: Join, side: Side, part: Part, other: Relation) -> Part:
         """Join a side that is shared out with the other, whole one."""
@@ -110,8 +133,11 @@ class JoinPlacer:
         """Send some rows to all tasks of a part."""
         limits = self.planning.limits
         exchange = dataclasses.replace(self.planning.replicated(rows, nbytes), filters=filters)
-        cost = part.cost + rows.cost + WAITING * limits.cores
-        cost += (EXCHANGED + HELD) * nbytes * part.tasks(limits)
+        tasks = part.tasks(limits)
+        cost = part.cost + rows.cost + WAITING * min(tasks, limits.cores)
+        cost += (EXCHANGED + HELD) * nbytes * tasks
+        if part.in_one_task:
+            cost += ALONE * nbytes
         return dataclasses.replace(part, inputs=(*part.inputs, exchange), cost=cost)
 
     def _exchanging(self, node: Join, sides: Mapping[Side, Part]) -> Part | None:

@@ -32,6 +32,8 @@ STAGE_BYTES = 16 << 20
 """What another stage costs, in compressed bytes read."""
 WAITING = 8 << 20
 """What a core costs that waits for another stage, in compressed bytes read."""
+ALONE = 2.0
+"""What another byte of a join costs that one task runs, while the other cores have nothing to do."""
 HELD = 0.3
 """What building a byte of a side that every task reads costs."""
 
@@ -68,6 +70,8 @@ class StageLimits:
     shuffles do, where there are no other keys."""
     keeps_tables: bool = False
     """Whether tasks keep the tables that they read: these are sent to no task that can read them."""
+    gathered_bytes: int = 0
+    """Rows of up to so many bytes go on to one task, which needs no further exchange, instead of by key."""
 
 
 @dataclass(frozen=True)
@@ -232,15 +236,10 @@ class Planning:
 
     def cut(self, part: Part, cut: Cut, node: Relation) -> tuple[Part, dict[int, int]]:
         """End a stage; its rows, which are the node's, go on partitioned by keys, with the columns that are used."""
-        schema = part.tree.schema
-        moved = {old: new for new, old in enumerate(cut.used)}
+        part, moved = _narrowed(part, cut.used)
         tree = part.tree
-        if list(cut.used) != list(range(len(schema))):
-            kept = [(schema.field(i), column(schema, i)) for i in cut.used]
-            tree = Project(tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
         nbytes = _size(tree.schema, self.sizes.of(node).rows)
         columns = tuple(moved[index] for index in cut.columns)
-        part = dataclasses.replace(part, tree=tree)
         exchange = Exchange(
             next(self._source_numbers), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe),
             cut.nulls, nbytes, part.indeterminate, last_complete=cut.last_complete,
@@ -251,13 +250,21 @@ class Planning:
         fed = Part(ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0)
         return fed, moved
 
-    def gathered(self, part: Part, node: Relation) -> Part:
-        """End a stage; all its rows, which are about as many as a node's, go on to one task."""
-        nbytes = self.size_of(node)
+    def is_small(self, node: Relation, copies: int = 1) -> bool:
+        """Whether a node's rows are so few that one task had better take them all.
+
+        Each of ``copies`` tasks may give about as many. Where the number of partitions was asked for, none are.
+        """
+        return self.limits.partitions is None and self.size_of(node) * copies <= self.limits.gathered_bytes
+
+    def gathered(self, part: Part, node: Relation, used: Sequence[int] | None = None) -> tuple[Part, dict[int, int]]:
+        """End a stage; all its rows, about as many as a node's, go on to one task, with the columns that are used."""
+        part, moved = _narrowed(part, range(len(part.tree.schema)) if used is None else used)
+        nbytes = _size(part.tree.schema, self.sizes.of(node).rows)
         exchange = self.replicated(part, nbytes)
         source = ExchangeSource(exchange.index, part.tree.schema)
         cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
-        return Part(source, (Branch(None),), (exchange,), frozenset(), (), cost, nbytes)
+        return Part(source, (Branch(None),), (exchange,), frozenset(), (), cost, nbytes), moved
 
     def spread(self, part: Part, node: Relation) -> Part:
         """End a stage; each row goes on to any task of the next one."""
@@ -268,6 +275,26 @@ class Planning:
         cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
         source = ExchangeSource(exchange.index, part.tree.schema)
         return Part(source, (), (exchange,), frozenset(), (), cost, 0.0)
+
+
+def in_the_same_task(tree: Relation, parts: Sequence[Part]) -> Part:
+    """Have the task that has all rows of one part have those of all; ``tree`` is over the trees of the parts."""
+    scans = frozenset[int]().union(*(branch.replicated for part in parts for branch in part.branches))
+    return Part(
+        tree, (Branch(None, scans),), tuple(exchange for part in parts for exchange in part.inputs), frozenset(), (),
+        sum(part.cost for part in parts), sum(part.nbytes for part in parts),
+    )  # fmt: skip
+
+
+def _narrowed(part: Part, used: Sequence[int]) -> tuple[Part, dict[int, int]]:
+    """The same rows with the columns that are used, and where each of these is now."""
+    schema = part.tree.schema
+    moved = {old: new for new, old in enumerate(used)}
+    if list(used) == list(range(len(schema))):
+        return part, moved
+    kept = [(schema.field(i), column(schema, i)) for i in used]
+    tree = Project(part.tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
+    return dataclasses.replace(part, tree=tree), moved
 
 
 def sources_in_order(tree: Relation) -> Iterator[int]:

@@ -35,7 +35,7 @@ class RepeatedParts:
 
 def repeated_parts(tree: Relation) -> RepeatedParts:
     """Find the parts that are read several times if each is computed once, be they within one another."""
-    kinds = _Kinds()
+    kinds = Kinds()
     kinds.of(tree)
     times = Counter(kinds.of(node) for node in tree.walk() if id(node) in kinds.worth_keeping)
     places: dict[int, list[Relation]] = {}
@@ -54,8 +54,8 @@ def repeated_parts(tree: Relation) -> RepeatedParts:
     return RepeatedParts({id(node): kind for kind in uses for node in places[kind]}, uses)
 
 
-class _Kinds:
-    """Gives alike parts the same number; each node is looked at once."""
+class Kinds:
+    """Gives parts that are alike the same number; each node is looked at once, and has to be kept."""
 
     def __init__(self) -> None:
         self.worth_keeping: set[int] = set()
@@ -64,6 +64,7 @@ class _Kinds:
         self._kinds: dict[int, int] = {}
 
     def of(self, node: Relation) -> int:
+        """Give the number of a part."""
         kind = self._kinds.get(id(node))
         if kind is None:
             kind = self._known.setdefault(self._likeness(node), len(self._known))

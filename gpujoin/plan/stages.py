@@ -43,7 +43,7 @@ from gpujoin.model.stages import NullKeys, Stage
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
-from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits
+from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task
 from gpujoin.plan.remap import positions_of, remapped_aggregate, with_key_columns
 
 
@@ -142,7 +142,7 @@ class _Planner:
     def _once(self, node: PartialAggregate) -> Part | None:
         """Each group comes out of one task only, which must have all its rows."""
         below = self.place(node.child)
-        if below is None or not (node.keys or below.in_one_task):
+        if below is None:
             return None
         keys = [key.expression for key in node.keys]
         if not _together(below, {key.index for key in keys if isinstance(key, ColumnRef)}):
@@ -155,11 +155,11 @@ class _Planner:
                 keys = [key.expression for key in node.keys]
             refs = [key.index for key in keys if isinstance(key, ColumnRef)]
             used = set(refs).union(*({ref.index for ref in part.columns()} for part in node.expressions()))
-            cut = _cut_by(below, refs, used)
-            if cut is None:
+            brought = self._brought_together(below, refs, used, node.child)
+            if brought is None:
                 return None
-            fed, moved = self.planning.cut(below, cut, node.child)
-            node, below = remapped_aggregate(node, fed.tree, moved), fed
+            below, moved = brought
+            node = remapped_aggregate(node, below.tree, moved)
         positions = positions_of(node.keys)
         return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
 
@@ -169,10 +169,12 @@ class _Planner:
         if not is_mergeable(node.aggregates, partial.schema):
             return None
         part = below.above(partial.with_children([below.tree]))
-        cut = _cut_by(part, range(len(node.keys)), set(range(len(partial.schema))))
-        if cut is None:
+        brought = self._brought_together(
+            part, range(len(node.keys)), set(range(len(partial.schema))), partial, below.tasks(self.planning.limits)
+        )
+        if brought is None:
             return None
-        fed, _ = self.planning.cut(part, cut, partial)
+        fed, _ = brought
         # Which groups come out twice changes when a task runs again; merged, they are the same.
         (exchange,) = fed.inputs
         settled = dataclasses.replace(
@@ -180,16 +182,30 @@ class _Planner:
         )
         return dataclasses.replace(fed, inputs=(settled,)).above(merged(fed.tree, node), fed.known)
 
+    def _brought_together(
+        self, below: Part, keys: Sequence[int], used: set[int], node: Relation, copies: int = 1
+    ) -> tuple[Part, dict[int, int]] | None:
+        """Exchange a node's rows so that those equal in columns are in one task, with the columns that are used.
+
+        Few rows go to one task, all of them, as does the one group that each of ``copies`` tasks gives where there are
+        no keys. ``None`` where that cannot be.
+        """
+        one_group = isinstance(node, PartialAggregate) and not keys
+        if one_group or self.planning.is_small(node, copies):
+            return self.planning.gathered(below, node, sorted(used))
+        cut = _cut_by(below, keys, used)
+        return None if cut is None else self.planning.cut(below, cut, node)
+
     def _window(self, node: Window) -> Part | None:
         """All rows of a partition are in one task."""
         below = self.place(node.child)
-        if below is None or not (node.partition or below.in_one_task):
+        if below is None:
             return None
         if not _together(below, set(node.partition)):
-            cut = _cut_by(below, node.partition, set(range(len(node.child.schema))))
-            if cut is None:
+            brought = self._brought_together(below, node.partition, set(range(len(node.child.schema))), node.child)
+            if brought is None:
                 return None
-            below, _ = self.planning.cut(below, cut, node.child)
+            below, _ = brought
         return below.above(node.with_children([below.tree]), below.known)
 
     def _limited(self, node: TopN | Limit) -> Part | None:
@@ -200,7 +216,7 @@ class _Planner:
         if not node.once:
             return below.above(node.with_children([below.tree]))
         each = dataclasses.replace(node, child=below.tree, once=False)
-        gathered = self.planning.gathered(below.above(each), node)
+        gathered, _ = self.planning.gathered(below.above(each), node)
         return gathered.above(node.with_children([gathered.tree]))
 
     def _union(self, node: Union) -> Part | None:
@@ -210,6 +226,8 @@ class _Planner:
             if part is None:
                 return None
             parts.append(part)
+        if all(part.in_one_task for part in parts):
+            return in_the_same_task(node.with_children([part.tree for part in parts]), parts)
         # What is sent to every task would be given by every task, where only one is to give it.
         if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):
             parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
-from gpujoin.model.expressions import Call, Function
+from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ExchangeSource,
@@ -200,7 +200,43 @@ def test_rows_are_exchanged_where_partial_results_are_not_merged(function: Aggre
 def test_groups_that_may_come_more_than_once_need_no_exchange() -> None:
     tree = dataclasses.replace(grouped(scan(0)), once=False)
     assert planned(tree, BIG) == Stage(tree, (Branch(0),))
-    assert plan_stages(dataclasses.replace(tree, keys=(), once=True), {0: BIG}, LIMITS) is None
+
+
+def test_the_groups_without_keys_of_all_tasks_are_merged_by_one() -> None:
+    stage = planned(dataclasses.replace(grouped(scan(0)), keys=(), once=True), BIG)
+    assert stage.branches == (Branch(None),)
+    (exchange,) = stage.inputs
+    assert exchange.replicated
+    assert isinstance(exchange.producer.tree, PartialAggregate)
+    assert not exchange.producer.tree.once
+
+
+FEW = ScanFacts(1000, 4096 * MIB)
+"""So few rows, of so many bytes, that they are divided."""
+
+
+def test_few_rows_are_grouped_by_one_task_which_needs_no_further_exchange() -> None:
+    def tree_of(left: int, right: int) -> Join:
+        spec = JoinSpec(JoinType.FULL, (KeyPair(0, 0),), left_output=(0, 1), right_output=(0,))
+        return Join(grouped(scan(left)), grouped(scan(right)), spec)
+
+    tree = tree_of(0, 1)
+    both = planned(tree, FEW, FEW, gathered_bytes=MIB)
+    assert both.branches == (Branch(None),)
+    assert [exchange.replicated for exchange in both.inputs] == [True, True]
+    assert both.exchanges == 2
+    together = planned(Union((tree, tree_of(2, 3))), FEW, FEW, FEW, FEW, gathered_bytes=MIB)
+    assert (together.branches, together.exchanges) == ((Branch(None),), 4)
+    assert planned(tree, FEW, FEW).partitions == 4
+    assert planned(tree, BIG, BIG, gathered_bytes=MIB).partitions > 4
+    assert planned(tree, FEW, FEW, gathered_bytes=MIB, partitions=3).partitions == 3
+
+
+def test_few_rows_of_a_side_go_to_one_task_which_joins_them() -> None:
+    tree = joined(scan(0), scan(1), JoinType.FULL)
+    stage = planned(tree, FEW, FEW, gathered_bytes=MIB)
+    assert stage.branches == (Branch(None),)
+    assert stage.exchanges == 2
 
 
 def test_inputs_of_a_union_are_divided_each() -> None:
@@ -407,7 +443,8 @@ def test_a_join_that_asks_for_partitions_is_not_computed_by_every_task() -> None
 
 
 def test_a_side_that_cannot_be_shared_out_comes_from_one_task() -> None:
-    total = dataclasses.replace(grouped(scan(1)), keys=())
+    call = AggregateCall(function=AggregateFunction.SUM, arguments=(column(SCHEMA, 1),), name="n", mode=EvalMode.TRY)
+    total = dataclasses.replace(grouped(scan(1)), keys=(), aggregates=(call,))
     renamed = Project(total, (Output("k", column(total.schema, 0)), Output("j", column(total.schema, 0))))
     tree = joined(scan(0), renamed)
     stage = planned(asked(tree, Distribution.PARTITIONED), BIG, BIG)

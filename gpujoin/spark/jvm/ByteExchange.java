@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkContext;
@@ -20,7 +21,8 @@ import org.apache.spark.sql.api.r.SQLUtils;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
-import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning;
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
+import org.apache.spark.sql.catalyst.plans.physical.SinglePartition$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
@@ -75,19 +77,21 @@ public final class ByteExchange {
             Object frame = SQLUtils.toDataFrame(messages, schema, session);
             LogicalRDD rows = (LogicalRDD) ((Dataset) frame).queryExecution().analyzed();
             int tasks = ((Integer) last.get("tasks")).intValue();
-            return named(rows, (String) last.get("name"), (long) tasks * schema.defaultSize(), session);
+            return named(rows, (String) last.get("name"), tasks, (long) tasks * schema.defaultSize(), session);
         } finally {
             context.setLocalProperty(CALL_SITE, before);
         }
     }
 
     /**
-     * The same rows with another name of the first column, and a size.
+     * The same rows with another name of the first column, and a size. Spark needs no shuffle above those of one task.
      *
      * <p>Spark takes an RDD to be larger than anything, and would never broadcast its rows. The size is that of a row of
      * each task, as Spark estimates for stages that are in the plan.
      */
-    private static LogicalPlan named(LogicalRDD rows, String name, long size, SparkSession session) throws Exception {
+    private static LogicalPlan named(
+        LogicalRDD rows, String name, int tasks, long size, SparkSession session
+    ) throws Exception {
         ArrayList columns = new ArrayList();
         for (int i = 0; i < rows.output().size(); i++) {
             Attribute column = (Attribute) rows.output().apply(i);
@@ -103,6 +107,8 @@ public final class ByteExchange {
             if (types[i] == SparkSession.class || types[i].isInstance(session)) {
                 arguments[i] = session;
                 afterSession = true;
+            } else if (tasks == 1 && types[i] == Partitioning.class) {
+                arguments[i] = SinglePartition$.MODULE$;
             } else if (!afterSession) {
                 arguments[i] = i == 0 ? PythonUtils.toSeq(columns) : rows.productElement(i);
             } else if (types[i] == boolean.class) {
@@ -131,6 +137,8 @@ public final class ByteExchange {
         private final byte[] commands;
         private final CollectionAccumulator accumulator;
         private final List broadcasts;
+        /** The shuffled rows of stages that several others read, by number. */
+        private final Map shared = new HashMap();
 
         Stages(SparkContext context, Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts) {
             this.context = context;
@@ -157,12 +165,24 @@ public final class ByteExchange {
             return JavaSparkContext.fromSparkContext(context).parallelize(packets, tasks).rdd();
         }
 
+        /** The rows of a stage by partition; a stage that several others read is shuffled once. */
+        private JavaPairRDD shuffled(Map stage, PythonPartitioner partitioner) {
+            Object number = stage.get("shared");
+            if (number != null && shared.containsKey(number)) {
+                return (JavaPairRDD) shared.get(number);
+            }
+            JavaPairRDD rows = new PairwiseRDD(stage(stage)).asJavaPairRDD().partitionBy(partitioner);
+            if (number != null) {
+                shared.put(number, rows);
+            }
+            return rows;
+        }
+
         private RDD exchanged(List inputs, int partitions) {
             PythonPartitioner partitioner = new PythonPartitioner(partitions, 0L);
             JavaPairRDD all = null;
             for (int i = 0; i < inputs.size(); i++) {
-                PythonRDD sent = stage((Map) inputs.get(i));
-                JavaPairRDD shuffled = new PairwiseRDD(sent).asJavaPairRDD().partitionBy(partitioner);
+                JavaPairRDD shuffled = shuffled((Map) inputs.get(i), partitioner);
                 // RDDs with one partitioner are united partition by partition, in order.
                 all = all == null ? shuffled : all.union(shuffled);
             }

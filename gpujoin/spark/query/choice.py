@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy
+from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy, Transport
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
@@ -20,9 +20,10 @@ from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
-from gpujoin.plan.parts import ScanFacts, StageLimits
+from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.query.sharing import shared_exchanges
 from gpujoin.spark.query.taskreads import Reads
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 _OF_GPU_JOIN = "strategy= or backend= of gpu_join, or spark.gpujoin.costs"
 _OF_SESSION = "spark.gpujoin.backend=cpu or gpu for the session, or spark.gpujoin.costs"
 
+GATHERED_BYTES = 2 << 20
+"""Rows of up to so many bytes, estimated, go on to one task: a task costs as much as to aggregate some megabytes
+(docs/performance.md, "Exchanges")."""
+_SPARK_EXCHANGED = 4.0
+"""What it costs Spark to take a byte of partial results, to shuffle and to merge it, in compressed bytes read."""
 _MOST_OUTLAYS = 1000
 _KEEPS_TABLES = "workers keep what they have read of tables while the files stay the same"
 
@@ -79,6 +85,28 @@ class IslandRun:
     """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
     stores: frozenset[str] = frozenset()
     """Names of the stores that its files are in."""
+    shared: Mapping[int, int] = field(default_factory=dict)
+    """Numbers of exchanges whose rows are computed once for several stages, by their indexes: those alike have the
+    same number."""
+
+    @property
+    def repeated(self) -> frozenset[int]:
+        """Indexes of the exchanges alike another one before them, in the order in which stages are put into a plan."""
+        first: dict[int, int] = {}
+
+        def visit(run: StageRun) -> None:
+            for exchange, before in zip(run.stage.inputs, run.inputs, strict=True):
+                if exchange.index in self.shared:
+                    first.setdefault(self.shared[exchange.index], exchange.index)
+                visit(before)
+
+        visit(self.last)
+        return frozenset(self.shared).difference(first.values())
+
+    @property
+    def exchanges(self) -> int:
+        """How many exchanges are computed."""
+        return self.last.stage.exchanges - len(self.repeated)
 
     @property
     def tasks(self) -> int:
@@ -100,7 +128,8 @@ class IslandRun:
             if keys > 1
             else "a heavy key is split over the partitions of its join"
         )
-        return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note))
+        shared = {index: number for index, number in self.shared.items() if index not in heavy}
+        return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note), shared=shared)
 
 
 @dataclass(frozen=True)
@@ -180,8 +209,16 @@ def predicted(
     Spark broadcasts tables of up to ``spark_threshold`` bytes. Workers have the tables in ``kept`` already.
     """
     tables = SparkTables({index: source.files.nbytes for index, source in island.sources.items()}, spark_threshold)
-    exchanges = run.last.stage.exchanges
-    return predict(island.plain, island.sizes, cores, exchanges, options.costs, kept=kept, tables=tables)
+    return predict(island.plain, island.sizes, cores, run.exchanges, options.costs, kept=kept, tables=tables)
+
+
+def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:
+    """Whether workers finish an aggregation sooner than Spark, which shuffles what each task gives.
+
+    ``finished`` is the run in which they do.
+    """
+    shuffled = _SPARK_EXCHANGED * island.output_bytes * max(1, run.tasks)
+    return finished.last.stage.cost <= run.last.stage.cost + STAGE_BYTES + shuffled
 
 
 def skip_reason(
@@ -243,6 +280,7 @@ def arrange(
         cores, options.scan_task_bytes, options.broadcast_threshold,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
         indeterminate_keys=0 < len(island.joins) == len(island.as_of_joins), keeps_tables=island.streamed,
+        gathered_bytes=GATHERED_BYTES,
     )  # fmt: skip
     if island.streamed:
         streamed = _staged(island, options, limits)
@@ -315,7 +353,14 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
         if last.tasks < 2 and not last.inputs and stage.spark is None:
             continue
         best = IslandRun(last, scans, 1, tuple(_notes(island, last, scans)), stores=island.stores)
-    return best
+    return best if best is None else _with_shared(best, options)
+
+
+def _with_shared(run: IslandRun, options: Options) -> IslandRun:
+    """Have stages alike run once, where blobs are exchanged as bytes."""
+    if options.exchange_transport is not Transport.BYTES:
+        return run
+    return dataclasses.replace(run, shared=shared_exchanges(run.last))
 
 
 def _run_of(island: Island, stage: Stage, scans: tuple[int, ...], options: Options, cores: int) -> StageRun:

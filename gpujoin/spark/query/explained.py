@@ -53,6 +53,7 @@ def explain_island(
         tuple(f"{_about(rows.nbytes, guessed=rows.guessed)}: {rows.why}" for rows in island.spark_sources),
         frozenset(n for n, rows in enumerate(island.spark_sources) if rows.guessed),
         rows_from_spark(island.relation),
+        run.repeated,
     )
     explained = explain_stages(island.relation, run, island_id, leaves, prices, backend)
     return dataclasses.replace(

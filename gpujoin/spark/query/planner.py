@@ -25,7 +25,7 @@ from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.asof import AsOfTerms
-from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, predicted, skip_reason
+from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -33,7 +33,7 @@ from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.named import expression_name, part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
-from gpujoin.spark.query.running import IslandPlacer
+from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
@@ -279,6 +279,8 @@ class QueryPlanner:
         if self._runs and not island.streamed:  # rows of a stream would be read once more
             with doing("a sample of exchanged keys"):
                 run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
+        if run.shared and not sends_bytes(island, run, options):
+            run = dataclasses.replace(run, shared={})
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
         if not self._runs:
@@ -369,12 +371,13 @@ class QueryPlanner:
         return None
 
     def _finished(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
-        """Let the only task of an island finish its aggregation, where it can."""
-        whole = island.whole() if run.in_one_task else None
+        """Let the tasks of an island finish its aggregation, where they can and where it costs less than in Spark."""
+        whole = island.whole() if run.in_one_task or run.last.stage.spark is None else None
         finished = None if whole is None else self._arranged(whole)
-        if whole is None or not isinstance(finished, IslandRun) or not finished.in_one_task:
+        if whole is None or not isinstance(finished, IslandRun):
             return island, run
-        return whole, finished
+        pays = finished.in_one_task if run.in_one_task else finishes_sooner(island, run, finished)
+        return (whole, finished) if pays else (island, run)
 
     def _options_of(self, island: Island) -> Options:
         """Settings with what joins of an island were asked for."""

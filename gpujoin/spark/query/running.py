@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from gpujoin.model.stages import SparkInput
+    from gpujoin.model.stages import Exchange, SparkInput
     from gpujoin.model.stores import Store
     from gpujoin.plan.cost import Estimate
     from gpujoin.plan.explain import IslandExplanation
@@ -160,7 +160,8 @@ class RunStage:
     def _of_packets(self, packets: Iterable[Any], task: Task) -> Iterator[tuple[dict[int, Any], Reads]]:
         """What the pipeline reads of a task that takes packets."""
         if self.forms:
-            yield from self._partitions(packet_entries(packets, task.partition, announced=bool(self.labels)))
+            tags = [form.place for form in self.forms]
+            yield from self._partitions(packet_entries(packets, task.partition, tags, announced=bool(self.labels)))
             return
         for _ in packets:  # Spark takes a worker for broken that leaves its input
             pass
@@ -195,6 +196,8 @@ class StageWork:
     """What each task does."""
     inputs: tuple[StageWork, ...] = ()
     """The producers of its exchanges, in order."""
+    shared: int | None = None
+    """A number that it has in common with the works whose rows are the same."""
     predicted: Estimate | None = None
     """The seconds that are predicted, of the last stage."""
     explanation: IslandExplanation | None = None
@@ -213,12 +216,21 @@ class StageWork:
         """
         keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
 
-        def work_of(run: StageRun, outlet: Outlet | None, name: str) -> StageWork:
+        shared = run.shared if transport is Transport.BYTES else {}
+        shared_forms: dict[int, BlobFormat] = {}
+
+        def form_of(exchange: Exchange, place: int) -> BlobFormat:
+            number = shared.get(exchange.index)
+            if number is None:
+                return BlobFormat(exchange.schema, compression=options.exchange_compression, place=place)
+            if number not in shared_forms:
+                tag = _MOST_SOURCES + len(shared_forms)
+                shared_forms[number] = BlobFormat(exchange.schema, options.exchange_compression, tag)
+            return shared_forms[number]
+
+        def work_of(run: StageRun, outlet: Outlet | None, name: str, number: int | None = None) -> StageWork:
             stage = run.stage
-            forms = tuple(
-                BlobFormat(exchange.schema, compression=options.exchange_compression, place=place)
-                for place, exchange in enumerate(stage.inputs)
-            )
+            forms = tuple(form_of(exchange, place) for place, exchange in enumerate(stage.inputs))
             labelled = partition_labels if transport is Transport.ROWS else np.arange
             places = labelled(run.tasks).tolist() if forms else []
             outlets = [
@@ -226,8 +238,8 @@ class StageWork:
                 for exchange, form in zip(stage.inputs, forms, strict=True)
             ]
             inputs = tuple(
-                work_of(before, out, f"{name}_{place}")
-                for place, (before, out) in enumerate(zip(run.inputs, outlets, strict=True))
+                work_of(before, out, f"{name}_{place}", shared.get(exchange.index))
+                for place, (before, out, exchange) in enumerate(zip(run.inputs, outlets, stage.inputs, strict=True))
             )
             sources = (
                 tuple(exchange.index for exchange in stage.inputs) if stage.spark is None else (stage.spark.source,)
@@ -237,7 +249,7 @@ class StageWork:
                 stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
                 stores, transport, arrow if outlet is None else None,
             )  # fmt: skip
-            return cls(run, work, inputs)
+            return cls(run, work, inputs, number)
 
         heavy = run.heavy
         last = work_of(run.last, None, explanation.island_id)
@@ -266,6 +278,8 @@ class IslandPlacer:
         self._commands = bytearray()
         self._broadcasts: list[Any] = []
         self._shown: dict[str, str] = {}
+        self._described: set[int] = set()
+        """Numbers of the stages that several stages read and that are described already."""
 
     def place(self, run: IslandRun, options: Options, explanation: IslandExplanation, estimate: Estimate) -> None:
         """Put the stages in the island's place.
@@ -310,6 +324,10 @@ class IslandPlacer:
 
     def _stage(self, work: StageWork, schema: StructType) -> dict[str, Any]:
         """Describe what makes the rows of a stage, or the blob rows of one whose rows are exchanged."""
+        if work.shared is not None:
+            if work.shared in self._described:
+                return {"shared": work.shared}
+            self._described.add(work.shared)
         run, inputs = work.run, [self._stage(before, _BLOB_ROWS) for before in work.inputs]
         function = work.function(self._spark.sparkContext)
         return {
@@ -319,6 +337,7 @@ class IslandPlacer:
             "tasks": run.tasks,
             "inputs": inputs,
             "announced": work.work.labels,
+            "shared": work.shared,
             "spark": None if run.stage.spark is None else self._from_spark(run.stage.spark),
             **self._command(
                 (function, schema)
@@ -353,6 +372,8 @@ class IslandPlacer:
         return {**described, "command": [start, len(self._commands)]}
 
 
+_MOST_SOURCES = 1 << 16
+"""No stage has so many sources: tags from here on are of blobs that several stages read."""
 _BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())
 _BROADCAST_BYTES = 1 << 20
 """Functions that are larger when pickled are broadcast, if ``spark.broadcast.UDFCompressionThreshold`` says so too."""
@@ -365,6 +386,11 @@ def _may_send_bytes(run: IslandRun, options: Options) -> bool:
         and bool(run.last.inputs)
         and all(stage.stage.spark is None for stage in run.last.walk())
     )
+
+
+def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:
+    """Tell whether an island's stages exchange bytes, and the JVM reads the form of its rows."""
+    return _may_send_bytes(run, options) and _arrow_form(_schema(island, _named(island))) is not None
 
 
 def _arrow_form(schema: StructType) -> pa.Schema | None:

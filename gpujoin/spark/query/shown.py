@@ -98,6 +98,8 @@ class Leaves:
     """Sources of rows from Spark whose number of rows nobody knows."""
     counts: Mapping[int, float] = field(default_factory=dict)
     """Estimated rows of the other sources of rows from Spark."""
+    repeated: frozenset[int] = frozenset()
+    """Indexes of exchanges whose rows are those of another one, and not computed again."""
 
 
 @dataclass(frozen=True)
@@ -271,9 +273,12 @@ class _StageWriter:
             by = ", ".join(producer.columns[i].text for i in exchange.columns)
             given = _tasks(before.tasks) if before.stage.spark is None else "Spark's tasks"
             text = f"exchange by {by}: from {given} to {self._run.tasks}, {about}"
+        text = _shortened(text)
+        if exchange.index in self._leaves.repeated:
+            text += ", computed once with an exchange alike"
         operation = Operation(
             kind=OperationKind.EXCHANGE,
-            text=_shortened(text),
+            text=text,
             predicted=Amounts(rows=None if known is None else producer.rows, bytes=known),
             measured_as=((producer_name, OUTPUT), name),
             inputs=(producer.operation,),

@@ -51,7 +51,8 @@ class BlobFormat:
     compression: Compression = Compression.NONE
     """Of the Arrow buffers."""
     place: int = 0
-    """Where the source stands in the order in which the stage reads its sources: the side of a blob row."""
+    """Where the source stands in the order in which the stage reads its sources: the side of a blob row, and the tag of
+    a blob. Of packets that several stages read, any other number."""
 
     def __reduce__(self) -> tuple[type[BlobFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
@@ -67,7 +68,9 @@ class BlobFormat:
 
     def fingerprint(self, label: int) -> int:
         """Number in a blob's header: a blob of another schema, source or partition has another."""
-        return zlib.crc32(label.to_bytes(8, "little", signed=True) + bytes([self.place]), self._fingerprint)
+        return zlib.crc32(
+            label.to_bytes(8, "little", signed=True) + self.place.to_bytes(4, "little"), self._fingerprint
+        )
 
     def encode(self, batch: pa.RecordBatch, label: int) -> pa.Buffer:
         """A batch as a blob, whose tag is the place."""

@@ -8,20 +8,21 @@ and the blob. Spark's ``PythonPartitioner`` takes the number as it is. The worke
     8 bytes: 1      blob of B      blob of B
     8 bytes: 1      blob of C      blob of C
 
-The blobs of a source come together, sources in the order in which they are read; the tag of a blob is the place of its
-source in that order. Between the workers no row is built, and Arrow is not read: each byte is copied half as often as
-in a blob row.
+The blobs of a source come together, sources in the order in which they are read. The tag of a blob is the place of its
+source in that order, or a number that is the same in all stages that read these blobs. Between the workers no row is
+built, and Arrow is not read: each byte is copied half as often as in a blob row.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from gpujoin.engine.blob import tag_of
+from gpujoin.errors import CorruptBlobError
 from gpujoin.spark.shuffle.blobrows import Packer
 from gpujoin.spark.shuffle.exchanges import ANNOUNCED
 from gpujoin.spark.shuffle.scattering import conform
@@ -46,16 +47,23 @@ class PacketPacker(Packer[Packet]):
         yield from ()
 
 
-def packet_entries(packets: Iterable[bytes], partition: int, *, announced: bool) -> Iterator[Entry]:
+def packet_entries(
+    packets: Iterable[bytes], partition: int, tags: Sequence[int], *, announced: bool
+) -> Iterator[Entry]:
     """Give label, place and blob of each packet that a partition receives.
 
-    ``announced``: the partition is to be read even if nothing is sent to it.
+    ``tags`` are those of the sources' blobs, in the order in which sources are read. ``announced``: the partition is to
+    be read even if nothing is sent to it. Raises ``CorruptBlobError`` if a blob has another tag.
     """
+    places = {tag: place for place, tag in enumerate(tags)}
     if announced:
         yield partition, ANNOUNCED, pa.py_buffer(b"")
     for packet in packets:
         blob = pa.py_buffer(packet)
-        yield partition, tag_of(blob, f"exchanged blob of partition {partition}"), blob
+        tag = tag_of(blob, f"exchanged blob of partition {partition}")
+        if tag not in places:
+            raise CorruptBlobError(f"partition {partition}: there is no input with the tag {tag}")
+        yield partition, places[tag], blob
 
 
 def row_packets(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Buffer]:

@@ -1,0 +1,95 @@
+"""Stages alike run once, and few rows go on to one task: answers, paths, and what the workers have read."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+import gpujoin
+from tests.spark.query.queries import EXCHANGED, check
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
+
+SUMS = "with sums as (select k, count(*) as n, sum(price) as total from sales group by k)"
+TWICE = f"""{SUMS} select a.k, a.n, a.total, b.n as m, b.total as sum from sums a full
+join (select k + 1 as next, n, total from sums) b on a.k = b.next"""
+REPEATED = "computed once with an exchange alike"
+
+
+@pytest.mark.parametrize(("transport", "scanned"), [("bytes", 8), ("rows", 16)])
+def test_a_view_that_several_stages_read_is_computed_once_and_sent_as_bytes(
+    tables: SparkSession, transport: str, scanned: int
+) -> None:
+    tables.conf.set("spark.gpujoin.exchange.transport", transport)
+    explained = str(check(tables.sql(TWICE)))
+    assert explained.count(REPEATED) == (1 if transport == "bytes" else 0)
+    frame = gpujoin.accelerate(tables.sql(TWICE))
+    assert len(frame.collect()) > 0
+    assert sum(stage.metrics.pipeline.scanned_rows for stage in gpujoin.metrics(frame)) == scanned
+
+
+DIFFERENT = {
+    "other conditions": (
+        """select a.k, a.n, b.n from (select k, count(*) as n from sales where id > 1 group by k) a
+        join (select k + 1 as next, n from (select k, count(*) as n from sales where id > 2 group by k)) b
+        on a.k = b.next"""
+    ),
+    "other files": (
+        """select a.k, a.n, b.n from (select k, count(*) as n from sales group by k) a
+        join (select k + 1 as next, n from (select k, count(*) as n from items group by k)) b on a.k = b.next"""
+    ),
+    "other keys": (
+        """select a.id, b.id, c.item from sales a join items c on a.k = c.k join sales b on c.s = b.s"""
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_stages_that_differ_are_computed_each(tables: SparkSession, name: str) -> None:
+    assert REPEATED not in str(check(tables.sql(DIFFERENT[name])))
+
+
+def test_two_inputs_alike_of_one_stage_are_computed_each(tables: SparkSession) -> None:
+    query = "select a.id, b.id from sales a join sales b on a.k = b.k and a.id < b.id"
+    assert REPEATED not in str(check(tables.sql(query)))
+
+
+def test_what_several_stages_read_is_there_in_every_run(tables: SparkSession) -> None:
+    frame = gpujoin.accelerate(tables.sql(TWICE))
+    first, second = sorted(frame.collect(), key=str), sorted(frame.collect(), key=str)
+    assert first == second == sorted(tables.sql(TWICE).collect(), key=str)
+
+
+SMALL = {
+    "groups": ("select s, count(*), sum(price) from sales group by s", 1),
+    "no keys": ("select count(*), max(price) from sales", 1),
+    "no rows": ("select count(*), max(price) from sales where id > 1000", 1),
+    "distinct": ("select s, count(distinct k), sum(price) from sales group by s", 1),
+    "order": ("select s, count(*) as n from sales group by s order by n, s", 1),
+    "window": ("select id, sum(price) over (partition by k order by id) from sales where id > 0", 1),
+    "full join of groups": (
+        """select a.k, a.n, b.n from (select k, count(*) as n from sales group by k) a
+        full join (select k, count(*) as n from items group by k) b on a.k = b.k""", 1
+    ),
+    "union of groups": (
+        """select k, count(*) as n from sales group by k
+        union all select k, count(*) as n from items group by k""", 1
+    ),
+}  # fmt: skip
+"""Queries, and the tasks of their last stages."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("transport", ["bytes", "rows"])
+def test_few_rows_are_finished_by_one_task_without_a_shuffle_of_sparks(
+    tables: SparkSession, name: str, transport: str
+) -> None:
+    tables.conf.unset("spark.gpujoin.exchange.partitions")
+    tables.conf.set("spark.gpujoin.exchange.transport", transport)
+    text, tasks = SMALL[name]
+    found = check(tables.sql(text), allow_empty=name == "no rows")
+    assert [island.tasks for island in found.islands[:1]] == [tasks]
+    plan = gpujoin.accelerate(tables.sql(text))._jdf.queryExecution().executedPlan().toString()
+    assert "hashpartitioning" not in plan
+    if transport == "bytes":
+        assert "Exchange" not in plan, "Spark knows that the rows are in one partition"
