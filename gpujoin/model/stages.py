@@ -163,6 +163,14 @@ class Stage:
             yield from exchange.producer.walk()
 
     @property
+    def read_by_all(self) -> frozenset[int]:
+        """Scans that each of its tasks reads whole."""
+        if not self.branches:
+            return self.replicated
+        first, *others = (branch.replicated for branch in self.branches)
+        return first.intersection(*others)
+
+    @property
     def exchanges(self) -> int:
         """How many exchanges there are."""
         return sum(len(stage.inputs) for stage in self.walk())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
 from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.repeated import KeptParts
-from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, unnumbered
+from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, TableRows, unnumbered
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
@@ -74,6 +74,9 @@ DEVICE_PIECE_BYTES = 512 << 20
 HEAVY = 8
 """Eager aggregation is used where this many rows of a sample of the build side have the same key."""
 
+_OF_TABLES = 8
+"""A table that takes more than this part of the memory for tables is read by each task: others would have no room."""
+
 _Piece: TypeAlias = Any
 
 
@@ -90,6 +93,7 @@ def run(
     rung: Rung | None = None,
     tables: BuiltTables | None = None,
     keep_tables: bool = False,
+    whole: Collection[int] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Run a tree, as :func:`~gpujoin.engine.pipeline.supports` admits it, over its inputs.
 
@@ -103,7 +107,8 @@ def run(
     and sources are cut into pieces of ``piece_bytes``, or of what suits the backend.
 
     What is kept in ``tables`` makes room for build sides that need it. With ``keep_tables`` those that are made of
-    files alone, and probed by others, are taken from there, and kept there, on the CPU's highest rung.
+    files alone, and probed by others, are taken from there, and kept there, on the CPU's highest rung. So are the rows
+    of build sides that are made of the scans in ``whole`` alone, which all tasks read whole, while they are small.
 
     Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
     cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
@@ -143,8 +148,11 @@ def run(
         placed = OpaquePipeline(backend, metrics, size) if opaque else backend
         if tables is not None and rung is Rung.CAREFUL:
             tables.clear()
-        keeps = keep_tables and rung is Rung.FAST
-        runner = _Runner(placed, sources, settings, metrics, join_metrics, memory, size, tables, keeps_tables=keeps)
+        fast = rung is Rung.FAST
+        runner = _Runner(
+            placed, sources, settings, metrics, join_metrics, memory, size, tables,
+            keeps_tables=keep_tables and fast, whole=frozenset(whole if fast else ()),
+        )  # fmt: skip
         return Attempt(rung, runner.run(tree), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
@@ -175,6 +183,7 @@ class _Runner:
         tables: BuiltTables | None,
         *,
         keeps_tables: bool,
+        whole: frozenset[int],
     ) -> None:
         self._backend = backend
         self._inputs = inputs
@@ -185,6 +194,7 @@ class _Runner:
         self._piece_bytes = piece_bytes
         self._tables = tables
         self._keeps_tables = keeps_tables
+        self._whole = whole
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
@@ -367,6 +377,13 @@ class _Runner:
 
     def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
+        name = self._rows_name(node)
+        kept = None if name is None or self._tables is None else self._tables.rows(name)
+        if kept is not None:
+            self._metrics.tables_kept += 1
+            for piece in kept.pieces:
+                self._counts.take(node, *self._backend.size(piece))
+            return list(kept.pieces), None
         pieces: list[_Piece] = []
         size = 0
         source = map(self._backend.collect, self._pieces(node))
@@ -378,7 +395,23 @@ class _Runner:
             while size > self._backend.budget(self._memory.build_bytes):
                 if self._tables is None or not self._tables.drop():
                     return pieces, source
+        if name is not None and self._tables is not None and size <= self._memory.tables_bytes // _OF_TABLES:
+            self._tables.put(name, TableRows(tuple(pieces), size), self._memory.tables_bytes // 2)
         return pieces, None
+
+    def _rows_name(self, node: Relation) -> Hashable | None:
+        """What the rows of a build side are kept under; ``None`` where they are not.
+
+        Not those of which this run reads only a part, or that it has or keeps otherwise.
+        """
+        scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
+        if not scans or not all(scan.index in self._whole and id(scan) not in self._wanted for scan in scans):
+            return None
+        if not all(part.modified_ms is not None for scan in scans for part in scan.slices or ()):
+            return None
+        if not is_table(node) or any(id(part) in self._given or part in self._repeated for part in node.walk()):
+            return None
+        return "rows", unnumbered(node).signature(), self._options
 
     def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the stream side with a build side in memory."""

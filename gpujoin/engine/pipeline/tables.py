@@ -1,9 +1,12 @@
-"""Tables that a process has built for joins, kept from run to run.
+"""Tables that a process has read and built for joins, kept from run to run.
 
 A stream is joined with the same table in each micro-batch. What is kept of it is the join's build side: rows that were
 read, filtered and projected, with their search structure. It is known by everything that it was made from: the nodes
 over the files, each file with its size and the time of its last change, the join, the settings. So where a file
 changes, nothing that is kept has its name.
+
+Of a small table that every task of a query reads, the rows are kept, as they go into the build side. The tasks of one
+worker read it once, and so do later queries that read the same of it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.engine.join.hash_join import HashJoin
+from gpujoin.engine.memory import hold
 from gpujoin.model.relations import Relation, Scan
 
 
@@ -27,23 +31,48 @@ class BuiltTable:
     piece: Any
     """The rows as the pipeline has them."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return self.join.build_bytes
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The rows of a table as they go into a build side."""
+
+    pieces: tuple[Any, ...]
+    nbytes: int
+
+    def __post_init__(self) -> None:
+        hold(self, self.nbytes)
+
 
 class BuiltTables:
-    """Built sides, up to a number of bytes; those used last stay longest."""
+    """Built sides and rows, up to a number of bytes; those used last stay longest."""
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[Hashable, BuiltTable] = OrderedDict()
+        self._tables: OrderedDict[Hashable, BuiltTable | TableRows] = OrderedDict()
 
     def get(self, name: Hashable) -> BuiltTable | None:
-        """Give a table that is kept."""
+        """Give a built side that is kept."""
+        table = self._used(name)
+        return table if isinstance(table, BuiltTable) else None
+
+    def rows(self, name: Hashable) -> TableRows | None:
+        """Give rows that are kept."""
+        table = self._used(name)
+        return table if isinstance(table, TableRows) else None
+
+    def _used(self, name: Hashable) -> BuiltTable | TableRows | None:
         if name in self._tables:
             self._tables.move_to_end(name)
         return self._tables.get(name)
 
-    def put(self, name: Hashable, table: BuiltTable, limit: int) -> None:
+    def put(self, name: Hashable, table: BuiltTable | TableRows, limit: int) -> None:
         """Keep a table, and as many of the others as ``limit`` bytes hold; one that is larger by itself is not kept."""
         self._tables[name] = table
-        while sum(kept.join.build_bytes for kept in self._tables.values()) > limit:
+        while sum(kept.nbytes for kept in self._tables.values()) > limit:
             self._tables.popitem(last=False)
 
     def drop(self) -> bool:

@@ -177,7 +177,7 @@ def _input_lines(p: PipelineMetrics) -> list[str]:
         left_out = ", those without a match for a join left out" if p.key_filters else ""
         lines.append(f"{files}, {groups}, {_count(p.scanned_rows, 'row')} scanned{left_out}")
     if p.tables_kept:
-        lines.append(f"{_count(p.tables_kept, 'table')} kept from an earlier micro-batch")
+        lines.append(f"{_count(p.tables_kept, 'table')} kept from an earlier task")
     if p.source_rows:
         lines.append(f"{_count(p.source_rows, 'row')} taken in from Spark or from other stages")
     return lines

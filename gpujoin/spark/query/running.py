@@ -106,6 +106,8 @@ class RunStage:
     """How blobs come in and go out. With ``BYTES`` a task knows its number, and takes and gives packets."""
     arrow: pa.Schema | None = None
     """Arrow form of the rows that go to Spark as packets."""
+    whole: frozenset[int] = frozenset()
+    """Indexes of the scans that each of several tasks reads whole."""
 
     def run(self, batches: Iterable[Any], task: Task) -> Iterator[Any]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one.
@@ -154,7 +156,7 @@ class RunStage:
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
-                    tables=TABLES, keep_tables=self.keeps_tables,
+                    tables=TABLES, keep_tables=self.keeps_tables, whole=self.whole,
                 )  # fmt: skip
 
     def _of_packets(self, packets: Iterable[Any], task: Task) -> Iterator[tuple[dict[int, Any], Reads]]:
@@ -214,7 +216,11 @@ class StageWork:
         the size of the blobs between stages, ``transport`` takes them there. With ``Transport.BYTES`` the last stage
         gives rows in the form ``arrow``.
         """
-        keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
+        keeps_tables, stores, alone = (
+            run.keeps_tables,
+            stores_named(run.stores),
+            run.in_one_task and not run.last.inputs,
+        )
 
         shared = run.shared if transport is Transport.BYTES else {}
         shared_forms: dict[int, BlobFormat] = {}
@@ -247,7 +253,7 @@ class StageWork:
             labels = tuple(places) if stage.branches else ()
             work = RunStage(
                 stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
-                stores, transport, arrow if outlet is None else None,
+                stores, transport, arrow if outlet is None else None, frozenset() if alone else stage.read_by_all,
             )  # fmt: skip
             return cls(run, work, inputs, number)
 

@@ -14,6 +14,7 @@ from gpujoin.engine.memory import held_bytes
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
 from gpujoin.engine.pipeline.tables import BuiltTables
+from gpujoin.errors import ScanError
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics, Rung
@@ -139,3 +140,79 @@ def test_a_task_that_failed_before_keeps_nothing(tmp_path: Path) -> None:
     assert given(tree, batch(0), file, tables)[1].tables_kept == 1
     assert given(tree, batch(0), file, tables, rung=Rung.CAREFUL)[1].tables_kept == 0
     assert given(tree, batch(0), file, tables)[1].tables_kept == 0
+
+
+def read_by_all(tree: Relation, part: int, file: FileSlice, tables: BuiltTables, **named: object) -> PipelineMetrics:
+    """Run one of the tasks that all read a file whole."""
+    metrics = PipelineMetrics()
+    batches = run(
+        tree,
+        {0: batch(part)},
+        {0: [file]},
+        metrics=metrics,
+        tables=tables,
+        whole=[0],
+        **named,  # type: ignore[arg-type]
+    )
+    expected, _ = given(tree, batch(part), file, None)
+    assert_same_rows(pa.Table.from_batches(batches, tree.schema), expected)
+    return metrics
+
+
+def test_64_tasks_of_a_worker_read_a_small_table_once(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
+    metrics = PipelineMetrics()
+    for part in range(63):
+        for _ in run(tree, {0: batch(part)}, {0: [file]}, metrics=metrics, tables=tables, whole=[0]):
+            pass
+    assert (metrics.scanned_rows, metrics.tables_kept) == (30, 62)
+    assert read_by_all(tree, 63, file, tables).tables_kept == 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
+def test_rows_of_a_table_that_are_kept_give_the_same_joins(tmp_path: Path, kind: JoinType) -> None:
+    tables, tree, file = BuiltTables(), joined(kind, ranged=True), written(tmp_path / "0", 30)
+    assert [read_by_all(tree, part, file, tables).tables_kept for part in range(2)] == [0, 1]
+
+
+def test_other_joins_take_the_rows_of_a_table_that_was_read(tmp_path: Path) -> None:
+    tables, file = BuiltTables(), written(tmp_path / "0", 30)
+    for number, tree in enumerate([joined(JoinType.LEFT, ranged=False), joined(JoinType.INNER, ranged=True)]):
+        metrics = read_by_all(tree, number, file, tables)
+        assert metrics.scanned_rows == (0 if number else 30)
+
+
+def test_rows_of_another_file_or_of_other_columns_are_read(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
+    read_by_all(tree, 0, file, tables)
+    assert read_by_all(tree, 0, written(tmp_path / "1", 30), tables).tables_kept == 0
+    assert read_by_all(tree, 0, written(tmp_path / "0", 40), tables).scanned_rows == 40
+    unchecked = FileSlice(str(tmp_path / "0"), (tmp_path / "0").stat().st_size)
+    for _ in range(2):
+        assert read_by_all(tree, 0, unchecked, tables).tables_kept == 0, "nobody knows whether it has changed"
+
+
+def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 200_000)
+    options = Options(memory_budget=32 << 20, spill_dir=str(tmp_path))
+    before = held_bytes()
+    for _ in range(2):
+        assert read_by_all(tree, 0, file, tables, options=options).tables_kept == 0
+    assert held_bytes() == before
+    small = written(tmp_path / "1", 30)
+    read_by_all(tree, 0, small, tables)
+    assert read_by_all(tree, 0, small, tables).tables_kept == 1
+    assert read_by_all(tree, 0, small, tables, rung=Rung.CAREFUL).tables_kept == 0
+    assert read_by_all(tree, 0, small, tables).tables_kept == 0, "memory was short: nothing was kept"
+
+
+def test_a_run_that_ended_early_keeps_no_part_of_a_table(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
+    tables_before = run(tree, {0: batch(0)}, {0: [file]}, tables=tables, whole=[0])
+    next(tables_before, None)
+    tables_before.close()  # type: ignore[attr-defined]
+    gone = FileSlice(str(tmp_path / "gone"), 10, 10)
+    with pytest.raises(ScanError):
+        list(run(tree, {0: batch(0)}, {0: [gone]}, tables=tables, whole=[0]))
+    read_by_all(tree, 0, file, tables)
+    assert read_by_all(tree, 1, file, tables).tables_kept == 1

@@ -176,7 +176,7 @@ def test_tables_are_read_once_by_each_worker(session: SparkSession, tmp_path: Pa
     # The session has two workers; one that was idle for a minute ends, and another takes its place.
     assert 1 <= len(reading) <= 3
     assert len(keeping) == 5 - len(reading)
-    assert all("1 table kept from an earlier micro-batch" in str(report) for report in keeping)
+    assert all("1 table kept from an earlier task" in str(report) for report in keeping)
 
 
 def _writes_bands(readings: Readings) -> Between:
