@@ -40,6 +40,7 @@ from gpujoin.plan.parts import (
     Partitioning,
     Planning,
     in_the_same_task,
+    may_share_a_task,
 )
 from gpujoin.plan.remap import output_positions, remapped_spec
 
@@ -63,8 +64,9 @@ class JoinPlacer:
         ways = [way for side in legal for way in self._replicating(node, side, sides)]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         if node.distribution is Distribution.ANY:
-            if left is not None and right is not None and left.in_one_task and right.in_one_task:
-                return in_the_same_task(node.with_children([left.tree, right.tree]), [left, right])
+            both = [left, right] if left is not None and right is not None else []
+            if both and may_share_a_task(both, self.planning.limits):
+                return in_the_same_task(node.with_children([part.tree for part in both]), both)
             ways += [way for side in Side for way in self._gathering(node, side, sides)]
         if node.distribution.partitions and left is not None and right is not None:
             both = {Side.LEFT: left, Side.RIGHT: right}

@@ -34,6 +34,8 @@ WAITING = 8 << 20
 """What a core costs that waits for another stage, in compressed bytes read."""
 ALONE = 2.0
 """What another byte of a join costs that one task runs, while the other cores have nothing to do."""
+_MOST_GATHERED = 4
+"""One task takes so many times the rows of one input together."""
 HELD = 0.3
 """What building a byte of a side that every task reads costs."""
 
@@ -71,7 +73,8 @@ class StageLimits:
     keeps_tables: bool = False
     """Whether tasks keep the tables that they read: these are sent to no task that can read them."""
     gathered_bytes: int = 0
-    """Rows of up to so many bytes go on to one task, which needs no further exchange, instead of by key."""
+    """Rows of up to so many bytes go on to one task, which needs no further exchange, and not by key. Files of so few
+    compressed bytes are read by one task."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,8 @@ class Planning:
         if isinstance(node, ConstantTable):
             return Part(node, (Branch(None),), (), frozenset(), (), 0.0, 0.0)
         nbytes = float(self.facts[node.index].nbytes)
+        if self.limits.partitions is None and nbytes <= min(self.limits.gathered_bytes, self.limits.task_bytes):
+            return Part(node, (Branch(None, frozenset({node.index})),), (), frozenset(), (), nbytes, nbytes)
         return Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
 
     def _from_spark(self, node: SparkSource) -> Part:
@@ -275,6 +280,12 @@ class Planning:
         cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
         source = ExchangeSource(exchange.index, part.tree.schema)
         return Part(source, (), (exchange,), frozenset(), (), cost, 0.0)
+
+
+def may_share_a_task(parts: Sequence[Part], limits: StageLimits) -> bool:
+    """Whether each part is in one task, and together they are few enough for one."""
+    few = max(_MOST_GATHERED * limits.gathered_bytes, max((part.nbytes for part in parts), default=0.0))
+    return all(part.in_one_task for part in parts) and sum(part.nbytes for part in parts) <= few
 
 
 def in_the_same_task(tree: Relation, parts: Sequence[Part]) -> Part:

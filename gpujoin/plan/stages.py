@@ -43,7 +43,7 @@ from gpujoin.model.stages import NullKeys, Stage
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
-from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task
+from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task, may_share_a_task
 from gpujoin.plan.remap import positions_of, remapped_aggregate, with_key_columns
 
 
@@ -226,7 +226,7 @@ class _Planner:
             if part is None:
                 return None
             parts.append(part)
-        if all(part.in_one_task for part in parts):
+        if may_share_a_task(parts, self.planning.limits):
             return in_the_same_task(node.with_children([part.tree for part in parts]), parts)
         # What is sent to every task would be given by every task, where only one is to give it.
         if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):

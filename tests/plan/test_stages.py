@@ -232,6 +232,17 @@ def test_few_rows_are_grouped_by_one_task_which_needs_no_further_exchange() -> N
     assert planned(tree, FEW, FEW, gathered_bytes=MIB, partitions=3).partitions == 3
 
 
+def test_small_files_are_read_by_one_task_and_what_follows_runs_there() -> None:
+    tree = Union(tuple(grouped(joined(scan(2 * n), scan(2 * n + 1), JoinType.FULL)) for n in range(3)))
+    files = [ScanFacts(1000, MIB // 2)] * 6
+    together = planned(tree, *files, gathered_bytes=MIB)
+    assert together == Stage(together.tree, (Branch(None, frozenset(range(6))),))
+    assert planned(tree, *files, gathered_bytes=MIB, task_bytes=1).exchanges > 0, "tasks are to read less"
+    assert planned(tree, *files, gathered_bytes=MIB, partitions=3).exchanges > 0
+    several = planned(tree, *files, gathered_bytes=MIB // 2)
+    assert (len(several.branches), several.exchanges) == (3, 0), "together they are not small"
+
+
 def test_few_rows_of_a_side_go_to_one_task_which_joins_them() -> None:
     tree = joined(scan(0), scan(1), JoinType.FULL)
     stage = planned(tree, FEW, FEW, gathered_bytes=MIB)

@@ -196,8 +196,11 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 200_000)
     options = Options(memory_budget=32 << 20, spill_dir=str(tmp_path))
     before = held_bytes()
+    metrics = PipelineMetrics()
     for _ in range(2):
-        assert read_by_all(tree, 0, file, tables, options=options).tables_kept == 0
+        for _ in run(tree, {0: batch(0)}, {0: [file]}, options=options, metrics=metrics, tables=tables, whole=[0]):
+            pass
+    assert (metrics.scanned_rows, metrics.tables_kept) == (400_000, 0)
     assert held_bytes() == before
     small = written(tmp_path / "1", 30)
     read_by_all(tree, 0, small, tables)
