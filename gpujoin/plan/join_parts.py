@@ -64,9 +64,9 @@ class JoinPlacer:
         ways = [way for side in legal for way in self._replicating(node, side, sides)]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         if node.distribution is Distribution.ANY:
-            both = [left, right] if left is not None and right is not None else []
-            if both and may_share_a_task(both, self.planning.limits):
-                return in_the_same_task(node.with_children([part.tree for part in both]), both)
+            placed = [part for part in (left, right) if part is not None]
+            if len(placed) == 2 and may_share_a_task(placed, self.planning.limits):
+                return in_the_same_task(node.with_children([part.tree for part in placed]), placed)
             ways += [way for side in Side for way in self._gathering(node, side, sides)]
         if node.distribution.partitions and left is not None and right is not None:
             both = {Side.LEFT: left, Side.RIGHT: right}
