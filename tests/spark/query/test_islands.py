@@ -377,7 +377,10 @@ def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
     found = check(tables.sql(WHOLE[name]))
-    assert [island.tasks for island in found.islands] == [2]
+    (island,) = found.islands
+    assert any("is divided among tasks" in note for note in island.notes), str(found)
+    if name in ("global", "groups", "wide decimal"):
+        assert (island.tasks, "sent to 1 task" in str(found)) == (1, True), "one task merges what the others give"
 
 
 def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:

@@ -93,3 +93,15 @@ def test_few_rows_are_finished_by_one_task_without_a_shuffle_of_sparks(
     assert "hashpartitioning" not in plan
     if transport == "bytes":
         assert "Exchange" not in plan, "Spark knows that the rows are in one partition"
+
+
+def test_a_worker_reads_once_what_every_task_reads(tables: SparkSession) -> None:
+    tables.conf.set("spark.gpujoin.broadcastThreshold", "1m")
+    query = "select a.id, b.item from sales a join items b on a.k = b.k and b.item <> 21"
+    assert "read by every task" in str(check(tables.sql(query)))
+    frame = gpujoin.accelerate(tables.sql(query))
+    for _ in range(tables.sparkContext.defaultParallelism):  # until each worker has had one of the two tasks
+        frame.collect()
+    (report,) = gpujoin.metrics(frame)
+    assert report.metrics.pipeline.tables_kept == 2
+    assert "kept from an earlier task" in str(report)

@@ -40,6 +40,7 @@ def test_first_rows_in_an_order(tables: SparkSession, name: str) -> None:
 def test_every_task_gives_its_first_rows(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
+    tables.conf.set("spark.gpujoin.exchange.partitions", "2")
     for name in ("floats", "groups"):
         found = rewrite(tables.sql(ORDERED[name]))
         assert all(island.tasks > 1 for island in found.explanation.islands)
