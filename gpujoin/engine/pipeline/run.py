@@ -373,7 +373,8 @@ class _Runner:
         # A node, which compares conditions, as specifications of joins do not.
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
         named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
-        return named.signature(), tuple(self._backend.join_schema(node, side) for side in Side), self._options
+        schemas = tuple(self._backend.join_schema(node, side) for side in Side)
+        return type(self._backend), named.signature(), schemas, self._options
 
     def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
@@ -411,7 +412,7 @@ class _Runner:
             return None
         if not is_table(node) or any(id(part) in self._given or part in self._repeated for part in node.walk()):
             return None
-        return "rows", unnumbered(node).signature(), self._options
+        return "rows", type(self._backend), unnumbered(node).signature(), self._options
 
     def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the stream side with a build side in memory."""

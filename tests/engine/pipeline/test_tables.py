@@ -219,3 +219,17 @@ def test_a_run_that_ended_early_keeps_no_part_of_a_table(tmp_path: Path) -> None
         list(run(tree, {0: batch(0)}, {0: [gone]}, tables=tables, whole=[0]))
     read_by_all(tree, 0, file, tables)
     assert read_by_all(tree, 1, file, tables).tables_kept == 1
+
+
+def test_rows_that_a_run_with_lists_kept_are_not_taken_by_one_without(tmp_path: Path) -> None:
+    tables, file = BuiltTables(), written(tmp_path / "0", 30)
+    lists = pa.schema([*STREAM, ("l", pa.list_(pa.int64()))])
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0, 1, 2), (0, 1))
+    tree = Join(ExchangeSource(0, lists), Scan(TABLE), spec, Side.RIGHT)
+    rows = batch(0).append_column("l", pa.array([[row] for row in range(20)], pa.list_(pa.int64())))
+    for kept in (0, 1):
+        metrics = PipelineMetrics()
+        batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, tables=tables, whole=[0])
+        assert sum(part.num_rows for part in batches) > 0
+        assert metrics.tables_kept == kept
+    assert read_by_all(joined(JoinType.INNER, ranged=False), 0, file, tables).tables_kept == 0
