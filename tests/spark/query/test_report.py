@@ -90,7 +90,10 @@ def test_measured_rows_are_those_of_the_query(enabled: SparkSession) -> None:
     assert island_rows is not None
     assert island_rows >= groups
     keyed = {table: enabled.sql(f"select k from {table} where k is not null").count() for table in ("sales", "items")}
-    assert Counter(counted[OperationKind.EXCHANGE]) == Counter(keyed.values())
+    (of_groups,) = (Counter(counted[OperationKind.EXCHANGE]) - Counter(keyed.values())).elements()
+    assert of_groups is not None
+    assert of_groups >= groups
+    assert len(counted[OperationKind.EXCHANGE]) == 3
 
 
 def test_a_subquery_is_named_before_its_value_is_known(enabled: SparkSession) -> None:
