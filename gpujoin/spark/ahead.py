@@ -21,8 +21,9 @@ def load_ahead(jvm: Any) -> None:
     jvm : py4j.java_gateway.JVMView
         PySpark's.
     """
-    # An InheritableThread would ask the context for its properties, which is not there yet.
-    threading.Thread(target=_load, args=(jvm,), name="gpujoin-load", daemon=True).start()
+    # An InheritableThread would ask the context for its properties, which is not there yet. It is no daemon: a program
+    # that ends at once waits for it, where to end Python within the import of a compiled library would abort it.
+    threading.Thread(target=_load, args=(jvm,), name="gpujoin-load").start()
 
 
 def _load(jvm: Any) -> None:
