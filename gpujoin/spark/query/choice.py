@@ -215,8 +215,10 @@ def predicted(
 def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:
     """Whether workers finish an aggregation sooner than Spark, which shuffles what each task gives.
 
-    ``finished`` is the run in which they do.
+    ``finished`` is the run in which they do; one task that reads everything is none.
     """
+    if not finished.last.inputs:
+        return False
     shuffled = _SPARK_EXCHANGED * island.output_bytes * max(1, run.tasks)
     return finished.last.stage.cost <= run.last.stage.cost + STAGE_BYTES + shuffled
 
