@@ -15,11 +15,12 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Relation, Scan
+from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
+from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.spark.catalyst.joins import JOIN
@@ -215,12 +216,19 @@ def predicted(
 def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:
     """Whether workers finish an aggregation sooner than Spark, which shuffles what each task gives.
 
-    ``finished`` is the run in which they do; one task that reads everything is none.
+    ``finished`` is the run in which they do; one task that reads everything is none. Partial results that only Spark
+    merges would have to be rows in its exchange, of which there may be a million for each group.
     """
-    if not finished.last.inputs:
+    if not finished.last.inputs or not (finished.last.tasks == 1 or _merges(island)):
         return False
     shuffled = _SPARK_EXCHANGED * island.output_bytes * max(1, run.tasks)
     return finished.last.stage.cost <= run.last.stage.cost + STAGE_BYTES + shuffled
+
+
+def _merges(island: Island) -> bool:
+    """Whether the partial results of an island can be merged by tasks of its own."""
+    groups = next(node for node in island.plain.walk() if isinstance(node, PartialAggregate))
+    return is_mergeable(groups.aggregates, groups.schema)
 
 
 def skip_reason(

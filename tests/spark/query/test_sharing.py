@@ -95,6 +95,15 @@ def test_few_rows_are_finished_by_one_task_without_a_shuffle_of_sparks(
         assert "Exchange" not in plan, "Spark knows that the rows are in one partition"
 
 
+def test_rows_are_not_exchanged_where_spark_alone_merges_their_sums(tables: SparkSession) -> None:
+    """Spark finds the overflow of a sum without room for more digits: tasks give it partial results."""
+    results = ", ".join(f"sum(cast(price as decimal(30, 2)) + {n})" for n in range(12))
+    query = f"select s, {results} from sales group by s"
+    (island,) = check(tables.sql(query)).islands
+    assert any("partial aggregate" in line for line in island.tree), island.tree
+    assert not any("exchange" in line for line in island.tree), island.tree
+
+
 def test_a_worker_reads_once_what_every_task_reads(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.broadcastThreshold", "1m")
     query = "select a.id, b.item from sales a join items b on a.k = b.k and b.item <> 21"
