@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 import math
@@ -189,6 +190,12 @@ class Planning:
     def __post_init__(self) -> None:
         self._source_numbers = itertools.count()
         self.sizes = Sizes({index: facts.rows for index, facts in self.facts.items()})
+
+    def dividing(self) -> Planning:
+        """The same planning, by which rows do not go to one task because they are few."""
+        planning = copy.copy(self)  # which numbers sources on
+        planning.limits = dataclasses.replace(self.limits, gathered_bytes=0)
+        return planning
 
     def size_of(self, node: Relation) -> float:
         """About how many bytes the rows of a node have."""

@@ -17,6 +17,7 @@ exchanged first, each to any task. For a star query of ``sales`` (Parquet, 3 spl
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +45,11 @@ from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
 from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task, may_share_a_task
+from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.remap import positions_of, remapped_aggregate, with_key_columns
+
+_MANY_PAIRS = 1 << 26
+"""Pairs of rows that one task compares in some two seconds (``Costs.pair``)."""
 
 
 def numbered(relation: Relation) -> tuple[Relation, tuple[int, ...]]:
@@ -125,12 +130,24 @@ class _Planner:
             case Union():
                 return self._union(node)
             case Join():
-                sides = {side: self.place(node.side(side)) for side in Side}
-                # Keys are not filtered by keys in turn: at each join of a chain all below it would be placed twice.
-                keys = _Planner(self.planning, filters=False).place if self.filters else None
-                return JoinPlacer(self.planning, keys).place(node, sides)
+                divided = self._join(node, self.planning.dividing()) if self._compares_many(node) else None
+                return divided or self._join(node, self.planning)
             case _:
                 return None
+
+    def _join(self, node: Join, planning: Planning) -> Part | None:
+        below = dataclasses.replace(self, planning=planning)
+        sides = {side: below.place(node.side(side)) for side in Side}
+        # Keys are not filtered by keys in turn: at each join of a chain all below it would be placed twice.
+        keys = _Planner(planning, filters=False).place if self.filters else None
+        return JoinPlacer(planning, keys).place(node, sides)
+
+    def _compares_many(self, node: Join) -> bool:
+        """Whether a join of few rows compares so many pairs of them that several tasks had better share them."""
+        inputs = node.children
+        if shape_of_node(node) is not Shape.PRODUCT or not all(map(self.planning.is_small, inputs)):
+            return False
+        return math.prod(self.planning.sizes.of(rows).rows for rows in inputs) > _MANY_PAIRS
 
     def _partial(self, node: PartialAggregate) -> Part | None:
         below = self.place(node.child)
@@ -228,7 +245,7 @@ class _Planner:
             parts.append(part)
         if may_share_a_task(parts, self.planning.limits):
             return in_the_same_task(node.with_children([part.tree for part in parts]), parts)
-        # What is sent to every task would be given by every task, where only one is to give it.
+        # Every task runs all inputs: what it has without reading a file would come out of each, not of one.
         if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):
             parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
         return Part(
@@ -243,9 +260,13 @@ class _Planner:
 
 
 def _is_had_by_all(part: Part) -> bool:
-    """Whether every task would give the rows that one task is to give: they are sent to it, or part of its plan."""
-    constant = any(isinstance(node, ConstantTable) for node in part.tree.walk())
-    return part.in_one_task and (bool(part.inputs) or constant)
+    """Whether every task would give rows that one task is to give: they are sent to it, or need nothing to be read."""
+    return part.in_one_task and (bool(part.inputs) or any(map(_gives_rows_of_nothing, part.tree.walk())))
+
+
+def _gives_rows_of_nothing(node: Relation) -> bool:
+    """Whether a node gives rows where nothing is read of its scans: rows of the query itself, totals without keys."""
+    return isinstance(node, ConstantTable) or (isinstance(node, PartialAggregate) and not node.keys)
 
 
 def _together(part: Part, columns: set[int]) -> bool:

@@ -243,6 +243,28 @@ def test_small_files_are_read_by_one_task_and_what_follows_runs_there() -> None:
     assert (len(several.branches), several.exchanges) == (3, 0), "together they are not small"
 
 
+def test_totals_of_small_files_come_out_of_one_task_of_a_union() -> None:
+    call = AggregateCall(function=AggregateFunction.COUNT, name="k")
+    total = PartialAggregate(scan(0), (), (call,), once=True)
+    numbers = Project(scan(1), (Output("k", column(SCHEMA, 0)),))
+    stage = planned(Union((total, numbers)), SMALL, BIG, gathered_bytes=MIB)
+    assert [exchange.producer.branches for exchange in stage.inputs] == [(Branch(None, frozenset({0})),), (Branch(1),)]
+    small = planned(Union((total, numbers)), SMALL, SMALL, gathered_bytes=MIB)
+    assert (small.branches, small.inputs) == ((Branch(None, frozenset({0, 1})),), ())
+    pairs = Project(scan(1), tuple(Output(name, column(SCHEMA, n)) for n, name in enumerate("kj")))
+    groups = planned(Union((grouped(scan(0)), pairs)), SMALL, BIG, gathered_bytes=MIB)
+    assert groups.branches == (Branch(None, frozenset({0})), Branch(1)), "of no rows there are no groups"
+
+
+def test_very_many_pairs_of_few_rows_are_divided() -> None:
+    many = ScanFacts(20_000, MIB)
+    assert planned(product(scan(0), scan(1)), SMALL, SMALL, gathered_bytes=MIB).branches[0].partitioned is None
+    assert planned(product(scan(0), scan(1)), many, many, gathered_bytes=MIB).branches[0].partitioned is not None
+    assert planned(joined(scan(0), scan(1)), many, many, gathered_bytes=MIB).branches[0].partitioned is None
+    full = Join(scan(0), scan(1), JoinSpec(JoinType.FULL, left_output=(0,), right_output=(1,)))
+    assert planned(full, many, many, gathered_bytes=MIB).branches[0].partitioned is None, "which cannot be divided"
+
+
 def test_few_rows_of_a_side_go_to_one_task_which_joins_them() -> None:
     tree = joined(scan(0), scan(1), JoinType.FULL)
     stage = planned(tree, FEW, FEW, gathered_bytes=MIB)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from tests.spark.query.queries import EXCHANGED, check
+from tests.spark.query.queries import EXCHANGED, check, views
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
 
@@ -102,6 +104,17 @@ def test_rows_are_not_exchanged_where_spark_alone_merges_their_sums(tables: Spar
     (island,) = check(tables.sql(query)).islands
     assert any("partial aggregate" in line for line in island.tree), island.tree
     assert not any("exchange" in line for line in island.tree), island.tree
+
+
+def test_totals_of_a_small_table_come_once_beside_the_rows_of_a_larger_one(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(5).write.parquet(str(tmp_path / "small"))
+    spark.range(20_000).repartition(3).write.parquet(str(tmp_path / "large"))
+    spark.conf.unset("spark.gpujoin.exchange.partitions")
+    spark.conf.set("spark.gpujoin.scan.taskBytes", "20000")
+    with views(spark, tmp_path, {"small": None, "large": None}):
+        query = "select n, count(*) from ({0} union all select id from large where id < 3) group by n"
+        for total in ("select count(*) as n from small", "select max(id) as n from small"):
+            check(spark.sql(query.format(total)))
 
 
 def test_a_worker_reads_once_what_every_task_reads(tables: SparkSession) -> None:
