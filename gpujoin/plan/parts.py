@@ -25,6 +25,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import Sizes, row_bytes
+from gpujoin.plan.splits import OPENING
 
 EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
@@ -49,6 +50,8 @@ class ScanFacts:
     """Rows of its files."""
     nbytes: int
     """Compressed bytes of the columns read."""
+    files: int = 1
+    """How many files there are."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class StageLimits:
     """Whether tasks keep the tables that they read: these are sent to no task that can read them."""
     gathered_bytes: int = 0
     """Rows of up to so many bytes go on to one task, which needs no further exchange, and not by key. Files of so few
-    compressed bytes are read by one task."""
+    compressed bytes, with what opening them costs, are read by one task."""
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,10 @@ class Planning:
             return self._from_spark(node)
         if isinstance(node, ConstantTable):
             return Part(node, (Branch(None),), (), frozenset(), (), 0.0, 0.0)
-        nbytes = float(self.facts[node.index].nbytes)
-        if self.limits.partitions is None and nbytes <= min(self.limits.gathered_bytes, self.limits.task_bytes):
+        facts = self.facts[node.index]
+        nbytes = float(facts.nbytes)
+        most = min(self.limits.gathered_bytes, self.limits.task_bytes)
+        if self.limits.partitions is None and nbytes + OPENING * (facts.files - 1) <= most:
             return Part(node, (Branch(None, frozenset({node.index})),), (), frozenset(), (), nbytes, nbytes)
         return Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
 

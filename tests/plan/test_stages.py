@@ -238,6 +238,8 @@ def test_small_files_are_read_by_one_task_and_what_follows_runs_there() -> None:
     together = planned(tree, *files, gathered_bytes=MIB)
     assert together == Stage(together.tree, (Branch(None, frozenset(range(6))),))
     assert planned(tree, *files, gathered_bytes=MIB, task_bytes=1).exchanges > 0, "tasks are to read less"
+    many = [dataclasses.replace(facts, files=100) for facts in files]
+    assert planned(tree, *many, gathered_bytes=MIB).exchanges > 0, "opening so many takes one task long"
     assert planned(tree, *files, gathered_bytes=MIB, partitions=3).exchanges > 0
     several = planned(tree, *files, gathered_bytes=MIB // 2)
     assert (len(several.branches), several.exchanges) == (3, 0), "together they are not small"

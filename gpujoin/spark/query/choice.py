@@ -352,10 +352,8 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
     best: IslandRun | None = None
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
-        facts = {
-            number: ScanFacts(island.sources[index].files.rows, island.sources[index].files.work_bytes)
-            for number, index in enumerate(scans)
-        }
+        read = [island.sources[index].files for index in scans]
+        facts = {number: ScanFacts(files.rows, files.work_bytes, len(files.files)) for number, files in enumerate(read)}
         stage = plan_stages(tree, facts, limits)
         if stage is None or (best is not None and stage.cost >= best.last.stage.cost):
             continue
@@ -399,7 +397,7 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     for producer in run.inputs:
         yield from _notes(island, producer, scans)
     stage = run.stage
-    whole = stage.replicated.union(*(branch.replicated for branch in stage.branches))
+    whole = stage.replicated.union(*(branch.replicated for branch in stage.branches if branch.partitioned is not None))
     repeated = sum(island.sources[scans[index]].files.nbytes for index in whole)
     also = f", {show_bytes(repeated)} are read by every task" if whole else ""
     for branch in stage.branches:

@@ -297,8 +297,12 @@ class _StageWriter:
         where = f" where {' and '.join(show_filters(source.filters))}" if source.filters else ""
         share = ""
         if self._run.tasks > 1:
-            divided = {branch.partitioned for branch in self._stage.branches}
-            share = ", divided" if node.index in divided else ", read by every task"
+            branches = self._stage.branches
+            share = ", read by every task"
+            if any(branch.partitioned == node.index for branch in branches):
+                share = ", divided"
+            elif any(branch.partitioned is None and node.index in branch.replicated for branch in branches):
+                share = ", read by one task"
         size = f"{'about ' if source.files.is_sampled else ''}{show_bytes(source.files.nbytes)}"
         what = f"{show_paths(paths)} ({count}{size})"
         return f"scan {what}{share}, columns {', '.join(source.columns)}{where}"

@@ -107,7 +107,7 @@ def test_rows_are_not_exchanged_where_spark_alone_merges_their_sums(tables: Spar
 
 
 def test_totals_of_a_small_table_come_once_beside_the_rows_of_a_larger_one(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(5).write.parquet(str(tmp_path / "small"))
+    spark.range(5).coalesce(1).write.parquet(str(tmp_path / "small"))
     spark.range(20_000).repartition(3).write.parquet(str(tmp_path / "large"))
     spark.conf.unset("spark.gpujoin.exchange.partitions")
     spark.conf.set("spark.gpujoin.scan.taskBytes", "20000")
@@ -115,6 +115,10 @@ def test_totals_of_a_small_table_come_once_beside_the_rows_of_a_larger_one(spark
         query = "select n, count(*) from ({0} union all select id from large where id < 3) group by n"
         for total in ("select count(*) as n from small", "select max(id) as n from small"):
             check(spark.sql(query.format(total)))
+        beside = "select id, count(*) as n from small group by id union all select id, id as n from large where id < 3"
+        explained = str(check(spark.sql(f"select n, count(*) from ({beside}) group by n")))
+        assert "read by one task" in explained
+        assert "read by every task" not in explained
 
 
 def test_a_worker_reads_once_what_every_task_reads(tables: SparkSession) -> None:
