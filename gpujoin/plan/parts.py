@@ -200,6 +200,12 @@ class Planning:
         planning.limits = dataclasses.replace(self.limits, gathered_bytes=0)
         return planning
 
+    @property
+    def _gathers(self) -> bool:
+        """Whether few rows go to one task. Those of a stream do not: the tasks that have them keep its tables."""
+        limits = self.limits
+        return limits.partitions is None and limits.gathered_bytes > 0 and not limits.keeps_tables
+
     def size_of(self, node: Relation) -> float:
         """About how many bytes the rows of a node have."""
         return _size(node.schema, self.sizes.of(node).rows)
@@ -213,7 +219,7 @@ class Planning:
         facts = self.facts[node.index]
         nbytes = float(facts.nbytes)
         most = min(self.limits.gathered_bytes, self.limits.task_bytes)
-        if self.limits.partitions is None and nbytes + OPENING * (facts.files - 1) <= most:
+        if self._gathers and nbytes + OPENING * (facts.files - 1) <= most:
             return Part(node, (Branch(None, frozenset({node.index})),), (), frozenset(), (), nbytes, nbytes)
         return Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
 
@@ -272,7 +278,8 @@ class Planning:
 
         Each of ``copies`` tasks may give about as many. Where the number of partitions was asked for, none are.
         """
-        return self.limits.partitions is None and self.size_of(node) * copies <= self.limits.gathered_bytes
+        nbytes = max(self.size_of(node), self.sizes.of(node).rows)  # rows without columns are many, too
+        return self._gathers and nbytes * copies <= self.limits.gathered_bytes
 
     def gathered(self, part: Part, node: Relation, used: Sequence[int] | None = None) -> tuple[Part, dict[int, int]]:
         """End a stage; all its rows, about as many as a node's, go on to one task, with the columns that are used."""

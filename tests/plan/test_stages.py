@@ -258,11 +258,23 @@ def test_totals_of_small_files_come_out_of_one_task_of_a_union() -> None:
     assert groups.branches == (Branch(None, frozenset({0})), Branch(1)), "of no rows there are no groups"
 
 
+def test_rows_of_a_stream_stay_where_they_are_however_few() -> None:
+    tree = joined(from_spark(0, 1e3), scan(0))
+    assert planned(tree, SMALL, gathered_bytes=MIB, cores=24, keeps_tables=True).spark == SparkInput(0, 0)
+    assert planned(tree, SMALL, gathered_bytes=MIB, cores=24).branches[0].partitioned is None
+
+
 def test_very_many_pairs_of_few_rows_are_divided() -> None:
     many = ScanFacts(20_000, MIB)
     assert planned(product(scan(0), scan(1)), SMALL, SMALL, gathered_bytes=MIB).branches[0].partitioned is None
     assert planned(product(scan(0), scan(1)), many, many, gathered_bytes=MIB).branches[0].partitioned is not None
     assert planned(joined(scan(0), scan(1)), many, many, gathered_bytes=MIB).branches[0].partitioned is None
+    counted = [Project(scan(n), ()) for n in range(2)]
+    pairs = Join(*counted, JoinSpec(JoinType.CROSS))
+    assert planned(pairs, many, many, gathered_bytes=MIB).branches[0].partitioned is not None
+    millions = ScanFacts(1e8, 4 * MIB)
+    stage = planned(pairs, millions, millions, gathered_bytes=MIB, cores=64)
+    assert stage.branches[0].partitioned is not None, "rows without columns are not few"
     full = Join(scan(0), scan(1), JoinSpec(JoinType.FULL, left_output=(0,), right_output=(1,)))
     assert planned(full, many, many, gathered_bytes=MIB).branches[0].partitioned is None, "which cannot be divided"
 

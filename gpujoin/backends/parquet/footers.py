@@ -138,6 +138,15 @@ def check_unchanged(part: FileSlice) -> None:
         )
 
 
+def has_changed(part: FileSlice) -> bool:
+    """Whether a file is no longer the one that was planned."""
+    try:
+        check_unchanged(part)
+    except ScanError:
+        return True
+    return False
+
+
 def footer_of(path: str, size: int) -> ParquetFooter:
     """Open a file and read its footer.
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 from pyspark.util import PythonEvalType
 
-from gpujoin.backends.parquet.locations import know_stores, stores_named
+from gpujoin.backends.parquet.locations import is_local, know_stores, stores_named
 from gpujoin.config import Options, Transport
 from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import CorruptBlobError, JoinSpecError
@@ -156,8 +156,23 @@ class RunStage:
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
-                    tables=TABLES, keep_tables=self.keeps_tables, whole=self.whole,
+                    tables=TABLES, keep_tables=self.keeps_tables, whole=self._keepable(reads),
                 )  # fmt: skip
+
+    def _keepable(self, reads: Reads) -> frozenset[int]:
+        """Indexes of the scans of which rows may be kept, and taken from those that are.
+
+        Not where a local file has changed, so that it is read, and refused. Asking a store takes as long as reading.
+        """
+        if not self.whole:
+            return self.whole
+        from gpujoin.backends.parquet.footers import has_changed
+
+        return frozenset(
+            index
+            for index in self.whole
+            if not any(is_local(part.path) and has_changed(part) for part in reads.get(index, ()))
+        )
 
     def _of_packets(self, packets: Iterable[Any], task: Task) -> Iterator[tuple[dict[int, Any], Reads]]:
         """What the pipeline reads of a task that takes packets."""
@@ -216,12 +231,9 @@ class StageWork:
         the size of the blobs between stages, ``transport`` takes them there. With ``Transport.BYTES`` the last stage
         gives rows in the form ``arrow``.
         """
-        keeps_tables, stores, alone = (
-            run.keeps_tables,
-            stores_named(run.stores),
-            run.in_one_task and not run.last.inputs,
-        )
-
+        keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
+        # Its only task reads everything once: what it reads is of no use to other tasks.
+        reads_all = run.in_one_task and not run.last.inputs
         shared = run.shared if transport is Transport.BYTES else {}
         shared_forms: dict[int, BlobFormat] = {}
 
@@ -253,7 +265,7 @@ class StageWork:
             labels = tuple(places) if stage.branches else ()
             work = RunStage(
                 stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
-                stores, transport, arrow if outlet is None else None, frozenset() if alone else stage.read_by_all,
+                stores, transport, arrow if outlet is None else None, frozenset() if reads_all else stage.read_by_all,
             )  # fmt: skip
             return cls(run, work, inputs, number)
 

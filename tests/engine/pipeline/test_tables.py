@@ -211,9 +211,9 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
 
 def test_a_run_that_ended_early_keeps_no_part_of_a_table(tmp_path: Path) -> None:
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
-    tables_before = run(tree, {0: batch(0)}, {0: [file]}, tables=tables, whole=[0])
-    next(tables_before, None)
-    tables_before.close()  # type: ignore[attr-defined]
+    rows = run(tree, {0: batch(0)}, {0: [file]}, tables=tables, whole=[0])
+    next(rows, None)
+    rows.close()  # type: ignore[attr-defined]
     gone = FileSlice(str(tmp_path / "gone"), 10, 10)
     with pytest.raises(ScanError):
         list(run(tree, {0: batch(0)}, {0: [gone]}, tables=tables, whole=[0]))
