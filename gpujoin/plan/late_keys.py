@@ -79,8 +79,11 @@ class _Numbered:
 def late_keys(node: PartialAggregate, shared: Container[Relation]) -> LateKeys | None:
     """Replace keys from one build side, with a text among them, by a number.
 
-    ``None`` if there are none, or if they come from ``shared`` parts, which are computed for others, too.
+    ``None`` if there are none, if they come from ``shared`` parts, which are computed for others, too, or if an
+    aggregate gives lists, as groups with these are Arrow tables.
     """
+    if any(call.gives_list for call in node.aggregates):
+        return None
     for places in _by_origin(node):
         keys = {n: node.keys[n].expression for n in places}
         if any(is_text(key.type) or is_bytes(key.type) for key in keys.values()):

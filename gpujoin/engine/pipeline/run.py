@@ -485,6 +485,8 @@ class _Runner:
         if isinstance(backend, MixedPipeline):
             return self._groups_of(node, self._aggregated(node, self._pieces(node.child)))
         sets = None if node.child in self._repeated else grouping_sets(node)
+        if sets is not None and not backend.carries(sets.finest.child.schema):
+            sets = None  # a column that no set reads is opaque, so the rows below the Expand are Arrow tables
         late = late_keys(node if sets is None else sets.finest, self._repeated)
         if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
             return self._aggregated_late(backend, node, sets, late)

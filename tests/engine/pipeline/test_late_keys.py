@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Literal, left, lit
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
@@ -124,6 +125,11 @@ PATHS: dict[str, tuple[Callable[[Tree, Tree], Tree], int]] = {
         lambda s, c: (
             s.join(c, {"who": "id"}).group("name", n=count(left("name")), t=total(left("v")), a=total(left("age")))
         ), 1,
+    ),
+    "gathered for lists": (
+        lambda s, c: (
+            s.join(c, {"who": "id"}).group("name", a=Aggregate(AggregateFunction.COLLECT_SET, (left("name"),)))
+        ), 0,
     ),
     "no texts": (lambda s, c: s.join(c, {"who": "id"}).group("score", "age", **AGGREGATES), 0),
     "of both sides": (lambda s, c: s.join(c, {"who": "id"}).group("shop", "name", "age", **AGGREGATES), 1),
