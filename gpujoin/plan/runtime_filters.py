@@ -71,8 +71,10 @@ PASSES = {
 
 
 def keys_of(join: Join, side: Side) -> frozenset[int]:
-    """Columns of a side of a join that are compared for each of its rows."""
-    return frozenset(pair.of(side) for pair in join.spec.keys)
+    """Columns of a side of a join that are compared for each of its rows: keys, and the order key of an as-of join."""
+    as_of = join.spec.as_of
+    order_keys = () if as_of is None else (as_of.left if side is Side.LEFT else as_of.right,)
+    return frozenset((*(pair.of(side) for pair in join.spec.keys), *order_keys))
 
 
 def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozenset[int], ...] | None:
@@ -92,9 +94,10 @@ def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozense
     if any(map(can_raise, relation.expressions())) or any(map(raises_by_overflow, _aggregates(relation))):
         return None
     if isinstance(relation, Join):
-        sources = [output_source(relation.spec, n) for n in read]
+        sources = {source for source in (output_source(relation.spec, n) for n in read) if source is not None}
+        condition = {(ref.side, ref.index) for expression in relation.expressions() for ref in expression.columns()}
         return tuple(
-            keys_of(relation, side) | {source[1] for source in sources if source is not None and source[0] is side}
+            keys_of(relation, side) | {index for of_side, index in sources | condition if of_side is side}
             for side in Side
         )
     own = _columns(relation.expressions())
@@ -105,6 +108,12 @@ def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozense
         case Filter() | Union():
             return (read | own,) * len(relation.children)
     return (own,) * len(relation.children)
+
+
+def _may_raise(relation: Relation, read: frozenset[int]) -> bool:
+    """Whether a relation, or one below, may raise for a row whose values in the columns at ``read`` are needed."""
+    below = read_of_children(relation, read)
+    return below is None or any(map(_may_raise, relation.children, below))
 
 
 def _columns(expressions: Iterable[Expression]) -> frozenset[int]:
@@ -128,7 +137,7 @@ def with_runtime_filters(relation: Relation, sizes: Sizes) -> Relation:
         for side in Side:
             relation = _with_passed_on_keys(relation, side, sizes)
         for side in Side:
-            relation = _filtered(relation, side, sizes)
+            relation = _filtered(relation, side, keys_of(relation, side), sizes)
     return relation
 
 
@@ -138,7 +147,7 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
     if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, sizes):
         return join
     most = sizes.of(small).read * _SMALLER
-    if most > sizes.of(large).read or read_of_children(small, keys_of(join, side)) is None:
+    if most > sizes.of(large).read or _may_raise(small, keys_of(join, side)):
         return join
     for pair in join.spec.keys:
         if pair.nulls is not NullEquality.UNEQUAL:
@@ -171,8 +180,11 @@ def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:
     return Join(relation, keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))
 
 
-def _filtered(join: Join, side: Side, sizes: Sizes) -> Join:
-    """Filter one side of a join by the keys of the other side, where that side is small and selective."""
+def _filtered(join: Join, side: Side, read: frozenset[int], sizes: Sizes) -> Join:
+    """Filter one side of a join by the keys of the other side, where that side is small and selective.
+
+    ``read`` are the filtered side's columns whose values are needed of every row.
+    """
     small = join.side(side.other)
     if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, sizes):
         return join
@@ -183,7 +195,7 @@ def _filtered(join: Join, side: Side, sizes: Sizes) -> Join:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
             lookup = _Lookup(keys, least, sizes)
-            filtered = lookup.into(join.side(side), pair.of(side), keys_of(join, side), passed=False)
+            filtered = lookup.into(join.side(side), pair.of(side), read, passed=False)
             join = join if filtered is None else _with_side(join, side, filtered, sizes)
     return join
 
@@ -239,16 +251,20 @@ class _Lookup:
                 if origin is None or relation.spec.join_type not in PASSES[origin[0]]:
                     return None
                 side, place = origin
-                filtered = self.into(relation.side(side), place, below[side is Side.RIGHT], passed=True)
-                return None if filtered is None else self._passed_on(relation, side, filtered)
+                read_of = dict(zip(Side, below, strict=True))
+                filtered = self.into(relation.side(side), place, read_of[side], passed=True)
+                return None if filtered is None else self._passed_on(relation, side, filtered, read_of[side.other])
             case _:
                 return None
 
-    def _passed_on(self, join: Join, side: Side, filtered: Relation) -> Join:
-        """Filter one side of a join; if that makes it selective, filter the other side by its keys."""
+    def _passed_on(self, join: Join, side: Side, filtered: Relation, read_of_other: frozenset[int]) -> Join:
+        """Filter one side of a join; if that makes it selective, filter the other side by its keys.
+
+        The other side then lacks rows that the join below would have given to nodes above, which may raise for them.
+        """
         was_selective = _is_selective(join.side(side), self.sizes)
         join = _with_side(join, side, filtered, self.sizes)
-        return join if was_selective else _filtered(join, side.other, self.sizes)
+        return join if was_selective else _filtered(join, side.other, read_of_other, self.sizes)
 
     def _below(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
         (child,) = relation.children

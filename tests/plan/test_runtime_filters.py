@@ -17,12 +17,13 @@ from gpujoin.model.relations import (
     Join,
     Output,
     PartialAggregate,
+    Project,
     Relation,
     Scan,
     Window,
     column,
 )
-from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
 from gpujoin.model.windows import WHOLE_PARTITION, FramedAggregate
 from gpujoin.plan.estimates import Sizes, build_side
@@ -129,6 +130,64 @@ def test_a_condition_that_may_raise_is_given_all_rows(mode: EvalMode) -> None:
     condition = Call(function=Function.GT, arguments=(quotient, ten), type=pa.bool_())
     tree = joined(joined(Filter(scan(0), condition), scan(1), key=1), scan(2, selective=True))
     assert semi_joins(with_runtime_filters(tree, Sizes(SCANNED))) == ([] if mode is EvalMode.ANSI else [0])
+
+
+def with_quotient(relation: Relation, mode: EvalMode = EvalMode.ANSI) -> Relation:
+    """The columns of a relation, and ``10 div v``, which fails where ``v`` is 0."""
+    operands = (Literal(value=10, type=pa.int64()), column(relation.schema, "v"))
+    quotient = Call(function=Function.INTEGRAL_DIVIDE, arguments=operands, type=pa.int64(), mode=mode)
+    columns = [Output(field.name, column(relation.schema, field.name)) for field in relation.schema]
+    return Project(relation, (*columns, Output("q", quotient)))
+
+
+def by_quotient(mode: EvalMode, use: str) -> Join:
+    """A join of scan 0 by ``v``, which also compares the quotient of scan 0 in some way, with a selective table."""
+    left, right = with_quotient(scan(0), mode), scan(1)
+    key = KeyPair(1, 0)
+    condition = Call(
+        function=Function.GT, arguments=(column(left.schema, "q"), Literal(value=1, type=pa.int64())), type=pa.bool_()
+    )
+    specs = {
+        "key": JoinSpec(JoinType.INNER, (key, KeyPair(2, 1)), left_output=(0,)),
+        "condition": JoinSpec(JoinType.INNER, (key,), condition, left_output=(0,)),
+        "order key": JoinSpec(JoinType.LEFT, (key,), left_output=(0,), as_of=AsOf(2, 1)),
+        "payload": JoinSpec(JoinType.INNER, (key,), left_output=(0, 2)),
+    }
+    joins = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,))
+    return Join(Join(left, right, specs[use]), scan(2, selective=True), joins)
+
+
+@pytest.mark.parametrize("use", ["key", "condition", "order key", "payload"])
+@pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda mode: mode.value)
+def test_what_a_join_below_compares_is_computed_of_all_rows(mode: EvalMode, use: str) -> None:
+    """Payload may be computed of the rows that are returned, as in Spark."""
+    needs_all = mode is EvalMode.ANSI and use != "payload"
+    assert semi_joins(with_runtime_filters(by_quotient(mode, use), Sizes(SCANNED))) == ([] if needs_all else [0])
+
+
+@pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda mode: mode.value)
+def test_a_key_of_a_join_above_is_computed_of_all_rows_of_the_side_that_a_filter_is_passed_on_to(
+    mode: EvalMode,
+) -> None:
+    """The filter of scan 1 is passed on to scan 0, whose quotient is a key of the join with the selective table."""
+    large = joined(with_quotient(scan(0), mode), scan(0), JoinType.LEFT_ANTI)
+    large = dataclasses.replace(large, spec=dataclasses.replace(large.spec, left_output=(0, 1, 2)))
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0, 1), right_output=(0, 1, 2))
+    keys = (KeyPair(1, 0), KeyPair(4, 1))
+    tree = Join(Join(scan(1), large, spec), scan(2, selective=True), JoinSpec(JoinType.INNER, keys, left_output=(0,)))
+    filtered = semi_joins(with_runtime_filters(tree, Sizes({**SCANNED, 0: 1e7})))
+    assert filtered == ([1] if mode is EvalMode.ANSI else [1, 0, 1])
+
+
+@pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda mode: mode.value)
+def test_a_small_table_whose_keys_may_raise_below_a_join_is_not_filtered(mode: EvalMode) -> None:
+    joins = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0, 2))
+    small = Join(with_quotient(scan(2), mode), scan(2), joins)
+    tree = by_two_keys(both(scan(0), scan(2, selective=True)), small)
+    filtered = with_runtime_filters(tree, Sizes(SCANNED))
+    assert isinstance(filtered, Join)
+    is_filtered = isinstance(filtered.right, Join) and filtered.right.spec.join_type is JoinType.LEFT_SEMI
+    assert is_filtered is (mode is EvalMode.LEGACY)
 
 
 def test_the_rows_are_the_same() -> None:
