@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import zipfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm import compiled
-from gpujoin.spark.jvm.classfiles import JAVA_CACHE_VARIABLE, jar_of, java_cache
+from gpujoin.spark.jvm.classfiles import JAVA_CACHE_VARIABLE, jar_of, java_cache, keep
 from gpujoin.spark.jvm.compiled import compile_ahead, compiled_class, new_instance
 from gpujoin.spark.jvm.gateway import JvmNames, gateway_of
 
@@ -138,6 +140,21 @@ def test_a_changed_source_is_compiled_anew(names: JvmNames, source: Path, cache:
     compiled_class(view(names), "Echo")
     assert compilations == ["Echo", "Echo"]
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_jar_has_no_time_and_nobody_else_may_write_to_it(cache: Path) -> None:
+    cache.mkdir()
+    jars = [cache / "a.jar", cache / "b.jar"]
+    before = os.umask(0)
+    try:
+        for jar in jars:
+            keep(jar, {"gpujoin.A": b"class file"})
+    finally:
+        os.umask(before)
+    assert jars[0].read_bytes() == jars[1].read_bytes()
+    assert [jar.stat().st_mode & 0o777 for jar in jars] == [0o600, 0o600]
+    with zipfile.ZipFile(jars[0]) as archive:
+        assert [(entry.filename, entry.date_time[0]) for entry in archive.infolist()] == [("gpujoin/A.class", 1980)]
 
 
 def test_the_jar_depends_on_the_sources_of_what_a_class_names(names: JvmNames) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import gpujoin
@@ -19,6 +20,7 @@ from gpujoin.spark.api.metrics import (
     StageDescription,
     TaskRecord,
     metrics,
+    store_of,
 )
 from gpujoin.spark.shuffle.blobrows import BlobCounts
 from tests.spark.joins import joined, renamed
@@ -69,6 +71,12 @@ def test_the_accumulators_sum_is_the_store() -> None:
     again += (record(0, 0, 3),)
     assert again is made
     assert only(made).metrics.pipeline.output_rows == 3
+
+
+def test_a_context_that_has_stopped_has_no_records() -> None:
+    context: Any = SparkContext.__new__(SparkContext)
+    context._accumulatorServer = None
+    assert store_of(context).names() == ()
 
 
 def test_a_report_reads_well() -> None:

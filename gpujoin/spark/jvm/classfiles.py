@@ -91,11 +91,13 @@ def keep(jar: Path, classes: Mapping[str, bytes]) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, data in classes.items():
-            archive.writestr(f"{name.replace('.', '/')}.class", data)
+            # Without the time, which no jar can hold if the clock of the machine is at 1970.
+            archive.writestr(zipfile.ZipInfo(f"{name.replace('.', '/')}.class"), data)
     try:
         with tempfile.TemporaryDirectory(dir=jar.parent) as folder:
             whole = Path(folder) / jar.name
             whole.write_bytes(content.getvalue())
+            whole.chmod(0o600)  # whatever the umask: who writes to it decides what the JVM runs
             whole.rename(jar)
     except OSError:
         log.debug("%s cannot be written", jar, exc_info=True)

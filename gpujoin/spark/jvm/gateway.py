@@ -235,6 +235,8 @@ def end_accumulators_at_once(context: SparkContext) -> None:
     PySpark's server of updates looks once a second whether it is to end; an update of nothing has it look.
     """
     server: Any = context._accumulatorServer
+    if server is None:  # the context has stopped
+        return
     accumulator: Any = context._javaAccumulator
     nothing: Any = accumulator.copyAndReset()  # it cannot be made any more when the context has stopped
     original = server.shutdown

@@ -153,6 +153,15 @@ def test_scalar_subqueries_that_spark_makes_one_of_are_constants_of_an_island(ta
     assert not any("rows from Spark" in line or "scan none" in line for line in found.islands[0].tree)
 
 
+def test_a_field_of_a_subquery_whose_other_fields_python_cannot_take_is_left_to_spark(tables: SparkSession) -> None:
+    """The condition is; the rest is planned."""
+    found = check(
+        tables.sql("""select k, count(*) from sales join items using (k)
+        where id < (select named_struct('x', max(item), 'm', make_interval(1)) from items).x group by k""")
+    )
+    assert found.islands
+
+
 COMPUTED = {
     "rounding": """select round(price, 1), bround(price), ceil(price, 1), floor(price, -1), round(weight, 1),
         round(id, -1), count(*) from sales group by all""",
