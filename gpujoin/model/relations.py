@@ -404,7 +404,8 @@ class Union(Relation):
         return self.inputs
 
     def with_children(self, children: Sequence[Relation]) -> Relation:
-        return self if all(map(operator.is_, children, self.inputs)) else Union(tuple(children))
+        same = len(children) == len(self.inputs) and all(map(operator.is_, children, self.inputs))
+        return self if same else Union(tuple(children))
 
 
 @dataclass(frozen=True, eq=False)

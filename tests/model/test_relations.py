@@ -86,6 +86,12 @@ def test_trees_that_differ_in_an_expression_differ() -> None:
     assert joins[0] != joins[1]
 
 
+def test_a_union_of_fewer_inputs_is_another_one() -> None:
+    both = Union((SOURCE, ExchangeSource(1, SCHEMA)))
+    assert both.with_children(both.inputs) is both
+    assert both.with_children(both.inputs[:1]) == Union((SOURCE,))
+
+
 def test_slices_are_bound_by_index() -> None:
     scans = Union((Scan(SCHEMA, index=0), Scan(SCHEMA, index=1)))
     bound = bind_slices(scans, {1: [FileSlice("f", 3)]})

@@ -157,6 +157,12 @@ def test_a_jar_has_no_time_and_nobody_else_may_write_to_it(cache: Path) -> None:
         assert [(entry.filename, entry.date_time[0]) for entry in archive.infolist()] == [("gpujoin/A.class", 1980)]
 
 
+def test_the_folder_is_the_same_for_a_jvm_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(JAVA_CACHE_VARIABLE, "kept")
+    assert java_cache() == tmp_path / "kept"
+
+
 def test_the_jar_depends_on_the_sources_of_what_a_class_names(names: JvmNames) -> None:
     own, named = "class A {}", "class B {}"
     others = ([own], [own, named + " "], [own + named], [named, own])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 JAVA_CACHE_VARIABLE = "GPUJOIN_JAVA_CACHE_DIR"
 
 _builds: WeakKeyDictionary[JvmNames, str] = WeakKeyDictionary()
-"""Per JVM, what its classes are of."""
+"""Per JVM, the builds of Spark, Scala and Java that classes compiled there depend on."""
 
 
 def java_cache() -> Path | None:
@@ -40,7 +40,7 @@ def java_cache() -> Path | None:
     """
     given = os.environ.get(JAVA_CACHE_VARIABLE)
     try:
-        directory = Path(given) if given else user_cache() / "java"
+        directory = (Path(given) if given else user_cache() / "java").absolute()  # the JVM may be in another folder
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         risk = tampering_risk(directory)
     except (OSError, RuntimeError) as problem:  # no home, or one that may not be read
@@ -87,7 +87,7 @@ def load(names: JvmNames, jar: Path, class_name: str, parent: Any) -> Any:
 
 
 def keep(jar: Path, classes: Mapping[str, bytes]) -> None:
-    """Write class files, by the names of their classes; what goes wrong is left undone."""
+    """Write class files, by the names of their classes, to a jar; where that fails, later programs compile again."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, data in classes.items():

@@ -115,7 +115,7 @@ def byte_exchange(names: JvmNames) -> Any:
 def _compiled(names: JvmNames, classes: dict[str, Any], name: str) -> Any:
     if name not in classes:
         seen = _compiled(names, classes, _SEES[name]).getClassLoader() if name in _SEES else _context_loader(names)
-        classes[name] = _kept(names, name, seen)
+        classes[name] = _loaded_or_compiled(names, name, seen)
     return classes[name]
 
 
@@ -123,8 +123,11 @@ def _context_loader(names: JvmNames) -> Any:
     return names.java.lang.Thread.currentThread().getContextClassLoader()
 
 
-def _kept(names: JvmNames, name: str, parent: Any) -> Any:
-    """Load a class that was kept, or compile it and keep it; ``parent`` is the parent of its loader."""
+def _loaded_or_compiled(names: JvmNames, name: str, parent: Any) -> Any:
+    """Load a class from the jar of an earlier program, or compile it and keep it for later ones.
+
+    ``parent`` is the parent of its loader.
+    """
     jar = jar_of(names, _sources(name))
     loaded = None if jar is None else load(names, jar, f"gpujoin.{name}", parent)
     if loaded is not None:

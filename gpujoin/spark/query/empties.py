@@ -75,7 +75,7 @@ def _is_empty(node: PlanNode) -> bool:
 
 
 def _may_contradict(parts: Sequence[Node]) -> bool:
-    """Whether conditions name a column twice, beside saying that it is not null, or one may be false by itself."""
+    """Whether conditions name a column twice, not counting that it is not null, or one may be false by itself."""
     compared = [part for part in parts if part.name != "IsNotNull"]
     if any(part.name in _ALONE for part in compared):
         return True
@@ -113,6 +113,7 @@ def _is_safe(expression: Node) -> bool:
 
 
 _ALONE = frozenset({"Or", "IsNull", "Literal"})
+"""Conditions that may be false of every row whatever other conditions say."""
 _PASSING_ON = frozenset({"Alias", "AggregateExpression", "Count", "Min", "Max"})
 """Expressions, and parts of aggregate expressions, that fail only where their operands do."""
 _OF_PROGRAMS = frozenset({"LogicalRDD", "ExternalRDD"})

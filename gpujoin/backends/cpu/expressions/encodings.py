@@ -41,7 +41,7 @@ def _conv(node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _converted(node: Call, text: str, base: int, to_base: int) -> str | None:
-    """Digits of an unsigned 64-bit integer, or of a signed one for a base below 0.
+    """Write a number of one base in another, as an unsigned 64-bit integer, or a signed one for a base below 0.
 
     What follows the first character that is no digit is ignored. A number that is too large is the largest one, or an
     error in ANSI mode. The negative of a number is, unsigned, what is missing to 2**64::
