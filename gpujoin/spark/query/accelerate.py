@@ -26,6 +26,7 @@ from gpujoin.spark.outcomes import (
     tell_query,
     text_of,
 )
+from gpujoin.spark.query.collection import collection_paused
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner, StreamFacts
 from gpujoin.spark.resources import check_resources
@@ -179,7 +180,8 @@ def _survived(
 ) -> PlannedQuery:
     """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
     try:
-        result = planned()
+        with collection_paused():
+            result = planned()
     except ProductSizeError:
         raise
     except BaseException as problem:

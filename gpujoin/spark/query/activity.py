@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from gpujoin.logs import log
 from gpujoin.plan.amounts import show_seconds
+from gpujoin.spark.query.collection import collection_resumed
 
 _FIRST_SECONDS = 3.0
 """After so many seconds it is said what planning does; then after twice as many, and so on."""
@@ -98,10 +99,7 @@ def planning_watched() -> Iterator[None]:
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Name what this thread does for a query that it plans; without a query nothing is noted."""
+    """Name what this thread waits for while it plans a query; without a query nothing is noted."""
     planning = _thread.planning
-    if planning is None:
-        yield
-        return
-    with planning.doing(what):
+    with collection_resumed(), nullcontext() if planning is None else planning.doing(what):
         yield
