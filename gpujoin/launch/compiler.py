@@ -36,8 +36,7 @@ def cache_directory() -> Path:
 
     Raises ``RuntimeError`` if the variable is not set and the user has no home.
     """
-    given = os.environ.get(CACHE_VARIABLE)
-    return Path(given) if given else user_cache() / "kernels"
+    return user_cache(CACHE_VARIABLE, "kernels")
 
 
 def private_directory() -> Path:

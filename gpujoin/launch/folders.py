@@ -7,13 +7,17 @@ import stat
 from pathlib import Path
 
 
-def user_cache() -> Path:
-    """Folder for what gpujoin keeps of a user: ``gpujoin`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``.
+def user_cache(variable: str, name: str = "") -> Path:
+    """Folder for what is kept of a user: that of an environment variable, else one by name in ``gpujoin``.
 
-    Raises ``RuntimeError`` if the variable is not set and the user has no home.
+    That is in ``$XDG_CACHE_HOME``, else in ``~/.cache``. Raises ``RuntimeError`` if no variable is set and the user has
+    no home.
     """
+    given = os.environ.get(variable)
+    if given:
+        return Path(given)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gpujoin"
+    return (Path(base) if base else Path.home() / ".cache") / "gpujoin" / name
 
 
 def tampering_risk(directory: Path) -> str | None:

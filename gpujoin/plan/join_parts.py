@@ -40,7 +40,6 @@ from gpujoin.plan.parts import (
     Partitioning,
     Planning,
     in_the_same_task,
-    may_share_a_task,
 )
 from gpujoin.plan.remap import output_positions, remapped_spec
 
@@ -64,9 +63,10 @@ class JoinPlacer:
         ways = [way for side in legal for way in self._replicating(node, side, sides)]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         if node.distribution is Distribution.ANY:
-            placed = [part for part in (left, right) if part is not None]
-            if len(placed) == 2 and may_share_a_task(placed, self.planning.limits):
-                return in_the_same_task(node.with_children([part.tree for part in placed]), placed)
+            if left is not None and right is not None:
+                together = in_the_same_task(node, [left, right], self.planning.limits)
+                if together is not None:
+                    return together
             ways += [way for side in Side for way in self._gathering(node, side, sides)]
         if node.distribution.partitions and left is not None and right is not None:
             both = {Side.LEFT: left, Side.RIGHT: right}

@@ -301,18 +301,18 @@ class Planning:
         return Part(source, (), (exchange,), frozenset(), (), cost, 0.0)
 
 
-def may_share_a_task(parts: Sequence[Part], limits: StageLimits) -> bool:
-    """Whether each part is in one task, and together they are few enough for one."""
-    few = max(_MOST_GATHERED * limits.gathered_bytes, max((part.nbytes for part in parts), default=0.0))
-    return all(part.in_one_task for part in parts) and sum(part.nbytes for part in parts) <= few
-
-
-def in_the_same_task(tree: Relation, parts: Sequence[Part]) -> Part:
-    """Have the task that has all rows of one part have those of all; ``tree`` is over the trees of the parts."""
+def in_the_same_task(node: Relation, parts: Sequence[Part], limits: StageLimits) -> Part | None:
+    """Have one task run a node over inputs that are each in one task; ``None`` unless all are, and are few together."""
+    nbytes = [part.nbytes for part in parts]
+    if not all(part.in_one_task for part in parts) or sum(nbytes) > max(
+        _MOST_GATHERED * limits.gathered_bytes, *nbytes
+    ):
+        return None
     scans = frozenset[int]().union(*(branch.replicated for part in parts for branch in part.branches))
     return Part(
-        tree, (Branch(None, scans),), tuple(exchange for part in parts for exchange in part.inputs), frozenset(), (),
-        sum(part.cost for part in parts), sum(part.nbytes for part in parts),
+        node.with_children([part.tree for part in parts]), (Branch(None, scans),),
+        tuple(exchange for part in parts for exchange in part.inputs), frozenset(), (),
+        sum(part.cost for part in parts), sum(nbytes),
     )  # fmt: skip
 
 

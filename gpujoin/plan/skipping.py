@@ -78,4 +78,5 @@ def scans_of(
             origin = output_source(relation.spec, position)
             if origin is not None and relation.spec.join_type in PASSES[origin[0]]:
                 side, place = origin
-                yield from scans_of(relation.side(side), place, below[side is Side.RIGHT], shared)
+                read_of = dict(zip(Side, below, strict=True))
+                yield from scans_of(relation.side(side), place, read_of[side], shared)

@@ -44,7 +44,7 @@ from gpujoin.model.stages import NullKeys, Stage
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
-from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task, may_share_a_task
+from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.remap import positions_of, remapped_aggregate, with_key_columns
 
@@ -243,8 +243,9 @@ class _Planner:
             if part is None:
                 return None
             parts.append(part)
-        if may_share_a_task(parts, self.planning.limits):
-            return in_the_same_task(node.with_children([part.tree for part in parts]), parts)
+        together = in_the_same_task(node, parts, self.planning.limits)
+        if together is not None:
+            return together
         # Every task runs all inputs: what it has without reading a file would come out of each, not of one.
         if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):
             parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]

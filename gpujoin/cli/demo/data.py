@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -18,8 +17,7 @@ TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "regio
 
 def cache_directory() -> Path:
     """Where generated data is kept: ``$GPUJOIN_CACHE``, else ``gpujoin`` in the user's cache folder."""
-    given = os.environ.get("GPUJOIN_CACHE")
-    return Path(given) if given else user_cache()
+    return user_cache("GPUJOIN_CACHE")
 
 
 def tpch_directory(scale: float, cache: Path | None = None) -> Path:

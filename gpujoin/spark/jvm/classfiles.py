@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import tempfile
 import zipfile
 from pathlib import Path
@@ -38,9 +37,8 @@ def java_cache() -> Path | None:
 
     It is made if it is missing. ``None`` if there is none, or other users could change what is in it.
     """
-    given = os.environ.get(JAVA_CACHE_VARIABLE)
     try:
-        directory = (Path(given) if given else user_cache() / "java").absolute()  # the JVM may be in another folder
+        directory = user_cache(JAVA_CACHE_VARIABLE, "java").absolute()  # the JVM may be in another folder
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         risk = tampering_risk(directory)
     except (OSError, RuntimeError) as problem:  # no home, or one that may not be read

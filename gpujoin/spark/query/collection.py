@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 class _Planning:
@@ -35,34 +35,33 @@ class _Planning:
 
 
 class _Thread(threading.local):
-    pauses = 0
+    plans = False
 
 
 _planning, _thread = _Planning(), _Thread()
 
 
-@contextmanager
-def collection_paused() -> Iterator[None]:
+def collection_paused() -> AbstractContextManager[None]:
     """Collect no cyclic garbage, unless another thread asks for it, while a query is planned."""
-    _planning.begin()
-    _thread.pauses += 1
-    try:
-        yield
-    finally:
-        _thread.pauses -= 1
-        _planning.end()
+    return _planning_is(True)
+
+
+def collection_resumed() -> AbstractContextManager[None]:
+    """Collect cyclic garbage again while planning waits, for a job or for files."""
+    return _planning_is(False)
 
 
 @contextmanager
-def collection_resumed() -> Iterator[None]:
-    """Collect cyclic garbage again while planning waits, for a job or for files."""
-    pauses = _thread.pauses
-    for _ in range(pauses):
-        _planning.end()
-    _thread.pauses = 0
+def _planning_is(plans: bool) -> Iterator[None]:
+    before = _thread.plans
+    _turn(plans)
     try:
         yield
     finally:
-        _thread.pauses = pauses
-        for _ in range(pauses):
-            _planning.begin()
+        _turn(before)
+
+
+def _turn(plans: bool) -> None:
+    if plans is not _thread.plans:
+        _thread.plans = plans
+        (_planning.begin if plans else _planning.end)()

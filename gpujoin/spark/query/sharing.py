@@ -63,8 +63,8 @@ class _Finder:
         """Number the exchanges that a stage reads, and give the numbers by their indexes."""
         numbers: dict[int, int] = {}
         for exchange, before in zip(run.stage.inputs, run.inputs, strict=True):
-            likeness = self._likeness(exchange, before, run.tasks)
             read = _read(before)
+            likeness = self._likeness(exchange, before, read, run.tasks)
             candidates = self._known[likeness]
             number = next((n for other, n in candidates if n not in numbers.values() and other == read), None)
             if number is None:
@@ -74,7 +74,7 @@ class _Finder:
             self.alike[number].append(exchange.index)
         return numbers
 
-    def _likeness(self, exchange: Exchange, before: StageRun, partitions: int) -> Hashable:
+    def _likeness(self, exchange: Exchange, before: StageRun, read: _Read, partitions: int) -> Hashable:
         """A value that exchanges alike have in common; of rows from Spark nothing is."""
         numbers = self.visit(before)
         if before.stage.spark is not None:
@@ -82,7 +82,7 @@ class _Finder:
         tree = _numbered(before.stage.tree, numbers)
         self._trees.append(tree)
         # The first slices tell most files apart, and only then all are compared.
-        first = tuple(tuple((len(slices), slices[:1]) for slices in task) for task in _read(before)[:1])
+        first = tuple(tuple((len(slices), slices[:1]) for slices in task) for task in read[:1])
         return (
             self._kinds.of(tree), first, before.tasks, partitions, exchange.columns, exchange.types,
             exchange.null_safe, exchange.nulls, exchange.indeterminate, exchange.replicated, exchange.last_complete,

@@ -57,13 +57,12 @@ def _check(node: Node) -> Node:
     subquery = subquery_in(node)
     if not isinstance(node.data_type, _COVERED) or "collate" in node.type_name.lower():
         raise NotTranslatableError(f"a scalar subquery of type {node.type_name}")
-    if subquery is not None and subquery is not node:  # Python is given the other fields, too
-        assert isinstance(subquery.data_type, t.StructType)
+    if subquery is None or subquery.children:
+        raise NotTranslatableError("a correlated subquery")
+    if isinstance(subquery.data_type, t.StructType):  # Python is given the other fields, too
         for field in subquery.data_type.fields:
             if not isinstance(field.dataType, _COVERED):
                 raise NotTranslatableError(f"a scalar subquery with a field of type {field.dataType.simpleString()}")
-    if subquery is None or subquery.children:
-        raise NotTranslatableError("a correlated subquery")
     if not subquery_plan(subquery).deterministic:
         raise NotTranslatableError("a scalar subquery that is not deterministic")
     return subquery

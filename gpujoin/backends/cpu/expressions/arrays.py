@@ -14,7 +14,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.expressions.compare import compare
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise
 from gpujoin.backends.cpu.expressions.nestedbytes import to_bytes
-from gpujoin.backends.cpu.expressions.regex import Groups, UnsupportedPatternError, java_to_groups
+from gpujoin.backends.cpu.expressions.regex import Groups, UnsupportedPatternError, java_to_groups, reads_alike
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.errors import UnsupportedValueError
@@ -374,19 +374,7 @@ FUNCTIONS: dict[Function, Run] = {
 }
 
 
-def exact_separator(node: Call) -> bool:
-    """Whether ``split`` has constants that mean the same in Java and RE2, and no empty separator."""
-    try:
-        _separator(node)
-    except UnsupportedPatternError:
-        return False
-    return True
-
-
-def exact_matches(node: Call) -> bool:
-    """Whether ``regexp_extract_all`` has constants that mean the same in Java and RE2, and no empty match."""
-    try:
-        _pattern_and_group(node)
-    except UnsupportedPatternError:
-        return False
-    return True
+exact_separator = reads_alike(_separator)
+"""Whether ``split`` has constants that mean the same in Java and RE2, and no empty separator."""
+exact_matches = reads_alike(_pattern_and_group)
+"""Whether ``regexp_extract_all`` has constants that mean the same in Java and RE2, and no empty match."""

@@ -6,11 +6,14 @@ RE2 lacks. :func:`java_to_re2` therefore accepts a subset and refuses everything
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from gpujoin.model.expressions import Call
 
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _MAX_REPEAT = 1000
@@ -18,6 +21,19 @@ _MAX_REPEAT = 1000
 
 class UnsupportedPatternError(ValueError):
     """The pattern is outside the subset that is known to mean the same in Java and RE2."""
+
+
+def reads_alike(read: Callable[[Call], object]) -> Callable[[Call], bool]:
+    """Make a test of calls: whether ``read``, which raises ``UnsupportedPatternError``, reads their patterns."""
+
+    def is_read(node: Call) -> bool:
+        try:
+            read(node)
+        except UnsupportedPatternError:
+            return False
+        return True
+
+    return is_read
 
 
 def quote(text: str) -> str:
