@@ -304,9 +304,8 @@ class Planning:
 def in_the_same_task(node: Relation, parts: Sequence[Part], limits: StageLimits) -> Part | None:
     """Have one task run a node over inputs that are each in one task; ``None`` unless all are, and are few together."""
     nbytes = [part.nbytes for part in parts]
-    if not all(part.in_one_task for part in parts) or sum(nbytes) > max(
-        _MOST_GATHERED * limits.gathered_bytes, *nbytes
-    ):
+    few = max(_MOST_GATHERED * limits.gathered_bytes, *nbytes)
+    if sum(nbytes) > few or not all(part.in_one_task for part in parts):
         return None
     scans = frozenset[int]().union(*(branch.replicated for part in parts for branch in part.branches))
     return Part(

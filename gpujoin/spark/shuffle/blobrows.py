@@ -51,8 +51,8 @@ class BlobFormat:
     compression: Compression = Compression.NONE
     """Of the Arrow buffers."""
     place: int = 0
-    """Number of the source among those of the stage, in the order in which they are read: the side of a blob row, and the
-    tag of a blob. Of packets that several stages read, a number that no place has."""
+    """Number of the source among those of the stage, in the order in which they are read: the side of a blob row, and
+    the tag of a blob. Of packets that several stages read, a number that no place has."""
 
     def __reduce__(self) -> tuple[type[BlobFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
