@@ -6,6 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+_ROOT = 0
+"""The number of the user, and of the group, that may change anything."""
+
 
 def user_cache(variable: str, name: str = "") -> Path:
     """Folder for what is kept of a user: that of an environment variable, else one by name in ``gpujoin``.
@@ -24,7 +27,7 @@ def tampering_risk(directory: Path) -> str | None:
     """Describe how other users could change the files of a folder; ``None`` if they cannot.
 
     Code and locks are read from folders whose names can be guessed. Whoever owns such a folder, may write to it, or
-    can put a link in its place decides what is in it.
+    can put a link or another folder in its place decides what is in it.
     """
     facts = directory.lstat()
     mode = stat.S_IMODE(facts.st_mode)
@@ -36,4 +39,20 @@ def tampering_risk(directory: Path) -> str | None:
         return f"it belongs to user {facts.st_uid}"
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"other users may write to it (mode {mode:03o}; chmod go-w mends that, empty it first)"
+    parents = (*directory.absolute().parents, *directory.resolve().parents)
+    return next(filter(None, map(_renaming_risk, dict.fromkeys(parents))), None)
+
+
+def _renaming_risk(parent: Path) -> str | None:
+    """Describe how other users could put another folder in the place of one below ``parent``; ``None`` if they cannot.
+
+    In a sticky folder only the owner renames what is in it. The group of the user may write: often it is theirs alone.
+    """
+    facts = parent.stat()
+    mode = stat.S_IMODE(facts.st_mode)
+    if facts.st_uid not in (_ROOT, os.geteuid()):
+        return f"{parent} belongs to user {facts.st_uid}"
+    groups = mode & stat.S_IWGRP and facts.st_gid not in (_ROOT, os.getegid())
+    if (groups or mode & stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        return f"other users may write to {parent} (mode {mode:03o})"
     return None

@@ -16,6 +16,10 @@ Constant: TypeAlias = bool | int | float | str | bytes | Decimal | dt.date | dt.
 Bounds: TypeAlias = tuple[Constant, Constant]
 """The least and the greatest value of a column."""
 
+_SECOND_MS = 1000
+_SETTLED_MS = 2 * _SECOND_MS
+"""Longer than a clock of whole seconds shows one time, and than one that has more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ValueRanges:
@@ -56,6 +60,16 @@ class FileSlice:
             raise RelationError(f"{self.path}: give row groups or a byte range, not both")
         if self.row_groups is not None and list(self.row_groups) != sorted(set(self.row_groups)):
             raise RelationError(f"{self.path}: row groups must ascend, got {self.row_groups}")
+
+    def is_settled(self, now_ms: int) -> bool:
+        """Whether a change of the file from now on would give it another modification time.
+
+        Some file systems and stores have times in whole seconds: a file that was written in this second may be written
+        again in it. ``False`` too if the time is not known.
+        """
+        if self.modified_ms is None:
+            return False
+        return self.modified_ms % _SECOND_MS != 0 or now_ms - self.modified_ms > _SETTLED_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -368,7 +369,7 @@ class _Runner:
         """What a join's build side is kept under; ``None`` where it is not."""
         side = node.build_side
         table, streamed = node.side(side), node.side(side.other)
-        if not self._keeps_tables or not is_table(table) or is_table(streamed):
+        if not self._keeps_tables or not is_table(table) or is_table(streamed) or not _is_settled(table):
             return None
         # A node, which compares conditions, as specifications of joins do not.
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
@@ -397,7 +398,7 @@ class _Runner:
                 if self._tables is None or not self._tables.drop():
                     return pieces, source
         if name is not None and self._tables is not None and size <= self._memory.tables_bytes // _OF_TABLES:
-            self._tables.put(name, TableRows(tuple(pieces), size), self._memory.tables_bytes // 2)
+            self._tables.put(name, TableRows(tuple(pieces), size), self._memory.tables_bytes)
         return pieces, None
 
     def _rows_name(self, node: Relation) -> Hashable | None:
@@ -408,9 +409,9 @@ class _Runner:
         scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
         if not scans or not all(scan.index in self._whole and id(scan) not in self._wanted for scan in scans):
             return None
-        if not all(part.modified_ms is not None for scan in scans for part in scan.slices or ()):
+        if not is_table(node) or not _is_settled(node):
             return None
-        if not is_table(node) or any(id(part) in self._given or part in self._repeated for part in node.walk()):
+        if any(id(part) in self._given or part in self._repeated for part in node.walk()):
             return None
         return "rows", type(self._backend), unnumbered(node).signature(), self._options
 
@@ -679,3 +680,9 @@ def _numbered_levels(sets: GroupingSets, late: LateKeys, rows: NumberedRows[_Pie
         is_same = each.source is None or late_kept == kept[each.source][1]
         levels.append(SetLevel(each.source, keys, None if is_same else alike.get(late_kept)))
     return levels
+
+
+def _is_settled(table: Relation) -> bool:
+    """Whether no later version of a file that a table is made of could be taken for what is read now."""
+    now_ms = time.time_ns() // 1_000_000
+    return all(part.is_settled(now_ms) for scan in table.walk() if isinstance(scan, Scan) for part in scan.slices or ())

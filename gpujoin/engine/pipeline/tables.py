@@ -49,7 +49,10 @@ class TableRows:
 
 
 class BuiltTables:
-    """Built sides and rows, up to a number of bytes; those used last stay longest."""
+    """Built sides and rows, up to a number of bytes; of each, those used last stay longest.
+
+    Rows make room for built sides: a stream needs its own in each micro-batch, whatever other queries read meanwhile.
+    """
 
     def __init__(self) -> None:
         self._tables: OrderedDict[Hashable, BuiltTable | TableRows] = OrderedDict()
@@ -70,21 +73,46 @@ class BuiltTables:
         return self._tables.get(name)
 
     def put(self, name: Hashable, table: BuiltTable | TableRows, limit: int) -> None:
-        """Keep a table, and as many of the others as ``limit`` bytes hold; one that is larger by itself is not kept."""
+        """Keep a table, and as many of the others as ``limit`` bytes hold.
+
+        Rows have at most half of them, and only what built sides leave. A table that has no room is not kept.
+        """
+        self._tables.pop(name, None)
+        built = isinstance(table, BuiltTable)
+        room = limit if built else min(limit // 2, limit - self._nbytes(BuiltTable))
+        if table.nbytes > room:
+            return
+        if built:
+            self._evict(BuiltTable, room - table.nbytes)
+            room -= self._nbytes(BuiltTable)
+        self._evict(TableRows, room - table.nbytes)
         self._tables[name] = table
-        while sum(kept.nbytes for kept in self._tables.values()) > limit:
-            self._tables.popitem(last=False)
 
     def drop(self) -> bool:
-        """Keep the table no longer that was not used for the longest; ``False`` if there is none."""
-        if not self._tables:
-            return False
-        self._tables.popitem(last=False)
-        return True
+        """Keep the table no longer that was not used for the longest, rows first; ``False`` if there is none."""
+        for kind in (TableRows, BuiltTable):
+            for name, table in self._tables.items():
+                if isinstance(table, kind):
+                    del self._tables[name]
+                    return True
+        return False
 
     def clear(self) -> None:
         """Keep nothing: memory is short."""
         self._tables.clear()
+
+    def _nbytes(self, kind: type[BuiltTable | TableRows]) -> int:
+        return sum(table.nbytes for table in self._tables.values() if isinstance(table, kind))
+
+    def _evict(self, kind: type[BuiltTable | TableRows], most: int) -> None:
+        """Keep only as many tables of a kind as ``most`` bytes hold."""
+        excess = self._nbytes(kind) - most
+        for name, table in list(self._tables.items()):
+            if excess <= 0:
+                return
+            if isinstance(table, kind):
+                del self._tables[name]
+                excess -= table.nbytes
 
 
 TABLES = BuiltTables()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,7 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
     if missing:
         paths = [files[n].path for n in missing]
         count = f"{len(paths)} files of " if len(paths) > 1 else ""
+        began_ms = time.time_ns() // 1_000_000
         try:
             with doing(f"footers of {count}{show_paths(paths)}"):
                 read = read_footers(
@@ -86,7 +88,9 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
             raise NotTranslatableError(str(problem)) from problem
         with _lock:
             for number, footer in zip(missing, read, strict=True):
-                by_key[keys[number]] = _known[keys[number]] = footer
+                by_key[keys[number]] = footer
+                if files[number].is_settled(began_ms):
+                    _known[keys[number]] = footer
             while len(_known) > _KEPT:
                 _known.popitem(last=False)
     footers = tuple(by_key[key] for key in keys)

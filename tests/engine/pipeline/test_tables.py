@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import held_bytes
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
-from gpujoin.engine.pipeline.tables import BuiltTables
+from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, TableRows
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType, Side
@@ -233,3 +235,66 @@ def test_rows_that_a_run_with_lists_kept_are_not_taken_by_one_without(tmp_path: 
         assert sum(part.num_rows for part in batches) > 0
         assert metrics.tables_kept == kept
     assert read_by_all(joined(JoinType.INNER, ranged=False), 0, file, tables).tables_kept == 0
+
+
+@pytest.mark.parametrize("keeps", ["built side", "rows"])
+def test_nothing_is_kept_of_a_file_that_may_be_written_again_at_the_same_time(tmp_path: Path, keeps: str) -> None:
+    """Stores, and some file systems, have times in whole seconds."""
+    tables, tree, path = BuiltTables(), joined(JoinType.INNER, ranged=False), tmp_path / "0"
+    written(path, 30)
+
+    def kept(modified_ms: int) -> list[int]:
+        os.utime(path, ns=(modified_ms * 1_000_000,) * 2)
+        file = FileSlice(str(path), path.stat().st_size, modified_ms)
+        if keeps == "rows":
+            return [read_by_all(tree, 0, file, tables).tables_kept for _ in range(2)]
+        return [given(tree, batch(0), file, tables)[1].tables_kept for _ in range(2)]
+
+    second = time.time_ns() // 1_000_000_000 * 1000
+    assert kept(second) == [0, 0]
+    assert kept(second + 7) == [0, 1], "by this clock the next version has another time"
+    assert kept(second - 60_000) == [0, 1]
+
+
+class Rows(TableRows):
+    """Rows that are only counted."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def built(nbytes: int) -> BuiltTable:
+    """A built side of some bytes."""
+    table = pa.table({"k": pa.array([0] * (nbytes // 8), pa.int64())})
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,))
+    join = HashJoin(spec, table.schema, table.schema, build_side=Side.RIGHT)
+    join.build(table.to_batches())
+    return BuiltTable(join, None)
+
+
+def test_rows_that_queries_read_make_room_for_the_built_sides_of_a_stream() -> None:
+    tables, limit = BuiltTables(), 1000
+    tables.put("stream", built(600), limit)
+    for number in range(4):
+        tables.put(number, Rows((), 150), limit)
+    assert tables.get("stream") is not None
+    assert [tables.rows(number) is not None for number in range(4)] == [False, False, True, True]
+    tables.put("too large", Rows((), 450), limit)
+    assert tables.rows("too large") is None
+    assert tables.rows(2) is not None
+    tables.put("another stream", built(304), limit)
+    assert tables.get("stream") is not None
+    assert [tables.rows(number) is not None for number in (2, 3)] == [False, False]
+    tables.put("a third one", built(200), limit)
+    assert [tables.get(name) is not None for name in ("another stream", "stream")] == [False, True], "it was used last"
+
+
+def test_rows_have_half_of_the_room_and_go_first() -> None:
+    tables, limit = BuiltTables(), 1000
+    for number in range(4):
+        tables.put(number, Rows((), 200), limit)
+    assert [tables.rows(number) is not None for number in range(4)] == [False, False, True, True]
+    tables.put("stream", built(400), limit)
+    assert [tables.drop() for _ in range(2)] == [True, True]
+    assert tables.get("stream") is not None
+    assert [tables.drop(), tables.drop()] == [True, False]
