@@ -16,7 +16,8 @@ from gpujoin import cli
 from gpujoin.cli.advise.findings import Advice, Query
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.explain import Explanation, JoinExplanation
+from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation, Operation
+from gpujoin.plan.report import OperationKind
 
 PROGRAM = """
 import sys
@@ -134,3 +135,25 @@ def test_what_would_help_most_comes_first() -> None:
         "  queries 3, 4, 2 joins: it is predicted to be faster there (change with spark.gpujoin.backend=cpu)",
     ]
     assert str(advice).splitlines()[3].split() == ["1", "in", "Spark", "collect", "at", "app.py:1"]
+
+
+def test_what_a_program_spends_once_is_told_of_both_sides() -> None:
+    operation = Operation(kind=OperationKind.SCAN, text="scan a.parquet")
+    island = IslandExplanation(
+        island_id="gpujoin_1",
+        backend="cpu",
+        tasks=1,
+        threads=1,
+        operation=operation,
+        predicted_seconds=0.3,
+        predicted_spark_seconds=1.3,
+    )
+    query = Query(number=1, action="show", place="app.py:3", explanation=Explanation((island,)))
+    advice = Advice(program="app.py", queries=(query,), start_seconds=1.0, spark_start_seconds=0.8)
+    assert str(advice).splitlines()[-3:] == [
+        "predicted to be saved: 1 s in all",
+        "not in these seconds, once in a program: 1 s here to start workers,",
+        "  0.8 s in Spark to compile its first code, so small first queries stay in Spark",
+    ]
+    given = advice.to_dict()
+    assert (given["start_seconds"], given["spark_start_seconds"]) == (1.0, 0.8)

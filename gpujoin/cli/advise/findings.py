@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.plan.amounts import aligned, show_seconds
@@ -99,14 +99,18 @@ class Advice:
         Commands and actions that were not run and are no queries.
     stopped : str or None
         Why the program ended before its end, if it did.
+    start_seconds : float
+        Seconds in which the first workers start. A program spends them once, and no query's prediction has them.
+    spark_start_seconds : float
+        The same of Spark: its first query loads classes, and compiles the first generated code.
     """
 
     program: str
     queries: tuple[Query, ...]
     skipped: tuple[str, ...] = ()
     stopped: str | None = None
-    start_seconds: float = field(default=0.0)
-    """Seconds in which the first workers start, once; they are in no query's prediction."""
+    start_seconds: float = 0.0
+    spark_start_seconds: float = 0.0
 
     @property
     def obstacles(self) -> tuple[Obstacle, ...]:
@@ -137,8 +141,9 @@ class Advice:
             yield ""
             yield from _table(self.queries)
             total = sum(query.gain for query in self.queries)
-            start = f"; workers start once, in about {show_seconds(self.start_seconds)} s" if total else ""
-            yield f"predicted to be saved: {show_seconds(total)} s in all{start}"
+            yield f"predicted to be saved: {show_seconds(total)} s in all"
+            if total:
+                yield from self._once_lines()
         yield from self._obstacle_lines()
         if self.skipped:
             yield ""
@@ -146,6 +151,11 @@ class Advice:
         if self.stopped:
             yield ""
             yield f"the program stopped, so queries after that are not here: {self.stopped}"
+
+    def _once_lines(self) -> Iterator[str]:
+        here, spark = show_seconds(self.start_seconds), show_seconds(self.spark_start_seconds)
+        yield f"not in these seconds, once in a program: {here} s here to start workers,"
+        yield f"  {spark} s in Spark to compile its first code, so small first queries stay in Spark"
 
     def _obstacle_lines(self) -> Iterator[str]:
         obstacles = self.obstacles
@@ -165,6 +175,7 @@ class Advice:
             "format": FORMAT,
             "program": self.program,
             "start_seconds": self.start_seconds,
+            "spark_start_seconds": self.spark_start_seconds,
             "stopped": self.stopped,
             "skipped": list(self.skipped),
             "queries": [query.to_dict() for query in self.queries],

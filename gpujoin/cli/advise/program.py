@@ -81,7 +81,7 @@ class _Recorder:
 
 @contextmanager
 def _without_start(spark: Any) -> Iterator[None]:
-    """Have predictions leave out what workers take to start: a program pays for that once."""
+    """Have predictions leave out what a program pays for once: that workers start, and that Spark compiles code."""
     before = spark.conf.get(_COSTS, None)
     spark.conf.set(_COSTS, f"{before or ''},start=0")
     try:
@@ -114,9 +114,10 @@ def advise(program: str, arguments: Sequence[str]) -> Advice:
         stopped = f"it exited with {end.code!r}" if end.code not in (None, 0) else None
     except BaseException as problem:  # noqa: BLE001 - told with the advice
         stopped = _told(problem, program)
+    costs = Costs()
     return Advice(
         program=program, queries=tuple(recorder.queries), skipped=tuple(recorder.skipped), stopped=stopped,
-        start_seconds=Costs().start,
+        start_seconds=costs.start, spark_start_seconds=costs.spark_start,
     )  # fmt: skip
 
 
