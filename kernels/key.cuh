@@ -1,6 +1,6 @@
 #pragma once
-// Key codes of 4, 8 or 16 bytes, equal exactly when the keys are. Every bit pattern is a legal key, so no kernel may
-// use one to mean "empty".
+// Key codes of 4, 8 or 16 bytes, equal exactly when the keys are. Every bit pattern is a legal key: a kernel that uses one
+// to mean "empty" keeps that key elsewhere.
 
 #include "base.cuh"
 

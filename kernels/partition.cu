@@ -86,7 +86,7 @@ void partition_count(const Key* __restrict__ keys, const u8* __restrict__ valid,
 }
 
 // Move keys, row numbers and columns to their partitions; `offsets` is the running sum of the counts, from zero.
-// `widths[f]` is 1, 2, 4, 8 or 16 bytes.
+// `widths[f]` is 1, 2, 4, 8 or 16 bytes; `row_of` is null where row numbers are not asked for.
 extern "C" __global__ __launch_bounds__(BLOCK_THREADS, RESIDENT_BLOCKS)
 void partition_rows(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, const i64* __restrict__ offsets,
                     Key* __restrict__ keys_out, i32* __restrict__ row_of, const u8* const* columns,
@@ -148,7 +148,8 @@ void partition_rows(const Key* __restrict__ keys, const u8* __restrict__ valid, 
             const u64 row = base + local_row[place];
             const u64 to = (u64)cursor[bucket] + (place - first[bucket]);
             keys_out[to] = keys[row];
-            row_of[to] = (i32)row;
+            if (row_of != nullptr)
+                row_of[to] = (i32)row;
         }
         for (u32 field = 0; field < fields; ++field) {
             const u32 width = widths[field];

@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import csr, direct, expand, facts, partition, rows, unique
+from gpujoin.launch import csr, direct, expand, facts, hashset, partition, rows, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
@@ -88,12 +88,12 @@ def inner_join(
     _check(build)
     _check(probe)
     if kernel is Kernel.PARTITIONED:
-        ordered = partition.partition(device, build.keys, build.payload)
+        ordered = partition.partition(device, build.keys, build.payload, numbered=False)
         table = unique.build(device, ordered.keys)
         if table is not None:
             payload = _packed(device, tuple(_first(c, ordered.keys.rows) for c in ordered.columns))
             del ordered
-            moved = partition.partition(device, probe.keys, probe.payload)
+            moved = partition.partition(device, probe.keys, probe.payload, numbered=False)
             matches = table.probe(device, moved.keys)
             del table
             yield _emitted(device, matches, tuple(_first(c, moved.keys.rows) for c in moved.columns), payload)
@@ -115,15 +115,12 @@ def semi_join(
     if kernel is Kernel.DIRECT:
         matches = direct.build_set(device, build, _range(device, build)).probe(device, probe.keys)
     elif kernel is Kernel.PARTITIONED:
-        table = unique.build(device, partition.partition(device, build).keys, duplicates=True)
-        assert table is not None
-        moved = partition.partition(device, probe.keys, probe.payload)
+        table = hashset.build(device, partition.partition(device, build, numbered=False).keys)
+        moved = partition.partition(device, probe.keys, probe.payload, numbered=False)
         matches = _padded(device, table.probe(device, moved.keys), probe.keys.rows)
         probe = Side(probe.keys, moved.columns)
     else:
-        plain = unique.build(device, build, duplicates=True)
-        assert plain is not None
-        matches = plain.probe(device, probe.keys)
+        matches = hashset.build(device, build).probe(device, probe.keys)
     kept, _ = rows.emit(device, matches, probe.payload, None, matched=matched)
     return Output(matches.pairs if matched else probe.keys.rows - matches.pairs, tuple(kept), ())
 

@@ -35,8 +35,8 @@ PTX = "compute_75"
 """Virtual architecture whose code the driver translates for any later GPU."""
 
 LAUNCHERS = (
-    "candidates", "csr", "direct", "expand", "facts", "nearest", "normalise", "partition", "ranges", "residual", "rows",
-    "unique", "wavelet",
+    "candidates", "csr", "direct", "expand", "facts", "hashset", "nearest", "normalise", "partition", "ranges",
+    "residual", "rows", "unique", "wavelet",
 )  # fmt: skip
 """The modules of `gpujoin.launch` with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""
 

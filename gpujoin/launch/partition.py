@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch import facts, unique
+from gpujoin.launch import facts, hashset, unique
 from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_column, check_width, checked_keys, grid_of
 from gpujoin.launch.matches import UniqueMatches
@@ -44,8 +44,8 @@ class Partitioned:
 
     keys: KeyCodes
     """Codes of the rows without a null key."""
-    row: Array
-    """Original number of each row; rows that match nothing are last."""
+    row: Array | None
+    """Original number of each row; rows that match nothing are last. ``None``: not asked for."""
     columns: tuple[FieldColumn, ...]
     """Columns in the same order, with the rows that match nothing."""
 
@@ -53,11 +53,16 @@ class Partitioned:
     def nbytes(self) -> int:
         """Memory held."""
         moved = sum(int(c.values.nbytes) + (0 if c.valid is None else int(c.valid.nbytes)) for c in self.columns)
-        return self.keys.nbytes + int(self.row.nbytes) + moved
+        return self.keys.nbytes + (0 if self.row is None else int(self.row.nbytes)) + moved
 
 
-def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = ()) -> Partitioned:
-    """Partition rows by hash, in one pass after a counting pass; columns are ordered alike."""
+def partition(
+    device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (), *, numbered: bool = True
+) -> Partitioned:
+    """Partition rows by hash, in one pass after a counting pass; columns are ordered alike.
+
+    Without ``numbered`` the original row numbers are not written, for those who need only keys and columns.
+    """
     checked_keys(keys)
     rows = keys.rows
     if columns and check_columns(columns) != rows:
@@ -67,10 +72,10 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
         flat.append(column)
         if column.valid is not None:
             flat.append(FieldColumn(column.valid))
-    moving = keys.key_bytes + _ROW_BYTES + sum(column.width for column in flat)
+    moving = keys.key_bytes + _ROW_BYTES * numbered + sum(column.width for column in flat)
     check_room(device, rows * moving, f"partitioning {rows} rows")
     codes = device.empty(tuple(keys.codes.shape), keys.codes.dtype)
-    row = device.empty(rows, np.int32)
+    row = device.empty(rows, np.int32) if numbered else None
     moved = [FieldColumn(device.empty(tuple(c.values.shape), c.values.dtype)) for c in flat]
     matchable = 0
     if rows:
@@ -99,8 +104,8 @@ def partition(device: Device, keys: KeyCodes, columns: Sequence[FieldColumn] = (
 class PartitionedTable:
     """A hash table of unique keys, which is built and probed in the order of its slots."""
 
-    table: unique.HashTable
-    """Hash table over the partitioned rows."""
+    table: hashset.MarkTable
+    """Hash table over the partitioned rows, or set of their keys."""
     row: Array | None
     """Original number of each row; ``None``: only matches matter, and any build row stands for the one found."""
     least_match: float = 0.0
@@ -141,6 +146,7 @@ def restored(device: Device, matches: UniqueMatches, probe: Partitioned, build_r
 
     ``build_row`` is the original number of each build row; ``None``: which one matches does not matter.
     """
+    assert probe.row is not None, "rows are partitioned with their numbers"
     rows = int(probe.row.shape[0])
     row = device.full(rows, -1, np.int32)
     matchable = probe.keys.rows
@@ -158,11 +164,14 @@ def build(
 
     With ``duplicates`` the table only tells which probe rows have a match.
     """
-    ordered = partition(device, keys)
-    table = unique.build(device, ordered.keys, duplicates=duplicates)
+    ordered = partition(device, keys, numbered=not duplicates)
+    if duplicates:
+        return PartitionedTable(hashset.build(device, ordered.keys), None, least_match)
+    table = unique.build(device, ordered.keys)
     if table is None:
         return None
-    return PartitionedTable(table, None if duplicates else ordered.row[: ordered.keys.rows], least_match)
+    assert ordered.row is not None
+    return PartitionedTable(table, ordered.row[: ordered.keys.rows], least_match)
 
 
 def _kernel(device: Device, keys: KeyCodes, name: str) -> Kernel:

@@ -53,6 +53,8 @@ class KeyFacts:
     """The device's L2 cache."""
     probe_rows: int | None = None
     """Rows of the probe side; ``None``: not known yet."""
+    wanted: Wanted = Wanted.PAIRS
+    """What the build side is for."""
 
     @property
     def slots(self) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpujoin.config import AlgorithmChoice
-from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts
+from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
 
 DIRECT_SLOTS_PER_KEY = 4
 """Most 4-byte slots of a direct-address table for each key: it is then no larger than a hash table would be."""
@@ -27,6 +27,9 @@ DUPLICATE_ROWS_PER_KEY = 1.5
 
 HASH_BYTES_PER_KEY = {4: 16, 8: 32, 16: 64}
 """Bytes of a hash table for each key: a slot of 8, 16 or 32 bytes, half of them taken."""
+
+SET_BYTES_PER_KEY = {4: 8, 8: 16, 16: 64}
+"""Bytes of a set for each key, where only matches matter: a slot of the key's width, or a hash table of wide keys."""
 
 PARTITION_L2_SHARE = 0.5
 """Share of L2 that a hash table may take before both sides are partitioned; the rest serves keys and output."""
@@ -119,20 +122,22 @@ def _automatic(facts: KeyFacts) -> Choice:
             return Choice(Algorithm.DIRECT, f"{_range(facts)}: at most {DIRECT_SLOTS_PER_KEY} slots a key")
         if slots * _SLOT_BYTES <= DIRECT_L2_SHARE * facts.l2_bytes:
             return Choice(Algorithm.DIRECT, f"{_range(facts)}: the table stays in L2")
-    if facts.rows_per_key >= DUPLICATE_ROWS_PER_KEY:
+    marks = facts.wanted is Wanted.MARKS  # and keys may repeat
+    if facts.rows_per_key >= DUPLICATE_ROWS_PER_KEY and not marks:
         told = f"about {facts.rows_per_key:.1f} rows a key in a sample, {facts.heaviest:.0%} of it the commonest key"
         return Choice(Algorithm.CSR, told)
-    table = facts.keys * HASH_BYTES_PER_KEY[facts.key_bytes]
+    table = facts.keys * (SET_BYTES_PER_KEY if marks else HASH_BYTES_PER_KEY)[facts.key_bytes]
+    why = "only matches matter" if marks else "no duplicates in a sample"
     if table <= PARTITION_L2_SHARE * facts.l2_bytes:
-        return Choice(Algorithm.UNIQUE, f"no duplicates in a sample; a table of {table} bytes stays in L2")
+        return Choice(Algorithm.UNIQUE, f"{why}; a table of {table} bytes stays in L2")
     if facts.probe_rows is not None and facts.probe_rows > PARTITION_PROBE_FACTOR * facts.keys:
         return Choice(
             Algorithm.UNIQUE,
-            f"no duplicates in a sample; {facts.probe_rows} probe rows are too many to move for {facts.keys} keys",
+            f"{why}; {facts.probe_rows} probe rows are too many to move for {facts.keys} keys",
         )
     return Choice(
         Algorithm.PARTITIONED,
-        f"no duplicates in a sample; a table of {table} bytes is over half of L2",
+        f"{why}; a table of {table} bytes is over half of L2",
         least_match=PARTITION_MATCH_RATIO,
     )
 

@@ -14,6 +14,7 @@ from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.tables import join_tables
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
@@ -98,7 +99,7 @@ def test_every_algorithm(
     elif wanted is AlgorithmChoice.DIRECT:
         assert probes == {"direct_enter_bits", "direct_test_bits"}
     else:
-        assert probes == ({"csr_ranges"} if wanted is AlgorithmChoice.CSR else {"unique_probe"})
+        assert probes == ({"csr_ranges"} if wanted is AlgorithmChoice.CSR else {"set_probe"})
 
 
 @pytest.mark.parametrize(
@@ -222,6 +223,17 @@ def test_null_aware_anti_joins_over_two_keys(
         assert {"direct_enter_bits", "direct_test_bits"} <= launched
     else:
         assert {"direct_probe", "direct_ranges"} & launched
+
+
+def test_a_set_of_keys_serves_joins_that_only_ask_for_matches(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+    """Also where keys repeat, for which pairs would take rows side by side."""
+    keys = rng.integers(-(1 << 62), 1 << 62, 300)
+    table = pa.table({"k": np.repeat(keys, 4)})
+    for kind, launched in ((JoinType.LEFT_ANTI, "set_probe"), (JoinType.INNER, "csr_ranges")):
+        emulated.launches.clear()
+        joined_rows = join_tables(table, table.slice(600), on="k", how=kind, backend=HostBackend(ops=emulated_ops(emulated)))
+        assert joined_rows.num_rows == (600 if kind is JoinType.LEFT_ANTI else 4 * 600)
+        assert {"set_probe", "csr_ranges"} & set(emulated.launches) == {launched}
 
 
 def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDevice) -> None:

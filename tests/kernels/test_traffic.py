@@ -104,6 +104,15 @@ def test_probes_of_hash_tables_are_those_of_the_prediction() -> None:
             assert of_table / 32 == pytest.approx(sectors, rel=0.06), (key_bytes, case)
 
 
+def test_probes_of_sets_are_those_of_the_prediction() -> None:
+    """A sector holds 8 or 4 keys: hardly any search leaves the first one."""
+    written = traffic.written()
+    for key_bytes, hit, miss in ((4, 1.01, 1.06), (8, 1.05, 1.23)):
+        for case, sectors in (("all match", hit), ("none matches", miss)):
+            found = written["set_probe", f"{key_bytes}-byte keys, {case}"]
+            assert (found.sector_bytes - key_bytes - 4) / 32 == pytest.approx(sectors, rel=0.02), (key_bytes, case)
+
+
 CACHE = 128 << 10
 PROPERTIES = DeviceProperties(multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=CACHE)
 

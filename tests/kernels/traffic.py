@@ -13,7 +13,20 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines
-from gpujoin.launch import candidates, csr, direct, expand, facts, normalise, partition, ranges, residual, rows, unique
+from gpujoin.launch import (
+    candidates,
+    csr,
+    direct,
+    expand,
+    facts,
+    hashset,
+    normalise,
+    partition,
+    ranges,
+    residual,
+    rows,
+    unique,
+)
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.normalise import KeyColumn, Kind
@@ -95,7 +108,12 @@ def _hashed(key_bytes: int, *, hit: bool) -> Scenario:
         table = unique.build(device, keys_of(device, numbers[:ROWS], key_bytes))
         assert table is not None
         table.probe(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
-        return {"unique_probe": ROWS} | ({"unique_insert": ROWS} if hit else {})
+        counted = {"unique_probe": ROWS} | ({"unique_insert": ROWS} if hit else {})
+        if key_bytes < 16:
+            marks = hashset.build(device, keys_of(device, numbers[:ROWS], key_bytes))
+            marks.probe(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
+            counted |= {"set_probe": ROWS} | ({"set_insert": ROWS} if hit else {})
+        return counted
 
     return run
 

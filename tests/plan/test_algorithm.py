@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.launch import csr
-from gpujoin.model.keyfacts import Algorithm, KeyFacts
+from gpujoin.launch import csr, hashset
+from gpujoin.model.keyfacts import Algorithm, KeyFacts, Wanted
 from gpujoin.plan import algorithm
 from gpujoin.plan.algorithm import PARTITION_MATCH_RATIO, choose, chooser
 
@@ -44,6 +44,11 @@ CASES: dict[str, tuple[KeyFacts, Algorithm, str]] = {
     "wide keys": (facts(keys=L2 // 2 // 64 + 1, key_bytes=16, low=None, high=None), Algorithm.PARTITIONED, "L2"),
     "sixteen probe rows a key": (facts(probe_rows=160 * MILLION), Algorithm.PARTITIONED, "over half of L2"),
     "more": (facts(probe_rows=160 * MILLION + 1), Algorithm.UNIQUE, "too many to move"),
+    "duplicates, only matches matter": (
+        facts(rows_per_key=10.0, wanted=Wanted.MARKS), Algorithm.PARTITIONED, "only matches matter",
+    ),
+    "set of half of L2": (facts(keys=L2 // 2 // 16, wanted=Wanted.MARKS), Algorithm.UNIQUE, "stays in L2"),
+    "set over half of L2": (facts(keys=L2 // 2 // 16 + 1, wanted=Wanted.MARKS), Algorithm.PARTITIONED, "over half"),
     "no keys": (facts(keys=0, low=None, high=None), Algorithm.UNIQUE, "stays in L2"),
 }  # fmt: skip
 
@@ -84,6 +89,9 @@ def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
 def test_what_a_key_costs_is_what_tables_take() -> None:
     for key_bytes, each in algorithm.HASH_BYTES_PER_KEY.items():
         assert csr.slots_for(1000) * csr.SLOT_BYTES[key_bytes] == 1000 * each
+    for key_bytes in (4, 8):
+        assert hashset.slots_for(1000, key_bytes) * key_bytes == 1000 * algorithm.SET_BYTES_PER_KEY[key_bytes]
+    assert algorithm.SET_BYTES_PER_KEY[16] == algorithm.HASH_BYTES_PER_KEY[16]
 
 
 def test_how_many_probe_rows_match_is_seen_when_they_come() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpujoin.errors import KernelCompileError
-from gpujoin.launch import csr, direct, expand, facts, normalise, partition, unique
+from gpujoin.launch import csr, direct, expand, facts, hashset, normalise, partition, unique
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
@@ -154,18 +154,18 @@ def match_by_kernels(
     """
     try:
         built = codes()
-        facts = key_facts(device, built, exact=exact)
+        facts = key_facts(device, built, wanted, exact=exact)
         choice = choose(facts)
         log.debug("join by %s: %s", choice.algorithm.value, choice.reason)
         if choice.algorithm is Algorithm.CUDF or facts.keys == 0:
             return None
-        return _matcher(device, built, choice, facts, wanted)
+        return _matcher(device, built, choice, facts)
     except KernelCompileError as problem:
         log.warning(_INSTEAD, problem)
         return None
 
 
-def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
+def key_facts(device: Device, built: KeyCodes, wanted: Wanted = Wanted.PAIRS, *, exact: bool) -> KeyFacts:
     """Measure the facts of build keys, in one pass and from a sample."""
     column = facts.column_facts(device, built)
     sample = facts.sample_facts(device, built, facts.sampled(device, built))
@@ -178,25 +178,24 @@ def key_facts(device: Device, built: KeyCodes, *, exact: bool) -> KeyFacts:
         rows_per_key=sample.rows_per_key,
         heaviest=sample.heaviest,
         l2_bytes=device.properties.l2_bytes,
+        wanted=wanted,
     )
 
 
-def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts, wanted: Wanted) -> KernelMatcher:
-    algorithm = choice.algorithm
+def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts) -> KernelMatcher:
+    algorithm, marks = choice.algorithm, facts.wanted is Wanted.MARKS
     if algorithm is Algorithm.DIRECT:
         assert facts.low is not None
         assert facts.slots is not None
-        return _by_address(device, built, direct.Range(facts.low, facts.slots), wanted)
+        return _by_address(device, built, direct.Range(facts.low, facts.slots), facts.wanted)
     table: UniqueTable | None = None
     if algorithm is Algorithm.PARTITIONED:
-        marks = wanted is Wanted.MARKS
         table = partition.build(device, built, duplicates=marks, least_match=choice.least_match)
     elif algorithm is Algorithm.UNIQUE:
-        table = unique.build(device, built, duplicates=wanted is Wanted.MARKS)
+        table = hashset.build(device, built) if marks else unique.build(device, built)
     if table is not None:
         return UniqueMatcher(device, table, algorithm.value)
-    ordered_rows = wanted is Wanted.PAIRS
-    return _distinguished(device, csr.build(device, built, ordered=ordered_rows), Algorithm.CSR)
+    return _distinguished(device, csr.build(device, built, ordered=not marks), Algorithm.CSR)
 
 
 def _by_address(device: Device, built: KeyCodes, keys: direct.Range, wanted: Wanted) -> KernelMatcher:

@@ -1,0 +1,85 @@
+"""Launches ``hashset.cu``: sets of keys, for joins that only ask which probe rows have a match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpujoin.launch import unique
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_width, checked_keys, grid_of, total, value_of
+from gpujoin.launch.matches import UniqueMatches
+
+SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("hashset.cu", (("KEY_BYTES", width),)) for width in (4, 8))
+
+SLOTS_PER_ROW = 2
+"""Slots for each build row: at most half are taken."""
+
+_SECTOR_BYTES = 32
+_FEWEST_SLOTS = 32
+_WORDS: dict[int, type[np.unsignedinteger]] = {4: np.uint32, 8: np.uint64}
+"""Types of slots, by the bytes of a key; wider keys have no atomic exchange."""
+
+
+@dataclass(frozen=True)
+class HashSet:
+    """The distinct keys of a build side."""
+
+    key_bytes: int
+    """Width of the codes."""
+    table: Array
+    """The slots, of the width of a key."""
+    slots: int
+    all_set: Array
+    """1 if the key with all bits set, by which free slots are marked, is in the set."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.table.nbytes)
+
+    def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
+        """Find the probe rows whose key is in the set; build row 0 stands for any."""
+        checked_keys(probe)
+        check_width(probe, self.key_bytes)
+        found = device.empty(probe.rows, np.int32)
+        matches = total(device)
+        arguments = [self.table, np.uint64(self.slots), self.all_set, found, matches]
+        _launch(device, "set_probe", probe, arguments)
+        return UniqueMatches(found, value_of(device, matches))
+
+
+MarkTable = HashSet | unique.HashTable
+"""Tells which probe rows have a match."""
+
+
+def build(device: Device, keys: KeyCodes) -> MarkTable:
+    """Build a set of keys, which may repeat. Keys of 16 bytes get a hash table that holds any of a key's rows."""
+    checked_keys(keys)
+    if keys.key_bytes not in _WORDS:
+        rows = unique.build(device, keys, duplicates=True)
+        assert rows is not None
+        return rows
+    slots = slots_for(keys.rows, keys.key_bytes)
+    check_room(device, slots * keys.key_bytes, f"a set of {keys.rows} keys")
+    word = _WORDS[keys.key_bytes]
+    table = device.full(slots, int(np.iinfo(word).max), word)
+    all_set = device.zeros(1, np.uint32)
+    _launch(device, "set_insert", keys, [table, np.uint64(slots), all_set])
+    return HashSet(keys.key_bytes, table, slots, all_set)
+
+
+def slots_for(rows: int, key_bytes: int) -> int:
+    """Number of slots of a set: whole sectors of memory, at most as many as are numbered by unsigned integers."""
+    in_sector = _SECTOR_BYTES // key_bytes
+    sectors = -(-max(_FEWEST_SLOTS, rows * SLOTS_PER_ROW) // in_sector)
+    return min(sectors, unique.MAX_SLOTS // in_sector) * in_sector
+
+
+def _launch(device: Device, name: str, keys: KeyCodes, arguments: list[Array | np.uint64]) -> None:
+    if keys.rows == 0:
+        return
+    kernel = device.kernel(ModuleSpec("hashset.cu", (("KEY_BYTES", keys.key_bytes),)), name)
+    given = [keys.codes, keys.valid, np.uint64(keys.rows), *arguments]
+    device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, given)

@@ -1,0 +1,89 @@
+// Sets of keys by hash: which probe rows have a match, for semi, anti and existence joins without a condition.
+//
+// A slot is the key alone, half the bytes of one in `hash_table.cuh`, and a sector of 32 bytes holds 4 keys of 8 bytes or
+// 8 of 4: at most half of the slots are taken, so nearly every search ends in the sector where it begins. A free slot has
+// all bits set. The key with all bits set is legal too: it has no slot, and `*all_set` says whether a build row has it.
+// Build rows may repeat keys. As in `hash_table.cuh`, slots are addressed by the high bits of the hash, so rows in that
+// order (`partition.cu`) touch the set from front to back. Keys of 16 bytes cannot be exchanged at once and are joined by
+// `unique.cu`.
+//
+// Example of one sector of 4 slots: the build keys 5, 9, 5 and -1 give the slots 5, 9, free, free, and `*all_set`. A probe of
+// 9 ends at the second slot, one of 13 at the third, which is free: no match. A probe of -1 reads `*all_set`.
+
+#include "key.cuh"
+
+static_assert(KEY_BYTES == 4 || KEY_BYTES == 8, "keys of 16 bytes have no atomic exchange");
+
+#if KEY_BYTES == 8
+using Word = u64;
+#else
+using Word = u32;
+#endif
+
+constexpr Word FREE = ~(Word)0;
+constexpr u64 SECTOR_SLOTS = 32 / sizeof(Word);
+
+namespace {
+
+// Where the search for a key starts: the first slot of a sector. A set has fewer than 2^32 slots, and whole sectors.
+__device__ inline u64 home_slot(const Key& key, u64 slots)
+{
+    return ((hashed(key) >> 32) * slots >> 32) & ~(SECTOR_SLOTS - 1);
+}
+
+__device__ inline u64 next_slot(u64 at, u64 slots) { return at + 1 == slots ? 0 : at + 1; }
+
+}  // namespace
+
+// Enter the key of every row that may match. `set` is filled with 0xff before, `*all_set` with zero.
+extern "C" __global__ void set_insert(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, Word* set,
+                                      u64 slots, u32* all_set)
+{
+    for (u64 row = thread_index(); row < rows; row += thread_count()) {
+        if (!may_match(valid, row))
+            continue;
+        const Key key = keys[row];
+        if (key.low == FREE) {
+            if (*(volatile u32*)all_set == 0)
+                atomicOr(all_set, 1u);
+            continue;
+        }
+        for (u64 at = home_slot(key, slots);; at = next_slot(at, slots)) {
+            Word there = *(volatile Word*)&set[at];
+            if (there == FREE)
+                there = atomicCAS(&set[at], FREE, key.low);
+            if (there == FREE || there == key.low)
+                break;
+        }
+    }
+}
+
+// For each probe row 0 where its key is in the set and -1 where it is not, and how many are. A full set ends a search
+// where it began.
+extern "C" __global__ void set_probe(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
+                                     const Word* __restrict__ set, u64 slots, const u32* __restrict__ all_set,
+                                     i32* __restrict__ found, u64* __restrict__ matches)
+{
+    u64 mine = 0;
+    for (u64 row = thread_index(); row < rows; row += thread_count()) {
+        bool hit = false;
+        if (may_match(valid, row)) {
+            const Key key = keys[row];
+            if (key.low == FREE) {
+                hit = *all_set != 0;
+            } else {
+                u64 at = home_slot(key, slots);
+                for (u64 seen = 0; seen < slots; ++seen) {
+                    const Word there = set[at];
+                    hit = there == key.low;
+                    if (hit || there == FREE)
+                        break;
+                    at = next_slot(at, slots);
+                }
+            }
+        }
+        found[row] = hit ? 0 : NO_ROW;
+        mine += hit;
+    }
+    add_warp(matches, mine);
+}

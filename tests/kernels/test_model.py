@@ -1,0 +1,59 @@
+"""The model of the kernels' times, against the goal, the planner and the page."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.kernels import model
+from benchmarks.kernels.workloads import Join, Keys, Workload, named
+from gpujoin.launch import csr, hashset
+from gpujoin.model.keyfacts import KeyFacts, Wanted
+from gpujoin.plan.algorithm import choose
+from tests.kernels import traffic
+
+WORKLOADS = {workload.name: workload for workload in named()}
+
+
+def test_the_kernels_as_modelled_reach_the_goal() -> None:
+    """Three times cuDF as a geometric mean, never slower, and half as fast again with many rows a key."""
+    assert model.mean_ratio() >= 3.0
+    assert all(model.ratio(workload) >= 1.0 for workload in WORKLOADS.values())
+    assert model.ratio(WORKLOADS["iv: zipf 1, 16 rows a key"]) >= 1.5
+
+
+def test_the_page_has_what_is_modelled() -> None:
+    assert model.written() == model.page(), "python -m benchmarks.kernels.model writes the page anew"
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
+def test_the_modelled_kernel_is_the_planners(workload: Workload) -> None:
+    text, dense = workload.keys is Keys.TEXT, workload.keys is Keys.DENSE
+    facts = KeyFacts(
+        rows=1 << workload.log_build, keys=1 << workload.log_build, key_bytes=16 if text else 8,
+        low=None if text else 0, high=None if text else workload.distinct - 1 if dense else 1 << 60,
+        rows_per_key=float(1 << workload.log_rows_per_key), heaviest=0.0, l2_bytes=model.L2_BYTES,
+        probe_rows=1 << workload.log_probe, wanted=Wanted.PAIRS if workload.join is Join.INNER else Wanted.MARKS,
+    )  # fmt: skip
+    assert choose(facts).algorithm.value == model.expected_kernel(workload).value
+
+
+def test_the_model_counts_what_the_emulator_counted() -> None:
+    counted = traffic.written()
+    for kernel, case, sectors in (
+        ("unique_probe", "8-byte keys, all match", model.HIT_SECTORS[8]),
+        ("unique_probe", "16-byte keys, all match", model.HIT_SECTORS[16]),
+        ("set_probe", "8-byte keys, all match", model.SET_HIT_SECTORS),
+        ("set_probe", "8-byte keys, none matches", model.SET_MISS_SECTORS),
+    ):
+        of_table = counted[kernel, case].sector_bytes - int(case.partition("-")[0]) - 4
+        assert of_table / 32 == pytest.approx(sectors, rel=0.06), (kernel, case)
+    assert {width: csr.SLOT_BYTES[width] for width in model.SLOT_BYTES} == model.SLOT_BYTES
+    assert hashset.SLOTS_PER_ROW == csr.SLOTS_PER_ROW == 2
+
+
+def test_bytes_and_accesses_take_as_long_as_the_slower() -> None:
+    bytes_alone = model.Step("", moved=model.COPY)
+    assert bytes_alone.milliseconds == pytest.approx(1000)
+    assert model.Step("", moved=model.COPY, lookups=model.LOOKUPS / 2).milliseconds == pytest.approx(1000)
+    assert model.Step("", moved=model.COPY, lookups=2 * model.LOOKUPS).milliseconds == pytest.approx(2000)
+    assert model.Step("", moved=model.COPY, random=model.RANDOM).milliseconds == pytest.approx(2000)
