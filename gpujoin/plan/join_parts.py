@@ -42,6 +42,7 @@ from gpujoin.plan.parts import (
     in_the_same_task,
 )
 from gpujoin.plan.remap import output_positions, remapped_spec
+from gpujoin.plan.runtime_filters import keys_of, may_raise
 
 _MOST_EXCHANGES = 1
 """Before the keys that a side is filtered by, which are computed once more."""
@@ -116,6 +117,8 @@ class JoinPlacer:
         """Send keys to the tasks of one side, which drop rows before they are exchanged; ``None`` where they do not."""
         if self.place_keys is None or parts[side].spark is not None:  # which takes nothing through exchanges
             return None
+        if node.spec.as_of is not None and may_raise(node.side(side), keys_of(node, side)):
+            return None  # the order key, which the semi-join does not compare, is computed of all rows
         semi = filtered_by_keys(node, side, self.planning.sizes)
         if semi is None:
             return None

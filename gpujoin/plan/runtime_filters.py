@@ -110,10 +110,10 @@ def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozense
     return (own,) * len(relation.children)
 
 
-def _may_raise(relation: Relation, read: frozenset[int]) -> bool:
+def may_raise(relation: Relation, read: frozenset[int]) -> bool:
     """Whether a relation, or one below, may raise for a row whose values in the columns at ``read`` are needed."""
     below = read_of_children(relation, read)
-    return below is None or any(map(_may_raise, relation.children, below))
+    return below is None or any(map(may_raise, relation.children, below))
 
 
 def _columns(expressions: Iterable[Expression]) -> frozenset[int]:
@@ -147,7 +147,7 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
     if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, sizes):
         return join
     most = sizes.of(small).read * _SMALLER
-    if most > sizes.of(large).read or _may_raise(small, keys_of(join, side)):
+    if most > sizes.of(large).read or may_raise(small, keys_of(join, side)):
         return join
     for pair in join.spec.keys:
         if pair.nulls is not NullEquality.UNEQUAL:

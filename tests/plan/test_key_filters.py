@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
-from gpujoin.model.expressions import Call, Function
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ExchangeSource,
@@ -23,7 +23,7 @@ from gpujoin.model.relations import (
     SparkSource,
     column,
 )
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import DeterminismLevel, NullKeys, Stage, null_keys_of
 from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.key_filters import filtered_by_keys
@@ -65,6 +65,20 @@ def test_the_keys_of_a_selective_side_are_sent_to_the_tasks_of_the_other() -> No
     assert (
         left.nbytes < planned(joined(scan(0), scan(1)), BIG, MIDDLING, broadcast_threshold=4 * MIB).inputs[1].nbytes / 5
     )
+
+
+@pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda mode: mode.value)
+def test_an_order_key_that_may_raise_is_computed_of_all_rows(mode: EvalMode) -> None:
+    large = scan(0)
+    operands = (Literal(value=10, type=pa.int64()), column(large.schema, 1))
+    quotient = Call(function=Function.INTEGRAL_DIVIDE, arguments=operands, type=pa.int64(), mode=mode)
+    large = Project(
+        large, (*(Output(field.name, column(SCHEMA, n)) for n, field in enumerate(SCHEMA)), Output("q", quotient))
+    )
+    join = joined(few(scan(1)), large, JoinType.LEFT, as_of=AsOf(1, 3))
+    stage = planned(join, BIG, MIDDLING, broadcast_threshold=4 * MIB)
+    sent = [exchange for part in stage.walk() for exchange in part.inputs if exchange.replicated]
+    assert len(sent) == (0 if mode is EvalMode.ANSI else 1)
 
 
 def test_nothing_is_sent_where_it_costs_more_than_it_saves() -> None:
