@@ -13,9 +13,10 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET = (
+ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET, ORC = (
     "gpujoin.errors", "gpujoin.logs", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions",
     "gpujoin.plan", "gpujoin.backends.registry", "gpujoin.backends.ordered", "gpujoin.backends.parquet",
+    "gpujoin.backends.orc",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
@@ -32,8 +33,9 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
     "gpujoin.backends.parquet": {PARQUET, FUNCTIONS, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.orc": {ORC, PARQUET, MODEL, ERRORS, ARROW},
     "gpujoin.backends.cpu": {
-        "gpujoin.backends.cpu", ORDERED, PARQUET, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,
+        "gpujoin.backends.cpu", ORDERED, PARQUET, ORC, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,
     },
     "gpujoin.backends.cudf": {
         "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, FUNCTIONS, MODEL, ERRORS, LOGS,

@@ -1,4 +1,4 @@
-"""Slices of Parquet files, which tasks read, and facts of files, which planning needs."""
+"""Slices of files, which tasks read, and facts of files, which planning needs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import Enum
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -38,9 +39,16 @@ class ValueRanges:
         return at < len(self.lows) and bool(self.lows[at] <= high)
 
 
+class FileFormat(Enum):
+    """A format of files."""
+
+    PARQUET = "parquet"
+    ORC = "orc"
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A part of one Parquet file for one task to read."""
+    """A part of one file for one task to read."""
 
     path: str
     """Of a file this worker can open."""
@@ -49,7 +57,8 @@ class FileSlice:
     modified_ms: int | None = None
     """Its modification time then, in milliseconds since 1970; ``None``: not checked."""
     row_groups: tuple[int, ...] | None = None
-    """Which row groups to read, ascending; ``None``: those whose middle byte lies in ``byte_range``, or all."""
+    """Which row groups, or stripes of ORC, to read, ascending; ``None``: those whose middle byte lies in
+    ``byte_range``, or all."""
     byte_range: tuple[int, int] | None = None
     """First byte and the byte after the last, as Spark cuts files; not together with ``row_groups``."""
     constants: tuple[Constant, ...] = ()
@@ -74,7 +83,7 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class FileFooter:
-    """The facts of a Parquet file that planning needs."""
+    """The facts of a file that planning needs."""
 
     path: str
     """Path of the file."""
@@ -83,7 +92,7 @@ class FileFooter:
     modified_ms: int
     """Its modification time, in milliseconds since 1970."""
     rows: tuple[int, ...]
-    """Rows of each row group."""
+    """Rows of each row group, or stripe of ORC."""
     group_bytes: tuple[int, ...]
     """Compressed bytes, in each row group, of the columns that will be read."""
     constants: tuple[Constant, ...] = ()

@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
-from gpujoin.model.files import Constant, FileFooter, FileSlice, ValueRanges
+from gpujoin.model.files import Constant, FileFooter, FileFormat, FileSlice, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
@@ -27,15 +27,15 @@ from gpujoin.model.stages import DeterminismLevel, Distribution
 from gpujoin.model.windows import AnyWindowCall, RankLimit, range_obstacle
 
 __all__ = [
-    "Constant", "ConstantTable", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileSlice", "Filter", "Join",
-    "Limit", "Output", "PartialAggregate", "Project", "Relation", "Scan", "SortKey", "SparkSource", "TopN", "Union",
-    "Window", "bind_slices", "column",
+    "Constant", "ConstantTable", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileFormat", "FileSlice",
+    "Filter", "Join", "Limit", "Output", "PartialAggregate", "Project", "Relation", "Scan", "SortKey", "SparkSource",
+    "TopN", "Union", "Window", "bind_slices", "column",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Scan(Relation):
-    """Rows of Parquet files."""
+    """Rows of Parquet or ORC files."""
 
     columns: pa.Schema
     """Output columns with the types they have in Spark: first those read from the files, found by name, then the
@@ -58,6 +58,8 @@ class Scan(Relation):
     wanted: tuple[tuple[int, ValueRanges], ...] = ()
     """Columns, and the values of each that a join above has a match for, known while the tree runs. Rows with other
     values may be left out."""
+    format: FileFormat = FileFormat.PARQUET
+    """What its files are."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)

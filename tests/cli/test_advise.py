@@ -116,7 +116,7 @@ def left(reason: Reason, nbytes: int) -> Explanation:
 
 def test_what_would_help_most_comes_first() -> None:
     udf = Reason(ReasonKind.UNSUPPORTED, "the Python UDF f(x)", "Spark runs Python UDFs", "functions of Spark's own")
-    text = Reason(ReasonKind.UNSUPPORTED, "the CSV files a.csv", "only Parquet files are read here")
+    text = Reason(ReasonKind.UNSUPPORTED, "the CSV files a.csv", "only Parquet and ORC files are read here")
     slower = [
         Reason(ReasonKind.SLOWER, "cost", f"{n} s are predicted here, 1 s in Spark", "spark.gpujoin.backend=cpu")
         for n in (2, 3)
@@ -131,7 +131,7 @@ def test_what_would_help_most_comes_first() -> None:
     ]  # fmt: skip
     assert str(advice).splitlines()[-3:] == [
         "  query 2, 1 join: the Python UDF f(x): Spark runs Python UDFs (change with functions of Spark's own)",
-        "  queries 1, 5, 2 joins: the CSV files a.csv: only Parquet files are read here",
+        "  queries 1, 5, 2 joins: the CSV files a.csv: only Parquet and ORC files are read here",
         "  queries 3, 4, 2 joins: it is predicted to be faster there (change with spark.gpujoin.backend=cpu)",
     ]
     assert str(advice).splitlines()[3].split() == ["1", "in", "Spark", "collect", "at", "app.py:1"]

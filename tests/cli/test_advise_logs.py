@@ -69,7 +69,7 @@ def test_queries_of_a_log(log: Path) -> None:
     assert computed.predicted is None
     assert not limited.concerned
     assert texts.joins == ("sort-merge",)
-    assert texts.obstacles == ("csv: only Parquet files are read here",)
+    assert texts.obstacles == ("csv: only Parquet and ORC files are read here",)
     assert ranged.joins[0] in ("nested-loop", "product")
     assert ranged.predicted is not None
     assert all(each.query.seconds > 0 for each in advice.queries)
@@ -129,14 +129,14 @@ def advised(*plans: LoggedNode, seconds: float = 10.0) -> LogAdvice:
 
 def test_obstacles_are_ordered_by_the_seconds_of_their_queries() -> None:
     cached = LoggedNode("SortMergeJoin", "…", 5, (leaf("Scan parquet"), leaf("InMemoryTableScan")))
-    orc = LoggedNode("BroadcastHashJoin", "…", 5, (leaf("Scan orc"), leaf("Scan parquet")))
-    advice = advised(cached, orc)
+    text = LoggedNode("BroadcastHashJoin", "…", 5, (leaf("Scan csv"), leaf("Scan orc")))
+    advice = advised(cached, text)
     assert [obstacle for obstacle, _, _ in advice.obstacles] == [
-        "orc: only Parquet files are read here", "a cached table: Spark holds its rows",
+        "csv: only Parquet and ORC files are read here", "a cached table: Spark holds its rows",
     ]  # fmt: skip
     assert "without 1 query that failed or had not ended" in str(advice)
     assert str(advice).splitlines()[-2:] == [
-        "  query 1, 20 s: orc: only Parquet files are read here (change with Parquet files)",
+        "  query 1, 20 s: csv: only Parquet and ORC files are read here (change with Parquet files)",
         "  query 0, 10 s: a cached table: Spark holds its rows",
     ]
 

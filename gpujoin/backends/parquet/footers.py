@@ -10,16 +10,17 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.parquet.locations import facts, is_local, open_binary
 from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physical, read_footer
-from gpujoin.backends.parquet.pruning import Statistics, may_hold, may_match
+from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError
 from gpujoin.model.files import Bounds
@@ -226,11 +227,15 @@ _footers = _Footers()
 
 
 def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
-    """Row groups of a slice, by number, or by the byte range that their middle lies in.
+    """Row groups of a slice of a Parquet file, as :func:`chosen_groups` has them."""
+    return chosen_groups(part, len(parquet.groups), partial(_middle, parquet))
 
-    Raises ``ScanError`` if the file has fewer row groups.
+
+def chosen_groups(part: FileSlice, count: int, middle: Callable[[int], int]) -> list[int]:
+    """Row groups, or stripes, of a slice, by number, or by the byte range that their middle lies in.
+
+    ``count`` are those of the file. Raises ``ScanError`` if it has fewer than planned.
     """
-    count = len(parquet.groups)
     if part.row_groups is not None:
         missing = [g for g in part.row_groups if g >= count]
         if missing:
@@ -240,7 +245,7 @@ def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:
         return list(range(count))
     first, last = part.byte_range
     # Every group is in one of the ranges of a file, whatever the file says of where it is.
-    return [g for g in range(count) if first <= min(_middle(parquet, g), part.size - 1) < last]
+    return [g for g in range(count) if first <= min(middle(g), part.size - 1) < last]
 
 
 def _middle(parquet: ParquetFooter, group: int) -> int:
@@ -396,11 +401,17 @@ def _readable_nested(file_type: pa.DataType, wanted: pa.DataType) -> bool:
 
 def group_may_match(scan: Scan, part: FileSlice, sources: Sequence[Source], parquet: ParquetFooter, group: int) -> bool:
     """Whether rows of a group may pass the scan's filters, by the statistics."""
+    return rows_may_match(scan, part, lambda column: statistics_of(sources[column], parquet, group))
+
+
+def rows_may_match(scan: Scan, part: FileSlice, statistics_of_column: Lookup) -> bool:
+    """Whether rows of a slice may pass the scan's filters, by the statistics of the columns of its file."""
+    first = len(scan.file_columns)
 
     def statistics(index: int) -> Statistics | None:
-        if index >= len(sources):
-            return _of_constant(part.constants[index - len(sources)])
-        return statistics_of(sources[index], parquet, group)
+        if index >= first:
+            return _of_constant(part.constants[index - first])
+        return statistics_of_column(index)
 
     return all(may_match(condition, statistics) for condition in scan.filters) and all(
         may_hold(statistics(column), ranges) for column, ranges in scan.wanted

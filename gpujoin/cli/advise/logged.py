@@ -33,7 +33,7 @@ _JOINS = {
 }  # fmt: skip
 _PAIRWISE = frozenset({"BroadcastNestedLoopJoin", "CartesianProduct"})
 _AGGREGATES = frozenset({"HashAggregate", "ObjectHashAggregate", "SortAggregate"})
-_PARQUET = "Scan parquet"
+_FILES = ("Scan parquet", "Scan orc")
 _OWN_ROWS = frozenset({"Range", "LocalTableScan", "EmptyRelation"})
 """Leaves whose rows are part of the query, or made by Spark from nothing."""
 _PYTHON = frozenset({"ArrowEvalPython", "BatchEvalPython"})
@@ -49,7 +49,7 @@ _NUMBERS = re.compile(r"#\d+L?")
 _ISLAND = re.compile(r"\bisland_\w*gpujoin_[0-9a-f]{12}")
 _ADVICE = {
     "Spark runs Python UDFs": "functions of Spark's own, or with calls after the joins and aggregations",
-    "only Parquet files are read here": "Parquet files",
+    "only Parquet and ORC files are read here": "Parquet files",
 }
 
 
@@ -187,14 +187,14 @@ def _obstacle(node: LoggedNode) -> str | None:
         return f"the Python UDF {_NUMBERS.sub('', called[1]) if called else ''}".rstrip() + ": Spark runs Python UDFs"
     if node.name in _NOT_HERE:
         return f"{_NOT_HERE[node.name]}: Spark runs it"
-    if node.children or node.name in _OWN_ROWS or node.name.startswith((_PARQUET, "Reused", "Subquery")):
+    if node.children or node.name in _OWN_ROWS or node.name.startswith((*_FILES, "Reused", "Subquery")):
         return None
     if node.name.startswith("InMemoryTableScan"):
         return "a cached table: Spark holds its rows"
     if node.name.startswith("Scan "):
-        return f"{_NUMBERS.sub('', node.name.removeprefix('Scan '))}: only Parquet files are read here"
+        return f"{_NUMBERS.sub('', node.name.removeprefix('Scan '))}: only Parquet and ORC files are read here"
     if node.name.startswith("BatchScan"):
-        return f"{node.name.removeprefix('BatchScan ')}, a table of a data source of its own: only Parquet is read here"
+        return f"{node.name.removeprefix('BatchScan ')}, a table of a data source of its own: only files are read here"
     return None
 
 
@@ -208,7 +208,7 @@ def _predicted(plan: LoggedNode, cores: int, costs: Costs) -> Estimate | None:
     for node in plan.walk():
         inputs = [_rows(child) for child in node.children]
         own: Estimate | None = None
-        if node.name.startswith(_PARQUET):
+        if node.name.startswith(_FILES):
             rows = _rows(node) or _first_rows(plan, node)
             if rows is None:
                 return None

@@ -152,7 +152,7 @@ class OpaquePipeline:
     # -- sources -------------------------------------------------------------------------------------------
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[_Piece]:
-        """Read Parquet."""
+        """Read files."""
         if self.inner.carries(node.schema):
             yield from self.inner.scan(node, piece_bytes, metrics)
             return

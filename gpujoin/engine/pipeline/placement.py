@@ -141,7 +141,7 @@ class MixedPipeline:
     # -- sources -------------------------------------------------------------------------------------------
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[MixedPiece]:
-        """Read Parquet, on the device where it can."""
+        """Read files, on the device where it can."""
         if self.device.obstacles(node):
             for piece in self.host.scan(node, piece_bytes, metrics):
                 self.metrics.host_steps += 1
@@ -160,7 +160,7 @@ class MixedPipeline:
             metrics.evaluated += counted.evaluated
 
     def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
-        """Read Parquet with nested columns, on the host."""
+        """Read files with nested columns, on the host."""
         return self.host.scan_tables(node, piece_bytes, metrics)
 
     def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> Sequence[pa.ChunkedArray]:

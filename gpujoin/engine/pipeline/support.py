@@ -49,10 +49,10 @@ def read_footers(
     *,
     threads: int = 8,
 ) -> list[FileFooter]:
-    """Read the footers of Parquet files, ``threads`` at the same time, with the partition columns' values for each.
+    """Read the footers of files, ``threads`` at the same time, with the partition columns' values for each.
 
     A file that cannot be read as Spark reads the scan's columns has ``obstacles``. Raises ``ScanError``, naming the
-    file, if one cannot be opened or is no Parquet file.
+    file, if one cannot be opened or is none of the scan's format.
     """
     values = [()] * len(paths) if constants is None else list(constants)
     if len(values) != len(paths):

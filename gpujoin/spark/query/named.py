@@ -98,7 +98,7 @@ def why_uncovered(node: PlanNode) -> tuple[str, str | None]:
     if node.name in _OF_PYTHON:
         return "Spark runs Python UDFs", _AFTER
     if node.name == "DataSourceV2ScanRelation":
-        return "only Parquet files that Spark's own reader lists are read here", None
+        return "only Parquet and ORC files that Spark's own reader lists are read here", None
     if node.name in _ROWS:
         return "Spark holds its rows", None
     return "gpujoin has nothing that computes it", None

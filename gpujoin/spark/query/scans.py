@@ -1,10 +1,11 @@
-"""Parquet relations that a worker can read by itself."""
+"""Relations of Parquet and ORC files that a worker can read by itself."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 from gpujoin.backends.parquet.locations import comparable_ms, in_store, name_in
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileSlice
+from gpujoin.model.relations import FileFormat, FileSlice
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, prunes
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 _SOURCES = "org.apache.spark.sql.execution.datasources."
 RELATION = _SOURCES + "LogicalRelation"
 _FILES = _SOURCES + "HadoopFsRelation"
-_PARQUET = _SOURCES + "parquet.ParquetFileFormat"
+_FORMATS = {
+    _SOURCES + "parquet.ParquetFileFormat": FileFormat.PARQUET,
+    _SOURCES + "orc.OrcFileFormat": FileFormat.ORC,
+}
+"""Formats that are read here, by Spark's classes; those of Hive and of other packages are others."""
+_BY_POSITION = "orc.force.positional.evolution"
+"""Setting of Hadoop's by which columns of ORC files have no names."""
 _INDEX = _SOURCES + "InMemoryFileIndex"
 _READING = {
     "spark.sql.caseSensitive": "false",
@@ -46,12 +53,13 @@ _READING = {
 
 _EXISTING_DEFAULT = "EXISTS_DEFAULT"
 """Metadata of a column added to a table later: its value in the files that were there."""
-_HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header", "inferschema"})
+_HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header", "inferschema", "mergeschema"})
+"""Options that change nothing of how files are read once the schema is known."""
 
 
 @dataclass(frozen=True)
-class ParquetFiles:
-    """A plain Parquet relation."""
+class RelationFiles:
+    """A plain relation of files."""
 
     files: tuple[FileSlice, ...]
     """Its files as Spark has listed them, each whole."""
@@ -61,8 +69,10 @@ class ParquetFiles:
     """The columns in the names of its folders; a file's constants are theirs, in this order."""
     stores: frozenset[str] = frozenset()
     """Names of the stores that its files are in (`backends.parquet.locations`)."""
+    format: FileFormat = FileFormat.PARQUET
+    """What its files are."""
 
-    def with_partitions(self, chosen: Sequence[int]) -> ParquetFiles:
+    def with_partitions(self, chosen: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
         at = [list(self.partitions).index(i) for i in chosen]
         files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
@@ -82,9 +92,9 @@ def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None
 
 @dataclass(frozen=True)
 class ReadRelation:
-    """A Parquet relation that a worker can read."""
+    """A relation of files that a worker can read."""
 
-    files: ParquetFiles
+    files: RelationFiles
     """What it reads."""
     rest: tuple[Node, ...]
     """The conditions that are not seen to by the choice of files."""
@@ -97,8 +107,9 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     worker cannot read it, or might read something else than Spark does.
     """
     relation = node.fields["@relation"]
-    if relation["class"] != _FILES or relation["format"] != _PARQUET:
-        raise NotTranslatableError("only Parquet files are read here")
+    file_format = _FORMATS.get(relation["format"]) if relation["class"] == _FILES else None
+    if file_format is None:
+        raise NotTranslatableError("only Parquet and ORC files are read here")
     unknown = {name.lower() for name in relation["options"]} - _HARMLESS_OPTIONS
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
@@ -117,10 +128,12 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     _expect(listing["index"], _INDEX, "the list of files")
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
     stores = _Stores(options, node)
+    if file_format is FileFormat.ORC and (stores.configuration.get(_BY_POSITION) or "").lower() == "true":
+        raise NotTranslatableError(f"{_BY_POSITION} is true")
     files = _files(listing["files"], stores, values)
     columns = {a.expr_id: a for name, a in by_name.items() if name in names}
     rest = tuple(condition for condition in conditions if condition not in choosing)
-    return ReadRelation(ParquetFiles(files, columns, parts, stores.names), rest)
+    return ReadRelation(RelationFiles(files, columns, parts, stores.names, file_format), rest)
 
 
 def field_of(attribute: Node) -> pa.Field:
@@ -166,6 +179,11 @@ class _Stores:
         """Names of those that workers have to be told of."""
         return frozenset(filter(None, map(name_in, self._roots.values())))
 
+    @cached_property
+    def configuration(self) -> Any:
+        """What Hadoop is told in the session."""
+        return self._node.jvm.relation().sparkSession().sessionState().newHadoopConf()
+
     def path(self, uri: str) -> str:
         """Name a file as a worker opens it.
 
@@ -192,7 +210,5 @@ class _Stores:
             )
 
     def _root(self, scheme: str, authority: str) -> str:
-        session = self._node.jvm.relation().sparkSession()
-        configuration = session.sessionState().newHadoopConf()
-        local = bool(session.sparkContext().isLocal())
-        return in_store(*store_of(scheme, authority, configuration, local=local))
+        local = bool(self._node.jvm.relation().sparkSession().sparkContext().isLocal())
+        return in_store(*store_of(scheme, authority, self.configuration, local=local))

@@ -39,7 +39,7 @@ def written_sources(spark_session: SparkSession, tmp_path_factory: pytest.TempPa
     write_tables(spark, folder)
     shops = spark.sql(SHOPS)
     schema = "k int, shop string, weight double"
-    for name in ("json", "orc", "csv"):
+    for name in ("json", "csv"):
         shops.write.format(name).save(str(folder / name))
         spark.read.schema(schema).format(name).load(str(folder / name)).createOrReplaceTempView(name)
     cached = spark.table("json").cache()
@@ -50,7 +50,7 @@ def written_sources(spark_session: SparkSession, tmp_path_factory: pytest.TempPa
     spark.table("csv").withColumn("shop", upper("shop")).createOrReplaceTempView("udf")
     yield
     cached.unpersist()
-    for view in ("sales", "items", "none", "json", "cached", "csv", "orc", "made", "udf"):
+    for view in ("sales", "items", "none", "json", "cached", "csv", "made", "udf"):
         spark.catalog.dropTempView(view)
 
 
@@ -65,7 +65,7 @@ def tree(explanation: Explanation) -> str:
     return "\n".join(island.tree)
 
 
-SOURCES = ("cached", "csv", "orc", "made", "udf")
+SOURCES = ("cached", "csv", "made", "udf")
 WAYS = {"one task": FORCED, "sent": SENT, "exchanged": EXCHANGED}
 
 

@@ -119,7 +119,7 @@ PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
     ),
     "files that are not Parquet": (
         lambda spark, folder: spark.table("sales").join(of_csv(spark, folder), "k"),
-        "items.csv (only Parquet files are read here)",
+        "items.csv (only Parquet and ORC files are read here)",
     ),
     "a cached table": (
         lambda spark, _: spark.table("sales").join(spark.sql("select k, item from items").cache(), "k"),

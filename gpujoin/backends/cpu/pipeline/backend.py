@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -19,9 +20,8 @@ from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
-from gpujoin.backends.parquet.footers import footer
 from gpujoin.model.expressions import ColumnRef, Expression
-from gpujoin.model.files import ValueRanges
+from gpujoin.model.files import FileFormat, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -82,10 +82,10 @@ class CpuPipeline:
         return tuple(reasons)
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
-        return parquet.read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
+        return _reader(node).read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
 
     def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
-        return parquet.read_tables(node, metrics, piece_bytes=piece_bytes)
+        return _reader(node).read_tables(node, metrics, piece_bytes=piece_bytes)
 
     def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> list[pa.ChunkedArray]:
         none = pa.record_batch([], pa.schema([]))
@@ -96,11 +96,7 @@ class CpuPipeline:
         ]
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
-        file_footer = footer(node, path, constants)
-        if file_footer.obstacles:
-            return file_footer
-        obstacles = parquet.obstacles(node, path)
-        return dataclasses.replace(file_footer, obstacles=tuple(obstacles)) if obstacles else file_footer
+        return _reader(node).footer(node, path, constants)
 
     def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         return Piece.of_batches(batches, schema, metrics)
@@ -196,3 +192,12 @@ class CpuPipeline:
         metrics: PipelineMetrics,
     ) -> Iterator[Piece]:
         return joins.from_join(batches, node, sides, metrics)
+
+
+def _reader(node: Scan) -> Any:
+    """The module that reads the files of a scan; few programs have ORC files."""
+    if node.format is FileFormat.ORC:
+        from gpujoin.backends.cpu.pipeline import orc
+
+        return orc
+    return parquet

@@ -24,12 +24,13 @@ from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
 from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of, wanted_slices
+from gpujoin.backends.parquet.footers import footer as read_footer
 from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import FileSlice, Scan
+from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 
 _DECODED = (
@@ -126,6 +127,18 @@ def _in_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _offsets(values: pa.Array) -> pa.Array:
     """Where each list begins in the values, as an array of its own, as masks ask for."""
     return pa.array(values.offsets.to_numpy())
+
+
+def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+    """Read the facts of a file that planning needs, with reasons why it cannot be read here.
+
+    Raises ``ScanError`` if the file cannot be opened or is no Parquet file.
+    """
+    file_footer = read_footer(scan, path, constants)
+    if file_footer.obstacles:
+        return file_footer
+    problems = obstacles(scan, path)
+    return dataclasses.replace(file_footer, obstacles=tuple(problems)) if problems else file_footer
 
 
 def obstacles(scan: Scan, path: str) -> list[str]:

@@ -19,7 +19,7 @@ from gpujoin.errors import DeviceMemoryError, ScanError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.maps import AllNull, Indices
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import Constant, FileSlice, Scan
+from gpujoin.model.relations import Constant, FileFormat, FileSlice, Scan
 from gpujoin.model.types import is_text, is_whole, logical
 
 _OPERATORS = {
@@ -37,9 +37,11 @@ def read(
 
     A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
     nanoseconds, or values that have to be converted, because it is in an object store, or because it does not fit the
-    device. Raises ``ScanError`` if a
-    file is not as planned, unreadable or corrupt.
+    device. So are all slices of ORC files. Raises ``ScanError`` if a file is not as planned, unreadable or corrupt.
     """
+    if scan.format is not FileFormat.PARQUET:
+        yield from scan.slices or ()
+        return
     for part in wanted_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
             if any(source.int96 or source.converted for source in sources) or not is_local(part.path):

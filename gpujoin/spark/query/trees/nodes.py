@@ -28,7 +28,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import scanned_files
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.scans import RELATION, ParquetFiles, field_of, read_relation
+from gpujoin.spark.query.scans import RELATION, RelationFiles, field_of, read_relation
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
     Fragment,
@@ -43,7 +43,7 @@ from gpujoin.spark.query.trees.sessions import with_sessions
 
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
-    """Read a Parquet relation, with filters."""
+    """Read a relation of files, with filters."""
     if node.class_name != RELATION:
         raise NotTranslatableError(f"{node.class_name} is no relation of files")
     if builder.unreadable is not None:
@@ -62,7 +62,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
                 check_column(attribute)
     index = len(builder.sources)
     fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in chosen]
-    bare = Scan(pa.schema(fields), len(parts), index=index)
+    bare = Scan(pa.schema(fields), len(parts), index=index, format=files.format)
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
@@ -216,7 +216,7 @@ def _known(value: Node, below: Fragment) -> int:
     return value.expr_id
 
 
-def _narrowest(files: ParquetFiles) -> int:
+def _narrowest(files: RelationFiles) -> int:
     """A column to count rows by."""
     if not files.columns:
         raise NotTranslatableError("it has no columns")

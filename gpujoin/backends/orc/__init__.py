@@ -1,0 +1,1 @@
+"""Tails, types and statistics of ORC files."""
