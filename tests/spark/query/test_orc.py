@@ -15,7 +15,7 @@ from tests.spark.query.queries import EXCHANGED, FORCED, check
 
 pytestmark = pytest.mark.spark
 SILENT = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
-ROWS = 12_000
+ROWS = 3_000
 VALUES = f"""
 select cast(id as int) id, cast(if(id % 13 = 0, null, id % 50) as int) k,
   element_at(array(cast(null as tinyint), 127Y, -128Y, 0Y), cast(id % 4 + 1 as int)) tiny,
@@ -44,7 +44,7 @@ def folder(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
     values = spark_session.sql(VALUES)
     for number, compression in enumerate(("none", "snappy", "zlib", "zstd", "lz4")):
         part = values.where(f"id % 5 = {number}").repartition(1)
-        part.write.option("orc.stripe.size", "40000").option("compression", compression).mode("append").orc(
+        part.write.option("orc.stripe.row.count", "200").option("compression", compression).mode("append").orc(
             str(folder / "special")
         )
     values.where("id < 60").selectExpr("id k", "s name", "day since").write.orc(str(folder / "few"))
@@ -56,14 +56,12 @@ def folder(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
 
 
 QUERIES = {
-    **{
-        f"groups by {name}": f"select {name}, count(*), min(id), max(id) from special group by {name}"
-        for name in COLUMNS
-    },
+    "groups": f"select {', '.join(COLUMNS)}, count(*), min(id), max(id) from special "
+    f"group by grouping sets ({', '.join(f'({name})' for name in COLUMNS)})",
     "all values": f"select a.{', a.'.join(COLUMNS)}, b.name from special a left join few b on a.k = b.k",
     "least and greatest": "select flag, max(tiny), min(small), max(large), min(f), max(d), sum(price), max(wide), "
     "min(s), max(day), count(nothing) from special group by flag",
-    "filters": "select k, count(*) from special where day > date'2000-01-01' and id between 100 and 9000 and "
+    "filters": "select k, count(*) from special where day > date'2000-01-01' and id between 100 and 2500 and "
     "s is not null and large <> 0 group by k",
     "no columns": "select count(*) from special",
     "no rows by statistics": "select count(*), max(s) from special where id > 1000000",
@@ -72,7 +70,9 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
+@pytest.mark.parametrize(
+    "spark", [FORCED, pytest.param(EXCHANGED, marks=pytest.mark.extra)], indirect=True, ids=["one task", "exchanged"]
+)
 def test_special_values_of_every_type(spark: SparkSession, folder: Path) -> None:
     for text in QUERIES.values():
         explanation = check(spark.sql(text))
@@ -81,11 +81,15 @@ def test_special_values_of_every_type(spark: SparkSession, folder: Path) -> None
 
 
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
-def test_stripes_are_divided_and_files_are_skipped_by_statistics(spark: SparkSession, folder: Path) -> None:
+def test_stripes_are_divided_among_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"k": [n % 7 for n in range(5_000)], "s": [f"text {n * 7919 % 5_000}" for n in range(5_000)]})
+    orc.write_table(rows, tmp_path / "t.orc", stripe_size=1024, batch_size=100, compression="uncompressed")
     spark.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
-    spark.conf.set("spark.gpujoin.scan.taskBytes", "50000")
-    (island,) = check(spark.sql("select k, count(*), max(s), max(d) from special group by k")).islands
-    assert island.tasks > len(list((folder / "special").glob("*.orc")))
+    spark.conf.set("spark.gpujoin.scan.taskBytes", "10000")
+    spark.conf.set("spark.gpujoin.exchange.partitions", "2")
+    (island,) = check(spark.read.orc(str(tmp_path)).groupBy("k").agg({"s": "max", "*": "count"})).islands
+    (exchange,) = (line for line in island.tree if "exchange" in line)
+    assert int(exchange.partition("from ")[2].partition(" ")[0]) > 5
 
 
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
@@ -119,7 +123,7 @@ LEFT = {
     "a timestamp": ("timestamp'2024-01-31 10:00:00' c", None, "a timestamp"),
     "a timestamp without a zone": ("timestamp_ntz'2024-01-31 10:00:00' c", None, "planned as timestamp"),
     "an array": ("array(id) c", None, "a list"),
-    "an early date": ("date'1582-10-14' c", None, "in one of two calendars"),
+    "an early date": ("date'1500-01-01' c", None, "in one of two calendars"),
     "another type": ("cast(id as int) c", "k bigint, c bigint", "planned as int64"),
     "another scale": ("cast(id as decimal(9, 2)) c", "k bigint, c decimal(9, 3)", "planned as decimal"),
     "a number as text": ("id c", "k bigint, c string", "planned as string"),
@@ -170,7 +174,7 @@ def test_char_and_varchar_are_left_to_spark(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
 def test_text_that_is_no_utf8(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(40).selectExpr("id % 4 k", "cast(if(id % 3 = 0, x'ff41', cast(id as binary)) as string) s").write.orc(
+    spark.range(40).selectExpr("id % 4 k", "cast(if(id % 3 = 0, x'ff41', x'41') as string) s").write.orc(
         str(tmp_path / "t")
     )
     read = spark.read.orc(str(tmp_path / "t"))
