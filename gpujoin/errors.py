@@ -75,6 +75,13 @@ class DeviceMemoryError(OutOfMemoryError):
     """Memory of a device ran out."""
 
 
+class DeviceLostError(DeviceMemoryError):
+    """A device failed in such a way that this process cannot use it any more; what it held is gone.
+
+    The engine goes on on the CPU, as where the device's memory is too small.
+    """
+
+
 class HostMemoryError(OutOfMemoryError):
     """Memory of a worker ran out, or a limit of the system was so near that it would have been ended."""
 

@@ -59,6 +59,12 @@ def release_cached_memory(device: int) -> None:
     importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
 
 
+def lost_reason(device: int) -> str | None:
+    """Why this process cannot use a GPU any more, which it has used; ``None`` if it can, as far as known."""
+    told: str | None = importlib.import_module(_MODULES[BackendName.GPU]).lost_reason(device)
+    return told
+
+
 def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> AnyPipelineBackend:
     """Make the pipeline backend of the CPU."""
     return importlib.import_module(_MODULES[BackendName.CPU]).create_pipeline(request, rung)

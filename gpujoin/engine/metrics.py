@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gpujoin.errors import DeviceLostError, OutOfMemoryError
+
 
 @dataclass(slots=True)
 class JoinMetrics:
@@ -32,7 +34,7 @@ class JoinMetrics:
     fallbacks : int
         Times that work was finished on another backend than planned.
     fallback_reasons : dict of str to int
-        Why ``auto`` did not take a GPU that seemed to be there, and how often.
+        Why ``auto`` did not take a GPU that seemed to be there, or went on without it, and how often.
     algorithms : dict of str to int
         How often each build algorithm was chosen.
     algorithm_reasons : dict of str to str
@@ -76,6 +78,13 @@ class JoinMetrics:
                     own[key] = own.get(key, 0) + count
             else:
                 setattr(self, item.name, own + added)
+
+    def count_fallback(self, problem: OutOfMemoryError) -> None:
+        """Count that work goes on on the CPU; the reason is kept where a device was lost."""
+        self.fallbacks += 1
+        if isinstance(problem, DeviceLostError):
+            note = f"on the CPU: {problem}"
+            self.fallback_reasons[note] = self.fallback_reasons.get(note, 0) + 1
 
     @contextmanager
     def timing(self, name: str) -> Iterator[None]:

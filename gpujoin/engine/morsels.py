@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gpujoin.engine.hostgather import one_batch
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import OutOfMemoryError
+from gpujoin.errors import DeviceLostError, OutOfMemoryError
 
 T = TypeVar("T")
 
@@ -159,6 +159,7 @@ def with_halving(
 ) -> Iterator[T]:
     """Do work on a range of rows. Where memory runs out, the range is halved again and again.
 
+    Where a device is lost it is not halved: ``last_resort`` does all of it.
     ``attempt`` must be repeatable, and leave no trace when it raises ``OutOfMemoryError``. ``last_resort`` is the
     same work in a way that does not run out of memory; it is called for ranges of at most ``floor`` rows that failed.
     Yields the result of each range, in order.
@@ -168,12 +169,12 @@ def with_halving(
         start, length = pieces.pop()
         try:
             result = attempt(start, length)
-        except OutOfMemoryError:
+        except OutOfMemoryError as problem:
             metrics.retries += 1
-            if length > floor:
+            if length > floor and not isinstance(problem, DeviceLostError):
                 half = length // 2
                 pieces += [(start + half, length - half), (start, half)]
                 continue
-            metrics.fallbacks += 1
+            metrics.count_fallback(problem)
             result = last_resort(start, length)
         yield result

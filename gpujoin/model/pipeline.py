@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from gpujoin.errors import DeviceLostError, DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, KeyFrame, NearestTerms, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import ValueRanges
@@ -124,6 +125,13 @@ class PipelineMetrics:
     """Rows and bytes that operations gave, under the same names; of those whose rows were in memory by themselves."""
     read_rows: dict[str, int] = field(default_factory=dict)
     """Rows of the row groups that each scan read, before its filters."""
+
+    def count_device_retry(self, problem: DeviceMemoryError) -> None:
+        """Count work that a device did not take; the reason is kept where the device was lost."""
+        self.device_retries += 1
+        if isinstance(problem, DeviceLostError):
+            why = f"on the CPU: {problem}"
+            self.recovered[why] = self.recovered.get(why, 0) + 1
 
     def merge(self, other: PipelineMetrics) -> None:
         """Add another task's counters to this one's."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.backends.cudf import lost
 from gpujoin.backends.cudf.discovery import why_unavailable
 from gpujoin.errors import BackendUnavailableError
 
@@ -29,8 +30,12 @@ def unavailable() -> Reason | None:
 def create(request: BackendRequest) -> CudfBackend:
     """Make a backend on one GPU. After that, this process has a CUDA context and must not fork.
 
-    Raises ``BackendUnavailableError`` if a GPU library cannot be imported, there is no such GPU, or CUDA cannot use it.
+    Raises ``BackendUnavailableError`` if a GPU library cannot be imported, there is no such GPU, CUDA cannot use it, or
+    this process has lost it.
     """
+    told = lost.reason(request.device)
+    if told is not None:
+        raise BackendUnavailableError(told)
     with _unavailable_where_it_fails(f"GPU {request.device} cannot be used"):
         from gpujoin.backends.cudf.backend import CudfBackend
         from gpujoin.backends.cudf.device import Device
@@ -81,6 +86,11 @@ def release_cached_memory(device: int) -> None:
     module = sys.modules.get("gpujoin.backends.cudf.device")
     if module is not None:
         module.release_cached_memory(device)
+
+
+def lost_reason(device: int) -> str | None:
+    """Why this process cannot use a GPU any more, which it has used; ``None`` if it can, as far as known."""
+    return lost.reason(device)
 
 
 def device_capsules(data: Any) -> TableCapsules | StreamCapsule | None:

@@ -11,7 +11,7 @@ import os
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from cuda.bindings import driver, runtime
 from rmm.allocators.cupy import rmm_cupy_allocator
 from rmm.pylibrmm.stream import PER_THREAD_DEFAULT_STREAM, Stream
 
-from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
+from gpujoin.backends.cudf import lost
+from gpujoin.errors import BackendUnavailableError, DeviceLostError, DeviceMemoryError
 from gpujoin.launch.compiler import usable_directory
 
 STREAM: Stream = PER_THREAD_DEFAULT_STREAM
@@ -69,7 +70,8 @@ class Device:
     def entered(self) -> Iterator[None]:
         """Make the device current in this thread, and wait for its work at the end. Blocks may be nested.
 
-        Raises ``DeviceMemoryError`` for every error by which RMM, libcudf and CuPy report that device memory ran out.
+        Raises ``DeviceMemoryError`` for every error by which RMM, libcudf and CuPy report that device memory ran out,
+        and ``DeviceLostError`` for those after which the process cannot use the device.
         """
         if getattr(self._inside, "depth", 0):
             yield
@@ -77,6 +79,7 @@ class Device:
         self._inside.depth = 1
         try:
             with (
+                lost.lost_errors(self.ordinal),
                 device_errors(),
                 cupy.cuda.Device(self.ordinal),
                 cupy.cuda.Stream.ptds,
@@ -137,8 +140,11 @@ def free_bytes() -> int:
 
 def release_cached_memory(ordinal: int) -> None:
     """Return memory that no frame uses, for other processes; for example when a GPU slot is released."""
-    if ordinal in _installed and _pools_supported(ordinal):
-        _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
+    if ordinal not in _installed:
+        return
+    with suppress(DeviceLostError), lost.lost_errors(ordinal):
+        if _pools_supported(ordinal):
+            _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
 
 
 def _install(ordinal: int, limit: int | None) -> int:

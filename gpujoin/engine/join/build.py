@@ -70,8 +70,8 @@ class BuiltSide:
         """Build on the backend, or on the CPU if it does not fit there."""
         try:
             return cls(sink, rows, metrics)
-        except OutOfMemoryError:
-            metrics.fallbacks += 1
+        except OutOfMemoryError as problem:
+            metrics.count_fallback(problem)
             return cls(sink.on_cpu(), sink.to_host(rows, sink.layout.build), metrics)
 
     def _search(self, sink: Sink, uploads: Uploads | None) -> JoinLayout:

@@ -33,7 +33,7 @@ import pyarrow as pa
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order
-from gpujoin.errors import OutOfMemoryError
+from gpujoin.errors import DeviceLostError, OutOfMemoryError
 from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
 from gpujoin.model.maps import Indices, OutOfBounds
 
@@ -99,8 +99,8 @@ def _pairs_at(morsel: Morsel, probe: Resumable, rows: RowNumbers, offset: int, l
     try:
         yield probe.pairs_at(rows, offset, limit)
         return
-    except OutOfMemoryError:
-        if len(rows) == limit == 1:
+    except OutOfMemoryError as problem:
+        if len(rows) == limit == 1 or isinstance(problem, DeviceLostError):
             raise
         morsel.metrics.retries += 1
     if len(rows) > 1:

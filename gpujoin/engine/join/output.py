@@ -77,9 +77,9 @@ class Emitter:
             return
         try:
             wanted = backend.selection(matched.on(backend), kind is Rest.MATCHED)
-        except OutOfMemoryError:
-            self.run.metrics.fallbacks += 1
-            yield from self._on_cpu.rest(side, kind, matched)
+        except OutOfMemoryError as problem:
+            self.run.metrics.count_fallback(problem)
+            yield from self._on_cpu.rest(side, kind, Mask(matched.on_host, None))
             return
         padding = AllNull(wanted.length) if kind is Rest.UNMATCHED_PADDED else None
         yield from self._batches(side, wanted, padding)
@@ -171,8 +171,8 @@ class Emitter:
     def _gathered_bytes(self, side: Side, rows: RowMap) -> int:
         try:
             return self.columns[side].gathered_bytes(rows)
-        except OutOfMemoryError:
-            self.run.metrics.fallbacks += 1
+        except OutOfMemoryError as problem:
+            self.run.metrics.count_fallback(problem)
             return self._on_cpu.columns[side].gathered_bytes(self._to_cpu(rows))
 
     @cached_property

@@ -31,10 +31,10 @@ from gpujoin.engine.join.early_stop import Progress, until_all_match, until_matc
 from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
-from gpujoin.engine.join.sinks import Columns, Mask, on_backend
+from gpujoin.engine.join.sinks import Columns, FrameSink, Mask, on_backend
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order, morsels, with_halving
-from gpujoin.errors import OutOfMemoryError
+from gpujoin.errors import DeviceLostError, OutOfMemoryError
 from gpujoin.model.backend import BackendName, PairSlice, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
@@ -43,13 +43,17 @@ from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, s
 
 @dataclass
 class _Shared:
-    """What all views of a run share: the runs that replace it (on the CPU, without ranges), and their marks."""
+    """What all views of a run share: the runs that replace it (on the CPU, without ranges), and their marks.
+
+    ``saved`` are the marks of the run itself on the host, should it lose its device.
+    """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     twin: Run | None = None
     plain: Run | None = None
     marked: npt.NDArray[np.bool_] | None = None
     fewer: tuple[npt.NDArray[np.int64], Run] | None = None
+    saved: npt.NDArray[np.bool_] | None = None
     progress: Progress = field(default_factory=Progress)
 
 
@@ -68,8 +72,8 @@ class Run:
         """Start a run on the backend, or on the CPU if not even the marks fit there."""
         try:
             return cls(built, metrics)
-        except OutOfMemoryError:
-            metrics.fallbacks += 1
+        except OutOfMemoryError as problem:
+            metrics.count_fallback(problem)
             return cls(built.on_cpu(metrics), metrics)
 
     def view(self, metrics: JoinMetrics) -> Run:
@@ -95,8 +99,11 @@ class Run:
 
     def host_marks(self) -> npt.NDArray[np.bool_]:
         """Mask of the build rows that have a match, on the host."""
-        marks = self.built.backend.mask_to_host(self.marks)
         shared = self._shared
+        try:
+            marks = self.built.backend.mask_to_host(self.marks)
+        except DeviceLostError:
+            marks = np.zeros(self.built.num_rows, np.bool_) if shared.saved is None else shared.saved
         for other in (shared.twin, shared.plain):
             if other is not None:
                 marks = marks | other.host_marks()
@@ -107,6 +114,12 @@ class Run:
             marks = marks.copy()
             marks[rows] |= run.host_marks()
         return marks
+
+    def save_marks(self) -> None:
+        """Copy the marks of build rows to the host, where rows there are joined on a device, which may be lost."""
+        backend = self.built.backend
+        if self.marks is not None and backend.name is BackendName.GPU and not isinstance(self.built.sink, FrameSink):
+            self._shared.saved = backend.mask_to_host(self.marks)
 
     @property
     def stops_early(self) -> bool:
@@ -163,7 +176,17 @@ class Run:
         alone = shared.twin is None and shared.plain is None and shared.fewer is None
         matched = Mask(self.marks, built.backend) if alone else Mask(self.host_marks(), None)
         emitter = Emitter(self, built.sink.no_rows(layout.probe))
-        yield from emitter.rest(layout.build.side, kind, matched)
+        rows_out = 0
+        try:
+            for batch in emitter.rest(layout.build.side, kind, matched):
+                rows_out += built.sink.count(batch)
+                yield batch
+            return
+        except DeviceLostError as problem:
+            self.metrics.count_fallback(problem)
+        matched, twin = Mask(self.host_marks(), None), self.on_cpu()
+        emitter = Emitter(twin, twin.built.sink.no_rows(layout.probe))
+        yield from _without_rows(emitter.rest(layout.build.side, kind, matched), rows_out)
 
 
 def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> Iterator[Any]:
@@ -208,9 +231,11 @@ def _with_fallback(morsel: Morsel) -> Iterator[Any]:
         for batch in morsel.output():
             rows_out += sink.count(batch)
             yield batch
+        if morsel.untested is not None:  # marks are set while pairs are tested
+            morsel.run.save_marks()
         return
-    except OutOfMemoryError:
-        morsel.run.metrics.fallbacks += 1
+    except OutOfMemoryError as problem:
+        morsel.run.metrics.count_fallback(problem)
         rows = sink.to_host(morsel.rows, sink.layout.probe)
         if morsel.row_by_row:
             # The CPU tests the condition on pairs and returns rows without a match last: it starts after these rows.
@@ -218,9 +243,14 @@ def _with_fallback(morsel: Morsel) -> Iterator[Any]:
         twin = Morsel(morsel.run.on_cpu(), rows, morsel.deferred)
         if rows_out and twin.by_lookup != morsel.by_lookup:
             raise
-    for batch in twin.output():
-        seen = min(rows_out, batch.num_rows)
-        rows_out -= seen
+    yield from _without_rows(twin.output(), rows_out)
+
+
+def _without_rows(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """Skip the first ``count`` rows of batches."""
+    for batch in batches:
+        seen = min(count, batch.num_rows)
+        count -= seen
         if seen < batch.num_rows:
             yield batch.slice(seen)
 
@@ -326,6 +356,7 @@ class Morsel:
             return
         if derivation.build_rest is not Rest.NOTHING:
             self._mark_build()
+            self.run.save_marks()
         self._emission = self._made_at_once()
         if derivation.pairs and self.by_lookup and self._emission is None:
             self._maps = self._lookup_maps()
@@ -497,8 +528,8 @@ class Morsel:
                     taken += pair_slice.length
                     yield pair_slice
                 return
-            except OutOfMemoryError:
-                if limit == 1:
+            except OutOfMemoryError as problem:
+                if limit == 1 or isinstance(problem, DeviceLostError):
                     raise
                 self.run.metrics.retries += 1
                 limit = max(1, limit // 2)

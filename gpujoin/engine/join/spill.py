@@ -43,7 +43,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import morsels
 from gpujoin.engine.ordering import by_rank
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
-from gpujoin.errors import JoinSpecError, OutOfMemoryError
+from gpujoin.errors import DeviceLostError, JoinSpecError, OutOfMemoryError
 from gpujoin.model.maps import Indices
 from gpujoin.model.pipeline import FAN_OUT
 
@@ -117,6 +117,8 @@ def take_in(
             return BuiltSide.with_fallback(sink, together, metrics)
         try:
             return BuiltSide(sink, together, metrics)
+        except DeviceLostError:
+            return BuiltSide.with_fallback(sink, together, metrics)
         except OutOfMemoryError:
             metrics.retries += 1
         del together
@@ -295,8 +297,8 @@ class SpilledRun:
         assert isinstance(built.as_of, AsOfBuild)
         try:
             return built.as_of.ranked(rows)
-        except OutOfMemoryError:
-            self.metrics.fallbacks += 1
+        except OutOfMemoryError as problem:
+            self.metrics.count_fallback(problem)
         on_cpu = built.on_cpu(self.metrics).as_of
         assert isinstance(on_cpu, AsOfBuild)
         return on_cpu.ranked(rows)

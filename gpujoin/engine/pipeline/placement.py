@@ -112,8 +112,8 @@ class MixedPipeline:
         batches = list(self.host.give_out(collected, piece.schema, max(1, size)))
         try:
             return self._uploaded(pa.Table.from_batches(batches, piece.schema), piece.schema, rows)
-        except DeviceMemoryError:
-            self.metrics.device_retries += 1
+        except DeviceMemoryError as problem:
+            self.metrics.count_device_retry(problem)
             return None
 
     def _uploaded(self, table: pa.Table, schema: pa.Schema, rows: int) -> _Inner:
@@ -130,8 +130,8 @@ class MixedPipeline:
         if frame is not None:
             try:
                 result = on_device(frame)
-            except DeviceMemoryError:
-                self.metrics.device_retries += 1
+            except DeviceMemoryError as problem:
+                self.metrics.count_device_retry(problem)
             else:
                 self.metrics.device_steps += 1
                 return MixedPiece(schema, frame=result)
@@ -174,8 +174,8 @@ class MixedPipeline:
                 table = pa.Table.from_batches(batches) if batches else schema.empty_table()
                 rows = sum(batch.num_rows for batch in batches)
                 return MixedPiece(schema, frame=self._uploaded(table, schema, rows))
-            except DeviceMemoryError:
-                self.metrics.device_retries += 1
+            except DeviceMemoryError as problem:
+                self.metrics.count_device_retry(problem)
         return MixedPiece(schema, piece=self.host.take_in(batches, schema, metrics))
 
     def give_out(self, piece: MixedPiece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -219,8 +219,8 @@ class MixedPipeline:
             try:
                 empty = None if frames else self._uploaded(schema.empty_table(), schema, 0)
                 return MixedPiece(schema, frame=self.device.concat(frames) if frames else empty)
-            except DeviceMemoryError:
-                self.metrics.device_retries += 1
+            except DeviceMemoryError as problem:
+                self.metrics.count_device_retry(problem)
         return MixedPiece(schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics))
 
     def window(self, piece: MixedPiece, node: Window) -> MixedPiece:
@@ -265,8 +265,8 @@ class MixedPipeline:
         try:
             built = BuiltSide(sink, frame, self.join_metrics)
             run = Run(built, self.join_metrics)
-        except DeviceMemoryError:
-            self.metrics.device_retries += 1
+        except DeviceMemoryError as problem:
+            self.metrics.count_device_retry(problem)
             return None
         if layout.ranged is not None and (built.build is None or not built.build.unique):
             return None
@@ -359,10 +359,10 @@ class MixedAggregation:
             if frame is None:
                 raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
             device.take(frame)
-        except DeviceMemoryError:
+        except DeviceMemoryError as problem:
             if self._alone:
                 raise
-            self._mixed.metrics.device_retries += 1
+            self._mixed.metrics.count_device_retry(problem)
             return False
         return True
 

@@ -26,7 +26,7 @@ from enum import Enum
 import pyarrow as pa
 
 from gpujoin.config import FallbackMode
-from gpujoin.errors import DecodeError, DeviceMemoryError, GpuJoinError, RelationError
+from gpujoin.errors import DecodeError, DeviceLostError, DeviceMemoryError, GpuJoinError, RelationError
 from gpujoin.logs import log
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 
@@ -176,7 +176,8 @@ def _next_rung(attempt: Attempt, problem: BaseException, fallback: FallbackMode)
 def _tell(failed: Rung, lower: Rung, problem: BaseException, metrics: PipelineMetrics) -> None:
     metrics.cpu_runs += failed is Rung.DEVICE
     name = type(problem).__name__
-    if failed is not Rung.DEVICE or not isinstance(problem, DeviceMemoryError):
+    full = isinstance(problem, DeviceMemoryError) and not isinstance(problem, DeviceLostError)
+    if failed is not Rung.DEVICE or not full:
         why = f"computed again {lower.value}, after {name} {failed.value}"
         metrics.recovered[why] = metrics.recovered.get(why, 0) + 1
     log.warning("a part failed %s and is computed again %s: %s: %s", failed.value, lower.value, name, problem)

@@ -132,6 +132,10 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
             f"no GPU is visible here (Spark assigned {list(addresses)}, {_VISIBLE}={os.environ.get(_VISIBLE)!r}). Give "
             "the executors GPUs, or set spark.gpujoin.backend to cpu."
         )
+    told = {device.name: registry.lost_reason(device.ordinal) for device in usable}
+    usable = tuple(device for device in usable if told[device.name] is None)
+    if not usable:
+        raise BackendUnavailableError("; ".join(reason for reason in told.values() if reason is not None))
     usable = _prepared(usable, options)
     slots = GpuSlots(options.gpu_concurrent_tasks)
     slot = slots.acquire([device.name for device in usable], options.gpu_slot_timeout, task)

@@ -19,7 +19,7 @@ from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.storage import restore, storage_type, store
-from gpujoin.errors import DeviceMemoryError, ScanError
+from gpujoin.errors import DecodeError, DeviceMemoryError
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Span
 from gpujoin.model.types import is_bytes, is_text, logical
@@ -194,7 +194,7 @@ class HostColumns:
             with pq.ParquetFile(path) as file:
                 table = file.read_row_groups(list(row_groups), columns=list(names), use_threads=False)
         except (OSError, pa.ArrowException) as problem:
-            raise ScanError(f"{path}: corrupt: {problem}") from problem
+            raise DecodeError(f"{path}: corrupt: {problem}") from problem
         for term in terms:
             table = table.filter(_COMPARISONS[term.operator](table.column(term.column), term.value))
         arrays = [self._decoded(table.column(name)) for name in names]

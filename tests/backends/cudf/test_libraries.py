@@ -197,3 +197,72 @@ def test_any_call_of_a_library_may_run_out_of_memory(environment: dict[str, str]
     assert all(survived > 5 for name, (survived, _) in told.items() if name.endswith("host")), told
     assert all(survived + refused for survived, refused in told.values()), told
     assert all(refused == 0 for name, (_, refused) in told.items() if name.endswith("host")), told
+
+
+LOST = """
+import logging
+import numpy as np
+import pyarrow as pa
+from gpujoin import DeviceTable, JoinMetrics, asof_join_tables, join_tables, left, right
+from gpujoin.backends.cudf import lost
+from gpujoin.errors import BackendUnavailableError, DeviceLostError
+from gpujoin.testing.compare import assert_same_rows
+from tests.backends.cudf.libraries import record
+
+warned = []
+class Kept(logging.Handler):
+    def emit(self, entry): warned.append(entry.getMessage())
+logging.getLogger("gpujoin").addHandler(Kept())
+
+rng = np.random.default_rng(20260807)
+def side(rows):
+    text = [None if n == 3 else f"text {n}" for n in rng.integers(0, 40, rows)]
+    return pa.table({"k": rng.integers(0, 60, rows), "s": text, "t": rng.integers(0, 99, rows), "v": rng.random(rows)})
+
+a, b = side(300), side(120)
+condition = left("v") < right("v")
+ASKS = {
+    "inner by text": lambda **g: join_tables(a, b, on="s", **g),
+    "full with a condition": lambda **g: join_tables(a, b, on="k", how="full", condition=condition, **g),
+    "right": lambda **g: join_tables(a, b, on="k", how="right", **g),
+    "NOT IN": lambda **g: join_tables(a, b, on="k", how="null_aware_anti", **g),
+    "as of": lambda **g: asof_join_tables(a, b, on="t", by="k", **g),
+}
+told = {}
+for name, ask in ASKS.items():
+    wanted, number = ask(backend="cpu"), 0
+    while True:
+        number += 1
+        lost._reasons.clear()
+        record.lost_at, metrics = number, JoinMetrics()
+        result = ask(backend="auto", metrics=metrics)
+        assert_same_rows(result, wanted, allow_empty=True, context=f"{name}, lost at {number}")
+        if lost.reason(0) is None:  # the join made fewer calls
+            break
+        assert any("ECCUncorrectable" in note for note in metrics.fallback_reasons), (name, number, metrics)
+        again = JoinMetrics()
+        used = dict(record.calls)
+        assert_same_rows(ask(backend="auto", metrics=again), wanted, allow_empty=True)
+        assert dict(record.calls) == used, "a lost device is not tried again"
+        assert again.fallback_reasons, name
+    told[name] = number - 1
+record.lost_at = 0
+lost._reasons.clear()
+table = DeviceTable.from_arrow(a)
+record.lost_at, refused = 1, []
+for attempt in (lambda: join_tables(table, table, on="k"), lambda: ASKS["right"](backend="gpu")):
+    try:
+        attempt()
+    except (DeviceLostError, BackendUnavailableError) as problem:
+        refused.append(type(problem).__name__)
+print(json.dumps({"calls": told, "refused": refused, "warned": len(warned), "messages": len(set(warned))}))
+"""
+
+
+@pytest.mark.extra
+def test_a_device_lost_at_any_call(environment: dict[str, str]) -> None:
+    """At each call, copy, launch and wait in turn: the rows are right, and later joins run on the CPU."""
+    told = program(environment, LOST)
+    assert all(number > 20 for number in told["calls"].values()), told
+    assert told["refused"] == ["DeviceLostError", "BackendUnavailableError"]
+    assert told["warned"] == told["messages"], "each warning comes once"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
@@ -16,22 +18,22 @@ from gpujoin.backends.cudf.pipeline.words import Words
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run, supports
-from gpujoin.errors import DeviceMemoryError, ExpressionEvaluationError
+from gpujoin.errors import DecodeError, DeviceLostError, DeviceMemoryError, ExpressionEvaluationError, ScanError
 from gpujoin.functions import FAMILIES
 from gpujoin.functions.spec import Evaluator, FunctionSpec
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import ExchangeSource, Join, Output, Project
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.compare import Zeros, assert_same_rows
-from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
+from tests.backends.cudf.pipeline import HostColumns, ShortBackend, host_pipeline
 from tests.engine.pipeline.test_lowering import DATA, SMALL, bits
 from tests.functions.calls import calls
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
-from tests.trees import Tree, average, count, total
+from tests.trees import Tree, average, count, file_slice, total
 
 EDGES = [
     0, 1, -1, 2, 10, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, 2**64, 10**18, -(10**19),
@@ -244,6 +246,66 @@ def test_a_pipeline_that_cannot_be_continued_starts_again_on_the_cpu() -> None:
     unkept = Options(memory_budget=8)
     with pytest.raises(DeviceMemoryError):
         list(run(tree.relation, {0: iter(table.to_batches())}, options=unkept, device=device))
+
+
+@pytest.mark.parametrize("after", [0, 1], ids=["before the upload", "before the download"])
+def test_a_pipeline_that_loses_its_device_goes_on_on_the_cpu(after: int) -> None:
+    """Piece by piece, or from the beginning where groups were held there; the metrics say why."""
+    table = pa.table({"k": [i % 7 for i in range(5000)], "i": list(range(5000))})
+    tree = Tree.source(table.schema).where(left("i") >= 0).group("k", s=total(left("i")))
+
+    class Lost(ShortBackend):
+        def from_arrow(self, table: pa.Table) -> pa.Table:
+            self._used()
+            return super().from_arrow(table)
+
+        def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+            self._used()
+            return super().to_arrow(frame, schema)
+
+        def _used(self) -> None:
+            self.calls += 1
+            if self.calls > after:
+                raise DeviceLostError("this process has lost GPU 0")
+
+    metrics, backend = PipelineMetrics(), Lost(())
+    out = run(tree.relation, {0: table}, metrics=metrics, device=host_pipeline(backend), piece_bytes=20_000)
+    result, expected = (pa.Table.from_batches(rows, tree.schema) for rows in (out, run(tree.relation, {0: table})))
+    assert_same_rows(result, expected)
+    assert any("lost GPU 0" in why or "DeviceLostError" in why for why in metrics.recovered), metrics
+    assert backend.calls > after
+
+
+@pytest.mark.parametrize("corrupt", [False, True], ids=["not decoded by libcudf", "corrupt"])
+def test_pages_that_the_device_does_not_decode_are_read_on_the_cpu(
+    corrupt: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are corrupt, the last that reads them says so."""
+    path = tmp_path / "items.parquet"
+    pq.write_table(pa.table({"i": list(range(5000))}), path, compression="none", use_dictionary=False)
+    slices = {0: [file_slice(path)]}
+    tree = Tree.scan(path).group(s=total(left("i")))
+    if corrupt:
+        data = bytearray(path.read_bytes())
+        data[4:2000] = b"\xff" * 1996
+        path.write_bytes(data)
+        slices = {0: [file_slice(path)]}
+    else:
+
+        def unread(*_: Any) -> Any:
+            raise DecodeError("libcudf does not read row groups 0 to 0")
+
+        monkeypatch.setattr(HostColumns, "read", unread)
+    metrics = PipelineMetrics()
+    out = run(tree.relation, slices=slices, metrics=metrics, device=host_pipeline())
+    if corrupt:
+        with pytest.raises(ScanError, match=r"items\.parquet"):
+            list(out)
+    else:
+        (batch,) = out
+        assert batch.to_pylist() == [{"s.sum": sum(range(5000))}]
+    told = f"computed again {Rung.ARROW_SCANS.value}, after DecodeError {Rung.DEVICE.value}"
+    assert told in metrics.recovered
 
 
 def test_asking_for_a_gpu_where_there_is_none_says_so() -> None:

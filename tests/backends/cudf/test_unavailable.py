@@ -12,6 +12,7 @@ import pytest
 
 import gpujoin.backends.cudf
 from gpujoin import JoinMetrics, Options, join_tables
+from gpujoin.backends.cudf import lost
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.logs import warn_once
@@ -157,6 +158,23 @@ def test_a_gpu_in_use_is_not_looked_for_again(made: list[Any], monkeypatch: pyte
     monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: pytest.fail("the driver was asked"))
     with chosen_backend(options, ["0"]) as chosen:
         assert isinstance(chosen.backend, Backend)
+
+
+def test_a_lost_gpu_is_not_taken_again(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one of the task is, if there is one; else the CPU, with the reason."""
+    options = Options(gpu_concurrent_tasks=1)
+    with chosen_backend(options, ["0"]):
+        pass
+    monkeypatch.setattr(lost, "_reasons", {0: "this process has lost GPU 0: cudaErrorECCUncorrectable"})
+    with chosen_backend(options, ["0", "1"]) as chosen:
+        assert chosen.slot is not None
+        assert chosen.slot.gpu == "1"
+    with chosen_backend(options, ["0"]) as chosen:
+        assert chosen.backend.name is BackendName.CPU
+        assert chosen.notes == ("on the CPU: this process has lost GPU 0: cudaErrorECCUncorrectable",)
+    with pytest.raises(BackendUnavailableError, match="ECC"), chosen_backend(options.replace(backend="gpu"), ["0"]):
+        pytest.fail("the GPU is lost")
+    assert GpuSlots(1).held("0") == 0
 
 
 def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: list[Any]) -> None:

@@ -26,10 +26,11 @@ from gpujoin.backends.cudf.frames import (
     retyped,
     validity,
 )
+from gpujoin.backends.cudf.lost import is_final
 from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.text import CudfText, FrameSource
-from gpujoin.errors import GpuJoinError, ScanError
+from gpujoin.errors import DecodeError, GpuJoinError
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import is_text
@@ -173,10 +174,10 @@ class CudfColumns:
         try:
             decoded = plc.io.parquet.read_parquet(options, stream=STREAM)
         except (RuntimeError, ValueError, OverflowError, OSError) as problem:
-            if is_out_of_memory(problem):
+            if is_out_of_memory(problem) or is_final(problem):
                 raise
             groups = f"{row_groups[0]} to {row_groups[-1]}"
-            raise ScanError(f"{path}: row groups {groups} are corrupt: {problem}") from problem
+            raise DecodeError(f"{path}: libcudf does not read row groups {groups}: {problem}") from problem
         columns = dict(zip(decoded.column_names(include_children=False), decoded.columns, strict=True))
         taken = [_taken_in(columns[name], dtype) for name, dtype in zip(names, types, strict=True)]
         return CudfFrame(

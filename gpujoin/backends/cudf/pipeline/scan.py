@@ -15,7 +15,7 @@ from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
 from gpujoin.backends.parquet.locations import is_local
-from gpujoin.errors import DeviceMemoryError, ScanError
+from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.maps import AllNull, Indices
 from gpujoin.model.pipeline import PipelineMetrics
@@ -37,7 +37,8 @@ def read(
 
     A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
     nanoseconds, or values that have to be converted, because it is in an object store, or because it does not fit the
-    device. So are all slices of ORC files. Raises ``ScanError`` if a file is not as planned, unreadable or corrupt.
+    device. So are all slices of ORC files. Raises ``ScanError`` if a file is not as planned or unreadable,
+    ``DecodeError`` if the library does not decode its pages: another one may, or says why not.
     """
     if scan.format is not FileFormat.PARQUET:
         yield from scan.slices or ()
@@ -72,7 +73,7 @@ def _piece(
         decoded = columns.read(part.path, names, types, run, terms)
         decoded_rows = columns.backend.frame_rows(decoded)
         if decoded_rows > rows or (decoded_rows < rows and not terms):
-            raise ScanError(f"{part.path}: row groups {run[0]} to {run[-1]} have {decoded_rows} rows, not {rows}")
+            raise DecodeError(f"{part.path}: row groups {run[0]} to {run[-1]} have {decoded_rows} rows, not {rows}")
         rows = decoded_rows
     else:
         decoded = columns.frame([], [], rows)

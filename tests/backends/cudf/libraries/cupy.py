@@ -62,6 +62,7 @@ class ndarray(metaclass=_ArrayType):  # noqa: N801 - CuPy's name
 
 def asnumpy(array: Any) -> np.ndarray[Any, Any]:
     """Copy to the host."""
+    record.use("a copy to the host")
     host = np.array(array.view(np.ndarray))
     record.copied["down"] += host.nbytes
     return host
@@ -71,6 +72,7 @@ def asarray(array: Any, dtype: Any = None) -> Any:
     """Copy a host array to the device; a device array is returned as it is."""
     if isinstance(array, DeviceArray):
         return array if dtype is None else array.astype(dtype)
+    record.use("a copy to the device")
     host = np.array(array, dtype=dtype)
     record.copied["up"] += host.nbytes
     return host.view(DeviceArray)

@@ -22,6 +22,11 @@ class KernelDevice(EmulatedDevice):
     def __init__(self, free_bytes: Any = None) -> None:
         super().__init__(EmulatorOptions())
 
+    def launch(self, kernel: Any, *arguments: Any, **named: Any) -> None:
+        """Launch it, unless the device is lost."""
+        record.use(f"a launch of {kernel.name}")
+        super().launch(kernel, *arguments, **named)
+
     def compile(self, modules: Any, threads: int) -> None:
         """Nothing: modules are compiled when they are launched."""
 

@@ -24,12 +24,25 @@ freed = 0
 
 fail_at = 0
 """Number of the call, from when it is set on, that runs out of memory; 0: none."""
+lost_at = 0
+"""Number of the call, copy, wait or launch, from when it is set on, from which on each fails; 0: none."""
+LOST = "CUDA error at: stand_in.cu:1: cudaErrorECCUncorrectable uncorrectable ECC error encountered"
+
+
+def use(what: str) -> None:
+    """Note a use of the device, which fails if the device is lost."""
+    global lost_at  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
+    if lost_at > 1:
+        lost_at -= 1
+    elif lost_at == 1:
+        raise RuntimeError(f"{LOST}, in {what}")
 
 
 def call(name: str, stream: Any) -> None:
     """Note a call."""
     global fail_at  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     calls[name] += 1
+    use(name)
     if not getattr(_thread, "entered", 0):
         outside.add(name)
     if fail_at:
