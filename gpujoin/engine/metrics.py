@@ -25,6 +25,8 @@ class JoinMetrics:
         Pairs on which a residual condition was evaluated.
     compiled_probes : int
         Morsels whose condition ran in a compiled kernel over the probe's matches, so that no pairs were made for it.
+    uploads_ahead : int
+        Morsels whose keys were copied to a device while the one before was joined.
     build_seconds, probe_seconds, condition_seconds, gather_seconds, wait_seconds : float
         Time spent, summed over threads; ``wait`` is waiting for a GPU slot.
     spills, spill_bytes : int
@@ -53,6 +55,7 @@ class JoinMetrics:
     output_bytes: int = 0
     candidate_pairs: int = 0
     compiled_probes: int = 0
+    uploads_ahead: int = 0
     build_seconds: float = 0.0
     probe_seconds: float = 0.0
     condition_seconds: float = 0.0

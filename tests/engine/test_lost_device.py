@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.engine.join import ahead
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError
 from gpujoin.model.jointype import JoinType, Side
@@ -25,10 +26,13 @@ SMALL = Options(batch_bytes=3000, candidate_pairs=40)
 @pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
-def test_a_device_lost_at_any_call(join_type: JoinType, build_side: Side, condition: str, seed: int) -> None:
+def test_a_device_lost_at_any_call(
+    join_type: JoinType, build_side: Side, condition: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The join goes on on the CPU, with the marks of build rows, the output so far, and the reason."""
     if build_side not in build_sides(join_type):
         pytest.skip("not to be built")
+    monkeypatch.setattr(ahead, "LEAST_ROWS", 1)
     turn = KEYED.index(join_type) + (build_side is Side.LEFT) + (condition == "no condition")
     shape = (KeyShape.UNIQUE, KeyShape.UNIFORM)[turn % 2]
     left, right = sides(seed, [pa.int32()], (22, 19), shape)
@@ -36,7 +40,7 @@ def test_a_device_lost_at_any_call(join_type: JoinType, build_side: Side, condit
     expected = oracle_join(left, right, spec)
 
     def joined(after: int | None) -> tuple[pa.Table, FaultyBackend, JoinMetrics]:
-        backend = FaultyBackend(HostBackend(), after=after, operations=EVERY_CALL, error=DeviceLostError)
+        backend = FaultyBackend(HostBackend(morsel_rows=9), after=after, operations=EVERY_CALL, error=DeviceLostError)
         metrics = JoinMetrics()
         table = run_join(
             spec, left, right, build_side=build_side, options=SMALL, batch_rows=9, backend=backend, metrics=metrics

@@ -25,13 +25,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gpujoin.engine.join.ahead import with_keys_ahead
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.early_stop import Progress, until_all_match, until_matched
 from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
-from gpujoin.engine.join.sinks import Columns, FrameSink, Mask, on_backend
+from gpujoin.engine.join.sinks import Columns, Mask, on_backend
+from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order, morsels, with_halving
 from gpujoin.errors import DeviceLostError, OutOfMemoryError
@@ -118,7 +120,7 @@ class Run:
     def save_marks(self) -> None:
         """Copy the marks of build rows to the host, where rows there are joined on a device, which may be lost."""
         backend = self.built.backend
-        if self.marks is not None and backend.name is BackendName.GPU and not isinstance(self.built.sink, FrameSink):
+        if self.marks is not None and self.built.sink.copies_rows:
             self._shared.saved = backend.mask_to_host(self.marks)
 
     @property
@@ -165,7 +167,14 @@ class Run:
         parts = morsels(batches, self.built.layout.probe.schema, backend.morsel_rows)
         if self.stops_early:
             return until_all_match(self, parts, join, merge)
+        if self.built.build is not None and self.built.sink.copies_rows:
+            return self._probe_ahead(parts)
         return in_order(lambda rows: join(self, rows), parts, backend.threads)
+
+    def _probe_ahead(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join morsels one after the other, while the keys of the next one are copied to the device."""
+        for rows, uploads in with_keys_ahead(parts, self.built.sink, self.metrics):
+            yield from join_morsel(self, rows, uploads=uploads)
 
     def rest_of_build(self) -> Iterator[Any]:
         """Build rows that the join returns once all probe rows have been seen."""
@@ -189,19 +198,23 @@ class Run:
         yield from _without_rows(emitter.rest(layout.build.side, kind, matched), rows_out)
 
 
-def join_morsel(run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> Iterator[Any]:
+def join_morsel(
+    run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None, uploads: Uploads | None = None
+) -> Iterator[Any]:
     """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
 
     A morsel whose probe does not fit the device is halved again and again, and finally probed on the CPU.
     ``deferred`` is given where the build side comes in slices: only pairs are returned then, and rows with a match
-    are marked there, since the rest is known only after the last slice.
+    are marked there, since the rest is known only after the last slice. ``uploads`` is what of the rows lies on the
+    device already.
     """
     sink = run.built.sink
+    ready = [] if uploads is None else [uploads]  # for the first attempt, on all rows
 
     def morsel_of(target: Run, rows: Any, start: int, length: int) -> Morsel:
         marks = None if deferred is None else deferred[start : start + length]
         try:
-            return Morsel(target, rows, marks)
+            return Morsel(target, rows, marks, ready.pop() if ready else None)
         except RangeEvaluationError:
             return Morsel(target.without_ranges(), rows, marks)
 
@@ -262,7 +275,9 @@ class Morsel:
     nothing was returned then.
     """
 
-    def __init__(self, run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None) -> None:
+    def __init__(
+        self, run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None, uploads: Uploads | None = None
+    ) -> None:
         self.run = run
         self.rows = rows
         self.built: BuiltSide = run.built
@@ -271,7 +286,7 @@ class Morsel:
         self.layout = run.built.layout
         self.backend = run.built.backend
         self.deferred = deferred
-        self._uploads = self.sink.uploads(rows)
+        self._uploads = self.sink.uploads(rows) if uploads is None else uploads
         self.emitter = Emitter(run, rows, self._uploads)
         self._matched: Mask | None = None
         self._rest_done = False

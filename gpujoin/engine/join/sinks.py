@@ -171,13 +171,21 @@ class Sink:
         """An empty input of a side."""
         return one_batch((), side_layout.schema)
 
+    @property
+    def copies_rows(self) -> bool:
+        """Whether rows in host memory are copied to a device."""
+        return self.backend.name is BackendName.GPU
+
     def uploads(self, rows: Any) -> Uploads | None:
         """Make the record of the columns of rows that are copied to the device; ``None`` on the CPU: none are."""
-        return Uploads(self.backend, rows.schema.types) if self.backend.name is BackendName.GPU else None
+        return Uploads(self.backend, rows.schema.types) if self.copies_rows else None
 
     def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:
         """Key frame of rows, on the backend."""
         codec, side = self.layout.codec, side_layout.side
+        if uploads is not None and uploads.keys is not None:
+            frame, uploads.keys = uploads.keys, None
+            return frame
         frame = key_frame(self.backend, codec, rows, side)
         if uploads is not None and takes_typed(self.backend, codec):
             uploads.note([key.of(side) for key in self.layout.spec.keys], codec.types, frame)
@@ -285,6 +293,11 @@ class FrameSink(Sink):
     def no_rows(self, side_layout: SideLayout) -> Any:
         """An empty input of a side."""
         return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
+
+    @property
+    def copies_rows(self) -> bool:
+        """``False``: the rows are on the device."""
+        return False
 
     def uploads(self, rows: Any) -> None:  # noqa: ARG002
         """``None``: nothing is copied, the rows are on the device."""

@@ -32,6 +32,8 @@ class Uploads:
     """Types of the rows' columns."""
     columns: dict[int, tuple[Any, int]] = field(default_factory=dict)
     """For the position of a column in the rows: a frame, and its position there."""
+    keys: Any | None = None
+    """Key frame that was copied ahead (:mod:`gpujoin.engine.join.ahead`), until it is taken."""
 
     def note(self, positions: Sequence[int], types: Sequence[pa.DataType], frame: Any) -> None:
         """Remember columns of a frame, if they have the types of the rows' columns at ``positions``."""

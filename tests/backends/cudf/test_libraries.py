@@ -266,3 +266,43 @@ def test_a_device_lost_at_any_call(environment: dict[str, str]) -> None:
     assert all(number > 20 for number in told["calls"].values()), told
     assert told["refused"] == ["DeviceLostError", "BackendUnavailableError"]
     assert told["warned"] == told["messages"], "each warning comes once"
+
+
+AHEAD = """
+import numpy as np
+import pyarrow as pa
+from gpujoin import JoinMetrics, Options, join_tables
+from gpujoin.backends.cudf import backend as module
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.engine.join import ahead
+from gpujoin.model.backend import BackendName
+from tests.backends.cudf.libraries import record, rmm
+
+module.MORSEL_ROWS, rows = ahead.LEAST_ROWS, 5 * ahead.LEAST_ROWS + 17
+rng = np.random.default_rng(20260807)
+a = pa.table({"k": rng.integers(0, 1 << 40, rows), "v": np.arange(rows)})
+b = pa.table({"k": a["k"].to_numpy()[:: 7], "w": np.arange(len(range(0, rows, 7)))})
+metrics = JoinMetrics()
+wanted = join_tables(a, b, on="k", backend="cpu").sort_by("v")
+result = join_tables(a, b, on="k", backend="gpu", metrics=metrics)
+told = {"right": result.sort_by("v").equals(wanted), "ahead": metrics.uploads_ahead, "up": record.copied["up"]}
+told["least"] = a.nbytes + b.nbytes
+told["outside"], told["without"] = sorted(record.outside), sorted(record.without_stream)
+
+# Without the wait at the end of an operation, what another thread has copied is not there.
+arrive = record.arrive
+rmm.Stream.synchronize = lambda self: None
+waited = join_tables(a, b, on="k", backend="gpu")
+told["without waits"] = waited.num_rows == wanted.num_rows
+print(json.dumps(told))
+"""
+
+
+def test_keys_are_copied_ahead_by_another_thread(environment: dict[str, str]) -> None:
+    """Of all morsels but the first, once; the wait for the other thread's stream is there, and is needed."""
+    told = program(environment, AHEAD)
+    assert told["right"]
+    assert told["ahead"] == 4, "all morsels of enough rows but the first"
+    assert told["least"] <= told["up"] <= 1.01 * told["least"] + 4096, "each column is copied once"
+    assert told["outside"] == told["without"] == []
+    assert not told["without waits"]

@@ -38,7 +38,8 @@ class Buffer:
     def __init__(self, content: bytes | npt.NDArray[Any]) -> None:
         source = np.frombuffer(content, np.uint8) if isinstance(content, bytes | memoryview) else content.view(np.uint8)
         self.memory = np.empty(max(64, source.size), np.uint8)
-        self.memory[: source.size] = source.reshape(-1)
+        self.memory[:] = 0xEE
+        record.fill(lambda memory=self.memory: memory.__setitem__(slice(source.size), source.reshape(-1)))  # type: ignore[misc]
         self.ptr, self.size = self.memory.ctypes.data, int(source.size)
 
     def __del__(self) -> None:
@@ -176,7 +177,8 @@ class Table:
             batch = imported(*given.__arrow_c_device_array__())
             return Table([column_of(array) for array in batch.columns])
         record.copied["up"] += given.nbytes
-        return Table([column_of(one(column)) for column in given.columns])
+        with record.delaying():
+            return Table([column_of(one(column)) for column in given.columns])
 
     def __arrow_c_device_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
         names = [str(i) for i in range(len(self._columns))]

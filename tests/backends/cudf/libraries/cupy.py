@@ -54,6 +54,7 @@ class ndarray(metaclass=_ArrayType):  # noqa: N801 - CuPy's name
     """Makes views of memory; all arrays are instances."""
 
     def __new__(cls, shape: tuple[int, ...], dtype: Any, memptr: MemoryPointer) -> Any:
+        record.arrive()
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape)) * dtype.itemsize
         flat = np.asarray(_View(memptr, nbytes)) if nbytes else np.empty(0, np.uint8)

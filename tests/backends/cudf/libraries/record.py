@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,8 @@ LOST = "CUDA error at: stand_in.cu:1: cudaErrorECCUncorrectable uncorrectable EC
 
 
 def use(what: str) -> None:
-    """Note a use of the device, which fails if the device is lost."""
+    """Note a use of the device, which fails if the device is lost; what this thread asked for before is done."""
+    arrive()
     global lost_at  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     if lost_at > 1:
         lost_at -= 1
@@ -54,6 +55,35 @@ def call(name: str, stream: Any) -> None:
 
 
 _thread = threading.local()
+
+
+@contextmanager
+def delaying() -> Iterator[None]:
+    """Memory that is filled in the block is filled later: see :func:`arrive`."""
+    _thread.delaying = True
+    try:
+        yield
+    finally:
+        _thread.delaying = False
+
+
+def fill(copy: Callable[[], None]) -> None:
+    """Fill memory, now or later."""
+    if getattr(_thread, "delaying", False):
+        _thread.pending = [*getattr(_thread, "pending", ()), copy]
+    else:
+        copy()
+
+
+def arrive() -> None:
+    """Do the copies that this thread has asked for.
+
+    They are done when the thread waits for its stream, or uses the device again, since work on a stream is done in
+    order. A thread that uses memory which another one fills, without a wait between, reads what was there before.
+    """
+    copies, _thread.pending = getattr(_thread, "pending", ()), []
+    for copy in copies:
+        copy()
 
 
 @contextmanager
