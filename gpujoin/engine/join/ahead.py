@@ -23,7 +23,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import OutOfMemoryError
 
 LEAST_ROWS = 1 << 16
-"""Rows of a morsel from which on its keys are copied ahead: half a megabyte of 64-bit keys. Copying that takes some 50 µs,
+"""Rows of a morsel from which on its keys are copied ahead: half a megabyte of 64-bit keys. That takes some 50 µs,
 about as long as to hand it to another thread."""
 
 
