@@ -5,8 +5,8 @@ Usage: ``python scripts/gpu_check.py [kernels] [table] [engine] [pytest argument
 gpujoin's GPU extra; ``make gpu-check`` makes one. Without a name all three run. Parts for which a package is missing
 are skipped, or say so. Writes ``gpu-check-NAME.md`` and ``gpu-check-NAME.tar.gz``, with all results, into
 ``$GPU_CHECK_OUT``, by default ``benchmarks/results``, after every part anew. ``$GPU_CHECK_SECONDS`` shortens each
-command; ``$GPU_CHECK_TPCH`` is a folder with the tables of TPC-H at scale 1. Exit status: 0 if all passed, 1 if
-anything failed, 2 if there is no GPU to check.
+command; ``$GPU_CHECK_TPCH`` and ``$GPU_CHECK_TPCH_10`` are folders with the tables of TPC-H at scale 1 and 10. Exit
+status: 0 if all passed, 1 if anything failed, 2 if there is no GPU to check.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ BUDGET_SECONDS = 560.0
 LIMITS = {
     "kernels": {"kernel_tests": 420, "kernels_memcheck": 70, "kernels_racecheck": 70},
     "table": {"kernels": 560},
-    "engine": {"tests": 200, "faults": 60, "memcheck": 60, "smoke": 60, "queries": 180},
+    "engine": {"tests": 170, "faults": 50, "memcheck": 50, "smoke": 50, "queries": 120, "large_queries": 120},
 }  # fmt: skip
 """Most seconds of each part of each command, in the order in which they run: together no more than the budget, so that
 no part takes another's time. The last part takes what the others leave over, too."""
+
+LARGE_QUERIES = "1,3,5,6,9,12,18"
+"""Queries of TPC-H at scale 10: scans with aggregates, joins of two to six tables, a group for each order."""
 
 GRACE_SECONDS = 20.0
 """From the interrupt to the end of a part that takes too long: pytest writes its report, the benchmark its table."""
@@ -184,26 +187,38 @@ def speedups(details: dict[str, Any]) -> str:
 
 
 def queries(limit: float, out: Path) -> Phase:
-    """TPC-H by Spark and by the GPU's pipelines, every answer checked; writes its own table and plots."""
-    data = os.environ.get("GPU_CHECK_TPCH")
+    """TPC-H at scale 1 by Spark and by the GPU's pipelines, every answer checked; writes its own table and plots."""
+    return tpch(limit, out, 1, os.environ.get("GPU_CHECK_TPCH"))
+
+
+def large_queries(limit: float, out: Path) -> Phase:
+    """Some queries of TPC-H at scale 10, likewise."""
+    return tpch(limit, out, 10, os.environ.get("GPU_CHECK_TPCH_10"), LARGE_QUERIES)
+
+
+def tpch(limit: float, out: Path, scale: int, data: str | None, only: str | None = None) -> Phase:
+    """TPC-H at a scale, over the tables in a folder or generated ones; all queries, or those named."""
+    name = "TPC-H" if scale == 1 else f"TPC-H at scale {scale}"
     missing = without_spark()
     if missing is None and importlib.util.find_spec("duckdb_extension_tpch") is None:
         missing = "DuckDB's extension tpch, which has the queries, is not installed"
     if missing is None and data is None and not has_generator():
         missing = "tpchgen-cli is not installed, and GPU_CHECK_TPCH names no tables"
     if missing is not None:
-        return Phase("TPC-H", "skipped", 0.0, missing)
+        return Phase(name, "skipped", 0.0, missing)
     if limit < _LEAST_SECONDS:
-        return Phase("TPC-H", "skipped", 0.0, "the other parts took all the time")
+        return Phase(name, "skipped", 0.0, "the other parts took all the time")
+    file = "tpch-gpu" if scale == 1 else f"tpch-gpu-{scale}"
     command = [
-        sys.executable, "-m", "benchmarks.tpch", "--sf", "1", "--repeats", "0", "--out", str(out), "--name",
-        "tpch-gpu", "--conf", "spark.gpujoin.backend=gpu", "--conf", "spark.gpujoin.gpu.concurrentTasks=1",
-        *([] if data is None else ["--data", data]),
+        sys.executable, "-m", "benchmarks.tpch", "--sf", str(scale), "--repeats", "0", "--out", str(out), "--name",
+        file, "--conf", "spark.gpujoin.backend=gpu", "--conf", "spark.gpujoin.gpu.concurrentTasks=1",
+        *([] if data is None else ["--data", data]), *([] if only is None else ["--queries", only]),
+        *([] if scale == 1 else ["--conf", "spark.driver.memory=16g"]),
     ]  # fmt: skip
     status, lines = run(command, limit)
-    record = out / "tpch-gpu.json"
+    record = out / f"{file}.json"
     details = json.loads(record.read_text(encoding="utf-8")) if status == 0 and record.exists() else None
-    return judged("TPC-H", status, lines, lines[-1] if lines else "did not finish", details)
+    return judged(name, status, lines, lines[-1] if lines else "did not finish", details)
 
 
 def has_generator() -> bool:
@@ -400,6 +415,7 @@ def checked(results: Results, budget: float, arguments: list[str]) -> list[Phase
         "memcheck": memcheck,
         "smoke": smoke,
         "queries": lambda limit: queries(limit, out),
+        "large_queries": lambda limit: large_queries(limit, out),
     }
     start = time.monotonic()
     limits = LIMITS[results.command]

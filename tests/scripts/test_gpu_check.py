@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -267,6 +268,27 @@ def test_queries_are_skipped_for_want_of_what_they_need(monkeypatch: pytest.Monk
     assert check.queries(1.0, tmp_path).summary == "the other parts took all the time"
 
 
+def test_tpch_runs_at_two_scales(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All queries at scale 1, some at scale 10, whose results are files of their own."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], limit: float) -> tuple[int, list[str]]:
+        commands.append(command)
+        return 0, ["done"]
+
+    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(check, "without_spark", lambda: None)
+    monkeypatch.setattr(check.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setenv("GPU_CHECK_TPCH", "one")
+    monkeypatch.setenv("GPU_CHECK_TPCH_10", "ten")
+    small, large = check.queries(100.0, tmp_path), check.large_queries(100.0, tmp_path)
+    assert [phase.name for phase in (small, large)] == ["TPC-H", "TPC-H at scale 10"]
+    given = [dict(itertools.pairwise(command)) for command in commands]
+    assert [(g["--sf"], g["--data"], g["--name"], g.get("--queries")) for g in given] == [
+        ("1", "one", "tpch-gpu", None), ("10", "ten", "tpch-gpu-10", check.LARGE_QUERIES),
+    ]  # fmt: skip
+
+
 def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a GPU pretended, every part fails here for want of it, and the report says so."""
     if unavailable() is None:
@@ -276,7 +298,8 @@ def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.Monke
     passes = check.Phase("tests", "passed", 0.0, "fine")
     for name in ("tests", "kernel_tests"):
         monkeypatch.setattr(check, name, lambda limit, out, arguments: passes)
-    monkeypatch.setattr(check, "queries", lambda limit, out: check.Phase("TPC-H", "skipped", 0.0, "slow"))
+    for name in ("queries", "large_queries"):
+        monkeypatch.setattr(check, name, lambda limit, out: check.Phase("TPC-H", "skipped", 0.0, "slow"))
     assert check.main([]) == 1
     outcomes = {}
     for command in check.LIMITS:
