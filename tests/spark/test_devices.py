@@ -28,6 +28,9 @@ from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots
         (["0"], "", []),
         ([], "", []),
         (["MIG-1"], None, [("MIG-1", 0)]),
+        ([], "MIG-1,MIG-2", [("MIG-1", 0)]),
+        (["MIG-1"], "MIG-1,MIG-2", [("MIG-1", 0)]),
+        (["MIG-2"], "MIG-1,MIG-2", []),
     ],
 )
 def test_addresses_become_ordinals(addresses: list[str], visible: str | None, expected: list[tuple[str, int]]) -> None:

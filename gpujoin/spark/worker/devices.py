@@ -20,6 +20,7 @@ from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.spark.worker.slots import GpuSlots, Slot
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_MIG = "MIG-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,12 @@ def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.enviro
 
     ``CUDA_VISIBLE_DEVICES`` may renumber GPUs: an address that it lists has its position there as ordinal. An address
     it does not list means what is visible under that number, as in containers whose discovery script saw only their
-    own GPUs.
+    own GPUs. Of several MIG instances there CUDA shows a process the first one only.
     """
     text = environment.get(_VISIBLE)
     visible = None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+    if visible and visible[0].startswith(_MIG):
+        visible = visible[:1]
     if visible is None:
         if addresses:
             return tuple(Device(address, int(address) if address.isdigit() else 0) for address in addresses)
