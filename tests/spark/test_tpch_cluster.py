@@ -14,7 +14,7 @@ from gpujoin.cli.demo.data import tpch_directory
 from tests.spark.standalone import Cluster
 
 pytest.importorskip("duckdb_extension_tpch", reason="no TPC-H queries: pip install gpujoin[bench]")
-from tests.spark.tpch_cluster_app import DISTURBED
+from tests.spark.tpch_cluster_app import DISTURBED, SHARED
 
 APP = Path(__file__).with_name("tpch_cluster_app.py")
 WITHOUT_EXCHANGE = (1, 6, 16)
@@ -42,7 +42,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     return {line["query"]: line for line in map(json.loads, done.stdout.splitlines())}
 
 
-@pytest.mark.parametrize("number", range(1, 23))
+@pytest.mark.parametrize("number", range(1, 24))
 def test_answers_are_sparks_whatever_happens_to_tasks(told: dict[int, dict[str, Any]], number: int) -> None:
     found = told[number]
     assert not found["difference"]
@@ -50,4 +50,6 @@ def test_answers_are_sparks_whatever_happens_to_tasks(told: dict[int, dict[str, 
     assert found["tasks"]
     if number not in WITHOUT_EXCHANGE:
         assert "exchange by" in found["explain"]
+    if number == SHARED:
+        assert "computed once with an exchange alike" in found["explain"]
     assert found["faults"] == ([f"fail-{number}", f"kill-{number}"] if number in DISTURBED else [])
