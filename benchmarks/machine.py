@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -49,5 +50,7 @@ def _first(path: str, field: str) -> str:
 
 
 def _revision() -> str:
+    if shutil.which("git") is None:
+        return "unknown"
     done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

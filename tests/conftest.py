@@ -46,10 +46,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen == _DRAWN:
         chosen = str(random.SystemRandom().randrange(2**32))
     os.environ[_SEED_VARIABLE] = chosen
+    _keep_bytecode(config.rootpath)
+    if os.environ.get("LC_ALL") in {"C", "POSIX"}:
+        os.environ["LC_ALL"] = "C.UTF-8"  # else Java refuses names of files beyond ASCII
     # Of this process's Spark and of those that tests start as programs.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", java.options())
     if config.getoption("--hypothesis-seed", chosen) is None:
         config.option.hypothesis_seed = chosen
+
+
+def _keep_bytecode(root: Path) -> None:
+    """Where Python is told to write no bytecode, have it written outside the source tree.
+
+    Spark's workers and the programs that tests start would compile the package anew, which takes each a second.
+    """
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(root / ".pytest_cache" / "bytecode")
 
 
 _LEFT_OUT = pytest.StashKey[int]()
