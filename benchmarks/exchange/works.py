@@ -61,7 +61,9 @@ class Take:
     def run(self, given: Any, task: Task) -> Iterator[Any]:
         """Give their number."""
         is_rows = self.transport is Transport.ROWS
-        entries = row_entries(given) if is_rows else packet_entries(given, task.partition, announced=False)
+        entries = (
+            row_entries(given) if is_rows else packet_entries(given, task.partition, [FORM.place], announced=False)
+        )
         count = 0
         for _, (source,) in ExchangeReader(entries, [FORM]).partitions():
             count += sum(batch.num_rows for batch in source)
