@@ -83,3 +83,18 @@ def test_the_side_with_fewer_rows_is_built() -> None:
     pairs = joined(JoinType.INNER, SALES, STOCK, 0)
     large = scan(1, (18_000.0, None, None, None))
     assert build_side(JoinType.INNER, large, pairs, Sizes(ROWS)) is Side.LEFT
+
+
+@pytest.mark.parametrize(
+    ("kept", "found"),
+    [
+        (73 / 73_000, 73 / 366),  # days of the calendar that the sales may have, all of them
+        (36_500 / 73_000, 0.5),  # more days than the sales have: not all of them are theirs
+    ],
+)
+def test_keys_that_a_filter_leaves_are_taken_to_be_among_those_that_are_looked_up(kept: float, found: float) -> None:
+    calendar = scan(3, (None, 73_000.0, None, None), kept=kept)
+    sizes = Sizes({**ROWS, 3: 73_000.0})
+    for how in (JoinType.INNER, JoinType.LEFT_SEMI):
+        assert sizes.of(joined(how, SALES, calendar, 1)).rows == pytest.approx(1e6 * found)
+    assert sizes.of(joined(JoinType.INNER, scan(0), calendar, 1)).rows == pytest.approx(1e6 * kept)
