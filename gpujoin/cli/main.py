@@ -14,8 +14,9 @@ from gpujoin.errors import GpuJoinError
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. Its result carries ``run``, from the arguments to the exit status."""
     parser = argparse.ArgumentParser(
-        prog="gpujoin", description="Makes joins and aggregations of PySpark queries faster."
-    )
+        prog="gpujoin", description="Makes joins and aggregations of PySpark queries faster.",
+        epilog="`python -m gpujoin app.py` runs a PySpark program with gpujoin enabled in its sessions.",
+    )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"gpujoin {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     advise.add_parser(commands)

@@ -106,6 +106,12 @@ def test_a_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
     assert "the program cannot be read" in capsys.readouterr().err
 
 
+def test_only_the_program_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["advise"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: PROGRAM.py|LOG\n")
+
+
 def left(reason: Reason, nbytes: int) -> Explanation:
     return Explanation((
         JoinExplanation(

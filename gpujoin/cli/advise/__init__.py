@@ -35,7 +35,10 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write the advice as JSON")
     parser.add_argument("program", metavar="PROGRAM.py|LOG", help="a PySpark program, or a Spark event log")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
+    arguments = parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program"
+    )
+    arguments.required = False  # else the message about a missing program names them too
     parser.set_defaults(run=run)
 
 
