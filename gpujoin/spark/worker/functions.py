@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gpujoin.spark.worker.task import Work
 
-    StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    StageFunction = Callable[..., Iterator[pa.RecordBatch]]
     PacketFunction = Callable[[int, Iterator[bytes]], Iterator[pa.Buffer | bytes]]
 
 
@@ -33,7 +33,7 @@ def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFu
     version = __version__
 
     # Pickled by value, since it is local: nothing of this package may be touched before the import below.
-    def run(batches):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def run(batches, partition=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         try:
             from gpujoin.spark.worker.task import enter
         except ImportError as problem:
@@ -50,16 +50,19 @@ def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFu
                 f"gpujoin {version} cannot be imported by Spark's Python worker {sys.executable} on "
                 f"{socket.gethostname()}: {problem}. {advice}"
             ) from problem
-        yield from enter(pickled, version, accumulator, batches)
+        yield from enter(pickled, version, accumulator, batches, partition)
 
     run.__name__ = run.__qualname__ = name
     return run
 
 
 def packet_function(function: StageFunction) -> PacketFunction:
-    """Make the function of a ``PythonRDD`` of bytes of a stage's function whose work takes and gives packets."""
+    """Make the function of a ``PythonRDD`` of bytes of a stage's function whose work takes and gives packets.
 
-    def run(index, packets):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
-        return function(packets)
+    The index is that of the RDD's own partition: below a union or a ``coalesce`` of Spark's the task has another one.
+    """
+
+    def run(index, packets):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return function(packets, index)
 
     return run

@@ -64,9 +64,12 @@ class Work(Protocol):
         """Turn a task's input into its output: record batches, or packets."""
 
 
-def enter(pickled: bytes, version: str, accumulator: Any, batches: Iterator[Any]) -> Iterator[Any]:
+def enter(
+    pickled: bytes, version: str, accumulator: Any, batches: Iterator[Any], partition: int | None = None
+) -> Iterator[Any]:
     """Run a pickled work in this worker; called by the closure of `gpujoin.spark.worker.functions`.
 
+    ``partition`` is the number of the partition where it is not the task's.
     Raises ``GpuJoinError`` if the driver has another version of this package.
     """
     check_version(version)
@@ -78,7 +81,7 @@ def enter(pickled: bytes, version: str, accumulator: Any, batches: Iterator[Any]
     else:
         gpu = context.resources().get("gpu")
         task = Task(
-            context.stageId(), context.partitionId(), int(context.taskAttemptId()),
+            context.stageId(), context.partitionId() if partition is None else partition, int(context.taskAttemptId()),
             tuple(gpu.addresses) if gpu is not None else (),
             task_name(int(context.taskAttemptId())),
             unheard if accumulator is None else (lambda record: accumulator.add((record,))),

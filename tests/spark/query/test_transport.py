@@ -114,6 +114,19 @@ def test_nothing_runs_before_an_action_and_plans_run_again(enabled: SparkSession
     context._jsc.clearJobGroup()
 
 
+def test_partitions_of_a_part_have_their_own_numbers_below_a_union_and_a_coalesce(enabled: SparkSession) -> None:
+    """Spark's task then has another number than the partition that it computes, or computes several."""
+    groups = "select k, count(*) as n from {} group by k having n > 0"
+    for text in (
+        f"{groups.format('sales')} union all {groups.format('items')}",
+        f"select /*+ coalesce(1) */ * from ({groups.format('sales')})",
+    ):
+        expected = native(enabled, text)
+        frame = enabled.sql(text)
+        assert BYTES in plan_of(frame)
+        assert_same_rows(frame.toArrow(), expected)
+
+
 def test_parts_that_take_rows_from_spark_exchange_rows(enabled: SparkSession) -> None:
     enabled.range(50).selectExpr("id as k").cache().createOrReplaceTempView("cached")
     text = "select a.id, c.k from sales a join cached c on a.k = c.k"
