@@ -23,7 +23,7 @@ class Costs:
     query: float = 0.1
     spark_query: float = 0.1
     """The same of a query, before its first row."""
-    stage: float = 0.1
+    stage: float = 0.06
     spark_stage: float = 0.05
     """The same of each exchange here, and of each join or aggregation in Spark."""
     value: float = 8e-9
