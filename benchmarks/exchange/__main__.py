@@ -190,6 +190,9 @@ def main() -> None:
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    least = SENDERS * max(SIZES) >> 20
+    if arguments.mib < least:
+        parser.error(f"--mib {arguments.mib} is too little for a blob of each task; give {least} or more")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder:
