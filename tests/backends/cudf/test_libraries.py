@@ -299,7 +299,7 @@ print(json.dumps(told))
 
 
 def test_keys_are_copied_ahead_by_another_thread(environment: dict[str, str]) -> None:
-    """Of all morsels but the first, once; the wait for the other thread's stream is there, and is needed."""
+    """Keys of all morsels but the first are copied once; without the wait for that thread's stream rows are wrong."""
     told = program(environment, AHEAD)
     assert told["right"]
     assert told["ahead"] == 4, "all morsels of enough rows but the first"

@@ -129,7 +129,7 @@ class Column:
     def to_arrow(self, metadata: Any = None, stream: Any = None) -> pa.Array:
         record.call("Column.to_arrow", stream)
         array = arrow_of(self)
-        record.copied["down"] += array.nbytes
+        record.count_copy("down", array.nbytes)
         return array
 
     @staticmethod
@@ -176,7 +176,7 @@ class Table:
         if hasattr(given, "__arrow_c_device_array__") and not isinstance(given, pa.Table | pa.RecordBatch):
             batch = imported(*given.__arrow_c_device_array__())
             return Table([column_of(array) for array in batch.columns])
-        record.copied["up"] += given.nbytes
+        record.count_copy("up", given.nbytes)
         with record.delaying():
             return Table([column_of(one(column)) for column in given.columns])
 

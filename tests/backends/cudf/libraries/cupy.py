@@ -65,7 +65,7 @@ def asnumpy(array: Any) -> np.ndarray[Any, Any]:
     """Copy to the host."""
     record.use("a copy to the host")
     host = np.array(array.view(np.ndarray))
-    record.copied["down"] += host.nbytes
+    record.count_copy("down", host.nbytes)
     return host
 
 
@@ -75,7 +75,7 @@ def asarray(array: Any, dtype: Any = None) -> Any:
         return array if dtype is None else array.astype(dtype)
     record.use("a copy to the device")
     host = np.array(array, dtype=dtype)
-    record.copied["up"] += host.nbytes
+    record.count_copy("up", host.nbytes)
     return host.view(DeviceArray)
 
 

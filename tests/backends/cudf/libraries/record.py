@@ -16,6 +16,7 @@ outside: set[str] = set()
 """Calls by threads that had not made the device current, with its stream and its allocator."""
 copied: Counter[str] = Counter()
 """Bytes copied ``up`` to the device and ``down`` to the host."""
+_counting = threading.Lock()
 synchronized = 0
 """Times that the stream was waited for."""
 freed = 0
@@ -27,6 +28,12 @@ fail_at = 0
 lost_at = 0
 """Number of the call, copy, wait or launch, from when it is set on, from which on each fails; 0: none."""
 LOST = "CUDA error at: stand_in.cu:1: cudaErrorECCUncorrectable uncorrectable ECC error encountered"
+
+
+def count_copy(way: str, nbytes: int) -> None:
+    """Count bytes that were copied ``up`` or ``down``; threads may copy at once."""
+    with _counting:
+        copied[way] += nbytes
 
 
 def use(what: str) -> None:
