@@ -34,9 +34,9 @@ CUDF_MS = {"i": 55.0, "ii": 73.0, "iii": 57.0, "iii'": 20.0, "iv": 18.0, "v": 34
 SLOT_BYTES = {8: 16, 16: 32}
 HIT_SECTORS = {8: 1.18, 16: 1.50}
 TAKEN_KEYS = {8: 0.7, 16: 0.5}
-"""Of a table for rows, by the bytes of a key: a slot, the sectors of a search, and the keys read through taken slots."""
+"""What a hash table of rows costs, by the bytes of a key: bytes of a slot, sectors of a search, keys read to compare."""
 SET_HIT_SECTORS, SET_MISS_SECTORS = 1.05, 1.23
-"""Of a set of 8-byte keys: the sectors of a search."""
+"""Sectors that a search of a set of 8-byte keys reads, where the key is there and where not."""
 _ROW, _VALUE = 4, 8
 _README = Path(__file__).with_name("README.md")
 _BEGIN = "<!-- model -->\n"

@@ -17,6 +17,7 @@ from gpujoin.launch.keys import (
     check_width,
     checked_keys,
     grid_of,
+    launch_over_keys,
     total,
     value_of,
 )
@@ -87,13 +88,8 @@ class CsrTable:
         check_width(probe, self.key_bytes)
         start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
         matches = total(device)
-        if probe.rows:
-            kernel = device.kernel(_module(probe.key_bytes), "csr_ranges")
-            arguments = [
-                probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), self.places.first,
-                start, count, matches,
-            ]  # fmt: skip
-            device.launch(kernel, grid_of(device, probe.rows), BLOCK_THREADS, arguments)
+        arguments = [self.table, np.uint64(self.slots), self.places.first, start, count, matches]
+        launch_over_keys(device, "csr.cu", "csr_ranges", probe, *arguments)
         return Ranges(start, count, value_of(device, matches))
 
 
@@ -110,10 +106,7 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     check_room(device, needed, f"a table of {keys.rows} rows side by side by key")
     table = empty_table(device, keys.key_bytes, slots)
     slot_of = device.empty(keys.rows, np.int32)
-    if keys.rows:
-        kernel = device.kernel(_module(keys.key_bytes), "csr_insert")
-        arguments = [keys.codes, keys.valid, np.uint64(keys.rows), table, np.uint64(slots), slot_of]
-        device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, arguments)
+    launch_over_keys(device, "csr.cu", "csr_insert", keys, table, np.uint64(slots), slot_of)
     return CsrTable(keys.key_bytes, table, slots, laid_out(device, slot_of, slots, ordered=ordered))
 
 

@@ -8,13 +8,12 @@ import numpy as np
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.csr import laid_out, laid_out_bytes
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import (
-    BLOCK_THREADS,
     MAX_ROWS,
     KeyCodes,
     checked_keys,
-    grid_of,
+    launch_over_keys,
     total,
     value_of,
 )
@@ -149,12 +148,5 @@ def build_set(device: Device, build: KeyCodes, keys: Range) -> KeySet:
     return KeySet(keys, bits)
 
 
-def _kernel(device: Device, key_bytes: int, name: str) -> Kernel:
-    return device.kernel(ModuleSpec("direct.cu", (("KEY_BYTES", key_bytes),)), name)
-
-
 def _launch(device: Device, name: str, keys: KeyCodes, span: Range, *arrays: Array) -> None:
-    if keys.rows == 0:
-        return
-    arguments = [keys.codes, keys.valid, np.uint64(keys.rows), *span.arguments, *arrays]
-    device.launch(_kernel(device, keys.key_bytes, name), grid_of(device, keys.rows), BLOCK_THREADS, arguments)
+    launch_over_keys(device, "direct.cu", name, keys, *span.arguments, *arrays)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpujoin.launch import unique
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
-from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, check_width, checked_keys, grid_of, total, value_of
+from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("hashset.cu", (("KEY_BYTES", width),)) for width in (4, 8))
@@ -43,11 +43,11 @@ class HashSet:
         """Find the probe rows whose key is in the set; build row 0 stands for any."""
         checked_keys(probe)
         check_width(probe, self.key_bytes)
-        found = device.empty(probe.rows, np.int32)
+        build_row = device.empty(probe.rows, np.int32)
         matches = total(device)
-        arguments = [self.table, np.uint64(self.slots), self.all_set, found, matches]
-        _launch(device, "set_probe", probe, arguments)
-        return UniqueMatches(found, value_of(device, matches))
+        arguments = [self.table, np.uint64(self.slots), self.all_set, build_row, matches]
+        launch_over_keys(device, "hashset.cu", "set_probe", probe, *arguments)
+        return UniqueMatches(build_row, value_of(device, matches))
 
 
 MarkTable = HashSet | unique.HashTable
@@ -66,7 +66,7 @@ def build(device: Device, keys: KeyCodes) -> MarkTable:
     word = _WORDS[keys.key_bytes]
     table = device.full(slots, int(np.iinfo(word).max), word)
     all_set = device.zeros(1, np.uint32)
-    _launch(device, "set_insert", keys, [table, np.uint64(slots), all_set])
+    launch_over_keys(device, "hashset.cu", "set_insert", keys, table, np.uint64(slots), all_set)
     return HashSet(keys.key_bytes, table, slots, all_set)
 
 
@@ -75,11 +75,3 @@ def slots_for(rows: int, key_bytes: int) -> int:
     in_sector = _SECTOR_BYTES // key_bytes
     sectors = -(-max(_FEWEST_SLOTS, rows * SLOTS_PER_ROW) // in_sector)
     return min(sectors, unique.MAX_SLOTS // in_sector) * in_sector
-
-
-def _launch(device: Device, name: str, keys: KeyCodes, arguments: list[Array | np.uint64]) -> None:
-    if keys.rows == 0:
-        return
-    kernel = device.kernel(ModuleSpec("hashset.cu", (("KEY_BYTES", keys.key_bytes),)), name)
-    given = [keys.codes, keys.valid, np.uint64(keys.rows), *arguments]
-    device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, given)

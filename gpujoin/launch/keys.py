@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import Array, Device, blocks_for
+from gpujoin.launch.device import Array, Device, ModuleSpec, blocks_for
 
 MAX_ROWS = (1 << 31) - 1
 """Most rows of one side: row numbers are 32-bit integers."""
@@ -94,6 +95,17 @@ def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | N
 def grid_of(device: Device, items: int, per_block: int = BLOCK_THREADS) -> int:
     """Number of blocks of a kernel in which each thread, or each block, takes several items in turn."""
     return blocks_for(items, per_block, device.properties.blocks)
+
+
+def launch_over_keys(device: Device, source: str, name: str, keys: KeyCodes, *arguments: Any) -> None:
+    """Launch a kernel with codes, valid and rows of keys as its first arguments, if there are any keys.
+
+    The source is compiled for the width of the keys.
+    """
+    if keys.rows:
+        kernel = device.kernel(ModuleSpec(source, (("KEY_BYTES", keys.key_bytes),)), name)
+        given = [keys.codes, keys.valid, np.uint64(keys.rows), *arguments]
+        device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, given)
 
 
 def total(device: Device) -> Array:

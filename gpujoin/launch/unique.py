@@ -8,15 +8,7 @@ import numpy as np
 
 from gpujoin.launch.csr import empty_table, slots_for, table_bytes
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
-from gpujoin.launch.keys import (
-    BLOCK_THREADS,
-    KeyCodes,
-    check_width,
-    checked_keys,
-    grid_of,
-    total,
-    value_of,
-)
+from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
 
 MAX_SLOTS = (1 << 32) - 1
@@ -48,12 +40,8 @@ class HashTable:
         check_width(probe, self.key_bytes)
         build_row = device.empty(probe.rows, np.int32)
         matches = total(device)
-        if probe.rows:
-            kernel = device.kernel(_module(probe.key_bytes), "unique_probe")
-            arguments = [
-                probe.codes, probe.valid, np.uint64(probe.rows), self.table, np.uint64(self.slots), build_row, matches,
-            ]  # fmt: skip
-            device.launch(kernel, grid_of(device, probe.rows), BLOCK_THREADS, arguments)
+        arguments = [self.table, np.uint64(self.slots), build_row, matches]
+        launch_over_keys(device, "unique.cu", "unique_probe", probe, *arguments)
         return UniqueMatches(build_row, value_of(device, matches))
 
 
@@ -67,14 +55,7 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
     check_room(device, table_bytes(keys.key_bytes, slots), f"a hash table of {keys.rows} rows")
     table = empty_table(device, keys.key_bytes, slots)
     duplicate = device.zeros(1, np.uint32)
-    if keys.rows:
-        kernel = device.kernel(_module(keys.key_bytes), "unique_insert")
-        arguments = [keys.codes, keys.valid, np.uint64(keys.rows), table, np.uint64(slots), duplicate]
-        device.launch(kernel, grid_of(device, keys.rows), BLOCK_THREADS, arguments)
+    launch_over_keys(device, "unique.cu", "unique_insert", keys, table, np.uint64(slots), duplicate)
     if not duplicates and value_of(device, duplicate):
         return None
     return HashTable(keys.key_bytes, table, slots)
-
-
-def _module(key_bytes: int) -> ModuleSpec:
-    return ModuleSpec("unique.cu", (("KEY_BYTES", key_bytes),))

@@ -181,7 +181,7 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
     kind, read = relation.spec.join_type, left.read + right.read
     match kind:
         case JoinType.LEFT_SEMI:
-            share = min(max(right.kept, _found(relation, Side.LEFT, left, right)), 1.0)
+            share = min(max(right.kept, _matched_share(relation, Side.LEFT, left, right)), 1.0)
         case JoinType.LEFT_ANTI | JoinType.NULL_AWARE_ANTI:
             share = _MATCHED
         case JoinType.EXISTENCE | JoinType.NULL_AWARE_EXISTENCE:
@@ -201,13 +201,13 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
                 side, referencing, referenced = Side.LEFT, left, right
             else:
                 side, referencing, referenced = Side.RIGHT, right, left
-            share = max(referenced.kept, _found(relation, side, referencing, referenced))
+            share = max(referenced.kept, _matched_share(relation, side, referencing, referenced))
             rows = max(1.0, referencing.rows * share, _pairs(relation, left, right))
             return Estimate(rows, referencing.kept * share, read)
     return Estimate(max(1.0, left.rows * share), left.kept * share, read)
 
 
-def _found(relation: Join, side: Side, own: Estimate, other: Estimate) -> float:
+def _matched_share(relation: Join, side: Side, own: Estimate, other: Estimate) -> float:
     """The share of a side's keys that the other side has, if all keys of the other may be among them; else 0.
 
     A calendar has 73,049 days, the sales 1,827 of them. So the days of a year are a fifth of the sales.
@@ -218,8 +218,8 @@ def _found(relation: Join, side: Side, own: Estimate, other: Estimate) -> float:
     if not pairs or None in values or None in others:
         return 0.0
     most = min(math.prod(number for number in values if number is not None), own.rows / own.kept)
-    found = min(math.prod(number for number in others if number is not None), other.rows)
-    return found / most if found <= most else 0.0
+    looked_up = min(math.prod(number for number in others if number is not None), other.rows)
+    return looked_up / most if looked_up <= most else 0.0
 
 
 def _pairs(relation: Join, left: Estimate, right: Estimate) -> float:

@@ -65,7 +65,7 @@ class OrcColumn:
     kind: int
     """Number of the type in the format."""
     statistics: Statistics | None
-    """Of all rows of the file, if there are any."""
+    """Least and greatest value, nulls and rows of the whole file; ``None`` if it does not say."""
     nbytes: int | None
     """Compressed bytes in the file, if it says so."""
 

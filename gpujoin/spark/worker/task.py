@@ -52,9 +52,10 @@ class Task:
     """How often this part has been tried before."""
 
 
-_numbers = itertools.count()
-"""Of the tasks of this process, in the order in which they begin."""
+_task_numbers = itertools.count()
+"""Numbers the tasks of this process from 0 on, in the order in which they begin."""
 _SPARED_TASKS = 4
+"""A worker's first tasks: what they leave is spared, as :func:`spare_the_collector` says."""
 
 
 class Work(Protocol):
@@ -89,7 +90,7 @@ def enter(
         )  # fmt: skip
     acknowledge_at_once()
     if context is not None:
-        spare_the_collector(next(_numbers))
+        spare_the_collector(next(_task_numbers))
     work: Work = pickle.loads(pickled)  # noqa: S301  # the driver's own bytes
     with closing(work.run(batches, task)) as output:  # type: ignore[type-var]
         yield from output
