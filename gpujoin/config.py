@@ -381,6 +381,11 @@ class Options:
         _real(0.01, 1.0),
         "Share of device memory to use, over all tasks of the GPU.",
     )
+    gpu_context_bytes: int = _setting(
+        "gpu.contextBytes", 512 << 20, _positive_bytes,
+        "Device memory that a worker is taken to keep for its CUDA context as long as it lives, where NVML does not "
+        "tell.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):

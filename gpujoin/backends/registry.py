@@ -59,6 +59,29 @@ def release_cached_memory(device: int) -> None:
     importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
 
 
+def share_memory(device: int, fraction: float, slots: int, contexts: int) -> None:
+    """Limit this process to its share of a GPU's memory. Does nothing before a backend was made on it.
+
+    Parameters
+    ----------
+    device
+        GPU ordinal.
+    fraction
+        Share of the memory that all tasks may take together.
+    slots
+        Tasks among which it is divided.
+    contexts
+        Bytes that the contexts of all processes on the GPU take. They and the tasks have to fit together.
+    """
+    importlib.import_module(_MODULES[BackendName.GPU]).share_memory(device, fraction, slots, contexts)
+
+
+def context_bytes(device: int) -> int | None:
+    """Bytes that this process takes of a GPU, by NVML; ``None`` if NVML does not tell."""
+    nbytes: int | None = importlib.import_module(_MODULES[BackendName.GPU]).context_bytes(device)
+    return nbytes
+
+
 def lost_reason(device: int) -> str | None:
     """Why this process cannot use a GPU any more, which it has used; ``None`` if it can, as far as known."""
     told: str | None = importlib.import_module(_MODULES[BackendName.GPU]).lost_reason(device)

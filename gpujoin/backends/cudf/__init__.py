@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -81,11 +82,27 @@ def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
 
 def release_cached_memory(device: int) -> None:
     """Return device memory that no frame uses, for other processes. Does nothing before :func:`create`."""
-    import sys
-
-    module = sys.modules.get("gpujoin.backends.cudf.device")
+    module = _device_module()
     if module is not None:
         module.release_cached_memory(device)
+
+
+def share_memory(device: int, fraction: float, slots: int, contexts: int) -> None:
+    """Limit this process to its share of a GPU's memory. Does nothing before :func:`create`."""
+    module = _device_module()
+    if module is not None:
+        module.share_memory(device, fraction, slots, contexts)
+
+
+def context_bytes(device: int) -> int | None:
+    """Bytes that this process takes of a GPU, by NVML; ``None`` if NVML does not tell, or before :func:`create`."""
+    module = _device_module()
+    return None if module is None else module.context_bytes(device)
+
+
+def _device_module() -> Any:
+    """The module of devices, if it was imported."""
+    return sys.modules.get("gpujoin.backends.cudf.device")
 
 
 def lost_reason(device: int) -> str | None:

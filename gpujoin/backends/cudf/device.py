@@ -24,6 +24,7 @@ from rmm.pylibrmm.stream import PER_THREAD_DEFAULT_STREAM, Stream
 from gpujoin.backends.cudf import lost
 from gpujoin.errors import BackendUnavailableError, DeviceLostError, DeviceMemoryError
 from gpujoin.launch.compiler import usable_directory
+from gpujoin.logs import log
 
 STREAM: Stream = PER_THREAD_DEFAULT_STREAM
 """Stream to pass to pylibcudf. ``Table.from_arrow`` accepts only RMM's own class."""
@@ -33,6 +34,11 @@ _SHARE_OF_FREE_MEMORY = 0.8
 _OUT_OF_MEMORY = ("out_of_memory", "out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
 _CUDA_OUT_OF_MEMORY = 2
 _POOL_ALIGNMENT = 256
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of the namespace in which processes have the numbers that NVML knows (``PROC_PID_INIT_INO`` of Linux)."""
+_BUS_ID_LENGTH = 16
+_NOT_AVAILABLE = (1 << 64) - 1
+"""``NVML_VALUE_NOT_AVAILABLE``, the memory of a process where the driver does not manage it."""
 
 _installed: dict[int, tuple[int, rmm.mr.DeviceMemoryResource]] = {}
 _installing = threading.Lock()
@@ -64,7 +70,12 @@ class Device:
         with cupy.cuda.Device(ordinal):
             if memory_limit is None and memory_share is not None:
                 memory_limit = int(rmm.mr.available_device_memory()[1] * memory_share)
-            self.memory_limit = _install(ordinal, memory_limit)
+            _install(ordinal, memory_limit)
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of the GPU that this process may use now, its context not counted."""
+        return _installed[self.ordinal][0]
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -138,6 +149,48 @@ def free_bytes() -> int:
     return int(rmm.mr.available_device_memory()[0])
 
 
+def share_memory(ordinal: int, fraction: float, slots: int, contexts: int) -> None:
+    """Limit this process to a share of what a fraction of the memory, and the contexts of all processes, leave.
+
+    Raises ``BackendUnavailableError`` if the contexts leave nothing. Does nothing if no device of this number was made.
+    """
+    if ordinal not in _installed:
+        return
+    with lost.lost_errors(ordinal), cupy.cuda.Device(ordinal):
+        total = int(rmm.mr.available_device_memory()[1])
+        limit = int(min(total * fraction, total - contexts) / slots)
+        if limit <= 0:
+            raise BackendUnavailableError(
+                f"the contexts of its processes take all of GPU {ordinal}: {contexts} of {total} bytes; use fewer "
+                "executor cores, or set spark.gpujoin.gpu.contextBytes if contexts are smaller"
+            )
+        _install(ordinal, limit)
+
+
+def context_bytes(ordinal: int) -> int | None:
+    """Bytes that this process takes of a GPU, by NVML; ``None`` if NVML does not tell.
+
+    It does not in containers, whose process numbers are not those of NVML, nor of MIG instances.
+    """
+    try:
+        if Path("/proc/self/ns/pid").stat().st_ino != _FIRST_PID_NAMESPACE:
+            return None
+        from cuda.bindings import nvml
+
+        bus = _checked(runtime.cudaDeviceGetPCIBusId(_BUS_ID_LENGTH, ordinal)).decode().rstrip("\0")
+        nvml.init_v2()
+        try:
+            handle = nvml.device_get_handle_by_pci_bus_id_v2(bus)
+            processes = nvml.device_get_compute_running_processes_v3(handle)
+            taken = [int(p.used_gpu_memory) for p in processes if p.pid == os.getpid()]
+        finally:
+            nvml.shutdown()
+    except Exception as problem:  # noqa: BLE001 - those of NVML are of a class of its binding, which may be missing
+        log.debug("NVML does not tell what this process takes of GPU %d: %s", ordinal, problem)
+        return None
+    return next((nbytes for nbytes in taken if 0 < nbytes != _NOT_AVAILABLE), None)
+
+
 def release_cached_memory(ordinal: int) -> None:
     """Return memory that no frame uses, for other processes; for example when a GPU slot is released."""
     if ordinal not in _installed:
@@ -145,20 +198,26 @@ def release_cached_memory(ordinal: int) -> None:
     with suppress(DeviceLostError), lost.lost_errors(ordinal):
         if _pools_supported(ordinal):
             _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
+        else:  # a pool of RMM keeps what it has as long as it lives
+            with _installing, cupy.cuda.Device(ordinal):
+                _set_resource(ordinal, _installed[ordinal][0])
 
 
-def _install(ordinal: int, limit: int | None) -> int:
+def _install(ordinal: int, limit: int | None) -> None:
     with _installing:
         current = _installed.get(ordinal)
         if current is not None and limit in (None, current[0]):
-            return current[0]
+            return
         if limit is None:
             free, _ = rmm.mr.available_device_memory()
             limit = int(free * _SHARE_OF_FREE_MEMORY)
-        resource = rmm.mr.LimitingResourceAdaptor(_pool(ordinal, limit), limit)
-        rmm.mr.set_per_device_resource(ordinal, resource)
-        _installed[ordinal] = (limit, resource)
-        return limit
+        _set_resource(ordinal, limit)
+
+
+def _set_resource(ordinal: int, limit: int) -> None:
+    resource = rmm.mr.LimitingResourceAdaptor(_pool(ordinal, limit), limit)
+    rmm.mr.set_per_device_resource(ordinal, resource)
+    _installed[ordinal] = (limit, resource)
 
 
 def _pool(ordinal: int, limit: int) -> rmm.mr.DeviceMemoryResource:

@@ -6,9 +6,10 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from gpujoin.backends import registry
 from gpujoin.backends.registry import BackendRequest, device_pipeline, release_cached_memory
@@ -139,42 +140,67 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
     usable = tuple(device for device in usable if told[device.name] is None)
     if not usable:
         raise BackendUnavailableError("; ".join(reason for reason in told.values() if reason is not None))
-    usable = _prepared(usable, options)
     slots = GpuSlots(options.gpu_concurrent_tasks)
-    slot = slots.acquire([device.name for device in usable], options.gpu_slot_timeout, task)
-    if slot is None:
-        names = ", ".join(device.name for device in usable)
-        note = (
-            f"no slot on GPU {names} got free within {options.gpu_slot_timeout:g} s (change with "
-            "spark.gpujoin.gpu.slotTimeout or spark.gpujoin.gpu.concurrentTasks)"
-        )
-        if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
-            raise BackendUnavailableError(note)
-        return Chosen(_cpu(options), waited=options.gpu_slot_timeout, notes=(f"on the CPU: {note}",))
-    held.enter_context(slot)
-    ordinal = next(device.ordinal for device in usable if device.name == slot.gpu)
-    # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
-    held.callback(release_cached_memory, ordinal)
-    try:
-        return Chosen(_gpu(ordinal, options), slot, slot.waited)
-    except BackendUnavailableError as problem:
-        if not slot.shared or options.fallback is FallbackMode.RAISE:
-            raise
-        note = f"GPU {slot.gpu} admits no second process of this task: {problem}"
-        return Chosen(_cpu(options), notes=(f"on the CPU: {note}",))
+    refused = _started(usable, options, slots)
+    while True:
+        names = [device.name for device in usable]
+        timeout = options.gpu_slot_timeout if refused is None else 0.0
+        slot = slots.acquire(names, timeout, task, _preferred(usable, options))
+        if slot is None:
+            return _without_slot(names, options, refused)
+        device = next(device for device in usable if device.name == slot.gpu)
+        try:
+            backend = _gpu(device, options, slots)
+        except BackendUnavailableError as problem:
+            slot.release()
+            if slot.shared and options.fallback is not FallbackMode.RAISE:
+                note = f"GPU {slot.gpu} admits no second process of this task: {problem}"
+                return Chosen(_cpu(options), notes=(f"on the CPU: {note}",))
+            _refusing.add(slot.gpu)
+            usable = tuple(other for other in usable if other != device)
+            if not usable:
+                raise
+            continue
+        held.enter_context(slot)
+        # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
+        held.callback(release_cached_memory, device.ordinal)
+        contexts = slots.context_bytes(device.name)
+        registry.share_memory(device.ordinal, options.gpu_memory_fraction, options.gpu_concurrent_tasks, contexts)
+        return Chosen(backend, slot, slot.waited)
 
 
-def _prepared(usable: Sequence[Device], options: Options) -> tuple[Device, ...]:
-    """Load the GPU's libraries, and make the backend if there is one GPU; GPUs that this process has used come first.
+def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> BackendUnavailableError | None:
+    """Load the GPU's libraries, and make the backend if there is one GPU; returns the error if that fails.
 
-    That takes seconds, in which another task may use the slot. What fails is told when it is tried with the slot.
+    That takes seconds, in which another task may use the slot. What fails without a slot fails with one too, and is
+    not waited for.
     """
-    with suppress(BackendUnavailableError):
+    try:
         if len(usable) == 1:
-            _gpu(usable[0].ordinal, options)
+            _gpu(usable[0], options, slots)
         else:
             registry.import_gpu_libraries()
-    return tuple(sorted(usable, key=lambda device: not _is_made(device, options)))
+    except BackendUnavailableError as problem:
+        return problem
+    return None
+
+
+def _preferred(usable: Sequence[Device], options: Options) -> list[str]:
+    """GPUs that come first: those on which this process has a context, else those that have not refused it one."""
+    made = [device.name for device in usable if _is_made(device, options)]
+    return made or [device.name for device in usable if device.name not in _refusing]
+
+
+def _without_slot(names: Sequence[str], options: Options, refused: BackendUnavailableError | None) -> Chosen:
+    if refused is not None:
+        raise refused
+    note = (
+        f"no slot on GPU {', '.join(names)} got free within {options.gpu_slot_timeout:g} s (change with "
+        "spark.gpujoin.gpu.slotTimeout or spark.gpujoin.gpu.concurrentTasks)"
+    )
+    if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
+        raise BackendUnavailableError(note)
+    return Chosen(_cpu(options), waited=options.gpu_slot_timeout, notes=(f"on the CPU: {note}",))
 
 
 def _is_made(device: Device, options: Options) -> bool:
@@ -184,14 +210,26 @@ def _is_made(device: Device, options: Options) -> bool:
 
 _lock = threading.Lock()
 _made: dict[tuple[BackendName, BackendRequest], AnyBackend] = {}
+_contexts: dict[tuple[Path, str], IO[bytes]] = {}
+"""Files by which this process tells others of its contexts, by directory and GPU; held as long as it lives."""
+_refusing: set[str] = set()
+"""GPUs on which this process could not make a context when it tried last."""
 
 
 def _cpu(options: Options) -> AnyBackend:
     return _make(BackendName.CPU, BackendRequest(threads=options.cpu_threads or 1))
 
 
-def _gpu(ordinal: int, options: Options) -> AnyBackend:
-    return _make(BackendName.GPU, _gpu_request(ordinal, options))
+def _gpu(device: Device, options: Options, slots: GpuSlots) -> AnyBackend:
+    """The backend of a GPU, made if need be; its context is counted among those on the GPU."""
+    backend = _make(BackendName.GPU, _gpu_request(device.ordinal, options))
+    _refusing.discard(device.name)
+    with _lock:
+        if (slots.directory, device.name) not in _contexts:
+            nbytes = registry.context_bytes(device.ordinal)
+            taken = options.gpu_context_bytes if nbytes is None else nbytes
+            _contexts[slots.directory, device.name] = slots.count_context(device.name, taken)
+    return backend
 
 
 def _gpu_request(ordinal: int, options: Options) -> BackendRequest:

@@ -6,12 +6,16 @@ application or executor they belong to; containers share them only if they share
 
 The workers of one task's stages share a slot: the upper one waits for the rows of the lower one, which holds its slot
 until those are taken. The first worker's mark, a file of the task's name, says which slot that is.
+
+A process keeps its CUDA context, and the memory that this takes, between tasks. It says so by a file that it holds as
+long as it lives, so all processes know what the contexts on a GPU take together.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import stat
@@ -29,6 +33,8 @@ DIRECTORY_VARIABLE = "GPUJOIN_SLOT_DIR"
 """Environment variable that names the directory of the lock files; it must be the same for all processes of a host."""
 
 _PARENTS = ("/dev/shm", "/tmp", "/var/tmp")  # noqa: S108  # a folder there is checked before it is used
+_MARKS, _CONTEXTS = "marks", "contexts"
+"""Files that are locked while marks of tasks, or files of contexts, are looked at."""
 _FIRST_PAUSE = 0.002
 _LONGEST_PAUSE = 0.05
 
@@ -90,7 +96,7 @@ class Slot:
         """Give the slot back, unless another worker of the task has it still; a second call does nothing."""
         if self._mark is not None and not self._mark.closed:
             # Before the slot: who finds the mark held knows that the slot is the task's.
-            with _marks_alone(Path(self._mark.name).parent):
+            with _alone(Path(self._mark.name).parent, _MARKS):
                 _let_go(self._mark)
         self._file.close()
 
@@ -113,22 +119,27 @@ class GpuSlots:
         self.directory = directory or slot_directory()
         _make_private(self.directory)
 
-    def acquire(self, gpus: Sequence[str], timeout: float, task: str | None = None) -> Slot | None:
+    def acquire(
+        self, gpus: Sequence[str], timeout: float, task: str | None = None, preferred: Sequence[str] = ()
+    ) -> Slot | None:
         """Take a free slot of any of some GPUs, waiting for up to ``timeout`` seconds; ``None`` if all stayed taken.
 
         A GPU has one name for all processes: an index of the driver, or a UUID. Slots with low numbers are taken
-        first on every GPU, so that processes spread over the GPUs. If another worker of the task holds a slot of one
-        of the GPUs, that one is joined, without waiting.
+        first on every GPU, so that processes spread over the GPUs; but any slot of a ``preferred`` GPU comes before
+        those of others. If another worker of the task holds a slot of one of the GPUs, that one is joined, without
+        waiting.
         """
+        groups = preferred, [gpu for gpu in gpus if gpu not in preferred]
+        order = [place for group in groups for place in itertools.product(range(self.per_gpu), group)]
         start = time.monotonic()
         pause = _FIRST_PAUSE
         while True:
             if task is None:
-                slot = self._free(gpus, None, start)
+                slot = self._free(order, None, start)
             else:
                 mark = self._mark_of(task)
-                with _marks_alone(self.directory):
-                    slot = self._joined(gpus, mark, start) or self._free(gpus, mark, start)
+                with _alone(self.directory, _MARKS):
+                    slot = self._joined(gpus, mark, start) or self._free(order, mark, start)
             if slot is not None:
                 return slot
             left = timeout - (time.monotonic() - start)
@@ -148,15 +159,38 @@ class GpuSlots:
                 file.close()
         return taken
 
-    def _free(self, gpus: Sequence[str], mark: Path | None, start: float) -> Slot | None:
-        """A slot that nobody holds, marked as the task's if there is one."""
-        for number in range(self.per_gpu):
-            for gpu in gpus:
-                file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
-                if file is None or (mark is not None and not _opened_to_others(file)):
+    def count_context(self, gpu: str, nbytes: int) -> IO[bytes]:
+        """Note that this process takes memory of a GPU, until it ends or the file that is returned is closed."""
+        with _alone(self.directory, _CONTEXTS):
+            number = 0
+            while (file := self._try_lock(self._path(gpu, f"context-{number}"), fcntl.LOCK_EX)) is None:
+                number += 1
+            file.truncate(0)
+            file.write(str(nbytes).encode())
+            return file
+
+    def context_bytes(self, gpu: str) -> int:
+        """Bytes of a GPU that the contexts of the processes that live now take; files of others are removed."""
+        total = 0
+        with _alone(self.directory, _CONTEXTS):
+            for path in self.directory.glob(self._path(gpu, "context-*").name):
+                file = self._try_lock(path, fcntl.LOCK_EX)
+                if file is not None:
+                    file.close()
+                    path.unlink(missing_ok=True)
                     continue
-                marked = None if mark is None else self._marked(mark, gpu, number)
-                return Slot(gpu, number, time.monotonic() - start, file, _mark=marked)
+                with contextlib.suppress(OSError, ValueError):
+                    total += int(path.read_bytes())
+        return total
+
+    def _free(self, order: Sequence[tuple[int, str]], mark: Path | None, start: float) -> Slot | None:
+        """The first slot that nobody holds, by number and GPU, marked as the task's if there is one."""
+        for number, gpu in order:
+            file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
+            if file is None or (mark is not None and not _opened_to_others(file)):
+                continue
+            marked = None if mark is None else self._marked(mark, gpu, number)
+            return Slot(gpu, number, time.monotonic() - start, file, _mark=marked)
         return None
 
     def _joined(self, gpus: Sequence[str], path: Path, start: float) -> Slot | None:
@@ -259,9 +293,9 @@ def _opened_to_others(file: IO[bytes]) -> bool:
 
 
 @contextlib.contextmanager
-def _marks_alone(directory: Path) -> Iterator[None]:
-    """Wait until no other process looks at, makes or removes a mark, each of which takes its lock for a moment."""
-    with _opened(directory / "marks") as file:
+def _alone(directory: Path, what: str) -> Iterator[None]:
+    """Wait until no other process looks at, makes or removes marks, or contexts, whose files it locks for a moment."""
+    with _opened(directory / what) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +16,8 @@ from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 pytest.importorskip("cupy", reason='no CuPy: pip install ".[cu13]"')
 pytest.importorskip("rmm", reason='no RMM: pip install ".[cu13]"')
 
-from gpujoin.backends.cudf.device import Device, device_errors, is_out_of_memory
+from gpujoin.backends.cudf import device as module
+from gpujoin.backends.cudf.device import Device, context_bytes, device_errors, is_out_of_memory
 
 
 class CudaError(RuntimeError):
@@ -82,3 +86,46 @@ def test_no_driver_is_said_clearly() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(BackendUnavailableError, match="gpujoin doctor"):
         Device(0, None)
+
+
+UNKNOWN = (1 << 64) - 1
+OWN, OTHER_PROCESS = os.getpid(), os.getpid() + 1
+
+
+@pytest.mark.parametrize(
+    ("processes", "namespace", "expected"),
+    [
+        ({OTHER_PROCESS: 5, OWN: 300}, "first", 300),
+        ({OTHER_PROCESS: 5}, "first", None),
+        ({OWN: UNKNOWN}, "first", None),
+        ({OWN: 0}, "first", None),
+        ({OWN: 300}, "of a container", None),
+        (None, "first", None),
+    ],
+    ids=["known", "not listed", "not available", "nothing", "container", "no permission"],
+)
+def test_what_a_process_takes_is_asked_of_nvml(
+    processes: dict[int, int] | None, namespace: str, expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml = pytest.importorskip("cuda.bindings.nvml", reason="CUDA's bindings have no NVML")
+    shut: list[bool] = []
+
+    def running(handle: int) -> list[SimpleNamespace]:
+        assert handle == 7
+        if processes is None:
+            raise nvml.NoPermissionError(nvml.Return.ERROR_NO_PERMISSION)
+        return [SimpleNamespace(pid=pid, used_gpu_memory=nbytes) for pid, nbytes in processes.items()]
+
+    status = module.runtime.cudaError_t.cudaSuccess
+    inode = Path("/proc/self/ns/pid").stat().st_ino if namespace == "first" else 1
+    monkeypatch.setattr(module, "_FIRST_PID_NAMESPACE", inode)
+    bus = b"0000:0B:00.0\0\0\0"
+    monkeypatch.setattr(module, "runtime", SimpleNamespace(
+        cudaError_t=module.runtime.cudaError_t, cudaDeviceGetPCIBusId=lambda length, ordinal: (status, bus)
+    ))  # fmt: skip
+    monkeypatch.setattr(nvml, "init_v2", lambda: None)
+    monkeypatch.setattr(nvml, "shutdown", lambda: shut.append(True))
+    monkeypatch.setattr(nvml, "device_get_handle_by_pci_bus_id_v2", {"0000:0B:00.0": 7}.__getitem__)
+    monkeypatch.setattr(nvml, "device_get_compute_running_processes_v3", running)
+    assert context_bytes(3) == expected
+    assert shut == ([] if namespace == "of a container" else [True])

@@ -306,3 +306,49 @@ def test_keys_are_copied_ahead_by_another_thread(environment: dict[str, str]) ->
     assert told["least"] <= told["up"] <= 1.01 * told["least"] + 4096, "each column is copied once"
     assert told["outside"] == told["without"] == []
     assert not told["without waits"]
+
+
+POOLS = """
+import weakref
+import pyarrow as pa
+from gpujoin.backends.registry import BackendRequest, create, release_cached_memory, share_memory
+from gpujoin.errors import BackendUnavailableError
+from gpujoin.model.backend import BackendName
+from cuda.bindings import runtime
+from rmm import mr
+
+trimmed = []
+runtime.cudaMemPoolTrimTo = lambda pool, keep: trimmed.append(keep) or (runtime.cudaError_t.cudaSuccess,)
+release_cached_memory(0)
+share_memory(0, 0.5, 2, 0)
+backend = create(BackendName.GPU, BackendRequest(memory_share=0.4))
+told = {"limits": [backend.device.memory_limit]}
+for contexts in (0, 5 << 30):
+    share_memory(0, 0.5, 2, contexts)
+    told["limits"].append(backend.device.memory_limit)
+    assert mr.get_current_device_resource().get_allocation_limit() == backend.device.memory_limit
+frame = backend.from_arrow(pa.table({"k": [1, 2, 3]}))
+release_cached_memory(0)
+told["with pools"] = list(trimmed)
+
+runtime.cudaDeviceGetAttribute = lambda *_: (runtime.cudaError_t.cudaSuccess, 0)
+share_memory(0, 0.5, 2, 0)
+pool = weakref.ref(mr.get_current_device_resource().given[0])
+release_cached_memory(0)
+told["pool is left"] = pool() is None
+told["limits"].append(mr.get_current_device_resource().get_allocation_limit())
+told["trimmed"] = len(trimmed)
+told["rows"] = backend.to_arrow(frame, pa.schema([("k", pa.int64())])).to_pydict()
+print(json.dumps(told))
+"""
+
+
+def test_memory_is_shared_and_given_back(environment: dict[str, str]) -> None:
+    """The driver's pool is trimmed; one of RMM's, where the driver has none, is left for another."""
+    told = program(environment, POOLS)
+    gib = 1 << 30
+    assert told["limits"] == [int(8 * gib * 0.4), 2 * gib, 3 * gib // 2, 2 * gib]
+    assert told["with pools"] == [0]
+    assert told["pool is left"]
+    assert told["trimmed"] == 1
+    assert told["rows"] == {"k": [1, 2, 3]}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +190,108 @@ def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: lis
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1"
     assert made == [(-1, ()), (1, (1, 1)), (-1, ())]
+
+
+BUSY = "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable"
+
+
+@pytest.fixture
+def busy(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """GPUs in exclusive mode that another process uses."""
+    busy: set[int] = set()
+    create = gpujoin.backends.cudf.create
+
+    def make(request: BackendRequest) -> Any:
+        backend = create(request)
+        if request.device in busy:
+            raise BackendUnavailableError(BUSY)
+        return backend
+
+    monkeypatch.setattr(gpujoin.backends.cudf, "create", make)
+    monkeypatch.setattr(devices, "_refusing", set())
+    return busy
+
+
+def test_a_gpu_that_admits_no_second_process_is_not_waited_for(made: list[Any], busy: set[int]) -> None:
+    """In exclusive mode the process that has the GPU keeps it, so a slot would be of no use."""
+    busy.add(0)
+    options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=600)
+    slot = GpuSlots(1).acquire(["0"], 0)
+    assert slot is not None
+    with slot, chosen_backend(options, ["0"]) as chosen:
+        assert chosen.backend.name is BackendName.CPU
+        assert chosen.notes == (f"on the CPU: {BUSY}",)
+    with pytest.raises(BackendUnavailableError, match="busy"), chosen_backend(options.replace(backend="gpu"), ["0"]):
+        pytest.fail("the GPU is busy")
+    busy.clear()
+    with chosen_backend(options, ["0"]) as chosen:
+        assert isinstance(chosen.backend, Backend), "a GPU that was left is taken by a later task"
+
+
+@pytest.mark.parametrize("backend", ["auto", "gpu"])
+def test_a_second_process_of_a_task_joins_on_the_cpu(made: list[Any], busy: set[int], backend: str) -> None:
+    """What the first one does on the GPU is what was asked for."""
+    busy.add(0)
+    options = Options(gpu_concurrent_tasks=1, backend=backend)  # type: ignore[arg-type]
+    slot = GpuSlots(1).acquire(["0"], 0, "the task")
+    assert slot is not None
+    with slot, chosen_backend(options, ["0"], "the task") as chosen:
+        assert chosen.backend.name is BackendName.CPU
+        assert chosen.notes[0].startswith("on the CPU: GPU 0 admits no second process")
+
+
+def test_another_gpu_is_taken_where_one_refuses(made: list[Any], busy: set[int]) -> None:
+    """And comes first from then on."""
+    busy.add(0)
+    options = Options(gpu_concurrent_tasks=1)
+    with chosen_backend(options, ["0", "1"]) as chosen:
+        assert isinstance(chosen.backend, Backend)
+        assert chosen.backend.request.device == 1
+        assert (GpuSlots(1).held("0"), GpuSlots(1).held("1")) == (0, 1)
+    made.clear()
+    with chosen_backend(options, ["0", "1"]) as chosen:
+        assert isinstance(chosen.backend, Backend)
+        assert chosen.backend.request.device == 1
+    assert 0 not in [device for device, _ in made]
+
+
+def test_a_process_keeps_to_the_gpu_on_which_it_has_a_context(made: list[Any]) -> None:
+    """Even where another one has a slot with a lower number: a second context takes memory, and time to make."""
+    options = Options(gpu_concurrent_tasks=2)
+    first = GpuSlots(2).acquire(["0"], 0)
+    assert first is not None
+    with first, chosen_backend(options, ["0", "1"]) as chosen:
+        assert chosen.slot is not None
+        assert chosen.slot.gpu == "1", "tasks spread over the GPUs"
+    second = GpuSlots(2).acquire(["1"], 0)
+    assert second is not None
+    with second, chosen_backend(options, ["0", "1"]) as chosen:
+        assert chosen.slot is not None
+        assert (chosen.slot.gpu, chosen.slot.number) == ("1", 1)
+
+
+def test_memory_of_a_task_that_is_ended_goes_back_with_its_slot(
+    made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Spark has enough rows: nothing keeps those on the device, so memory goes back to other processes."""
+
+    class Rows:
+        pass
+
+    alive: list[weakref.ref[Rows]] = []
+    given_back: list[bool] = []
+    monkeypatch.setattr(devices, "release_cached_memory", lambda ordinal: given_back.append(alive[0]() is None))
+
+    def rows() -> Iterator[None]:
+        held = Rows()
+        alive.append(weakref.ref(held))
+        yield
+
+    def task() -> Iterator[None]:
+        with chosen_backend(Options(), ["0"]):
+            yield from rows()
+
+    running = task()
+    next(running)
+    running.close()
+    assert given_back == [True]
