@@ -26,6 +26,7 @@ from gpujoin.spark.outcomes import (
     tell_query,
     text_of,
 )
+from gpujoin.spark.query.activity import planning_watched, show_planning
 from gpujoin.spark.query.collection import collection_paused
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner, StreamFacts
@@ -129,7 +130,9 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
     def planned() -> PlannedQuery:
         return _planned(spark, native_plan(frame), conf, options, purpose, lambda plan: _declared(frame, plan))
 
-    result = _survived(spark, options, purpose, planned, lambda: text_of(frame))
+    with planning_watched():
+        show_planning(conf)
+        result = _survived(spark, options, purpose, planned, lambda: text_of(frame))
     if not result.changed:
         return Accelerated(frame, result.explanation, changed=False)
     if purpose is Purpose.EXPLAIN:
@@ -154,6 +157,8 @@ def plan_query(
     if not options.enabled:
         return PlannedQuery(plan, Explanation())
     check_backend(conf, options)
+    if stream is None:
+        show_planning(conf)
 
     def finished(changed: Any) -> Any:
         if not changed.resolved():

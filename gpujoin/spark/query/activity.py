@@ -1,17 +1,23 @@
-"""Says what planning does where it takes long, in the log at level INFO.
+"""Says what planning does where it takes long: in the log at level INFO, or in a line for the user.
 
 For a table of many files in a store::
 
     planning a query takes long, 3 s so far: footers of 500 files of s3://sales/orders
     planning a query took 4.2 s: footers of 500 files of s3://sales/orders 3.9 s, a scalar subquery 0.2 s
+
+Where Spark shows its progress bar (``spark.ui.showConsoleProgress``; shells, notebooks and programs of Python do), and
+the log does not take INFO, a terminal or a notebook shows the first line, anew each second, and at last the second.
 """
 
 from __future__ import annotations
 
+import logging
+import shutil
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 
 from gpujoin.logs import log
 from gpujoin.plan.amounts import show_seconds
@@ -23,6 +29,37 @@ _TOLD_SECONDS = 1.0
 """Planning that took less is not spoken of."""
 _LEAST_SHARE = 0.05
 """Activities that took a smaller part of the time are left out."""
+_LINE_SECONDS = 1.0
+"""After so many seconds the line for the user is written anew."""
+_PROGRESS_BAR = "spark.ui.showConsoleProgress"
+
+
+_ERASE = "\x1b[K"
+"""Has a terminal erase what stands right of the cursor."""
+
+
+class _Line:
+    """A line of standard error that is overwritten, in a terminal by Spark's progress bar too."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def write(self, text: str, end: str = "") -> None:
+        columns = shutil.get_terminal_size().columns - 1
+        shown = f"gpujoin: {text}" if end else f"gpujoin: {text}"[:columns]
+        with suppress(OSError, ValueError):  # standard error is closed
+            rest = _ERASE if sys.stderr.isatty() else " " * (self._width - len(shown))
+            sys.stderr.write(f"\r{shown}{rest}{end}")
+            sys.stderr.flush()
+        self._width = len(shown)
+
+
+def _is_seen_by_a_user() -> bool:
+    """Whether standard error is a terminal or the output of a notebook's cell."""
+    try:
+        return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
 
 
 class _Planning:
@@ -35,6 +72,8 @@ class _Planning:
         self._lock = threading.Lock()
         self._has_ended = False
         self._timer: threading.Timer | None = None
+        self._line: _Line | None = None
+        self.has_progress_bar = False
 
     @property
     def seconds(self) -> float:
@@ -42,18 +81,26 @@ class _Planning:
 
     def watch(self, seconds: float) -> None:
         """Say what is being done after so many seconds, and from then on again and again."""
-
-        def tell() -> None:
-            what = (*self._doing, "reading and rewriting the plan")[0]
-            log.info("planning a query takes long, %s s so far: %s", show_seconds(self.seconds), what)
-            self.watch(seconds * 2)
-
         with self._lock:
             if self._has_ended:
                 return
-            self._timer = threading.Timer(seconds, tell)
+            self._timer = threading.Timer(seconds, self._tell, [seconds])
             self._timer.daemon = True
             self._timer.start()
+
+    def _tell(self, seconds: float) -> None:
+        what = (*self._doing, "reading and rewriting the plan")[0]
+        message = f"planning a query takes long, {show_seconds(self.seconds)} s so far: {what}"
+        if log.isEnabledFor(logging.INFO) or not (self.has_progress_bar and _is_seen_by_a_user()):
+            log.info("%s", message)
+            self.watch(seconds * 2)
+            return
+        with self._lock:
+            if self._has_ended:
+                return
+            self._line = self._line or _Line()
+            self._line.write(message)
+        self.watch(_LINE_SECONDS)
 
     def end(self) -> None:
         """Watch no longer, and say what took long."""
@@ -62,10 +109,14 @@ class _Planning:
             if self._timer is not None:
                 self._timer.cancel()
         took = self.seconds
-        if took > _TOLD_SECONDS:
-            longest = sorted(self._seconds.items(), key=lambda item: -item[1])
-            parts = [f"{what} {show_seconds(spent)} s" for what, spent in longest if spent > took * _LEAST_SHARE]
-            log.info("planning a query took %s s%s", show_seconds(took), f": {', '.join(parts)}" if parts else "")
+        if took <= _TOLD_SECONDS:
+            return
+        longest = sorted(self._seconds.items(), key=lambda item: -item[1])
+        parts = [f"{what} {show_seconds(spent)} s" for what, spent in longest if spent > took * _LEAST_SHARE]
+        message = f"planning a query took {show_seconds(took)} s" + (f": {', '.join(parts)}" if parts else "")
+        log.info("%s", message)
+        if self._line is not None:
+            self._line.write(message, end="\n")
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
@@ -88,6 +139,9 @@ _thread = _Thread()
 @contextmanager
 def planning_watched() -> Iterator[None]:
     """Say what planning does, here and in what is called, where it takes long."""
+    if _thread.planning is not None:
+        yield
+        return
     planning = _thread.planning = _Planning()
     planning.watch(_FIRST_SECONDS)
     try:
@@ -95,6 +149,12 @@ def planning_watched() -> Iterator[None]:
     finally:
         _thread.planning = None
         planning.end()
+
+
+def show_planning(conf: Mapping[str, str]) -> None:
+    """Have the query that this thread plans speak to the user, where the session shows Spark's progress bar."""
+    if _thread.planning is not None:
+        _thread.planning.has_progress_bar = conf.get(_PROGRESS_BAR) == "true"
 
 
 @contextmanager

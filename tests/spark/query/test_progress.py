@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -121,6 +124,50 @@ def test_long_planning_says_what_it_does(caplog: pytest.LogCaptureFixture, monke
     assert 2 <= len(said) - 1 <= 3
     assert "planning a query took 0.4" in said[-1]
     assert len(caplog.records) == len(said), "nothing is said once it has ended"
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """Make standard error a terminal; give what is on it since the last call."""
+    ours, theirs = os.openpty()
+    os.set_blocking(ours, False)
+    with os.fdopen(ours, "rb") as shown, os.fdopen(theirs, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setenv("COLUMNS", "90")
+
+        def screen() -> str:
+            return (shown.read() or b"").decode()
+
+        yield screen
+        monkeypatch.undo()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
+@pytest.mark.parametrize("has_bar", [True, False], ids=["progress bar", "no progress bar"])
+def test_long_planning_is_shown_in_a_terminal_where_sparks_progress_is(
+    enabled: SparkSession, monkeypatch: pytest.MonkeyPatch, has_bar: bool
+) -> None:
+    monkeypatch.setattr(activity, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(activity, "_LINE_SECONDS", 0.01)
+    monkeypatch.setattr(activity, "_TOLD_SECONDS", 0.0)
+    frame = enabled.sql(SQL)
+    # Spark lets no session change this setting of the application.
+    conf = enabled._jsparkSession.sessionState().conf()
+    conf.setConfString("spark.ui.showConsoleProgress", str(has_bar).lower())
+    try:
+        with terminal(monkeypatch) as screen:
+            frame.toArrow()
+            lines = screen().replace("\x1b[K", "").replace("\r\n", "\r").split("\r")
+    finally:
+        conf.setConfString("spark.ui.showConsoleProgress", "false")
+    if not has_bar:
+        assert lines == [""]
+        return
+    assert lines[1].startswith("gpujoin: planning a query takes long, 0"), lines
+    assert lines[-2].startswith("gpujoin: planning a query took "), lines
+    assert all(len(line) < 90 for line in lines[:-2]), "a line that is overwritten does not wrap"
+    assert lines[-1] == ""
 
 
 def test_quick_planning_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
