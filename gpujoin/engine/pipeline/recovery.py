@@ -175,12 +175,18 @@ def _next_rung(attempt: Attempt, problem: BaseException, fallback: FallbackMode)
 
 def _tell(failed: Rung, lower: Rung, problem: BaseException, metrics: PipelineMetrics) -> None:
     metrics.cpu_runs += failed is Rung.DEVICE
+    why = _reason(failed, lower, problem)
+    metrics.recovered[why] = metrics.recovered.get(why, 0) + 1
     name = type(problem).__name__
-    full = isinstance(problem, DeviceMemoryError) and not isinstance(problem, DeviceLostError)
-    if failed is not Rung.DEVICE or not full:
-        why = f"computed again {lower.value}, after {name} {failed.value}"
-        metrics.recovered[why] = metrics.recovered.get(why, 0) + 1
     log.warning("a part failed %s and is computed again %s: %s: %s", failed.value, lower.value, name, problem)
+
+
+def _reason(failed: Rung, lower: Rung, problem: BaseException) -> str:
+    if failed is Rung.DEVICE and isinstance(problem, DeviceLostError):
+        return f"on the CPU: {problem}"
+    if failed is Rung.DEVICE and isinstance(problem, DeviceMemoryError):
+        return "on the CPU: the GPU's memory ran out, and what had been begun there was begun again"
+    return f"computed again {lower.value}, after {type(problem).__name__} {failed.value}"
 
 
 class _Output:

@@ -33,7 +33,7 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from gpujoin.backends.parquet.locations import is_local, know_stores, stores_named
-from gpujoin.config import Options, Transport
+from gpujoin.config import BackendChoice, Options, Transport
 from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import CorruptBlobError, JoinSpecError
 from gpujoin.model.pipeline import Rung
@@ -72,9 +72,6 @@ if TYPE_CHECKING:
     from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.functions import StageFunction
     from gpujoin.spark.worker.task import Task
-
-
-_BEGUN_AGAIN = "on the CPU: the GPU's memory ran out, and what had been begun there was begun again"
 
 
 @dataclass(frozen=True)
@@ -122,8 +119,6 @@ class RunStage:
         except CorruptBlobError as problem:
             raise CorruptBlobError(f"stage {self.name}, {task.stage} of Spark's: {problem}") from problem
         measured.ended = time.time()
-        if measured.pipeline.cpu_runs:
-            notes.append(_BEGUN_AGAIN)
         notes += measured.pipeline.recovered
         task.report(TaskRecord(self.name, task.stage, task.partition, task.attempt, measured, tuple(notes)))
 
@@ -144,7 +139,9 @@ class RunStage:
         from gpujoin.engine.pipeline import run
         from gpujoin.engine.pipeline.tables import TABLES
 
-        with chosen_device(self.options, task.gpus, task.name) as place:
+        # What failed may have been a GPU, or on one: a task that is tried again has nothing to do with any.
+        options = self.options.replace(backend=BackendChoice.CPU) if task.retry else self.options
+        with chosen_device(options, task.gpus, task.name) as place:
             notes += place.chosen.notes
             rung = Rung.CAREFUL if task.retry else None
             if rung is not None:

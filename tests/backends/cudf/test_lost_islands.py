@@ -1,0 +1,120 @@
+"""Islands of a real Spark session that lose their GPU after they have given out rows, under the stand-ins.
+
+Workers lose it whenever one has copied :data:`PIECES` pieces to the host, which is later than the rows of the first
+ones have gone out. Nothing computed there can be begun again then, so the task fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kernels.conftest import emulator_cache
+from tests.kernels.emulator.device import CACHE_VARIABLE
+
+__all__ = ["emulator_cache"]
+
+for library in ("pylibcudf", "cupy", "rmm", "pyspark"):
+    pytest.importorskip(library, reason='no GPU libraries or PySpark: pip install ".[spark,cu13]"')
+
+pytestmark = [pytest.mark.extra, pytest.mark.spark, pytest.mark.usefixtures("emulator_cache")]
+
+ROOT = Path(__file__).parents[3]
+PIECES = 25
+
+STARTED = f"""
+from tests.backends.cudf.libraries.plugin import install
+install()
+from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
+from tests.backends.cudf.libraries import record
+
+copy, copied = DevicePipeline.give_out, []
+
+def give_out(self, frame, schema):
+    copied.append(frame)
+    if len(copied) > {PIECES}:
+        record.lost_at = 1
+    return copy(self, frame, schema)
+
+DevicePipeline.give_out = give_out
+"""
+"""Run by every Python of the session when it starts."""
+
+PROGRAM = """
+import json, logging, sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pathlib import Path
+from pyspark.sql import SparkSession
+import gpujoin
+from gpujoin.testing import assert_same_rows
+
+warned = []
+class Kept(logging.Handler):
+    def emit(self, entry): warned.append(entry.getMessage())
+logging.getLogger("gpujoin").addHandler(Kept(logging.WARNING))
+
+folder, master = Path(sys.argv[1]), sys.argv[2]
+(folder / "sales").mkdir()
+for number in range(80):
+    rows = pa.table({"k": [(7 * i + number) % 50 for i in range(100)], "v": [100 * number + i for i in range(100)]})
+    pq.write_table(rows, folder / "sales" / f"{number:02}.parquet")
+pq.write_table(pa.table({"k": list(range(0, 50, 2)), "w": list(range(0, 7500, 300))}), folder / "items.parquet")
+spark = (
+    SparkSession.builder.master(master).config("spark.ui.enabled", False).config("spark.gpujoin.strategy", "broadcast")
+    .config("spark.log.level", "ERROR").getOrCreate()
+)
+for name in ("sales", "items.parquet"):
+    spark.read.parquet(str(folder / name)).createOrReplaceTempView(name.partition(".")[0])
+TEXT = "select s.k, s.v, i.w from sales s join items i on s.k = i.k and s.v > i.w"
+wanted = spark.sql(TEXT).toArrow()
+gpujoin.enable(spark)
+told = []
+for _ in range(2):
+    frame = spark.sql(TEXT)
+    assert_same_rows(frame.toArrow(), wanted)
+    (report,) = gpujoin.metrics(frame) or [None]
+    told.append(None if report is None else [dict(report.metrics.joins.backends), dict(report.notes)])
+print(json.dumps({"told": told, "warned": warned}))
+"""
+
+
+def session(tmp_path: Path, emulator_cache: Path, master: str) -> Any:
+    """What the program tells of the island, and the warnings of its driver."""
+    (tmp_path / "sitecustomize.py").write_text(STARTED)
+    environment = {
+        **os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", CACHE_VARIABLE: str(emulator_cache),
+        "CUDA_VISIBLE_DEVICES": "0", "PYSPARK_PYTHON": sys.executable, "GPUJOIN_SLOT_DIR": str(tmp_path / "slots"),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), master], cwd=tmp_path, env=environment,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "this process has lost GPU 0" in done.stderr, "no worker has lost its GPU"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_task_is_tried_again_on_the_cpu(tmp_path: Path, emulator_cache: Path) -> None:
+    """By a process that has not lost a GPU, and does not try it: it would lose it after as many pieces."""
+    told = session(tmp_path, emulator_cache, "local[1,4]")
+    note = "in small pieces, each expression and join by itself: Spark has tried the task before"
+    for backends, notes in told["told"]:
+        assert backends.keys() == {"cpu"}
+        assert notes == {note: backends["cpu"]}
+    assert told["warned"] == [], "the query is the island's"
+
+
+def test_where_spark_tries_nothing_again_it_runs_the_query(tmp_path: Path, emulator_cache: Path) -> None:
+    """With one warning, which says why."""
+    told = session(tmp_path, emulator_cache, "local[1]")
+    assert told["told"] == [[{}, {}]] * 2, "no task of the island came to its end"
+    (warning,) = told["warned"]
+    assert warning.startswith("gpujoin: a task of the query failed here; Spark runs the query itself: ")
+    assert "DeviceLostError: this process has lost GPU 0: CUDA error" in warning
