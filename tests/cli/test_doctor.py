@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpujoin import cli
+from gpujoin.backends.cudf import discovery
 from gpujoin.cli import checks, doctor
 from gpujoin.cli.checks import Check, Status, gpu, host, software
 from gpujoin.cli.doctor import Report
@@ -233,7 +234,8 @@ def gpu_checks(
         return Check(module, Status.OK, "26.10") if works else Check(module, Status.MISSING, "not installed", advice)
 
     monkeypatch.setattr(gpu, "list_gpus", gpus)
-    monkeypatch.setattr(gpu, "driver_cuda_version", lambda: cuda)
+    for module in (gpu, discovery):
+        monkeypatch.setattr(module, "driver_cuda_version", lambda: cuda)
     monkeypatch.setattr(gpu, "installed_extra", lambda: installed)
     monkeypatch.setattr(gpu, "import_check", fake_import)
     monkeypatch.setattr(gpu, "run_python", lambda code, timeout: (works, "said"))
@@ -303,7 +305,7 @@ def test_old_small_and_exclusive_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["gpu 0"].status is Status.MISSING
     assert found["gpu 1"].status is Status.WARNING
     assert found["driver"].status is Status.MISSING
-    assert "concurrentTasks=1" in found["gpu slots"].advice
+    assert "--compute-mode=DEFAULT" in found["gpu slots"].advice
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.cudf import lost
-from gpujoin.backends.cudf.discovery import why_unavailable
+from gpujoin.backends.cudf.discovery import driver_too_old, why_unavailable
 from gpujoin.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def unavailable() -> Reason | None:
 def create(request: BackendRequest) -> CudfBackend:
     """Make a backend on one GPU. After that, this process has a CUDA context and must not fork.
 
-    Raises ``BackendUnavailableError`` if a GPU library cannot be imported, there is no such GPU, CUDA cannot use it, or
-    this process has lost it.
+    Raises ``BackendUnavailableError`` if a GPU library cannot be imported, there is no such GPU, its driver is too old,
+    CUDA cannot use it, or this process has lost it.
     """
-    told = lost.reason(request.device)
+    told = lost.reason(request.device) or driver_too_old()
     if told is not None:
         raise BackendUnavailableError(told)
     with _unavailable_where_it_fails(f"GPU {request.device} cannot be used"):
@@ -60,7 +60,7 @@ def _unavailable_where_it_fails(what: str) -> Iterator[None]:
         yield
     except BackendUnavailableError:
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         told = f"{what}: {type(problem).__name__}: {problem}; run `gpujoin doctor` to see what is missing"
         raise BackendUnavailableError(told) from problem
 

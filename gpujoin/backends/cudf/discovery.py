@@ -1,13 +1,14 @@
 """Finds out whether the backend can be used in this process, without making a CUDA context.
 
 Spark forks its Python workers, and a CUDA context does not survive a fork. So neither CuPy, RMM nor the CUDA runtime
-may be called here. The CUDA driver library is only opened, never initialised. Devices are counted by NVML, which makes
-no context, or by the driver's files if NVML is missing, which is optional in containers.
+may be called here. The CUDA driver library is only opened, and asked for its version, never initialised. Devices are
+counted by NVML, which makes no context, or by the driver's files if NVML is missing, which is optional in containers.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ from gpujoin.model.reasons import Reason, ReasonKind
 
 _PACKAGES = ("pylibcudf", "rmm", "cupy")
 _NVML_SUCCESS = 0
-_NEW_CUDA = (13, 0)
+OLDEST_CUDA = {"cu12": (12, 2), "cu13": (13, 0)}
+"""The CUDA that a driver must run at least, by gpujoin's extra for GPUs."""
 
 
 def why_unavailable() -> Reason | None:
@@ -42,11 +44,40 @@ def why_unavailable() -> Reason | None:
 
 def suggested_extra() -> str:
     """The extra of gpujoin for the installed driver: ``cu12`` for drivers older than CUDA 13."""
+    cuda = driver_cuda_version()
+    return "cu12" if cuda is not None and cuda < OLDEST_CUDA["cu13"] else "cu13"
+
+
+def installed_extra() -> str | None:
+    """Which of gpujoin's extras for GPUs is installed; ``None`` without pylibcudf, or with one of another origin."""
+    for extra in OLDEST_CUDA:
+        try:
+            importlib.metadata.distribution(f"pylibcudf-{extra}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return extra
+    return None
+
+
+def driver_cuda_version() -> tuple[int, int] | None:
+    """The newest CUDA that the installed driver runs, such as ``(13, 0)``; ``None`` without a driver."""
     driver = _library("libcuda.so.1")
     version = ctypes.c_int(0)
-    if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0:
-        return "cu13"
-    return "cu13" if (version.value // 1000, 0) >= _NEW_CUDA else "cu12"
+    if driver is None or driver.cuDriverGetVersion(ctypes.byref(version)) != 0 or version.value == 0:
+        return None
+    return version.value // 1000, version.value % 1000 // 10
+
+
+def driver_too_old() -> str | None:
+    """Describe a driver that is too old for the installed packages; ``None`` if it is not, as far as known."""
+    cuda, extra = driver_cuda_version(), installed_extra()
+    if cuda is None or extra is None or cuda >= OLDEST_CUDA[extra]:
+        return None
+    told = (
+        f"the NVIDIA driver is too old: it runs CUDA {cuda[0]}.{cuda[1]}, and the packages of the extra {extra} need "
+        f"{OLDEST_CUDA[extra][0]}.{OLDEST_CUDA[extra][1]}; update it"
+    )
+    return told if cuda < OLDEST_CUDA["cu12"] else f"{told}, or {pip_install('cu12')} in their place"
 
 
 def hidden_by_environment(environment: Mapping[str, str]) -> str | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution
 
+from gpujoin.backends.cudf.discovery import OLDEST_CUDA, driver_cuda_version, installed_extra, suggested_extra
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.config import Options
 from gpujoin.errors import BackendUnavailableError, ConfigurationError, pip_install
 from gpujoin.spark.discovery import Gpu, list_gpus
 from gpujoin.spark.worker.slots import GpuSlots
 
-_OLDEST_CUDA = {"cu12": (12, 2), "cu13": (13, 0)}
 _OLDEST_CAPABILITY = {"cu12": (7, 0), "cu13": (7, 5)}
 _OLDEST_GPU = {(7, 0): "7.0 (Volta)", (7, 5): "7.5 (Turing)"}
 _GIB = 1 << 30
@@ -34,7 +32,7 @@ def gpu() -> Iterator[Check]:
     """The GPUs of this machine, the driver, the libraries, and a small join on the device."""
     gpus: tuple[Gpu, ...] = ()
     cuda = driver_cuda_version()
-    extra = installed_extra() or ("cu12" if cuda is not None and cuda[0] < 13 else "cu13")
+    extra = installed_extra() or suggested_extra()
     try:
         gpus = list_gpus()
     except BackendUnavailableError as problem:
@@ -56,17 +54,6 @@ def gpu() -> Iterator[Check]:
     yield _slots(gpus)
 
 
-def installed_extra() -> str | None:
-    """Which of gpujoin's extras for GPUs is installed; ``None`` without pylibcudf, or with one of another origin."""
-    for extra in _OLDEST_CUDA:
-        try:
-            distribution(f"pylibcudf-{extra}")
-        except PackageNotFoundError:
-            continue
-        return extra
-    return None
-
-
 def _device(device: Gpu, extra: str) -> Check:
     free = device.memory_total - device.memory_used
     memory = (
@@ -86,18 +73,6 @@ def _device(device: Gpu, extra: str) -> Check:
     return Check(name, Status.OK, memory)
 
 
-def driver_cuda_version() -> tuple[int, int] | None:
-    """The newest CUDA that the installed driver runs, such as ``(13, 0)``; ``None`` without a driver."""
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    version = ctypes.c_int(0)
-    if library.cuDriverGetVersion(ctypes.byref(version)) != 0:
-        return None
-    return version.value // 1000, version.value % 1000 // 10
-
-
 def _driver(device: Gpu, cuda: tuple[int, int] | None, extra: str) -> Check:
     if cuda is None:
         return Check(
@@ -105,10 +80,10 @@ def _driver(device: Gpu, cuda: tuple[int, int] | None, extra: str) -> Check:
             "In a container, give it the driver's compute libraries: NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         )  # fmt: skip
     versions = f"{device.driver_version}, CUDA {cuda[0]}.{cuda[1]}"
-    oldest = _OLDEST_CUDA[extra]
+    oldest = OLDEST_CUDA[extra]
     if cuda < oldest:
         advice = f"Update the NVIDIA driver to one for CUDA {oldest[0]}.{oldest[1]} or newer."
-        if cuda >= _OLDEST_CUDA["cu12"]:
+        if cuda >= OLDEST_CUDA["cu12"]:
             advice += " Or install the extra cu12 in its place."
         return Check("driver", Status.MISSING, versions, advice)
     return Check("driver", Status.OK, versions)
@@ -125,9 +100,9 @@ def _slots(gpus: tuple[Gpu, ...]) -> Check:
     if not gpus:
         return Check("gpu slots", Status.OK, f"none without a GPU; lock files would be in {slots.directory}")
     state = f"{each * len(gpus)}, {held} taken; lock files in {slots.directory}"
-    if each > 1 and any(device.exclusive for device in gpus):
+    if any(device.exclusive for device in gpus):
         return Check(
-            "gpu slots", Status.WARNING, f"{state}, but a GPU admits one process only",
-            "Set spark.gpujoin.gpu.concurrentTasks=1, or nvidia-smi --compute-mode=DEFAULT.",
+            "gpu slots", Status.WARNING, f"{state}, but a GPU admits one process only, so one worker has it",
+            "Use nvidia-smi --compute-mode=DEFAULT, or NVIDIA's MPS.",
         )  # fmt: skip
     return Check("gpu slots", Status.OK, state)

@@ -1,7 +1,8 @@
-"""Islands of a real Spark session that lose their GPU after they have given out rows, under the stand-ins.
+"""Islands of a real Spark session whose tasks fail because of a GPU.
 
-Workers lose it whenever one has copied :data:`PIECES` pieces to the host, which is later than the rows of the first
-ones have gone out. Nothing computed there can be begun again then, so the task fails.
+Under the stand-ins workers lose it whenever one has copied :data:`PIECES` pieces to the host, which is later than the
+rows of the first ones have gone out. Nothing computed there can be begun again then, so the task fails. It fails too
+where importing the libraries kills the worker.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from gpujoin.backends.cudf import discovery
+from tests.backends.cudf.test_old_driver import make_driver
 from tests.kernels.conftest import emulator_cache
 from tests.kernels.emulator.device import CACHE_VARIABLE
 
@@ -27,6 +30,7 @@ pytestmark = [pytest.mark.extra, pytest.mark.spark, pytest.mark.usefixtures("emu
 
 ROOT = Path(__file__).parents[3]
 PIECES = 25
+LOST = "this process has lost GPU 0"
 
 STARTED = f"""
 from tests.backends.cudf.libraries.plugin import install
@@ -45,6 +49,28 @@ def give_out(self, frame, schema):
 DevicePipeline.give_out = give_out
 """
 """Run by every Python of the session when it starts."""
+
+KILLING = """
+import os, signal, sys
+from importlib.machinery import ModuleSpec
+
+class Killing:
+    @staticmethod
+    def create_module(spec):
+        return None
+
+    @staticmethod
+    def exec_module(module):
+        print("killed by an import", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return ModuleSpec(name, cls) if name == "pylibcudf" else None
+
+sys.meta_path.insert(0, Killing)
+"""
+"""The same, where a library does not fit the machine."""
 
 PROGRAM = """
 import json, logging, sys
@@ -85,25 +111,33 @@ print(json.dumps({"told": told, "warned": warned}))
 """
 
 
-def session(tmp_path: Path, emulator_cache: Path, master: str) -> Any:
-    """What the program tells of the island, and the warnings of its driver."""
-    (tmp_path / "sitecustomize.py").write_text(STARTED)
+def session(tmp_path: Path, emulator_cache: Path, master: str, started: str, failed: str) -> Any:
+    """What the program tells of the island, and the warnings of its driver; workers have said ``failed``."""
+    (tmp_path / "sitecustomize.py").write_text(started)
     environment = {
         **os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", CACHE_VARIABLE: str(emulator_cache),
         "CUDA_VISIBLE_DEVICES": "0", "PYSPARK_PYTHON": sys.executable, "GPUJOIN_SLOT_DIR": str(tmp_path / "slots"),
+        "LD_LIBRARY_PATH": str(tmp_path),
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), master], cwd=tmp_path, env=environment,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "this process has lost GPU 0" in done.stderr, "no worker has lost its GPU"
+    assert failed in done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_task_is_tried_again_on_the_cpu(tmp_path: Path, emulator_cache: Path) -> None:
-    """By a process that has not lost a GPU, and does not try it: it would lose it after as many pieces."""
-    told = session(tmp_path, emulator_cache, "local[1,4]")
+@pytest.mark.parametrize("why", ["lost", "killed by an import"])
+def test_the_task_is_tried_again_on_the_cpu(tmp_path: Path, emulator_cache: Path, why: str) -> None:
+    """By a process that does not try the GPU: it would fail there again."""
+    if why == "lost":
+        told = session(tmp_path, emulator_cache, "local[1,4]", STARTED, LOST)
+    elif discovery.why_unavailable() is None:
+        pytest.skip("this machine has a GPU")
+    else:
+        make_driver(tmp_path, 99990)
+        told = session(tmp_path, emulator_cache, "local[1,4]", KILLING, why)
     note = "in small pieces, each expression and join by itself: Spark has tried the task before"
     for backends, notes in told["told"]:
         assert backends.keys() == {"cpu"}
@@ -113,7 +147,7 @@ def test_the_task_is_tried_again_on_the_cpu(tmp_path: Path, emulator_cache: Path
 
 def test_where_spark_tries_nothing_again_it_runs_the_query(tmp_path: Path, emulator_cache: Path) -> None:
     """With one warning, which says why."""
-    told = session(tmp_path, emulator_cache, "local[1]")
+    told = session(tmp_path, emulator_cache, "local[1]", STARTED, LOST)
     assert told["told"] == [[{}, {}]] * 2, "no task of the island came to its end"
     (warning,) = told["warned"]
     assert warning.startswith("gpujoin: a task of the query failed here; Spark runs the query itself: ")

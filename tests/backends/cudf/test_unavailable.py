@@ -31,20 +31,21 @@ class LibraryNotFoundError(Exception):
     """As `DynamicLibNotFoundError` of cuda-pathfinder, which is no subclass of any other error."""
 
 
-FAILURES: list[Exception] = [
+FAILURES: list[BaseException] = [
     ImportError("libcudf.so: cannot open shared object file"),
     OSError("libcufile.so.0: file too short"),
     RuntimeError("cudaErrorECCUncorrectable: uncorrectable ECC error"),
     LibraryNotFoundError("libcufile.so.0"),
     AttributeError("module 'rmm' has no attribute 'mr'"),
     DeviceMemoryError("no memory for a context"),
+    SystemExit(3),
 ]
 
 
 class FailingImport:
     """A finder that raises when a module is looked for."""
 
-    def __init__(self, module: str, problem: Exception) -> None:
+    def __init__(self, module: str, problem: BaseException) -> None:
         self._module, self._problem = module, problem
         self.tried = 0
 
