@@ -93,7 +93,7 @@ class AlgorithmChoice(Enum):
     CUDF = "cudf"
 
 
-_SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss")
+_SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"^\s*(-?[0-9]+)\s*([bkmgt]?)(?:i?b)?\s*$", re.IGNORECASE)
 
@@ -308,8 +308,9 @@ class Options:
         ("file",),
         _schemes,
         "Where workers may read files by themselves, separated by commas: `file`; `s3a`, `s3`, `s3n` for stores that "
-        "speak S3; `gs` for Google's; `abfs`, `abfss` for Azure's. Workers are told the endpoint and the credentials "
-        "that Hadoop was told, or find them as the store's own tools do.",
+        "speak S3; `gs` for Google's; `abfs`, `abfss` for Azure's; `hdfs` where Hadoop's native library is installed. "
+        "Workers are told the endpoint and the credentials that Hadoop was told, or find them as the store's own tools "
+        "do.",
     )
     scan_footers: int = _setting(
         "scan.footers", 500, _whole(1, 1 << 20),

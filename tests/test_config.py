@@ -31,7 +31,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no real number": ({"gpu_memory_fraction": "most"}, "'most' is not a number"),
     "not a number": ({"gpu_memory_fraction": float("nan")}, "nan must be between"),
     "over all": ({"gpu_memory_fraction": 1.01}, "must be between 0.01 and 1"),
-    "unknown store": ({"scan_schemes": "file,hdfs"}, "'hdfs' is not covered"),
+    "unknown store": ({"scan_schemes": "file,viewfs"}, "'viewfs' is not covered"),
     "no size": ({"memory_budget": "lots"}, "'lots' is not a size"),
     "empty size": ({"memory_budget": 0}, "0 must be between 1 byte"),
     "absurd size": ({"memory_budget": "9999t"}, "must be between 1 byte and 1024 TiB"),

@@ -1,4 +1,4 @@
-"""Object stores: of what kind one is, where, and in whose name it is read."""
+"""Stores of files, objects or HDFS: of what kind one is, where, and in whose name it is read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ class StoreKind(Enum):
     S3 = "s3"
     GCS = "gs"
     AZURE = "abfs"
+    HDFS = "hdfs"
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class Store:
     """By name, such as an endpoint."""
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """By name, such as an account's key."""
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Hadoop's, by name, of HDFS, whose client is Hadoop's own."""
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is said but the kind."""
-        return not self.arguments and not self.secrets
+        return not self.arguments and not self.secrets and not self.settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.chaos.diskfaults import CODES
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.tables import QUERIES, Sessions
 from tests.chaos.works import WORKS
+from tests.compiling import shared_library
 from tests.disks import Mount
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +31,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compiled(folder: Path) -> Path:
-    compiler = shutil.which("gcc") or shutil.which("cc") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    made = folder / "disk.so"
-    source = Path(__file__).with_name("disk.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-x", "c", "-o", str(made), str(source), "-ldl"], check=True)
-    return made
+    return shared_library(Path(__file__).with_name("disk.c"), folder / "disk.so")
 
 
 def inject(library: Path, folder: Path, name: str, seed: int, faults: int) -> Outcomes:

@@ -15,19 +15,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 
+from tests.spark.clients import compile_clients, environment_of, write_core_site
 from tests.stores import ACCESS_KEY, BUCKET, SECRET_KEY, gcs, s3
 
-ROOT = Path(__file__).parents[2]
 APP = Path(__file__).with_name("store_app.py")
-DOUBLE = Path(__file__).with_name("stores") / "FolderAsStore.java"
 CLIENTS = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
@@ -42,24 +39,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Classes with the names of Hadoop's clients."""
     folder = tmp_path_factory.mktemp("clients")
-    sources = [DOUBLE]
-    for name in CLIENTS.values():
-        package, _, short = name.rpartition(".")
-        source = folder / f"{short}.java"
-        source.write_text(f"package {package}; public class {short} extends gpujoin.tests.FolderAsStore {{}}")
-        sources.append(source)
-    jars = Path(pyspark.__file__).parent / "jars" / "*"
-    javac = Path(os.environ["JAVA_HOME"]) / "bin" / "javac"
-    subprocess.run([javac, "-cp", str(jars), "-d", str(folder), *map(str, sources)], check=True)
+    compile_clients(CLIENTS.values(), folder)
     return folder
-
-
-def core_site(folder: Path, settings: dict[str, str]) -> None:
-    """Write Hadoop's configuration."""
-    properties = "".join(
-        f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in settings.items()
-    )
-    (folder / "core-site.xml").write_text(f"<configuration>{properties}</configuration>")
 
 
 def settings_of(scheme: str, endpoint: str) -> dict[str, str]:
@@ -107,17 +88,10 @@ def test_tables_are_read_by_workers_and_secrets_are_written_nowhere(scheme: str,
         server = stack.enter_context(SERVERS[scheme]())
         for key in ("a/1.parquet", "a/2 b.parquet", "b/k.parquet"):
             put(server.files, root, key)
-        core_site(conf, settings_of(scheme, server.endpoint))
-        arguments = [
-            "--driver-class-path", f"{conf}{os.pathsep}{clients}", "--conf", "spark.eventLog.enabled=true",
-            "--conf", f"spark.eventLog.dir={events.as_uri()}",
-            "--driver-java-options", f"-Dgpujoin.tests.stores={root}", "pyspark-shell",
-        ]  # fmt: skip
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
-            "PYSPARK_SUBMIT_ARGS": " ".join(arguments), "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT), "AWS_EC2_METADATA_DISABLED": "true",
-        }  # fmt: skip
+        write_core_site(conf, settings_of(scheme, server.endpoint))
+        environment = environment_of(
+            root, [conf, clients], {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+        )
         log = tmp_path / "log"
         with log.open("wb") as errors:
             process = subprocess.Popen(

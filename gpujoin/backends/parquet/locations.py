@@ -1,4 +1,4 @@
-"""Opens Parquet files in the local file system, or in an object store, by PyArrow.
+"""Opens Parquet files in the local file system, in an object store or in HDFS, by PyArrow.
 
 A file in a store has a URI, ``s3://bucket/key``; any other path is local. Endpoint, region and credentials are found
 as the store's own tools do: in the environment, a profile, or the machine's role. Where the query's driver was told
@@ -14,7 +14,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from gpujoin.backends.parquet import libhdfs
 from gpujoin.errors import ScanError
 from gpujoin.model.stores import Store, StoreKind
 
@@ -32,7 +33,12 @@ _GCS_SECONDS = dt.timedelta(seconds=60)
 """How long a request to GCS is tried, as long as S3's tries take. Azure's client has its own number."""
 _SECOND_MS = 1000
 
+_SECONDS = tuple(f"{kind.value}://" for kind in (StoreKind.S3, StoreKind.AZURE, StoreKind.HDFS))
+"""Where modification times have whole seconds only."""
+
 _lock = threading.Lock()
+_connecting = threading.Lock()
+"""Held while HDFS is opened: threads that want the same one share a connection."""
 _stores: dict[str, Store] = {}
 """Stores that are not plain, by name."""
 
@@ -87,9 +93,9 @@ def know_stores(stores: Mapping[str, Store]) -> None:
 def comparable_ms(path: str, modified_ms: int) -> int:
     """Give a modification time that Hadoop has listed as :func:`facts` would: where they exist, in whole seconds.
 
-    The headers of S3 and Azure have seconds, some of their listings more.
+    The headers of S3 and Azure have seconds, some of their listings more; so has HDFS to PyArrow.
     """
-    if path.startswith((f"{StoreKind.S3.value}://", f"{StoreKind.AZURE.value}://")):
+    if path.startswith(_SECONDS):
         return modified_ms // _SECOND_MS * _SECOND_MS
     return modified_ms
 
@@ -103,6 +109,10 @@ def facts(path: str) -> FileFacts:
             return FileFacts(stat.st_size, stat.st_mtime_ns // 1_000_000)
         with _without_secrets(path) as (store, name):
             stored = store.get_file_info(name)
+            if stored.type is pafs.FileType.NotFound and isinstance(store, pafs.HadoopFileSystem):
+                libhdfs.check_missing(store, name)
+    except ScanError:
+        raise
     except (OSError, pa.ArrowException) as problem:
         raise ScanError(f"{path}: {getattr(problem, 'strerror', None) or problem}; {gone}") from problem
     if stored.type is not pafs.FileType.File:
@@ -125,7 +135,7 @@ def open_binary(path: str) -> Any:
 def _without_secrets(path: str) -> Iterator[tuple[pafs.FileSystem, str]]:
     """Give the store of a file, and the file's name there; errors are told without secrets.
 
-    Raises ``ScanError`` if this process does not know the store.
+    Raises ``ScanError`` if this process does not know the store, or cannot open HDFS.
     """
     kind = next(kind for scheme, kind in _SCHEMES.items() if path.startswith(scheme))
     rest, name = path.partition("://")[2], name_in(path)
@@ -138,8 +148,14 @@ def _without_secrets(path: str) -> Iterator[tuple[pafs.FileSystem, str]]:
         if known is None:
             raise ScanError(f"{path}: this process was not told which store {name!r} is")
         store = known
+    bucket, _, key = rest.partition("/")
+    is_hdfs = store.kind is StoreKind.HDFS
     try:
-        yield _opened(store, rest.partition("/")[0]), rest
+        with _connecting if is_hdfs else nullcontext():
+            opened = _opened(store, bucket)
+        yield opened, f"/{key}" if is_hdfs else rest
+    except libhdfs.UnavailableError as problem:
+        raise ScanError(f"{path}: {problem}") from problem
     except (OSError, pa.ArrowException) as problem:
         text = str(problem)
         if not any(secret in text for _, secret in store.secrets):
@@ -153,6 +169,8 @@ def _without_secrets(path: str) -> Iterator[tuple[pafs.FileSystem, str]]:
 def _opened(store: Store, bucket: str) -> pafs.FileSystem:
     arguments: dict[str, Any] = {**dict(store.arguments), **dict(store.secrets)}
     match store.kind:
+        case StoreKind.HDFS:
+            return libhdfs.open_hdfs(settings=dict(store.settings), **arguments)
         case StoreKind.GCS:
             return pafs.GcsFileSystem(retry_time_limit=_GCS_SECONDS, **arguments)
         case StoreKind.AZURE:

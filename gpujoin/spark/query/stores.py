@@ -1,4 +1,4 @@
-"""Object stores that a worker reads exactly as Spark would: in the name of the same user, from the same endpoint.
+"""Stores that a worker reads exactly as Spark would: in the name of the same user, from the same endpoint.
 
 Hadoop's file systems and Arrow's find credentials in different places. Where Hadoop was told nothing, both ask the
 environment and the machine's role. Where it was told something that Arrow can be told too, workers are told the same,
@@ -19,11 +19,13 @@ from typing import Any
 
 from gpujoin.model.stores import Store, StoreKind
 from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.query import hdfs
 
 KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), StoreKind.S3),
     "gs": StoreKind.GCS,
     **dict.fromkeys(("abfs", "abfss"), StoreKind.AZURE),
+    "hdfs": StoreKind.HDFS,
 }
 """Kinds of stores by the schemes of Spark's paths."""
 
@@ -37,6 +39,7 @@ _FILE_SYSTEMS = {
     "gs": ("com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem", "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"),
     "abfs": ("org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",),
     "abfss": ("org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",),
+    "hdfs": (hdfs.CLIENT,),
 }
 """Whose settings are known."""
 
@@ -109,6 +112,8 @@ def store_of(scheme: str, authority: str, configuration: Any, *, local: bool) ->
         raise NotTranslatableError(
             f"{scheme} is read by {implementation}, whose users and endpoints workers do not know"
         )
+    if KINDS[scheme] is StoreKind.HDFS:
+        return hdfs.hdfs_of(authority, configuration), authority
     if configuration.get(_PROVIDER_PATH):
         raise NotTranslatableError(f"Hadoop has credentials by {_PROVIDER_PATH}, which workers do not follow")
     match KINDS[scheme]:

@@ -1,4 +1,4 @@
-"""Object stores: whoever Hadoop was told to be, a worker is that one, or the table is left to Spark."""
+"""Stores: whoever Hadoop was told to be, a worker is that one, or the table is left to Spark."""
 
 from __future__ import annotations
 
@@ -183,6 +183,79 @@ def test_credentials_of_the_drivers_environment_are_sent_to_clusters_only(config
         configuration.set(f"fs.s3a.{name}.key", "a", f"Set by Spark on host/10.0.0.1 from {variable}")
     assert store("s3a", "b", configuration, local=True) == Store(StoreKind.S3)
     assert dict(store("s3a", "b", configuration).secrets) == {"access_key": "a", "secret_key": "a"}
+
+
+NAME_NODES = {
+    "dfs.nameservices": "sales", "dfs.ha.namenodes.sales": "a,b", "dfs.namenode.rpc-address.sales.a": "a:8020",
+    "dfs.client.failover.proxy.provider.sales": "${dfs.nameservices}.Provider",
+}  # fmt: skip
+AUTHENTICATION, TICKETS = "hadoop.security.authentication", "hadoop.security.kerberos.ticket.cache.path"
+
+
+def user_of(spark: SparkSession) -> Any:
+    names: Any = spark._jvm
+    return names.org.apache.hadoop.security.UserGroupInformation
+
+
+def test_hdfs_is_read_by_the_same_user_with_hadoops_own_settings(spark: SparkSession, configuration: Any) -> None:
+    user = user_of(spark).getCurrentUser().getUserName()
+    assert store("hdfs", "nn:8020", configuration) == Store(
+        StoreKind.HDFS, (("host", "hdfs://nn:8020"), ("user", user))
+    ), "Hadoop's defaults need not be told"
+    ldap = "hadoop.security.group.mapping.ldap.bind.password"
+    told(configuration, {**NAME_NODES, "fs.s3a.secret.key": SECRET, ldap: SECRET})
+    described = store("hdfs", "sales", configuration)
+    assert dict(described.arguments) == {"host": "hdfs://sales", "user": user}
+    assert dict(described.settings) == {**NAME_NODES, "dfs.client.failover.proxy.provider.sales": "sales.Provider"}
+    assert "sales.Provider" not in repr(described)
+    assert pickle.loads(pickle.dumps(described)) == described  # noqa: S301
+
+
+def test_hdfs_in_anothers_name_is_left_to_spark(spark: SparkSession, configuration: Any) -> None:
+    users = user_of(spark)
+    real = users.getLoginUser()
+    users.setLoginUser(users.createProxyUser("ann", real))
+    try:
+        with pytest.raises(NotTranslatableError, match=r"reads HDFS as ann by the proxy user "):
+            store("hdfs", "nn", configuration)
+    finally:
+        users.setLoginUser(real)
+
+
+def test_hdfs_without_a_name_node_is_the_default_file_system(configuration: Any) -> None:
+    with pytest.raises(NotTranslatableError, match=r"fs.defaultFS is file:///"):
+        store("hdfs", "", configuration)
+    told(configuration, {"fs.defaultFS": "hdfs://nn:8020/home"})
+    assert dict(store("hdfs", "", configuration).arguments)["host"] == "hdfs://nn:8020"
+
+
+def test_with_kerberos_workers_need_a_ticket_cache(spark: SparkSession, configuration: Any) -> None:
+    told(configuration, {AUTHENTICATION: "kerberos"})
+    with pytest.raises(NotTranslatableError, match=f"workers have no ticket: set spark.hadoop.{TICKETS}"):
+        store("hdfs", "nn", configuration)
+    told(configuration, {TICKETS: "/tickets/ann"})
+    described = store("hdfs", "nn", configuration)
+    assert dict(described.arguments) == {
+        "host": "hdfs://nn", "user": user_of(spark).getCurrentUser().getUserName(), "kerb_ticket": "/tickets/ann",
+    }  # fmt: skip
+    assert dict(described.settings) == {AUTHENTICATION: "kerberos"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        (AUTHENTICATION, "token", f"{AUTHENTICATION} is token"),
+        ("dfs.some.password", SECRET, "Hadoop was told dfs.some.password, a secret"),
+        ("fs.hdfs.impl", "com.example.OtherClient", "hdfs is read by com.example.OtherClient"),
+    ],
+)
+def test_hdfs_that_workers_would_read_otherwise_is_left_to_spark(
+    configuration: Any, name: str, value: str, reason: str
+) -> None:
+    told(configuration, {name: value})
+    with pytest.raises(NotTranslatableError, match=reason) as problem:
+        store("hdfs", "nn", configuration)
+    assert SECRET not in str(problem.value)
 
 
 def test_secrets_are_not_in_the_log_of_calls(configuration: Any, caplog: pytest.LogCaptureFixture) -> None:
