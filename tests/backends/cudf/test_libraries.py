@@ -352,3 +352,47 @@ def test_memory_is_shared_and_given_back(environment: dict[str, str]) -> None:
     assert told["pool is left"]
     assert told["trimmed"] == 1
     assert told["rows"] == {"k": [1, 2, 3]}
+
+
+SEVERAL = """
+import threading
+import pyarrow as pa
+from gpujoin import Options, join_tables
+from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.model.backend import BackendName
+from gpujoin.spark.worker.devices import chosen_backend
+from tests.backends.cudf.libraries import record
+
+record.gpus = 4
+a = pa.table({"k": [1, 2, 2]})
+told = {}
+
+def task(addresses):
+    with chosen_backend(Options(), addresses) as chosen:
+        assert join_tables(a, a, on="k", backend=chosen.backend).num_rows == 5
+
+def contexts_after(work, *arguments):
+    work(*arguments)
+    return sorted(record.contexts)
+
+told["a task"] = contexts_after(task, ["2"])
+thread = threading.Thread(target=task, args=(["2"],))
+thread.start()
+thread.join()
+told["in another thread"] = sorted(record.contexts)
+told["may use two"] = contexts_after(task, ["1", "2"])
+record.make_current(0)  # as a program does that uses the first GPU itself
+told["current before"] = record.current()
+create(BackendName.GPU, BackendRequest(device=3)).from_arrow(a)
+told["current after"] = record.current()
+told["at the end"] = sorted(record.contexts)
+print(json.dumps(told))
+"""
+
+
+def test_a_context_is_made_on_the_gpu_of_the_task_alone(environment: dict[str, str], tmp_path: Path) -> None:
+    """Making the GPU current again that was before would make one on the first GPU of the host."""
+    told = program({**environment, "GPUJOIN_SLOT_DIR": str(tmp_path)}, SEVERAL)
+    assert told["a task"] == told["in another thread"] == told["may use two"] == [2]
+    assert told["current before"] == told["current after"] == 0
+    assert told["at the end"] == [0, 2, 3]

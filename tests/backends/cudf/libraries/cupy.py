@@ -93,12 +93,13 @@ class Module(ModuleType):
         self.ndarray, self.asnumpy, self.asarray = ndarray, asnumpy, asarray
         stream = SimpleNamespace(synchronize=lambda: None, ptr=2)
         self.cuda = SimpleNamespace(
-            Device=lambda ordinal: nullcontext(), Stream=SimpleNamespace(ptds=nullcontext()),
+            Stream=SimpleNamespace(ptds=nullcontext()),
             using_allocator=lambda allocator: record.entered(), UnownedMemory=UnownedMemory,
             MemoryPointer=MemoryPointer,
             get_current_stream=lambda: stream, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=SimpleNamespace(
-                getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError,
+                getDeviceCount=lambda: record.gpus, getDevice=record.current, setDevice=record.make_current,
+                CUDARuntimeError=CUDARuntimeError,
             ),
         )  # fmt: skip
 
