@@ -99,6 +99,7 @@ class Module(ModuleType):
             get_current_stream=lambda: stream, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=SimpleNamespace(
                 getDeviceCount=lambda: record.gpus, getDevice=record.current, setDevice=record.make_current,
+                pointerGetAttributes=lambda address: SimpleNamespace(device=record.current()),
                 CUDARuntimeError=CUDARuntimeError,
             ),
         )  # fmt: skip
