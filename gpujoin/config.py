@@ -82,6 +82,14 @@ class Skew(Enum):
     OFF = "off"
 
 
+class Adaptive(Enum):
+    """Whether the tasks that read exchanged rows are made once the sizes of these are known."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
 class AlgorithmChoice(Enum):
     """Algorithm by which a GPU finds the matches of a key."""
 
@@ -360,6 +368,12 @@ class Options:
         "exchange.skew", Skew.AUTO, _one_of(Skew),
         "Whether keys are sampled first, where both sides of a join are exchanged straight from files, so as to split"
         " those with very many rows: `auto` (if the sides are estimated at 256 MiB or more), `on`, `off`.",
+    )  # fmt: skip
+    exchange_adaptive: Adaptive = _setting(
+        "exchange.adaptive", Adaptive.AUTO, _one_of(Adaptive),
+        "Whether small partitions of exchanged rows are coalesced once their sizes are known: `auto` (if "
+        "`spark.gpujoin.exchange.partitions` is unset), `on`, `off`. With `spark.sql.adaptive.enabled` or "
+        "`spark.sql.adaptive.coalescePartitions.enabled` set to `false`, or another transport than `bytes`, none are.",
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(
         "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),

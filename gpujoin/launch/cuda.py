@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,7 +87,6 @@ class CudaDevice:
             blocks_per_multiprocessor=int(facts["maxThreadsPerMultiProcessor"]) // BLOCK_THREADS,
         )
         self._modules: OrderedDict[ModuleSpec, LoadedModule] = OrderedDict()
-        self._loading = threading.Lock()
 
     @property
     def xp(self) -> Any:
@@ -105,18 +103,16 @@ class CudaDevice:
         return self._free_bytes()
 
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
-        with self._loading:
-            loaded = self._modules.get(module)
-            if loaded is None:
-                loaded = self._modules[module] = self._loaded(module, name)
-                if len(self._modules) > MOST_MODULES:
-                    # No kernel of a module may run, on any thread's stream, when it is unloaded.
-                    cupy.cuda.runtime.deviceSynchronize()
-                    self._modules.popitem(last=False)
-            self._modules.move_to_end(module)
-            if name not in loaded.kernels:
-                loaded.kernels[name] = self._kernel(loaded.library, module, name)
-            return loaded.kernels[name]
+        loaded = self._modules.get(module)
+        if loaded is None:
+            loaded = self._modules[module] = self._loaded(module, name)
+            if len(self._modules) > MOST_MODULES:
+                cupy.cuda.get_current_stream().synchronize()  # none of its kernels may run when it is unloaded
+                self._modules.popitem(last=False)
+        self._modules.move_to_end(module)
+        if name not in loaded.kernels:
+            loaded.kernels[name] = self._kernel(loaded.library, module, name)
+        return loaded.kernels[name]
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
         """Compile modules that did not come with the package, on several threads, so that no launch waits for them.

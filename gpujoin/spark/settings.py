@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.backends.registry import unavailable
-from gpujoin.config import PREFIX, BackendChoice, Options, parse_bytes
+from gpujoin.config import PREFIX, Adaptive, BackendChoice, Options, parse_bytes
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
 from gpujoin.spark.compat import is_connect
@@ -34,6 +34,10 @@ _MAX_BATCH_BYTES = 256 << 20
 
 _ENCRYPTED = "spark.io.encryption.enabled"
 """Spark's promise that what it keeps in local directories is encrypted: it holds for what is spilled here too."""
+
+
+_ADAPTIVE = ("enabled", "coalescePartitions.enabled")
+"""Settings of Spark's, without their prefix, by which it adapts the partitions of its own shuffles."""
 
 
 class GpuOutlook(Enum):
@@ -102,6 +106,16 @@ def check_backend(conf: Mapping[str, str], options: Options) -> None:
 def is_local(conf: Mapping[str, str]) -> bool:
     """Tell whether driver and workers share one machine."""
     return conf.get("spark.master", "").startswith("local")
+
+
+def may_adapt(options: Options, conf: Mapping[str, str]) -> bool:
+    """Tell whether the tasks that read exchanged bytes may be made once the sizes of these are known."""
+    match options.exchange_adaptive:
+        case Adaptive.OFF:
+            return False
+        case Adaptive.AUTO if options.exchange_partitions is not None:
+            return False
+    return all(conf.get(f"spark.sql.adaptive.{name}", "true").lower() == "true" for name in _ADAPTIVE)
 
 
 def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:

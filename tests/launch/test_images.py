@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,7 +159,7 @@ def device(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cu
     device = object.__new__(CudaDevice)  # to make one takes a GPU
     device._ordinal, device._capability, device._architecture = 0, (9, 0), "sm_90"
     device._properties = DeviceProperties(multiprocessors=1, shared_bytes=1 << 16, l2_bytes=1 << 20)
-    device._modules, device._loading = OrderedDict(), threading.Lock()
+    device._modules = OrderedDict()
     return device
 
 
@@ -204,7 +201,8 @@ def test_what_came_compiled_is_not_compiled(device: CudaDevice, monkeypatch: pyt
 
 def test_the_least_recently_used_module_is_unloaded(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[bool] = []
-    monkeypatch.setattr(cupy.cuda.runtime, "deviceSynchronize", lambda: waits.append(True))
+    stream = SimpleNamespace(synchronize=lambda: waits.append(True))
+    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: stream)
     monkeypatch.setattr("gpujoin.launch.cuda.MOST_MODULES", 2)
     monkeypatch.setattr(CudaDevice, "_loaded", lambda self, module, name: LoadedModule(None, "", {name: module}))
     modules = [ModuleSpec("unique.cu", (("NUMBER", number),)) for number in range(3)]
@@ -212,23 +210,3 @@ def test_the_least_recently_used_module_is_unloaded(device: CudaDevice, monkeypa
         device.kernel(module, "k")
     assert list(device._modules) == [modules[0], modules[2]]
     assert waits == [True]
-
-
-def test_threads_that_ask_at_once_load_a_module_once(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that copies keys ahead launches kernels too; modules come and go while both ask for them."""
-    loaded: list[ModuleSpec] = []
-
-    def load(self: CudaDevice, module: ModuleSpec, name: str) -> LoadedModule:
-        loaded.append(module)
-        time.sleep(0.001)
-        return LoadedModule(None, "", {name: module})
-
-    monkeypatch.setattr(CudaDevice, "_loaded", load)
-    modules = [ModuleSpec("unique.cu", (("NUMBER", number),)) for number in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda module: device.kernel(module, "k"), modules * 10))
-    assert sorted(map(str, loaded)) == sorted(map(str, modules))
-    monkeypatch.setattr("gpujoin.launch.cuda.MOST_MODULES", 2)
-    monkeypatch.setattr(cupy.cuda.runtime, "deviceSynchronize", lambda: None)
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda module: device.kernel(module, "k"), modules * 50)) == modules * 50

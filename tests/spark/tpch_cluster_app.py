@@ -54,6 +54,7 @@ def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str,
     disable(session)
     expected = session.sql(text).toArrow()
     enable(session)
+    session.conf.set("spark.gpujoin.exchange.adaptive", "on" if number % 2 else "off")
     plain = running.RunStage
     if number in DISTURBED:
         running.RunStage = partial(DisturbedStage, flags=flags, query=number)  # type: ignore[misc, assignment]

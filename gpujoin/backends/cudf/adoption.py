@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cupy
 import pyarrow as pa
 import pyarrow.types as pat
 import pylibcudf as plc
@@ -48,11 +47,10 @@ def taken_in(
     """
     with backend.device.entered():
         if isinstance(data, TableCapsules | StreamCapsule):
-            return imported(data, backend.device.ordinal)
+            return imported(data)
         if not isinstance(data, plc.Table):
             column = data if isinstance(data, plc.Column) else plc.Column.from_cuda_array_interface(data, stream=STREAM)
             data = plc.Table([column])
-        check_columns(data, backend.device.ordinal)
         frame = adopted(data)
         return frame, pa.schema([(str(i), dtype) for i, dtype in enumerate(frame.types)])
 
@@ -76,34 +74,12 @@ def adopted(table: plc.Table) -> CudfFrame:
     return CudfFrame(plc.Table(columns, num_rows=table.num_rows()), tuple(types))
 
 
-def check_columns(table: plc.Table, ordinal: int) -> None:
-    """Raise ``JoinSpecError`` if a column lies on another GPU than that of a number."""
-    for column in table.columns():
-        data = column.data()
-        if data is not None and data.size:
-            check_place(int(cupy.cuda.runtime.pointerGetAttributes(data.ptr).device), ordinal)
-
-
-def check_place(place: int, ordinal: int) -> None:
-    """Raise ``JoinSpecError`` for rows of another GPU than the one that is to read them.
-
-    That would be an illegal access, after which the process could use the GPU no more.
-    """
-    if place != ordinal:
-        raise JoinSpecError(
-            f"a table lies on GPU {place}, and is to be joined on GPU {ordinal}; pass a backend of GPU {place}, or "
-            "copy the table"
-        )
-
-
-def imported(capsules: TableCapsules | StreamCapsule, ordinal: int) -> tuple[CudfFrame, pa.Schema]:
+def imported(capsules: TableCapsules | StreamCapsule) -> tuple[CudfFrame, pa.Schema]:
     """View a table with the Arrow C device interface as a frame; several parts of a stream are put together."""
     parts = [capsules] if isinstance(capsules, TableCapsules) else list(capsules.parts())
     fields = pa.schema(capsules.description())
     if not parts:  # of a stream
         return upload(fields.empty_table()), fields
-    for part in parts:
-        check_place(part.device_id, ordinal)
     tables = [plc.Table.from_arrow(part, stream=STREAM) for part in parts]
     frame = adopted(tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=STREAM))
     types = [_zoned(dtype, field.type) for dtype, field in zip(frame.types, fields, strict=True)]

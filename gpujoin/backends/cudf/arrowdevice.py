@@ -25,7 +25,6 @@ _DEVICE_ARRAY_BYTES = 128
 _RELEASE = 64
 """Position of the function that releases an array; null where there is no array: the end of a stream."""
 _SCHEMA_RELEASE = 56
-_DEVICE_ID = _ARRAY_BYTES
 _DEVICE_TYPE = _ARRAY_BYTES + 8
 
 _api = ctypes.pythonapi
@@ -79,11 +78,6 @@ class TableCapsules:
     def device_type(self) -> int:
         """Arrow's number of the kind of memory that the table is in."""
         return _at(_pointer(self.array, b"arrow_device_array") + _DEVICE_TYPE, ctypes.c_int32)
-
-    @property
-    def device_id(self) -> int:
-        """Number of the device whose memory it is."""
-        return int(_at(_pointer(self.array, b"arrow_device_array") + _DEVICE_ID, ctypes.c_int64))
 
     def description(self) -> SchemaCapsule:
         """The schema given out once more: whoever reads a schema takes it."""

@@ -67,7 +67,7 @@ class Device:
             raise BackendUnavailableError(
                 f"GPU {ordinal} does not exist: CUDA sees {count} (CUDA_VISIBLE_DEVICES hides the others)"
             )
-        with current_device(ordinal):
+        with cupy.cuda.Device(ordinal):
             if memory_limit is None and memory_share is not None:
                 memory_limit = int(rmm.mr.available_device_memory()[1] * memory_share)
             _install(ordinal, memory_limit)
@@ -92,7 +92,7 @@ class Device:
             with (
                 lost.lost_errors(self.ordinal),
                 device_errors(),
-                current_device(self.ordinal),
+                cupy.cuda.Device(self.ordinal),
                 cupy.cuda.Stream.ptds,
                 cupy.cuda.using_allocator(rmm_cupy_allocator),
             ):
@@ -102,31 +102,6 @@ class Device:
                     STREAM.synchronize()
         finally:
             self._inside.depth = 0
-
-
-@contextmanager
-def current_device(ordinal: int) -> Iterator[None]:
-    """Make a GPU current in this thread.
-
-    At the end the GPU before is current again, if this process has a context on it. Since CUDA 12 making a GPU current
-    makes a context, some 500 MB, on it: every worker would have one on the first GPU of its host, whichever it uses.
-    """
-    before = int(cupy.cuda.runtime.getDevice())
-    if before != ordinal:
-        cupy.cuda.runtime.setDevice(ordinal)
-    try:
-        yield
-    finally:
-        if before != ordinal and _has_context(before):
-            cupy.cuda.runtime.setDevice(before)
-
-
-def _has_context(ordinal: int) -> bool:
-    status, device = driver.cuDeviceGet(ordinal)
-    if status != driver.CUresult.CUDA_SUCCESS:
-        return False
-    status, _, active = driver.cuDevicePrimaryCtxGetState(device)
-    return bool(status == driver.CUresult.CUDA_SUCCESS and active)
 
 
 def _keep_cupys_kernels() -> None:
@@ -181,7 +156,7 @@ def share_memory(ordinal: int, fraction: float, slots: int, contexts: int) -> No
     """
     if ordinal not in _installed:
         return
-    with lost.lost_errors(ordinal), current_device(ordinal):
+    with lost.lost_errors(ordinal), cupy.cuda.Device(ordinal):
         total = int(rmm.mr.available_device_memory()[1])
         limit = int(min(total * fraction, total - contexts) / slots)
         if limit <= 0:
@@ -220,11 +195,11 @@ def release_cached_memory(ordinal: int) -> None:
     """Return memory that no frame uses, for other processes; for example when a GPU slot is released."""
     if ordinal not in _installed:
         return
-    with suppress(DeviceLostError), lost.lost_errors(ordinal), current_device(ordinal):
+    with suppress(DeviceLostError), lost.lost_errors(ordinal):
         if _pools_supported(ordinal):
             _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
         else:  # a pool of RMM keeps what it has as long as it lives
-            with _installing:
+            with _installing, cupy.cuda.Device(ordinal):
                 _set_resource(ordinal, _installed[ordinal][0])
 
 

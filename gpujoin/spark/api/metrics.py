@@ -100,6 +100,8 @@ class StageDescription:
     """The seconds that were predicted, of the last stage."""
     explanation: IslandExplanation | None = None
     """What was decided of the island, of the last stage."""
+    partitions: int | None = None
+    """Partitions of a stage whose small partitions are coalesced once their sizes are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class IslandReport:
     """Why tasks of the latest run did not run as planned, and how many of them."""
     predicted: Estimate | None = None
     """The seconds that were predicted, of the stage that gives the island's rows."""
+    partitions: int | None = None
+    """Partitions that were planned, of a stage whose small partitions are coalesced once their sizes are known."""
 
     def __str__(self) -> str:
         title = f"{self.name}: {self.description}"
@@ -150,6 +154,8 @@ class IslandReport:
                 f"{p.device_steps:,} pieces computed on the GPU, {p.host_steps:,} on the CPU beside it; "
                 f"{p.device_retries:,} did not fit at first, {p.cpu_runs:,} times all was begun again on the CPU"
             )
+        if self.partitions is not None:
+            lines.append(f"{_count(self.partitions, 'partition')} planned, {self.tasks:,} run: their sizes were known")
         joins, sent = self.metrics.joins, self.metrics.sent
         lines += _join_lines(joins)
         if sent.rows:
@@ -372,7 +378,7 @@ class _StageRecords:
         described = self.described
         return IslandReport(
             described.name, described.description, total, len(latest), len(self.runs), _notes(latest),
-            described.predicted,
+            described.predicted, described.partitions,
         )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
 import scala.Some;
 import scala.math.BigInt;
+import scala.reflect.ClassTag$;
 
 /**
  * Stages of Python tasks that send one another bytes, through Spark's RDD shuffle.
@@ -137,6 +138,7 @@ public final class ByteExchange {
         private final byte[] commands;
         private final CollectionAccumulator accumulator;
         private final List broadcasts;
+        private final MapStages mapStages;
         /** The shuffled rows of stages that several others read, by number. */
         private final Map shared = new HashMap();
 
@@ -146,12 +148,18 @@ public final class ByteExchange {
             this.commands = commands;
             this.accumulator = accumulator;
             this.broadcasts = broadcasts;
+            this.mapStages = new MapStages(context);
         }
 
         PythonRDD stage(Map stage) {
+            return stage(stage, sources(stage));
+        }
+
+        private PythonRDD stage(Map stage, List sources) {
             int tasks = ((Integer) stage.get("tasks")).intValue();
-            List inputs = (List) stage.get("inputs");
-            RDD taken = inputs.isEmpty() ? nothing(tasks) : exchanged(inputs, tasks);
+            Map coalescing = (Map) stage.get("coalescing");
+            RDD taken = sources.isEmpty() ? nothing(tasks) : values(
+                coalescing == null ? MapStages.united(sources) : coalesced(sources, coalescing, tasks));
             context.setLocalProperty(CALL_SITE, (String) stage.get("shown"));
             PythonRDD made = new PythonRDD(
                 taken, PlanRewriter.pythonFunction(stage, python, commands, accumulator, broadcasts), false, false);
@@ -165,28 +173,40 @@ public final class ByteExchange {
             return JavaSparkContext.fromSparkContext(context).parallelize(packets, tasks).rdd();
         }
 
-        /** The rows of a stage by partition; a stage that several others read is shuffled once. */
-        private JavaPairRDD shuffled(Map stage, PythonPartitioner partitioner) {
-            Object number = stage.get("shared");
-            if (number != null && shared.containsKey(number)) {
-                return (JavaPairRDD) shared.get(number);
+        /** What a stage reads, in order. */
+        private List sources(Map stage) {
+            ArrayList sources = new ArrayList();
+            PythonPartitioner partitioner = new PythonPartitioner(((Integer) stage.get("tasks")).intValue(), 0L);
+            List inputs = (List) stage.get("inputs");
+            for (int i = 0; i < inputs.size(); i++) {
+                sources.add(source((Map) inputs.get(i), partitioner));
             }
-            JavaPairRDD rows = new PairwiseRDD(stage(stage)).asJavaPairRDD().partitionBy(partitioner);
-            if (number != null) {
-                shared.put(number, rows);
-            }
-            return rows;
+            return sources;
         }
 
-        private RDD exchanged(List inputs, int partitions) {
-            PythonPartitioner partitioner = new PythonPartitioner(partitions, 0L);
-            JavaPairRDD all = null;
-            for (int i = 0; i < inputs.size(); i++) {
-                JavaPairRDD shuffled = shuffled((Map) inputs.get(i), partitioner);
-                // RDDs with one partitioner are united partition by partition, in order.
-                all = all == null ? shuffled : all.union(shuffled);
+        /** The rows of a stage by partition; a stage that several others read is shuffled once. */
+        private MapStages.Source source(Map stage, PythonPartitioner partitioner) {
+            Object number = stage.get("shared");
+            if (number != null && shared.containsKey(number)) {
+                return (MapStages.Source) shared.get(number);
             }
-            return PythonRDD.valueOfPair(all).rdd();
+            List below = sources(stage);
+            JavaPairRDD rows = new PairwiseRDD(stage(stage, below)).asJavaPairRDD().partitionBy(partitioner);
+            MapStages.Source source = new MapStages.Source(rows.rdd(), below, stage.get("coalescing") != null);
+            if (number != null) {
+                shared.put(number, source);
+            }
+            return source;
+        }
+
+        private RDD coalesced(List sources, Map coalescing, int partitions) {
+            return mapStages.coalesced(
+                sources, (List) coalescing.get("copies"), partitions, ((Integer) coalescing.get("tasks")).intValue(),
+                ((Number) coalescing.get("least")).longValue(), ((Number) coalescing.get("most")).longValue());
+        }
+
+        private static RDD values(RDD pairs) {
+            return PythonRDD.valueOfPair(JavaPairRDD.fromRDD(pairs, ClassTag$.MODULE$.AnyRef(), ClassTag$.MODULE$.AnyRef())).rdd();
         }
     }
 }

@@ -40,7 +40,8 @@ _SEES = {
     "Determinism": "GpuJoinHint",
     "PlanReader": "Determinism",
     "PlanRewriter": "PlanReader",
-    "ByteExchange": "PlanRewriter",
+    "MapStages": "PlanRewriter",
+    "ByteExchange": "MapStages",
 }
 """The class whose loader is the parent of a class's own, which so may name it, and all that it may name."""
 _OF_FIRST_QUERY = ("PythonRule", "PlanRewriter")

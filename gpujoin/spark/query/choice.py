@@ -18,6 +18,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.amounts import show_bytes, show_paths
+from gpujoin.plan.coalescing import Coalescing, may_coalesce
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.merging import is_mergeable
@@ -86,6 +87,8 @@ class IslandRun:
     """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
     stores: frozenset[str] = frozenset()
     """Names of the stores that its files are in."""
+    coalescing: Coalescing | None = None
+    """How small partitions are coalesced once their sizes are known; ``None``: none are."""
     shared: Mapping[int, int] = field(default_factory=dict)
     """Numbers of exchanges whose rows are computed once for several stages, by their indexes: those alike have the
     same number."""
@@ -131,6 +134,17 @@ class IslandRun:
         )
         shared = {index: number for index, number in self.shared.items() if index not in heavy}
         return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note), shared=shared)
+
+    def coalesces(self, stage: Stage) -> bool:
+        """Whether small partitions of a stage are coalesced."""
+        return self.coalescing is not None and may_coalesce(stage, self.heavy)
+
+    def with_coalescing(self, tasks: int) -> IslandRun:
+        """Give the same run, in which small partitions are coalesced, where any may be."""
+        if not any(may_coalesce(stage, self.heavy) for stage in self.last.stage.walk()):
+            return self
+        notes = (*self.notes, "small partitions are coalesced once their sizes are known")
+        return dataclasses.replace(self, coalescing=Coalescing(tasks), notes=notes)
 
 
 @dataclass(frozen=True)

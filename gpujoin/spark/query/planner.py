@@ -38,7 +38,7 @@ from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
-from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local
+from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt
 from gpujoin.spark.worker.python import refusal
 
 if TYPE_CHECKING:
@@ -279,8 +279,7 @@ class QueryPlanner:
         if self._runs and not island.streamed:  # rows of a stream would be read once more
             with doing("a sample of exchanged keys"):
                 run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
-        if run.shared and not sends_bytes(island, run, options):
-            run = dataclasses.replace(run, shared={})
+        run = self._as_sent(island, run, options)
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
         if not self._runs:
@@ -299,6 +298,12 @@ class QueryPlanner:
                 _tables.begun(self._stream.run)
             IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, explained, estimate)
         return Rewritten((explained, *inputs), True, island.output_bytes)
+
+    def _as_sent(self, island: Island, run: IslandRun, options: Options) -> IslandRun:
+        """Give the run of an island with what the transport of its exchanges allows."""
+        if not run.exchanges or not sends_bytes(island, run, options):
+            return dataclasses.replace(run, shared={}) if run.shared else run
+        return run.with_coalescing(self._cores) if may_adapt(options, self._conf) else run
 
     def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
         """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""

@@ -63,8 +63,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from gpujoin.model.stages import Exchange, SparkInput
+    from gpujoin.model.stages import Exchange, SparkInput, Stage
     from gpujoin.model.stores import Store
+    from gpujoin.plan.coalescing import Coalescing
     from gpujoin.plan.cost import Estimate
     from gpujoin.plan.explain import IslandExplanation
     from gpujoin.spark.jvm.rewrite import Rewriting
@@ -212,6 +213,8 @@ class StageWork:
     """The producers of its exchanges, in order."""
     shared: int | None = None
     """A number that it has in common with the works whose rows are the same."""
+    coalescing: Coalescing | None = None
+    """How its partitions are coalesced, if they are."""
     predicted: Estimate | None = None
     """The seconds that are predicted, of the last stage."""
     explanation: IslandExplanation | None = None
@@ -234,18 +237,19 @@ class StageWork:
         shared = run.shared if transport is Transport.BYTES else {}
         shared_forms: dict[int, BlobFormat] = {}
 
-        def form_of(exchange: Exchange, place: int) -> BlobFormat:
-            number = shared.get(exchange.index)
+        def form_of(reader: Stage, exchange: Exchange, place: int) -> BlobFormat:
+            number, compression = shared.get(exchange.index), options.exchange_compression
             if number is None:
-                return BlobFormat(exchange.schema, compression=options.exchange_compression, place=place)
+                return BlobFormat(exchange.schema, compression, place, labelled=not island.coalesces(reader))
             if number not in shared_forms:
                 tag = _MOST_SOURCES + len(shared_forms)
-                shared_forms[number] = BlobFormat(exchange.schema, options.exchange_compression, tag)
+                labelled = island.coalescing is None
+                shared_forms[number] = BlobFormat(exchange.schema, compression, tag, labelled=labelled)
             return shared_forms[number]
 
         def work_of(run: StageRun, outlet: Outlet | None, name: str, number: int | None = None) -> StageWork:
             stage = run.stage
-            forms = tuple(form_of(exchange, place) for place, exchange in enumerate(stage.inputs))
+            forms = tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs))
             labelled = partition_labels if transport is Transport.ROWS else np.arange
             places = labelled(run.tasks).tolist() if forms else []
             outlets = [
@@ -264,9 +268,11 @@ class StageWork:
                 stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
                 stores, transport, arrow if outlet is None else None, frozenset() if reads_all else stage.read_by_all,
             )  # fmt: skip
-            return cls(run, work, inputs, number)
+            coalescing = island.coalescing if island.coalesces(stage) else None
+            return cls(run, work, inputs, number, coalescing)
 
         heavy = run.heavy
+        island = run if transport is Transport.BYTES else dataclasses.replace(run, coalescing=None)
         last = work_of(run.last, None, explanation.island_id)
         return dataclasses.replace(last, predicted=predicted, explanation=explanation)
 
@@ -276,7 +282,10 @@ class StageWork:
         accumulator = None
         if context is not None:
             accumulator = accumulator_of(context)
-            described = StageDescription(self.work.name, _described(counts), self.predicted, self.explanation)
+            planned = None if self.coalescing is None else self.run.tasks
+            described = StageDescription(
+                self.work.name, _described(counts), self.predicted, self.explanation, planned
+            )  # fmt: skip
             store_of(context).register(described)
         shown = "_".join(f"{n}{label}s" if n > 1 else label for (_, label), n in counts.items())
         return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
@@ -353,6 +362,7 @@ class IslandPlacer:
             "inputs": inputs,
             "announced": work.work.labels,
             "shared": work.shared,
+            "coalescing": _coalescing(work),
             "spark": None if run.stage.spark is None else self._from_spark(run.stage.spark),
             **self._command(
                 (function, schema)
@@ -401,6 +411,18 @@ def _may_send_bytes(run: IslandRun, options: Options) -> bool:
         and bool(run.last.inputs)
         and all(stage.stage.spark is None for stage in run.last.walk())
     )
+
+
+def _coalescing(work: StageWork) -> dict[str, Any] | None:
+    """Describe how a stage's partitions are coalesced."""
+    if work.coalescing is None:
+        return None
+    return {
+        "tasks": work.coalescing.tasks,
+        "least": work.coalescing.least_bytes,
+        "most": work.coalescing.most_bytes,
+        "copies": [exchange.replicated for exchange in work.run.stage.inputs],
+    }
 
 
 def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:

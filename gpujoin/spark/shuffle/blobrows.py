@@ -53,10 +53,12 @@ class BlobFormat:
     place: int = 0
     """Number of the source among those of the stage, in the order in which they are read: the side of a blob row, and
     the tag of a blob. Of packets that several stages read, a number that no place has."""
+    labelled: bool = True
+    """Whether the fingerprint covers the label. It does not where a task may read several partitions as one."""
 
     def __reduce__(self) -> tuple[type[BlobFormat], tuple[object, ...]]:
         # What is cached cannot be pickled.
-        return BlobFormat, (self.schema, self.compression, self.place)
+        return BlobFormat, (self.schema, self.compression, self.place, self.labelled)
 
     @cached_property
     def _fingerprint(self) -> int:
@@ -68,6 +70,7 @@ class BlobFormat:
 
     def fingerprint(self, label: int) -> int:
         """Number in a blob's header: a blob of another schema, source or partition has another."""
+        label = label if self.labelled else 0
         return zlib.crc32(
             label.to_bytes(8, "little", signed=True) + self.place.to_bytes(4, "little"), self._fingerprint
         )

@@ -107,10 +107,8 @@ def test_arguments_fit(where: str, name: str, call: ast.Call) -> None:
 
 
 WITHOUT_SIGNATURE = {
-    "cupy.asarray", "cupy.ascontiguousarray", "cupy.cuda.MemoryPointer",
-    "cupy.cuda.UnownedMemory", "cupy.cuda.runtime.getDevice", "cupy.cuda.runtime.getDeviceCount",
-    "cupy.cuda.runtime.deviceSynchronize", "cupy.cuda.runtime.pointerGetAttributes", "cupy.cuda.runtime.setDevice",
-    "cupy.int64",
+    "cupy.asarray", "cupy.ascontiguousarray", "cupy.cuda.Device", "cupy.cuda.MemoryPointer",
+    "cupy.cuda.UnownedMemory", "cupy.cuda.runtime.getDevice", "cupy.cuda.runtime.getDeviceCount", "cupy.int64",
     "cupy.ndarray", "plc.Column", "plc.DataType", "plc.Table", "plc.gpumemoryview",
     "rmm.mr.CudaAsyncViewMemoryResource",
     "rmm.mr.CudaMemoryResource", "rmm.mr.LimitingResourceAdaptor", "rmm.mr.PoolMemoryResource",

@@ -186,23 +186,22 @@ class Table:
 
 
 def exported(batch: pa.RecordBatch) -> tuple[Any, Any]:
-    """Give a batch out as one that lies on the current GPU."""
+    """Give a batch out as one that lies on a GPU."""
     schema, array = batch.__arrow_c_device_array__()
-    _placed(array, record.current(), kind=2)
+    _device_type(array).value = 2
     return schema, array
 
 
 def imported(schema: Any, array: Any) -> pa.RecordBatch:
     """Take in what :func:`exported` gave out."""
-    _placed(array, -1, kind=1)
+    assert _device_type(array).value == 2
+    _device_type(array).value = 1
     return pa.RecordBatch._import_from_c_device_capsule(schema, array)
 
 
-def _placed(array: Any, number: int, kind: int) -> None:
-    """Write where an array lies: the number and the kind of the device."""
-    address = ctypes.pythonapi.PyCapsule_GetPointer(array, b"arrow_device_array")
-    ctypes.c_int64.from_address(address + 80).value = number
-    ctypes.c_int32.from_address(address + 88).value = kind
+def _device_type(array: Any) -> Any:
+    api = ctypes.pythonapi
+    return ctypes.c_int32.from_address(api.PyCapsule_GetPointer(array, b"arrow_device_array") + 88)
 
 
 class Scalar:

@@ -93,14 +93,12 @@ class Module(ModuleType):
         self.ndarray, self.asnumpy, self.asarray = ndarray, asnumpy, asarray
         stream = SimpleNamespace(synchronize=lambda: None, ptr=2)
         self.cuda = SimpleNamespace(
-            Stream=SimpleNamespace(ptds=nullcontext()),
+            Device=lambda ordinal: nullcontext(), Stream=SimpleNamespace(ptds=nullcontext()),
             using_allocator=lambda allocator: record.entered(), UnownedMemory=UnownedMemory,
             MemoryPointer=MemoryPointer,
             get_current_stream=lambda: stream, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=SimpleNamespace(
-                getDeviceCount=lambda: record.gpus, getDevice=record.current, setDevice=record.make_current,
-                pointerGetAttributes=lambda address: SimpleNamespace(device=record.current()),
-                CUDARuntimeError=CUDARuntimeError,
+                getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError,
             ),
         )  # fmt: skip
 

@@ -23,12 +23,6 @@ freed = 0
 """Pieces of device memory that were freed, and overwritten."""
 
 
-gpus = 1
-"""GPUs of the machine."""
-contexts: set[int] = set()
-"""GPUs on which a context was made: those that were made current, and those that were used."""
-
-
 fail_at = 0
 """Number of the call, from when it is set on, that runs out of memory; 0: none."""
 lost_at = 0
@@ -99,21 +93,9 @@ def arrive() -> None:
         copy()
 
 
-def current() -> int:
-    """Number of the GPU that is current in this thread."""
-    return getattr(_thread, "gpu", 0)
-
-
-def make_current(ordinal: int) -> None:
-    """Make a GPU current in this thread, which makes a context there."""
-    _thread.gpu = ordinal
-    contexts.add(ordinal)
-
-
 @contextmanager
 def entered() -> Iterator[None]:
     """The device is current in this thread."""
-    contexts.add(current())
     _thread.entered = getattr(_thread, "entered", 0) + 1
     try:
         yield

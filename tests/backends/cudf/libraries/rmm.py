@@ -52,7 +52,7 @@ def modules() -> dict[str, ModuleType]:
         CudaMemoryResource=DeviceMemoryResource, PoolMemoryResource=DeviceMemoryResource,
         CudaAsyncViewMemoryResource=DeviceMemoryResource, available_device_memory=lambda: (MEMORY, MEMORY),
         set_per_device_resource=_resources.__setitem__,
-        get_current_device_resource=lambda: _resources.get(record.current(), DeviceMemoryResource()),
+        get_current_device_resource=lambda: _resources.get(0, DeviceMemoryResource()),
     )  # fmt: skip
     stream = _module("rmm.pylibrmm.stream", PER_THREAD_DEFAULT_STREAM=Stream(), Stream=Stream)
     allocator = _module("rmm.allocators.cupy", rmm_cupy_allocator=None)
@@ -65,11 +65,7 @@ def modules() -> dict[str, ModuleType]:
         cudaMemPoolSetAttribute=lambda *_: (success,), cudaMemPoolTrimTo=lambda *_: (success,),
         cudaGetDeviceCount=lambda: (success, 1),
     )  # fmt: skip
-    driver = _module(
-        "cuda.bindings.driver", cuuint64_t=int, CUresult=SimpleNamespace(CUDA_SUCCESS=0),
-        cuDeviceGet=lambda ordinal: (0, ordinal),
-        cuDevicePrimaryCtxGetState=lambda device: (0, 0, int(device in record.contexts)),
-    )  # fmt: skip
+    driver = _module("cuda.bindings.driver", cuuint64_t=int)
     return {
         "rmm": _module("rmm", mr=resource), "rmm.mr": resource,
         "rmm.pylibrmm": _module("rmm.pylibrmm", stream=stream), "rmm.pylibrmm.stream": stream,

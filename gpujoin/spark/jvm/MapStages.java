@@ -1,0 +1,279 @@
+package gpujoin;
+
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeoutException;
+import org.apache.spark.FutureAction;
+import org.apache.spark.MapOutputStatistics;
+import org.apache.spark.Partition;
+import org.apache.spark.ShuffleDependency;
+import org.apache.spark.SimpleFutureAction;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.python.PythonUtils;
+import org.apache.spark.rdd.CoalescedRDD;
+import org.apache.spark.rdd.PartitionCoalescer;
+import org.apache.spark.rdd.PartitionGroup;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.rdd.UnionRDD;
+import scala.Option;
+import scala.Some;
+import scala.concurrent.Await;
+import scala.concurrent.duration.Duration;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+import scala.util.Failure;
+import scala.util.Try;
+
+/**
+ * Runs the map stages of an island's shuffles before the stages that read them, as Spark's adaptive execution does, so
+ * that the tasks of these are made by sizes that are known.
+ *
+ * <p>That happens when Spark asks an RDD for its partitions, which it does in the thread that submits a job: what runs
+ * has the properties of that thread, such as job group and description. Executors see Spark's own classes only.
+ */
+public final class MapStages {
+    private static final long CHECK_MILLISECONDS = 100;
+
+    private final SparkContext context;
+    /** What was submitted, by the number of the shuffle. */
+    private final Map submitted = new HashMap();
+
+    public MapStages(SparkContext context) {
+        this.context = context;
+    }
+
+    /** Shuffled rows, which a stage reads. */
+    public static final class Source {
+        final RDD rows;
+        /** What the stage that gives the rows reads. */
+        final List below;
+        /** Whether the tasks of that stage, or of one before it, are not known before other map stages have run. */
+        final boolean waits;
+
+        public Source(RDD rows, List below, boolean coalesced) {
+            this.rows = rows;
+            this.below = below;
+            boolean any = coalesced;
+            for (int i = 0; i < below.size(); i++) {
+                any |= ((Source) below.get(i)).waits;
+            }
+            this.waits = any;
+        }
+
+        ShuffleDependency dependency() {
+            return (ShuffleDependency) rows.dependencies().head();
+        }
+    }
+
+    /** Rows of some sources: partition n of all of them, one after the other. */
+    public static RDD united(List sources) {
+        RDD all = ((Source) sources.get(0)).rows;
+        for (int i = 1; i < sources.size(); i++) {
+            // RDDs with one partitioner are united partition by partition, in order.
+            all = all.union(((Source) sources.get(i)).rows);
+        }
+        return all;
+    }
+
+    /**
+     * Rows of some sources, neighbouring partitions of which are coalesced where they are small.
+     *
+     * @param sources in the order in which a task reads them
+     * @param copies for each source whether each of its partitions has the same rows
+     * @param tasks how many tasks there should be at least, where these would have {@code least} bytes each
+     * @param least bytes that are worth a task
+     * @param most bytes of coalesced partitions
+     */
+    public RDD coalesced(List sources, List copies, int partitions, int tasks, long least, long most) {
+        ArrayList rows = new ArrayList();
+        for (int i = 0; i < sources.size(); i++) {
+            rows.add(((Source) sources.get(i)).rows);
+        }
+        ClassTag any = ClassTag$.MODULE$.AnyRef();
+        Coalescer coalescer = new Coalescer(this, sources, copies, partitions, tasks, least, most);
+        return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), partitions, new Some(coalescer), any);
+    }
+
+    /** The bytes of each partition of some sources; waits until their map stages have run. */
+    private long[][] bytes(List sources) {
+        HashSet seen = new HashSet();
+        start(sources, seen);
+        ArrayList futures = new ArrayList();
+        for (int i = 0; i < sources.size(); i++) {
+            futures.add(submit((Source) sources.get(i)));
+        }
+        waitFor(futures);
+        long[][] bytes = new long[futures.size()][];
+        for (int i = 0; i < bytes.length; i++) {
+            bytes[i] = ((MapOutputStatistics) result((SimpleFutureAction) futures.get(i))).bytesByPartitionId();
+        }
+        return bytes;
+    }
+
+    /** Submits the map stages that need not wait for others; all of them, so that they run side by side. */
+    private void start(List sources, Set seen) {
+        for (int i = 0; i < sources.size(); i++) {
+            Source source = (Source) sources.get(i);
+            if (!seen.add(source)) {
+                continue;
+            }
+            if (source.waits) {
+                start(source.below, seen);
+            } else {
+                submit(source);
+            }
+        }
+    }
+
+    /** Submits a map stage, unless that was done. Where the tasks of stages before it are not known, it waits for them. */
+    private SimpleFutureAction submit(Source source) {
+        ShuffleDependency dependency = source.dependency();
+        Integer number = Integer.valueOf(dependency.shuffleId());
+        synchronized (submitted) {
+            SimpleFutureAction known = (SimpleFutureAction) submitted.get(number);
+            if (known != null && !failed(known)) {
+                return known;
+            }
+        }
+        SimpleFutureAction future = context.submitMapStage(dependency);
+        synchronized (submitted) {
+            submitted.put(number, future);
+        }
+        return future;
+    }
+
+    /** Waits for all; if one fails, or this thread is interrupted, the others are cancelled, as those of one job are. */
+    private void waitFor(List futures) {
+        boolean done = false;
+        try {
+            ArrayList left = new ArrayList(futures);
+            while (!left.isEmpty()) {
+                try {
+                    Await.ready((SimpleFutureAction) left.get(0), Duration.apply(CHECK_MILLISECONDS, "ms"));
+                } catch (TimeoutException late) {
+                    // One of the others may have failed.
+                } catch (InterruptedException stopped) {
+                    new Failure(stopped).get();
+                }
+                for (Iterator each = left.iterator(); each.hasNext();) {
+                    SimpleFutureAction future = (SimpleFutureAction) each.next();
+                    if (future.isCompleted()) {
+                        result(future);
+                        each.remove();
+                    }
+                }
+            }
+            done = true;
+        } finally {
+            if (!done) {
+                cancel();
+            }
+        }
+    }
+
+    private void cancel() {
+        synchronized (submitted) {
+            for (Iterator each = submitted.values().iterator(); each.hasNext();) {
+                FutureAction future = (FutureAction) each.next();
+                if (!future.isCompleted()) {
+                    future.cancel();
+                    each.remove();
+                }
+            }
+        }
+    }
+
+    private static boolean failed(SimpleFutureAction future) {
+        Option value = future.value();
+        return value.isDefined() && ((Try) value.get()).isFailure();
+    }
+
+    /** What a map stage that has ended gave; an error is thrown as it is. */
+    private static Object result(SimpleFutureAction future) {
+        return ((Try) future.value().get()).get();
+    }
+
+    /**
+     * Coalesces neighbouring partitions until they are worth a task. ::
+     *
+     * <pre>
+     *   source 0   3 MB   1 MB   0 MB   9 MB
+     *   source 1   1 MB   1 MB   1 MB   1 MB      at most 8 MB: {0, 1, 2}, {3}
+     * </pre>
+     *
+     * <p>A task reads one source after the other, each with all its partitions, as if they were one partition.
+     */
+    private static final class Coalescer implements PartitionCoalescer, Serializable {
+        private final transient MapStages stages;
+        private final transient List sources;
+        private final transient List copies;
+        private final int partitions;
+        private final int tasks;
+        private final long least;
+        private final long most;
+
+        Coalescer(MapStages stages, List sources, List copies, int partitions, int tasks, long least, long most) {
+            this.stages = stages;
+            this.sources = sources;
+            this.copies = copies;
+            this.partitions = partitions;
+            this.tasks = tasks;
+            this.least = least;
+            this.most = most;
+        }
+
+        /** Executors, which ask nothing of it, get none: they could not load the class. */
+        public Object writeReplace() {
+            return null;
+        }
+
+        public PartitionGroup[] coalesce(int limit, RDD union) {
+            long[][] bytes = stages.bytes(sources);
+            long[] sizes = new long[partitions];
+            long all = 0;
+            for (int i = 0; i < bytes.length; i++) {
+                for (int p = 0; p < partitions && !isCopied(i); p++) {
+                    sizes[p] += bytes[i][p];
+                    all += bytes[i][p];
+                }
+            }
+            long target = Math.max(least, Math.min(most, (all + tasks - 1) / tasks));
+            ArrayList groups = new ArrayList();
+            int begin = 0;
+            long taken = 0;
+            for (int p = 0; p < partitions; p++) {
+                if (p > begin && taken + sizes[p] > target) {
+                    groups.add(group(union.partitions(), begin, p));
+                    begin = p;
+                    taken = 0;
+                }
+                taken += sizes[p];
+            }
+            groups.add(group(union.partitions(), begin, partitions));
+            return (PartitionGroup[]) groups.toArray(new PartitionGroup[groups.size()]);
+        }
+
+        /** The partitions from {@code begin} to {@code end} of each source, of rows that all have a copy of the first. */
+        private PartitionGroup group(Partition[] all, int begin, int end) {
+            PartitionGroup group = new PartitionGroup(Option.empty());
+            for (int i = 0; i < sources.size(); i++) {
+                int first = i * partitions + begin;
+                int last = isCopied(i) ? first + 1 : i * partitions + end;
+                List members = Arrays.asList(all).subList(first, last);
+                group.partitions().appendAll(PythonUtils.toSeq(members));
+            }
+            return group;
+        }
+
+        private boolean isCopied(int source) {
+            return ((Boolean) copies.get(source)).booleanValue();
+        }
+    }
+}
