@@ -14,14 +14,16 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
-from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, upload, validity
+from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, text_parts, upload, validity
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.backends.cudf.residual import evaluated, restricted_matches
+from gpujoin.backends.cudf.utf8 import is_utf8
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical
 
 _BOOL = plc.DataType(plc.types.TypeId.BOOL8)
+_INT32 = plc.DataType(plc.types.TypeId.INT32)
 _MILLISECONDS_OF_A_DAY = 86_400_000
 _OPERATORS = {
     Function.EQ: plc.binaryop.BinaryOperator.EQUAL,
@@ -30,6 +32,11 @@ _OPERATORS = {
     Function.LE: plc.binaryop.BinaryOperator.LESS_EQUAL,
     Function.GT: plc.binaryop.BinaryOperator.GREATER,
     Function.GE: plc.binaryop.BinaryOperator.GREATER_EQUAL,
+}
+_SIDES = {
+    Function.TRIM: plc.strings.SideType.BOTH,
+    Function.TRIM_LEFT: plc.strings.SideType.LEFT,
+    Function.TRIM_RIGHT: plc.strings.SideType.RIGHT,
 }
 _SEARCHES = {
     Function.STARTS_WITH: plc.strings.find.starts_with,
@@ -101,6 +108,18 @@ class CudfText:
 
     def length(self) -> Array:
         return as_array(plc.strings.attributes.count_characters(self.column, stream=STREAM))
+
+    def substring(self, start: int, stop: int) -> CudfText:
+        # libcudf reads 32 bits of either scalar, whatever its type.
+        first, end = (plc.Scalar.from_py(n, _INT32, stream=STREAM) for n in (start, stop))
+        return CudfText(plc.strings.slice.slice_strings(self.column, first, end, stream=STREAM), self.length_)
+
+    def stripped(self, function: Function) -> CudfText:
+        space = plc.Scalar.from_py(" ", stream=STREAM)
+        return CudfText(plc.strings.strip.strip(self.column, _SIDES[function], space, stream=STREAM), self.length_)
+
+    def is_utf8(self) -> bool:
+        return not isinstance(self.content, plc.Column) or is_utf8(cupy, *text_parts(self.content))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from gpujoin.engine.join.sinks import FrameSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.spill import SpillStore
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import DeviceMemoryError, InvalidTextError
+from gpujoin.logs import log
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import ValueRanges
@@ -125,13 +126,18 @@ class MixedPipeline:
         self, piece: MixedPiece, schema: pa.Schema, possible: bool, on_device: Callable[[_Inner], _Inner],
         on_host: Callable[[_Inner], _Inner],
     ) -> MixedPiece:  # fmt: skip
-        """Run a node over a piece: on the device if that is possible and it fits, else on the host."""
+        """Run a node over a piece: on the device if that is possible and it fits, else on the host.
+
+        So is a piece with text that is no UTF-8, whose characters the device does not read as Spark does.
+        """
         frame = self.to_device(piece) if possible else None
         if frame is not None:
             try:
                 result = on_device(frame)
             except DeviceMemoryError as problem:
                 self.metrics.count_device_retry(problem)
+            except InvalidTextError as problem:
+                log.debug("a piece is computed on the CPU: %s", problem)
             else:
                 self.metrics.device_steps += 1
                 return MixedPiece(schema, frame=result)

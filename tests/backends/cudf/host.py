@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +24,7 @@ from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import restore, storage_type, store
+from gpujoin.backends.cudf.utf8 import is_utf8
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.launch.device import Device
@@ -239,6 +240,29 @@ class HostText:
 
     def length(self) -> npt.NDArray[np.int32]:
         return np.array([len(text) for text in self.strings()], dtype=np.int32)
+
+    def _mapped(self, change: Callable[[str], str]) -> HostText:
+        if not isinstance(self.content, pa.Array):
+            return HostText(None if self.content is None else change(self.content))
+        made = [None if text is None else change(text) for text in self.content.to_pylist()]
+        return HostText(pa.array(made, self.content.type))
+
+    def substring(self, start: int, stop: int) -> HostText:
+        return self._mapped(lambda text: text[start:stop])
+
+    def stripped(self, function: Function) -> HostText:
+        strip = {
+            Function.TRIM: str.strip, Function.TRIM_LEFT: str.lstrip, Function.TRIM_RIGHT: str.rstrip,
+        }[function]  # fmt: skip
+        return self._mapped(lambda text: strip(text, " "))
+
+    def is_utf8(self) -> bool:
+        if not isinstance(self.content, pa.Array):
+            return True
+        texts = self.content.cast(pa.large_binary())
+        offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        data = texts.buffers()[2]
+        return is_utf8(np, offsets, np.frombuffer(b"" if data is None else data, np.uint8))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import pyarrow.types as pat
 import pytest
 
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, ExpressionEvaluationError
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, ExpressionEvaluationError, InvalidTextError
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.expressions import EvalMode
+from gpujoin.model.expressions import EvalMode, Function, call, left
 from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from gpujoin.plan.resolve import resolve
@@ -219,7 +219,7 @@ def test_conditions(device: AnyBackend, name: str, mode: EvalMode, seed: int) ->
 def test_subnormal_floats_are_not_flushed(gpu: AnyBackend) -> None:
     schema = pa.schema([("f", pa.float32()), ("d", pa.float64())])
     table = pa.table([pa.array([1e-45, -1e-45, 0.0], pa.float32()), pa.array([0.0] * 3)], schema=schema)
-    from gpujoin.model.expressions import left, right
+    from gpujoin.model.expressions import right
 
     condition = resolve(left("f") > right("d"), schema, schema)
     frame = gpu.from_arrow(table)
@@ -305,6 +305,25 @@ def test_null_strings_under_data(gpu: AnyBackend) -> None:
     assert gpu.to_arrow(gpu.gather(frame, Repeat(0, 6, 2)), pa.schema([("s", pa.string())])).column(0).to_pylist() == [
         "ab", "ab", None, None, "j", "j",
     ]  # fmt: skip
+
+
+def test_functions_of_characters_refuse_other_bytes(gpu: AnyBackend) -> None:
+    """libcudf takes ``E2 61 61`` for one character, Spark for three."""
+    data = b"ab" + b"\xe2aa" + "ä".encode()
+    text = pa.Array.from_buffers(
+        pa.string(), 3, [None, pa.py_buffer(np.array([0, 2, 5, 7], np.int32)), pa.py_buffer(data)]
+    )
+    schema = pa.schema([("s", pa.string())])
+    frame = gpu.from_arrow(pa.table([text], schema=schema))
+    for condition in (call(Function.LENGTH, left("s")) > 1, call(Function.SUBSTRING, left("s"), 1, 1) == "a"):
+        resolved = resolve(condition, schema, schema)
+        for rows, expected in ((Span(0, 1), [True]), (Span(2, 1), [False]), (Span(0, 3), None), (Span(1, 1), None)):
+            part = gpu.gather(frame, rows)
+            if expected is None:
+                with pytest.raises(InvalidTextError, match="UTF-8"):
+                    gpu.evaluate(resolved, part, part, rows.length)
+            else:
+                assert gpu.mask_to_host(gpu.evaluate(resolved, part, part, 1)).tolist() == expected
 
 
 def test_generated_tables(gpu: AnyBackend, seed: int) -> None:

@@ -1,7 +1,8 @@
 """Evaluates resolved expressions on the device, for the rows for which Spark would; knows which it can, without one.
 
 Not offered are regular expressions (libcudf's dialect differs), case mapping, decimal arithmetic, time zones with
-rules, nested values, byte strings, and casts that may fail or whose result depends on settings.
+rules, nested values, byte strings, and casts that may fail or whose result depends on settings. Functions that read
+characters raise ``InvalidTextError`` for text that is no UTF-8.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ class Text(Protocol):
 
     def length(self) -> Array:
         """Number of characters, as int32; arbitrary where the text is null."""
+
+    def substring(self, start: int, stop: int) -> Any:
+        """Text of the characters from ``start``, counted from 0, to before ``stop``."""
+
+    def stripped(self, function: Function) -> Any:
+        """Text without the spaces at its beginning (``TRIM_LEFT``), its end (``TRIM_RIGHT``) or both (``TRIM``)."""
+
+    def is_utf8(self) -> bool:
+        """Whether all texts are UTF-8, whose characters are those of Spark; maybe ``False`` for bytes under a null."""
 
 
 class Source(Protocol):

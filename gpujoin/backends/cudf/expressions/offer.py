@@ -15,7 +15,7 @@ from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression
 
 if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
+    from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
 
 Active: TypeAlias = Array | None
 """Mask of the rows for which a node is evaluated; ``None``: all."""
@@ -27,7 +27,7 @@ class Offer:
 
     fits: Callable[[Call], bool]
     """Whether the function is offered for the operand types and the result type of a call."""
-    run: Callable[[Evaluator, Call, Active], Value]
+    run: Callable[[Evaluator, Call, Active], Value | Text]
     """Computes a call for its active rows."""
 
 

@@ -1,4 +1,4 @@
-"""Text functions on the device: searches and length."""
+"""Text functions on the device: searches, length, parts, and spaces at the ends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, types
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
+from gpujoin.errors import InvalidTextError
 from gpujoin.functions.text import is_well_formed, like_constants
-from gpujoin.model.expressions import Call, Function
+from gpujoin.model.expressions import Call, Function, Literal
 
 if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
+    from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
+
+_INT_MAX = (1 << 31) - 1
 
 
 def _search(run: Evaluator, node: Call, active: Active) -> Value:
@@ -22,14 +25,43 @@ def _search(run: Evaluator, node: Call, active: Active) -> Value:
 
 
 def _like(run: Evaluator, node: Call, active: Active) -> Value:
-    text, constants = run.text(node.arguments[0], active), like_constants(node)
+    text, constants = _characters(run, node, active), like_constants(node)
     assert constants is not None
     return Value(pa.bool_(), text.like(*constants), text.valid)
 
 
 def _length(run: Evaluator, node: Call, active: Active) -> Value:
-    text = run.text(node.arguments[0], active)
+    text = _characters(run, node, active)
     return Value(pa.int32(), text.length(), text.valid)
+
+
+def _substring(run: Evaluator, node: Call, active: Active) -> Text:
+    bounds = _bounds(node)
+    assert bounds is not None
+    part: Text = _characters(run, node, active).substring(*bounds)
+    return part
+
+
+def _trim(run: Evaluator, node: Call, active: Active) -> Text:
+    stripped: Text = run.text(node.arguments[0], active).stripped(node.function)
+    return stripped
+
+
+def _characters(run: Evaluator, node: Call, active: Active) -> Text:
+    """Evaluate the first operand, of which characters are read."""
+    text = run.text(node.arguments[0], active)
+    if not text.is_utf8():
+        raise InvalidTextError(f"{node}: reads characters, and a text is no UTF-8")
+    return text
+
+
+def _bounds(node: Call) -> tuple[int, int] | None:
+    """First character of a part, and the one after its last; ``None`` unless they are the same for each text."""
+    numbers = [a.value for a in node.arguments[1:] if isinstance(a, Literal) and isinstance(a.value, int)]
+    if len(numbers) < len(node.arguments) - 1 or numbers[0] < 0:  # negative: counted from the end of each text
+        return None
+    start, length = max(numbers[0] - 1, 0), numbers[1] if len(numbers) > 1 else _INT_MAX
+    return start, min(start + max(length, 0), _INT_MAX)
 
 
 def _text_pair(node: Call) -> bool:
@@ -45,11 +77,25 @@ def _like_fits(node: Call) -> bool:
     return len(escape) == 1 and escape.isascii() and escape not in "%_" and is_well_formed(node)
 
 
+def _substring_fits(node: Call) -> bool:
+    return pat.is_string(types(node)[0]) and _bounds(node) is not None
+
+
+def _spaces(node: Call) -> bool:
+    """Whether spaces are stripped, and no other characters."""
+    return _text_pair(node) and len(node.arguments) == 1
+
+
 _SEARCH = Offer(_text_pair, _search)
+_STRIP = Offer(_spaces, _trim)
 FUNCTIONS: dict[Function, Offer] = {
     Function.STARTS_WITH: _SEARCH,
     Function.ENDS_WITH: _SEARCH,
     Function.CONTAINS: _SEARCH,
     Function.LIKE: Offer(_like_fits, _like),
     Function.LENGTH: Offer(_text_pair, _length),
+    Function.SUBSTRING: Offer(_substring_fits, _substring),
+    Function.TRIM: _STRIP,
+    Function.TRIM_LEFT: _STRIP,
+    Function.TRIM_RIGHT: _STRIP,
 }

@@ -211,9 +211,9 @@ class Scalar:
         self.value = value
 
     @staticmethod
-    def from_py(value: Any, stream: Any = None) -> Scalar:
+    def from_py(value: Any, dtype: Any = None, stream: Any = None) -> Scalar:
         record.call("Scalar.from_py", stream)
-        return Scalar(pa.scalar(value))
+        return Scalar(pa.scalar(value, None if dtype is None else {T.INT32: pa.int32()}[dtype.id()]))
 
     @staticmethod
     def from_arrow(value: pa.Scalar, stream: Any = None) -> Scalar:

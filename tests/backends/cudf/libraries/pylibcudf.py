@@ -156,6 +156,21 @@ def _count_characters(column: Column, stream: Any = None) -> Column:
     return column_of(pc.utf8_length(arrow_of(column).cast(pa.string())))
 
 
+def _slice_strings(column: Column, start: Scalar, stop: Scalar, stream: Any = None) -> Column:
+    record.call("strings.slice.slice_strings", stream)
+    assert start.value.type == stop.value.type == pa.int32(), "numbers of another width are misread"
+    low, high = start.value.as_py(), stop.value.as_py()
+    return column_of(pa.array([None if t is None else t[low:high] for t in arrow_of(column).to_pylist()], pa.string()))
+
+
+def _strip(column: Column, side: Any, characters: Scalar, stream: Any = None) -> Column:
+    record.call("strings.strip.strip", stream)
+    sides = real.strings.SideType
+    strip = {sides.BOTH: str.strip, sides.LEFT: str.lstrip, sides.RIGHT: str.rstrip}[side]
+    stripped = [None if t is None else strip(t, characters.value.as_py()) for t in arrow_of(column).to_pylist()]
+    return column_of(pa.array(stripped, pa.string()))
+
+
 class GroupBy:
     """See pylibcudf."""
 
@@ -284,6 +299,7 @@ def module() -> ModuleType:
                 contains=_searched("strings.find.contains", lambda a, b: b in a),
             ),
             contains=space(like=_like), attributes=space(count_characters=_count_characters),
+            slice=space(slice_strings=_slice_strings), strip=space(strip=_strip), SideType=real.strings.SideType,
         ),
         groupby=space(
             GroupBy=GroupBy,
