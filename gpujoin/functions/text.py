@@ -152,15 +152,14 @@ TABLE = (
     FunctionSpec(_F.TRIM, ("StringTrim",), _TRIMMED),
     FunctionSpec(_F.TRIM_LEFT, ("StringTrimLeft",), _TRIMMED),
     FunctionSpec(_F.TRIM_RIGHT, ("StringTrimRight",), _TRIMMED),
-    FunctionSpec(_F.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=NOT_ON_GPU),
+    FunctionSpec(_F.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32())),
     FunctionSpec(_F.BIT_LENGTH, ("BitLength",), takes(TEXT_OR_BYTES, gives=pa.int32()), lacks=ON_CPU),
     FunctionSpec(_F.REVERSE, ("Reverse",), _MAPPED, lacks=_GRAPHEMES | NOT_ON_GPU),
     FunctionSpec(_F.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()), lacks=ON_CPU),
     FunctionSpec(_F.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32())),
     FunctionSpec(_F.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1)),
     FunctionSpec(
-        _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True),
-        order=Order.ALL, lacks=NOT_ON_GPU,
+        _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True), order=Order.ALL
     ),
     FunctionSpec(
         _F.CONCAT_WS, ("ConcatWs",), takes(TEXT, TEXT, gives=pa.string(), optional=1, repeated=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,16 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
-from gpujoin.backends.cudf.frames import CudfFrame, as_array, as_column, decimal_words, text_parts, upload, validity
+from gpujoin.backends.cudf.frames import (
+    CudfFrame,
+    as_array,
+    as_column,
+    decimal_words,
+    null_row,
+    text_parts,
+    upload,
+    validity,
+)
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.backends.cudf.residual import evaluated, restricted_matches
 from gpujoin.backends.cudf.utf8 import is_utf8
@@ -108,6 +118,19 @@ class CudfText:
 
     def length(self) -> Array:
         return as_array(plc.strings.attributes.count_characters(self.column, stream=STREAM))
+
+    def bytes_length(self) -> Array:
+        return as_array(plc.strings.attributes.count_bytes(self.column, stream=STREAM))
+
+    def concatenated(self, others: Sequence[CudfText]) -> CudfText:
+        texts = [self, *others]
+        if any(text.content is None for text in texts):
+            return CudfText(None, self.length_)
+        table = plc.Table([text.column for text in texts])
+        nothing = plc.Scalar.from_py("", stream=STREAM)
+        # Unless it is told to put a null in the place of a null, libcudf takes that for empty text.
+        null = null_row((pa.string(),)).columns()[0].to_scalar(stream=STREAM)
+        return CudfText(plc.strings.combine.concatenate(table, nothing, null, stream=STREAM), self.length_)
 
     def substring(self, start: int, stop: int) -> CudfText:
         # libcudf reads 32 bits of either scalar, whatever its type.

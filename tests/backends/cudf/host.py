@@ -241,6 +241,23 @@ class HostText:
     def length(self) -> npt.NDArray[np.int32]:
         return np.array([len(text) for text in self.strings()], dtype=np.int32)
 
+    def bytes_length(self) -> npt.NDArray[np.int32]:
+        return np.array([len(text.encode()) for text in self.strings()], dtype=np.int32)
+
+    def concatenated(self, others: Sequence[HostText]) -> HostText:
+        texts = [self, *others]
+        if any(text.content is None for text in texts):
+            return HostText(None)
+        columns = [text.content for text in texts if isinstance(text.content, pa.Array)]
+        if not columns:
+            return HostText("".join(text.strings()[0] for text in texts))
+        parts = [
+            text.content if isinstance(text.content, pa.Array) else pa.repeat(text.content, len(columns[0]))
+            for text in texts
+        ]
+        wide = [part.cast(pa.large_string()) for part in parts]
+        return HostText(pc.binary_join_element_wise(*wide, pa.scalar("", pa.large_string())))
+
     def _mapped(self, change: Callable[[str], str]) -> HostText:
         if not isinstance(self.content, pa.Array):
             return HostText(None if self.content is None else change(self.content))

@@ -100,6 +100,11 @@ OFFERED: dict[str, Expression] = {
     "length": call(F.LENGTH, left("s")) > call(F.LENGTH, right("s")),
     **{f"substring {at}": call(F.SUBSTRING, left("s"), *at) == call(F.SUBSTRING, right("s"), *at)
        for at in ((1, 2), (0, 1), (2,), (3, 0), (2, -1), (5, 1 << 30))},
+    "octet_length": call(F.OCTET_LENGTH, left("s")) > call(F.LENGTH, right("s")),
+    "concat": call(F.CONCAT, left("s"), lit("-"), right("s")) < call(F.CONCAT, right("s"), left("s")),
+    "concat of one": call(F.CONCAT, left("s")) == right("s"),
+    "concat with null": call(F.CONCAT, left("s"), lit(None, pa.string())).is_null(),
+    "concat of constants": call(F.CONCAT, lit("a"), lit("b")) < left("s"),
     **{f"{f.value}": call(f, left("s")) == right("s") for f in (F.TRIM, F.TRIM_LEFT, F.TRIM_RIGHT)},
     "guarded division": (right("i32") != 0) & (left("i32") % right("i32") == 0),
     "constant": lit(1) == 1,

@@ -7,6 +7,7 @@ characters raise ``InvalidTextError`` for text that is no UTF-8.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,6 +49,12 @@ class Text(Protocol):
 
     def length(self) -> Array:
         """Number of characters, as int32; arbitrary where the text is null."""
+
+    def bytes_length(self) -> Array:
+        """Number of bytes, as int32; arbitrary where the text is null."""
+
+    def concatenated(self, others: Sequence[Any]) -> Any:
+        """Put texts together, others after this one; null where one is null."""
 
     def substring(self, start: int, stop: int) -> Any:
         """Text of the characters from ``start``, counted from 0, to before ``stop``."""

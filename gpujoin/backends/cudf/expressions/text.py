@@ -1,4 +1,4 @@
-"""Text functions on the device: searches, length, parts, and spaces at the ends."""
+"""Text functions on the device: searches, lengths, parts, spaces at the ends, and texts put together."""
 
 from __future__ import annotations
 
@@ -35,6 +35,17 @@ def _length(run: Evaluator, node: Call, active: Active) -> Value:
     return Value(pa.int32(), text.length(), text.valid)
 
 
+def _octet_length(run: Evaluator, node: Call, active: Active) -> Value:
+    text = run.text(node.arguments[0], active)
+    return Value(pa.int32(), text.bytes_length(), text.valid)
+
+
+def _concat(run: Evaluator, node: Call, active: Active) -> Text:
+    first, *others = (run.text(a, active) for a in node.arguments)
+    whole: Text = first.concatenated(others) if others else first
+    return whole
+
+
 def _substring(run: Evaluator, node: Call, active: Active) -> Text:
     bounds = _bounds(node)
     assert bounds is not None
@@ -65,7 +76,7 @@ def _bounds(node: Call) -> tuple[int, int] | None:
 
 
 def _text_pair(node: Call) -> bool:
-    return all(map(pat.is_string, types(node)))
+    return bool(node.arguments) and all(map(pat.is_string, types(node)))
 
 
 def _like_fits(node: Call) -> bool:
@@ -94,6 +105,8 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.CONTAINS: _SEARCH,
     Function.LIKE: Offer(_like_fits, _like),
     Function.LENGTH: Offer(_text_pair, _length),
+    Function.OCTET_LENGTH: Offer(_text_pair, _octet_length),
+    Function.CONCAT: Offer(_text_pair, _concat),
     Function.SUBSTRING: Offer(_substring_fits, _substring),
     Function.TRIM: _STRIP,
     Function.TRIM_LEFT: _STRIP,

@@ -132,6 +132,11 @@ class Column:
         record.count_copy("down", array.nbytes)
         return array
 
+    def to_scalar(self, stream: Any = None) -> Scalar:
+        record.call("Column.to_scalar", stream)
+        (value,) = arrow_of(self)
+        return Scalar(value)
+
     @staticmethod
     def from_cuda_array_interface(array: Any, stream: Any = None) -> Column:
         record.call("Column.from_cuda_array_interface", stream)

@@ -156,6 +156,20 @@ def _count_characters(column: Column, stream: Any = None) -> Column:
     return column_of(pc.utf8_length(arrow_of(column).cast(pa.string())))
 
 
+def _count_bytes(column: Column, stream: Any = None) -> Column:
+    record.call("strings.attributes.count_bytes", stream)
+    return column_of(pc.binary_length(arrow_of(column)).cast(pa.int32()))
+
+
+def _concatenate_texts(table: Table, separator: Scalar, narep: Scalar | None = None, stream: Any = None) -> Column:
+    record.call("strings.combine.concatenate", stream)
+    instead = "" if narep is None else narep.value.as_py()
+    rows = zip(*(arrow_of(column).to_pylist() for column in table.columns()), strict=True)
+    filled = ([instead if text is None else text for text in row] for row in rows)
+    joined = [None if None in row else separator.value.as_py().join(row) for row in filled]
+    return column_of(pa.array(joined, pa.string()))
+
+
 def _slice_strings(column: Column, start: Scalar, stop: Scalar, stream: Any = None) -> Column:
     record.call("strings.slice.slice_strings", stream)
     assert start.value.type == stop.value.type == pa.int32(), "numbers of another width are misread"
@@ -298,7 +312,9 @@ def module() -> ModuleType:
                 ends_with=_searched("strings.find.ends_with", str.endswith),
                 contains=_searched("strings.find.contains", lambda a, b: b in a),
             ),
-            contains=space(like=_like), attributes=space(count_characters=_count_characters),
+            contains=space(like=_like),
+            attributes=space(count_characters=_count_characters, count_bytes=_count_bytes),
+            combine=space(concatenate=_concatenate_texts),
             slice=space(slice_strings=_slice_strings), strip=space(strip=_strip), SideType=real.strings.SideType,
         ),
         groupby=space(
