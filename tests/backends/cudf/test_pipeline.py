@@ -311,6 +311,20 @@ def test_pages_that_the_device_does_not_decode_are_read_on_the_cpu(
     assert told in metrics.recovered
 
 
+def test_pieces_with_text_that_is_no_utf8_are_computed_on_the_host() -> None:
+    """The library reads the characters of such text in its own way; other pieces stay on the device."""
+    texts = [b"ab"] * 3000 + [b"\xe2ab", b"x"] + [b"ba"] * 3000
+    table = pa.table({"s": pa.array(texts, pa.binary()).view(pa.string()), "i": list(range(len(texts)))})
+    tree = Tree.source(table.schema).where(left("s").like("%ab%")).select("i")
+    metrics = PipelineMetrics()
+    batches = [table.slice(at, 1000).combine_chunks().to_batches()[0] for at in range(0, table.num_rows, 1000)]
+    out = run(tree.relation, {0: batches}, metrics=metrics, device=host_pipeline(), piece_bytes=8_000)
+    assert sorted(pa.Table.from_batches(out).column(0).to_pylist()) == list(range(3001))
+    assert metrics.recovered == {}
+    assert metrics.host_steps == 1, "one piece was filtered there"
+    assert metrics.device_steps > 4
+
+
 def test_asking_for_a_gpu_where_there_is_none_says_so() -> None:
     from gpujoin.backends.registry import unavailable
     from gpujoin.errors import BackendUnavailableError
