@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 import random
@@ -63,6 +64,20 @@ def _keep_bytecode(root: Path) -> None:
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
         sys.dont_write_bytecode = False
         sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(root / ".pytest_cache" / "bytecode")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Keep Python's collector of cyclic garbage from the modules and the items of the tests, some million objects.
+
+    It would go through them again and again while they are collected, and in every test that has it run.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 _LEFT_OUT = pytest.StashKey[int]()

@@ -58,8 +58,10 @@ def uses() -> Iterator[tuple[str, str, ast.Call | None]]:
     """File and line, dotted name, and the call if it is called, of every use of a library below a known root."""
     for path in sorted(FOLDER.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         known = roots().keys() & imported(tree)
+        if not known:
+            continue
+        called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and id(node) not in inner:
