@@ -42,8 +42,8 @@ def aggregated(node: PartialAggregate, child: pa.Table) -> Finals:
     child : pyarrow.Table
         Rows of the child.
     """
-    rows = list(zip(*(cells(column) for column in child.columns), strict=True))
-    keys = [compile_expression(key.expression, child.schema, child.schema) for key in node.keys]
+    rows, schema = list(zip(*(cells(column) for column in child.columns), strict=True)), child.schema
+    keys = [compile_expression(key.expression, schema, schema) for key in node.keys]
     groups: dict[tuple[Cell, ...], list[tuple[Cell, ...]]] = {}
     for row in rows:
         group = tuple(group_key(key.run((row, ()))) for key in keys)
@@ -51,8 +51,7 @@ def aggregated(node: PartialAggregate, child: pa.Table) -> Finals:
     if not node.keys:
         groups.setdefault((), [])
     return {
-        group: tuple(direct(call, child.schema, members) for call in node.aggregates)
-        for group, members in groups.items()
+        group: tuple(direct(call, schema, members) for call in node.aggregates) for group, members in groups.items()
     }
 
 
@@ -71,15 +70,17 @@ def merged(node: PartialAggregate, partial: pa.Table) -> Finals:
     groups: dict[tuple[Cell, ...], list[int]] = {}
     for row in range(partial.num_rows):
         groups.setdefault(tuple(group_key(columns[k][row]) for k in range(count)), []).append(row)
-    results: Finals = {}
-    for group, rows in groups.items():
-        values, at = [], count
-        for call in node.aggregates:
-            buffers = [tuple(columns[at + i][row] for i in range(len(call.buffer))) for row in rows]
-            at += len(call.buffer)
-            values.append(final(call, buffers))
-        results[group] = tuple(values)
-    return results
+    buffers: list[list[tuple[Cell, ...]]] = []
+    at = count
+    for call in node.aggregates:
+        width = len(call.buffer)
+        buffers.append(list(zip(*columns[at : at + width], strict=True)))
+        at += width
+    calls = list(zip(node.aggregates, buffers, strict=True))
+    return {
+        group: tuple(final(call, [parts[row] for row in rows]) for call, parts in calls)
+        for group, rows in groups.items()
+    }
 
 
 def assert_same_groups(actual: Finals, expected: Finals, context: str = "") -> None:

@@ -49,6 +49,11 @@ class Compiled:
     run: Callable[[Rows], Cell]
 
 
+_MOST_KNOWN = 64
+_known: dict[tuple[int, int, int], tuple[Compiled, tuple[object, ...]]] = {}
+"""Compiled trees by the identities of tree and schemas, which are kept with them, so that nothing else takes those."""
+
+
 def compile_expression(expression: Expression, left: pa.Schema, right: pa.Schema) -> Compiled:
     """Prepare an expression over pairs of rows.
 
@@ -69,7 +74,13 @@ def compile_expression(expression: Expression, left: pa.Schema, right: pa.Schema
     NotImplementedError
         If a function is not covered for the types it is given.
     """
-    return _Compiler(left, right).node(expression)
+    # Trees are compared by identity: `==` of two makes a third.
+    key = id(expression), id(left), id(right)
+    if key not in _known:
+        if len(_known) == _MOST_KNOWN:
+            _known.clear()
+        _known[key] = _Compiler(left, right).node(expression), (expression, left, right)
+    return _known[key][0]
 
 
 def infer_literal_type(value: object) -> pa.DataType:

@@ -21,16 +21,17 @@ Rows = list[tuple[Cell, ...]]
 def windowed(node: Window, child: pa.Table) -> Rows:
     """The results of all calls, to the final values, for each row of the input; peers stand in the input's order."""
     rows: Rows = list(zip(*(cells(column) for column in child.columns), strict=True))
+    schema = child.schema
     partitions: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
         partitions.setdefault(tuple(group_key(row[i]) for i in node.partition), []).append(number)
     results: Rows = [()] * len(rows)
     for members in partitions.values():
         for key in reversed(node.order):
-            members.sort(key=lambda number, key=key: _place(key, child.schema, rows[number]))  # type: ignore[misc]
+            members.sort(key=lambda number, key=key: _place(key, schema, rows[number]))  # type: ignore[misc]
         ordered = [rows[number] for number in members]
-        peers = [tuple(_place(key, child.schema, row) for key in node.order) for row in ordered]
-        computed = [_computed(call, child.schema, ordered, peers) for call in node.calls]
+        peers = [tuple(_place(key, schema, row) for key in node.order) for row in ordered]
+        computed = [_computed(call, schema, ordered, peers) for call in node.calls]
         for place, number in enumerate(members):
             results[number] = tuple(values[place] for values in computed)
     return results
