@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.cli.checks import import_check, require
+from gpujoin.cli.checks.software import java
 from gpujoin.cli.probes import HELD_OUT, PROBES, QUERIES, VALUES, Probe, Query
 from gpujoin.cli.session import open_session
 from gpujoin.costs import Costs
-from gpujoin.errors import GpuJoinError
+from gpujoin.errors import GpuJoinError, pip_install
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -99,6 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise GpuJoinError(f"--{name} is {value}; give at least {least}")
     if arguments.write is not None and not arguments.write.absolute().parent.is_dir():
         raise GpuJoinError(f"--write {arguments.write}: its folder does not exist")
+    require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")), java())
     spark = _session(arguments.master)
     with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
         cores = spark.sparkContext.defaultParallelism

@@ -12,19 +12,26 @@ from gpujoin.errors import GpuJoinError
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line. Its result carries ``run``, from the arguments to the exit status."""
+    """Give the parser of the whole command line.
+
+    Its result carries ``run``, from the arguments to the exit status, if there is a command, and ``command``, the
+    parser of that.
+    """
     parser = argparse.ArgumentParser(
         prog="gpujoin", description="Makes joins and aggregations of PySpark queries faster.",
         epilog="`python -m gpujoin app.py` runs a PySpark program with gpujoin enabled in its sessions.",
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"gpujoin {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    parser.set_defaults(command=parser)
     advise.add_parser(commands)
     calibrate.add_parser(commands)
     demo.add_parser(commands)
     doctor.add_parser(commands)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_print_version)
+    for command in commands.choices.values():
+        command.set_defaults(command=command)
     return parser
 
 
@@ -38,7 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The exit status is 0 for success, 1 for failure, 2 for wrong usage, 130 when interrupted.
     """
-    arguments = build_parser().parse_args(argv)
+    arguments, unknown = build_parser().parse_known_args(argv)
+    if unknown:
+        arguments.command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if "run" not in arguments:
+        arguments.command.print_help(sys.stderr)
+        return 2
     try:
         return int(arguments.run(arguments))
     except GpuJoinError as problem:

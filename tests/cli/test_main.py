@@ -22,12 +22,28 @@ def test_version_in_all_its_spellings(capsys: pytest.CaptureFixture[str]) -> Non
     assert done.stdout == f"{_version.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["doctor", "--no-such-option"]])
-def test_wrong_usage_is_status_2_with_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["no-such-command"], "usage: gpujoin [-h]"),
+        (["--no-such-option"], "usage: gpujoin [-h]"),
+        (["doctor", "--no-such-option"], "usage: gpujoin doctor [-h]"),
+        (["demo", "--scale", "1"], "usage: gpujoin demo [-h]"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_status_2_with_usage(
+    arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
     assert stop.value.code == 2
-    assert "usage: gpujoin" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(usage)
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "say which queries of a program would run in gpujoin" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["demo", "doctor", "version"])

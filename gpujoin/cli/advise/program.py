@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.cli.advise.findings import Advice, Query
+from gpujoin.cli.checks import Status
+from gpujoin.cli.checks.software import java
 from gpujoin.cli.script import execute
 from gpujoin.costs import Costs
 from gpujoin.errors import GpuJoinError
@@ -24,6 +26,7 @@ from gpujoin.spark.worker.python import use_this_python
 if TYPE_CHECKING:
     from types import FrameType
 
+_NO_JAVA = "JAVA_GATEWAY_EXITED"
 _COSTS = "spark.gpujoin.costs"
 _WRITERS = (
     "save", "insertInto", "saveAsTable", "json", "parquet", "text", "csv", "xml", "orc", "jdbc", "create", "replace",
@@ -129,7 +132,10 @@ def _told(problem: BaseException, program: str) -> str:
         if os.path.realpath(frame.filename) == path
     ]
     place = f" at {Path(program).name}:{lines[-1]}" if lines else ""
-    return f"{type(problem).__name__}{place}: {first_line(problem)}"
+    message = f"{type(problem).__name__}{place}: {first_line(problem)}"
+    if _NO_JAVA in message and (found := java()).status is Status.MISSING:
+        message += f" ({found.found}: {found.advice})"
+    return message
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 
+from gpujoin.errors import BackendUnavailableError
+
 
 class Status(Enum):
     """How a thing stands."""
@@ -30,6 +32,13 @@ class Check:
     """What was found, on one line."""
     advice: str = ""
     """What to do about it; empty when there is nothing to do."""
+
+
+def require(*checks: Check) -> None:
+    """Raise ``BackendUnavailableError`` where something is missing, with all that is and what to do."""
+    missing = [check for check in checks if check.status is Status.MISSING]
+    if missing:
+        raise BackendUnavailableError("; ".join(f"{check.name}: {check.found}. {check.advice}" for check in missing))
 
 
 # Not every module carries its version; its distribution may be named otherwise (pylibcudf-cu13).

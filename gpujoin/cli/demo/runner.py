@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpujoin.cli.checks import Status, import_check
+from gpujoin.cli.checks import import_check, require
 from gpujoin.cli.checks.software import java
 from gpujoin.cli.demo.check import Comparison, compare, create_views, parquet
 from gpujoin.cli.demo.data import TABLES, tpch_directory
@@ -20,7 +20,7 @@ from gpujoin.cli.demo.show import Outcome, Progress, failed, report
 from gpujoin.cli.demo.streams import HOW, TITLE, StreamResult, run_stream
 from gpujoin.cli.session import open_session
 from gpujoin.config import BackendChoiceName
-from gpujoin.errors import BackendUnavailableError, ConfigurationError, pip_install
+from gpujoin.errors import ConfigurationError, pip_install
 
 if TYPE_CHECKING:
     import duckdb
@@ -86,15 +86,12 @@ def parse_settings(conf: Sequence[str]) -> dict[str, str]:
 
 def _require() -> None:
     install = pip_install("demo")
-    checks = (
+    require(
         import_check("pyspark", minimum="4.0", below="5", advice=install),
         import_check("duckdb", minimum="1.5", below="2", advice=install),
         import_check("tqdm", minimum="4.66", below=None, advice=install),
         java(),
     )
-    missing = [check for check in checks if check.status is Status.MISSING]
-    if missing:
-        raise BackendUnavailableError("; ".join(f"{check.name}: {check.found}. {check.advice}" for check in missing))
 
 
 def _session(master: str, settings: dict[str, str]) -> SparkSession:
