@@ -85,7 +85,7 @@ def _encode(table: Table, stream: Any = None) -> tuple[Table, Column]:
     rows = _rows(table)
     numbers: dict[Any, int] = {}
     codes = np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int32)
-    first = pa.array([rows.index(row) for row in numbers], pa.int64())
+    first = pa.array(np.unique(codes, return_index=True)[1])
     return Table([column_of(arrow_of(column).take(first)) for column in table.columns()]), column_of(pa.array(codes))
 
 
