@@ -371,9 +371,10 @@ class Options:
     )  # fmt: skip
     exchange_adaptive: Adaptive = _setting(
         "exchange.adaptive", Adaptive.AUTO, _one_of(Adaptive),
-        "Whether small partitions of exchanged rows are coalesced once their sizes are known: `auto` (if "
+        "Whether tasks are made once the sizes of exchanged rows are known: small partitions are coalesced, and an "
+        "input of a join that proves small is sent to every task, in place of exchanging the other: `auto` (if "
         "`spark.gpujoin.exchange.partitions` is unset), `on`, `off`. With `spark.sql.adaptive.enabled` or "
-        "`spark.sql.adaptive.coalescePartitions.enabled` set to `false`, or another transport than `bytes`, none are.",
+        "`spark.sql.adaptive.coalescePartitions.enabled` set to `false`, or another transport than `bytes`, none is.",
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(
         "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),

@@ -155,7 +155,7 @@ class Part:
 
     def stage(self, limits: StageLimits) -> Stage:
         """End a stage with these rows."""
-        inputs = _in_order(self.tree, self.inputs)
+        inputs = in_order(self.tree, self.inputs)
         if self.branches:
             return Stage(self.tree, self.branches, inputs, cost=self.cost)
         partitions = self.tasks(limits) if inputs else 1
@@ -337,8 +337,8 @@ def sources_in_order(tree: Relation) -> Iterator[int]:
         yield from sources_in_order(child)
 
 
-def _in_order(tree: Relation, inputs: Iterable[Exchange]) -> tuple[Exchange, ...]:
-    """Exchanges in the order in which a tree reads them."""
+def in_order(tree: Relation, inputs: Iterable[Exchange]) -> tuple[Exchange, ...]:
+    """Give exchanges in the order in which a tree reads them."""
     order = {index: place for place, index in enumerate(sources_in_order(tree))}
     return tuple(sorted(inputs, key=lambda exchange: order[exchange.index]))
 

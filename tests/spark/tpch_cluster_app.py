@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from benchmarks.tpch.answers import SUITE
 from gpujoin import disable, enable, explain, metrics
 from gpujoin.cli.demo.data import TABLES
+from gpujoin.plan import late_broadcast
 from gpujoin.spark.query import running
 from gpujoin.testing import assert_same_rows
 from tests.spark.query.faults import DisturbedStage
@@ -55,6 +56,8 @@ def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str,
     expected = session.sql(text).toArrow()
     enable(session)
     session.conf.set("spark.gpujoin.exchange.adaptive", "on" if number % 2 else "off")
+    late_broadcast.STAGE_BYTES = 0  # so that inputs as small as these may prove small
+    late_broadcast.LateBroadcast.limit = lambda *_: 20_000  # type: ignore[method-assign]
     plain = running.RunStage
     if number in DISTURBED:
         running.RunStage = partial(DisturbedStage, flags=flags, query=number)  # type: ignore[misc, assignment]

@@ -73,7 +73,7 @@ public final class ByteExchange {
         String before = context.getLocalProperty(CALL_SITE);
         try {
             StructType schema = (StructType) DataType.fromJson((String) last.get("schema"));
-            JavaRDD messages = stages.stage(last).asJavaRDD();
+            JavaRDD messages = stages.stage(last, stages.sources(last)).toJavaRDD();
             context.setLocalProperty(CALL_SITE, (String) last.get("shown"));
             Object frame = SQLUtils.toDataFrame(messages, schema, session);
             LogicalRDD rows = (LogicalRDD) ((Dataset) frame).queryExecution().analyzed();
@@ -151,15 +151,28 @@ public final class ByteExchange {
             this.mapStages = new MapStages(context);
         }
 
-        PythonRDD stage(Map stage) {
-            return stage(stage, sources(stage));
-        }
-
-        private PythonRDD stage(Map stage, List sources) {
+        /** The rows of a stage, in one of two ways where one of its inputs may prove small. */
+        RDD stage(Map stage, List sources) {
             int tasks = ((Integer) stage.get("tasks")).intValue();
             Map coalescing = (Map) stage.get("coalescing");
-            RDD taken = sources.isEmpty() ? nothing(tasks) : values(
-                coalescing == null ? MapStages.united(sources) : coalesced(sources, coalescing, tasks));
+            RDD planned = python(stage, sources.isEmpty() ? nothing(tasks) : values(
+                coalescing == null ? MapStages.united(sources) : coalesced(sources, coalescing, tasks)));
+            Map late = (Map) stage.get("late");
+            if (late == null) {
+                return planned;
+            }
+            Map other = (Map) late.get("stage");
+            int others = ((Integer) other.get("tasks")).intValue();
+            RDD taken = values(mapStages.sent(sources(other), (List) late.get("whole"), others));
+            return mapStages.chosen(
+                planned, python(other, taken), small(late, sources), ((Number) late.get("limit")).longValue());
+        }
+
+        private static MapStages.Source small(Map late, List sources) {
+            return (MapStages.Source) sources.get(((Integer) late.get("small")).intValue());
+        }
+
+        private PythonRDD python(Map stage, RDD taken) {
             context.setLocalProperty(CALL_SITE, (String) stage.get("shown"));
             PythonRDD made = new PythonRDD(
                 taken, PlanRewriter.pythonFunction(stage, python, commands, accumulator, broadcasts), false, false);
@@ -174,7 +187,7 @@ public final class ByteExchange {
         }
 
         /** What a stage reads, in order. */
-        private List sources(Map stage) {
+        List sources(Map stage) {
             ArrayList sources = new ArrayList();
             PythonPartitioner partitioner = new PythonPartitioner(((Integer) stage.get("tasks")).intValue(), 0L);
             List inputs = (List) stage.get("inputs");
@@ -192,7 +205,10 @@ public final class ByteExchange {
             }
             List below = sources(stage);
             JavaPairRDD rows = new PairwiseRDD(stage(stage, below)).asJavaPairRDD().partitionBy(partitioner);
-            MapStages.Source source = new MapStages.Source(rows.rdd(), below, stage.get("coalescing") != null);
+            Map late = (Map) stage.get("late");
+            List first = late == null ? below : Collections.singletonList(small(late, below));
+            boolean waits = late != null || stage.get("coalescing") != null;
+            MapStages.Source source = new MapStages.Source(rows.rdd(), first, waits);
             if (number != null) {
                 shared.put(number, source);
             }

@@ -3,6 +3,7 @@ package gpujoin;
 import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -12,10 +13,12 @@ import java.util.Set;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.FutureAction;
 import org.apache.spark.MapOutputStatistics;
+import org.apache.spark.OneToOneDependency;
 import org.apache.spark.Partition;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SimpleFutureAction;
 import org.apache.spark.SparkContext;
+import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.rdd.CoalescedRDD;
 import org.apache.spark.rdd.PartitionCoalescer;
@@ -24,6 +27,7 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.rdd.UnionRDD;
 import scala.Option;
 import scala.Some;
+import scala.collection.immutable.Seq;
 import scala.concurrent.Await;
 import scala.concurrent.duration.Duration;
 import scala.reflect.ClassTag;
@@ -52,15 +56,15 @@ public final class MapStages {
     /** Shuffled rows, which a stage reads. */
     public static final class Source {
         final RDD rows;
-        /** What the stage that gives the rows reads. */
+        /** What the stage that gives the rows reads, or that of it by whose size it is decided what else is read. */
         final List below;
         /** Whether the tasks of that stage, or of one before it, are not known before other map stages have run. */
         final boolean waits;
 
-        public Source(RDD rows, List below, boolean coalesced) {
+        public Source(RDD rows, List below, boolean decided) {
             this.rows = rows;
             this.below = below;
-            boolean any = coalesced;
+            boolean any = decided;
             for (int i = 0; i < below.size(); i++) {
                 any |= ((Source) below.get(i)).waits;
             }
@@ -99,6 +103,27 @@ public final class MapStages {
         ClassTag any = ClassTag$.MODULE$.AnyRef();
         Coalescer coalescer = new Coalescer(this, sources, copies, partitions, tasks, least, most);
         return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), partitions, new Some(coalescer), any);
+    }
+
+    /** Rows of some sources: partition n of each, or all partitions of those that are {@code whole}. */
+    public RDD sent(List sources, List whole, int tasks) {
+        ArrayList rows = new ArrayList();
+        int[] ends = new int[sources.size()];
+        int before = 0;
+        for (int i = 0; i < ends.length; i++) {
+            RDD each = ((Source) sources.get(i)).rows;
+            rows.add(each);
+            before += each.getNumPartitions();
+            ends[i] = before;
+        }
+        ClassTag any = ClassTag$.MODULE$.AnyRef();
+        Option sending = new Some(new Sending(ends, whole));
+        return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), tasks, sending, any);
+    }
+
+    /** The rows of a stage: as planned, or {@code instead} where a source proves to have at most {@code limit} bytes. */
+    public RDD chosen(RDD planned, RDD instead, Source small, long limit) {
+        return new Chosen(context, this, planned, instead, small, limit);
     }
 
     /** The bytes of each partition of some sources; waits until their map stages have run. */
@@ -198,6 +223,84 @@ public final class MapStages {
     /** What a map stage that has ended gave; an error is thrown as it is. */
     private static Object result(SimpleFutureAction future) {
         return ((Try) future.value().get()).get();
+    }
+
+    /** Which partitions of a union of sources each of some tasks reads. */
+    private static final class Sending implements PartitionCoalescer, Serializable {
+        private final int[] ends;
+        private final transient List whole;
+
+        Sending(int[] ends, List whole) {
+            this.ends = ends;
+            this.whole = whole;
+        }
+
+        /** Executors, which ask nothing of it, get none: they could not load the class. */
+        public Object writeReplace() {
+            return null;
+        }
+
+        public PartitionGroup[] coalesce(int tasks, RDD union) {
+            List all = Arrays.asList(union.partitions());
+            PartitionGroup[] groups = new PartitionGroup[tasks];
+            for (int task = 0; task < tasks; task++) {
+                groups[task] = new PartitionGroup(Option.empty());
+                for (int i = 0; i < ends.length; i++) {
+                    int begin = i == 0 ? 0 : ends[i - 1];
+                    boolean every = ((Boolean) whole.get(i)).booleanValue();
+                    List members = every ? all.subList(begin, ends[i]) : all.subList(begin + task, begin + task + 1);
+                    groups[task].partitions().appendAll(PythonUtils.toSeq(members));
+                }
+            }
+            return groups;
+        }
+    }
+
+    /** One of two RDDs with the same rows, chosen when its partitions are asked for. Executors get that one itself. */
+    public static final class Chosen extends RDD {
+        private final transient MapStages stages;
+        private final transient RDD planned;
+        private final transient RDD instead;
+        private final transient Source small;
+        private final transient long limit;
+        private transient RDD chosen;
+
+        Chosen(SparkContext context, MapStages stages, RDD planned, RDD instead, Source small, long limit) {
+            super(context, PythonUtils.toSeq(new ArrayList()), ClassTag$.MODULE$.apply(byte[].class));
+            this.stages = stages;
+            this.planned = planned;
+            this.instead = instead;
+            this.small = small;
+            this.limit = limit;
+        }
+
+        synchronized RDD chosen() {
+            if (chosen == null) {
+                long all = 0;
+                long[] bytes = stages.bytes(Collections.singletonList(small))[0];
+                for (int i = 0; i < bytes.length; i++) {
+                    all += bytes[i];
+                }
+                chosen = all <= limit ? instead : planned;
+            }
+            return chosen;
+        }
+
+        public Partition[] getPartitions() {
+            return chosen().partitions();
+        }
+
+        public Seq getDependencies() {
+            return PythonUtils.toSeq(Arrays.asList(new Object[] {new OneToOneDependency(chosen())}));
+        }
+
+        public scala.collection.Iterator compute(Partition partition, TaskContext task) {
+            return chosen().iterator(partition, task);
+        }
+
+        public Object writeReplace() {
+            return chosen();
+        }
     }
 
     /**

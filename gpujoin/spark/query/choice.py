@@ -21,6 +21,7 @@ from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.coalescing import Coalescing, may_coalesce
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
+from gpujoin.plan.late_broadcast import LateBroadcast, late_broadcast
 from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
@@ -89,6 +90,8 @@ class IslandRun:
     """Names of the stores that its files are in."""
     coalescing: Coalescing | None = None
     """How small partitions are coalesced once their sizes are known; ``None``: none are."""
+    late_threshold: int | None = None
+    """Most bytes of a side that may be sent to every task where it proves small; ``None``: none is."""
     shared: Mapping[int, int] = field(default_factory=dict)
     """Numbers of exchanges whose rows are computed once for several stages, by their indexes: those alike have the
     same number."""
@@ -139,12 +142,51 @@ class IslandRun:
         """Whether small partitions of a stage are coalesced."""
         return self.coalescing is not None and may_coalesce(stage, self.heavy)
 
-    def with_coalescing(self, tasks: int) -> IslandRun:
-        """Give the same run, in which small partitions are coalesced, where any may be."""
-        if not any(may_coalesce(stage, self.heavy) for stage in self.last.stage.walk()):
-            return self
-        notes = (*self.notes, "small partitions are coalesced once their sizes are known")
-        return dataclasses.replace(self, coalescing=Coalescing(tasks), notes=notes)
+    @property
+    def adapts(self) -> bool:
+        """Whether tasks of any stage are made once sizes are known."""
+        return self.coalescing is not None or self.late_threshold is not None
+
+    def late(self, run: StageRun) -> LateRun | None:
+        """Give what may run in the place of a stage."""
+        if self.late_threshold is None:
+            return None
+        planned = late_broadcast(run.stage, {*self.shared, *self.heavy})
+        if planned is None:
+            return None
+        before = dict(zip((exchange.index for exchange in run.stage.inputs), run.inputs, strict=True))
+        producer = before[planned.large.index]
+        before |= zip((exchange.index for exchange in producer.stage.inputs), producer.inputs, strict=True)
+        reads = tuple({**own, **run.reads[0]} for own in producer.reads)
+        inputs = tuple(before[exchange.index] for exchange in planned.stage.inputs)
+        fused = StageRun(planned.stage, reads, inputs)
+        limit = planned.limit(fused.tasks, self.late_threshold)
+        return LateRun(fused, planned, limit) if planned.may_have(limit) else None
+
+    def adapting(self, tasks: int, threshold: int) -> IslandRun:
+        """Give the same run, in which tasks are made once sizes are known, where any may be.
+
+        Small partitions are coalesced to about ``tasks``; a side of up to ``threshold`` bytes is sent to every task.
+        """
+        run = self
+        if any(may_coalesce(stage, self.heavy) for stage in self.last.stage.walk()):
+            notes = (*run.notes, "small partitions are coalesced once their sizes are known")
+            run = dataclasses.replace(run, coalescing=Coalescing(tasks), notes=notes)
+        late = dataclasses.replace(run, late_threshold=threshold)
+        if threshold > 0 and any(late.late(stage) for stage in self.last.walk()):
+            told = "an input of a join that proves small is sent to every task, and the other not exchanged"
+            run = dataclasses.replace(late, notes=(*run.notes, told))
+        return run
+
+
+@dataclass(frozen=True)
+class LateRun:
+    """How a stage runs where one of its inputs proves small."""
+
+    run: StageRun
+    planned: LateBroadcast
+    limit: int
+    """Most bytes of that input, as Spark compresses them."""
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ class QueryPlanner:
         """Give the run of an island with what the transport of its exchanges allows."""
         if not run.exchanges or not sends_bytes(island, run, options):
             return dataclasses.replace(run, shared={}) if run.shared else run
-        return run.with_coalescing(self._cores) if may_adapt(options, self._conf) else run
+        return run.adapting(self._cores, options.broadcast_threshold) if may_adapt(options, self._conf) else run
 
     def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
         """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""

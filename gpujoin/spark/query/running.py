@@ -14,38 +14,26 @@ import numpy as np
 import pyarrow as pa
 from pyspark.core.rdd import _prepare_for_python_RDD
 from pyspark.serializers import CloudPickleSerializer, NoOpSerializer
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
-    BooleanType,
     ByteType,
-    DateType,
     IntegerType,
-    MapType,
-    NumericType,
-    StringType,
-    StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 from pyspark.util import PythonEvalType
 
 from gpujoin.backends.parquet.locations import is_local, know_stores, stores_named
 from gpujoin.config import BackendChoice, Options, Transport
 from gpujoin.engine.memory import HostMemory
-from gpujoin.errors import CorruptBlobError, JoinSpecError
+from gpujoin.errors import CorruptBlobError
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
 from gpujoin.plan.progress import stage_names
 from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.compat import arrow_schema, type_in_arrow
 from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import gateway_of
-from gpujoin.spark.query.aggregates import merging
 from gpujoin.spark.query.choice import IslandRun, StageRun
+from gpujoin.spark.query.columns import arrow_form, column_numbers, described_finish, named_attributes, schema_of
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.query.stores import without_logs_of_calls
 from gpujoin.spark.query.taskreads import Reads, TaskReads
@@ -61,7 +49,6 @@ from gpujoin.spark.worker.functions import packet_function, stage_function
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
 
     from gpujoin.model.stages import Exchange, SparkInput, Stage
     from gpujoin.model.stores import Store
@@ -69,7 +56,6 @@ if TYPE_CHECKING:
     from gpujoin.plan.cost import Estimate
     from gpujoin.plan.explain import IslandExplanation
     from gpujoin.spark.jvm.rewrite import Rewriting
-    from gpujoin.spark.query.aggregates import ReadAggregate
     from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.functions import StageFunction
     from gpujoin.spark.worker.task import Task
@@ -106,6 +92,8 @@ class RunStage:
     """Arrow form of the rows that go to Spark as packets."""
     whole: frozenset[int] = frozenset()
     """Indexes of the scans that each of several tasks reads whole."""
+    remark: str | None = None
+    """What is reported of each task."""
 
     def run(self, batches: Iterable[Any], task: Task) -> Iterator[Any]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one.
@@ -114,7 +102,7 @@ class RunStage:
         """
         know_stores(self.stores)
         measured = IslandMetrics(began=time.time())
-        notes: list[str] = []
+        notes = [] if self.remark is None else [self.remark]
         try:
             yield from self._sent(self._rows(batches, task, measured, notes), task, measured)
         except CorruptBlobError as problem:
@@ -215,6 +203,8 @@ class StageWork:
     """A number that it has in common with the works whose rows are the same."""
     coalescing: Coalescing | None = None
     """How its partitions are coalesced, if they are."""
+    late: LateWork | None = None
+    """What runs in its place where one of its inputs proves small."""
     predicted: Estimate | None = None
     """The seconds that are predicted, of the last stage."""
     explanation: IslandExplanation | None = None
@@ -234,7 +224,7 @@ class StageWork:
         keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
         # Its only task reads everything once: what it reads is of no use to other tasks.
         reads_all = run.in_one_task and not run.last.inputs
-        shared = run.shared if transport is Transport.BYTES else {}
+        shared = dict(run.shared) if transport is Transport.BYTES else {}
         shared_forms: dict[int, BlobFormat] = {}
 
         def form_of(reader: Stage, exchange: Exchange, place: int) -> BlobFormat:
@@ -243,12 +233,30 @@ class StageWork:
                 return BlobFormat(exchange.schema, compression, place, labelled=not island.coalesces(reader))
             if number not in shared_forms:
                 tag = _MOST_SOURCES + len(shared_forms)
-                labelled = island.coalescing is None
+                labelled = not island.adapts
                 shared_forms[number] = BlobFormat(exchange.schema, compression, tag, labelled=labelled)
             return shared_forms[number]
 
+        def late_work_of(run: StageRun, work: RunStage, inputs: Mapping[int, StageWork]) -> LateWork | None:
+            late = island.late(run)
+            if late is None:
+                return None
+            stage = late.run.stage
+            labels = tuple(range(late.run.tasks)) if stage.branches else ()
+            fused = dataclasses.replace(
+                work, tree=stage.tree, reads=TaskReads.of(late.run.reads), sources=tuple(e.index for e in stage.inputs),
+                forms=tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs)),
+                labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL,
+            )  # fmt: skip
+            below = tuple(inputs[exchange.index] for exchange in stage.inputs)
+            return LateWork(cls(late.run, fused, below), late.planned.small.index, late.limit)
+
         def work_of(run: StageRun, outlet: Outlet | None, name: str, number: int | None = None) -> StageWork:
             stage = run.stage
+            late = island.late(run)
+            if late is not None:  # both ways read the same rows
+                both = (late.planned.small, *late.planned.large.producer.inputs)
+                shared.update({e.index: -1 - e.index for e in both if e.index not in shared})
             forms = tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs))
             labelled = partition_labels if transport is Transport.ROWS else np.arange
             places = labelled(run.tasks).tolist() if forms else []
@@ -268,11 +276,15 @@ class StageWork:
                 stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
                 stores, transport, arrow if outlet is None else None, frozenset() if reads_all else stage.read_by_all,
             )  # fmt: skip
+            made.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
             coalescing = island.coalescing if island.coalesces(stage) else None
-            return cls(run, work, inputs, number, coalescing)
+            return cls(run, work, inputs, number, coalescing, late_work_of(run, work, made))
 
         heavy = run.heavy
-        island = run if transport is Transport.BYTES else dataclasses.replace(run, coalescing=None)
+        made: dict[int, StageWork] = {}
+        island = run
+        if transport is not Transport.BYTES:
+            island = dataclasses.replace(run, coalescing=None, late_threshold=None)
         last = work_of(run.last, None, explanation.island_id)
         return dataclasses.replace(last, predicted=predicted, explanation=explanation)
 
@@ -289,6 +301,21 @@ class StageWork:
             store_of(context).register(described)
         shown = "_".join(f"{n}{label}s" if n > 1 else label for (_, label), n in counts.items())
         return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
+
+
+@dataclass(frozen=True)
+class LateWork:
+    """The work that runs in the place of a stage's where one of its inputs proves small."""
+
+    work: StageWork
+    """What runs; its tasks read all rows of that input."""
+    small: int
+    """Index of that input's exchange."""
+    limit: int
+    """Most bytes of it, as Spark compresses them."""
+
+
+_PROVED_SMALL = "an input of a join proved small and was sent to every task; the other was not exchanged"
 
 
 class IslandPlacer:
@@ -312,10 +339,10 @@ class IslandPlacer:
         """
         island = self._island
         self._shown = stage_names(explanation)
-        named = _named(island)
+        named = named_attributes(island)
         context = self._spark.sparkContext
-        schema = _schema(island, named)
-        arrow = _arrow_form(schema) if _may_send_bytes(run, options) else None
+        schema = schema_of(island, named)
+        arrow = arrow_form(schema) if _may_send_bytes(run, options) else None
         exchange = None if arrow is None else byte_exchange(gateway_of(self._spark))
         if exchange is None:
             size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
@@ -326,7 +353,7 @@ class IslandPlacer:
             )  # fmt: skip
         described: dict[str, Any] = {
             "stage": self._stage(work, schema),
-            "columns": _column_numbers(island, named),
+            "columns": column_numbers(island, named),
             "python": {
                 "environment": context.environment,
                 "includes": context._python_includes,  # noqa: SLF001
@@ -337,7 +364,7 @@ class IslandPlacer:
             },
         }
         if island.read is not None and island.finish is not Finish.NOTHING:
-            described |= _finish(island, island.read)
+            described |= described_finish(island, island.read)
         with without_logs_of_calls() if run.stores else nullcontext():
             self._rewriting.place(
                 island.node, described, bytes(self._commands),
@@ -353,8 +380,10 @@ class IslandPlacer:
                 return {"shared": work.shared}
             self._described.add(work.shared)
         run, inputs = work.run, [self._stage(before, _BLOB_ROWS) for before in work.inputs]
-        function = work.function(self._spark.sparkContext)
+        late = None if work.late is None else self._late(work, work.late, schema)
+        function = work.function(self._spark.sparkContext)  # which is known by the name that both have
         return {
+            "late": late,
             "name": function.__name__,
             "shown": self._shown.get(work.work.name, function.__name__),
             "schema": schema.json(),
@@ -369,6 +398,17 @@ class IslandPlacer:
                 if work.work.transport is Transport.ROWS
                 else (packet_function(function), None, NoOpSerializer(), NoOpSerializer())
             ),
+        }
+
+    def _late(self, work: StageWork, late: LateWork, schema: StructType) -> dict[str, Any]:
+        """Describe what runs in the place of a stage, whose inputs are described already."""
+        indexes = [exchange.index for exchange in work.run.stage.inputs]
+        exchanges = late.work.run.stage.inputs
+        return {
+            "stage": self._stage(late.work, schema),
+            "small": indexes.index(late.small),
+            "limit": late.limit,
+            "whole": [exchange.index == late.small for exchange in exchanges],
         }
 
     def _from_spark(self, taken: SparkInput) -> dict[str, Any]:
@@ -427,84 +467,7 @@ def _coalescing(work: StageWork) -> dict[str, Any] | None:
 
 def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:
     """Tell whether an island's stages exchange bytes, and the JVM reads the form of its rows."""
-    return _may_send_bytes(run, options) and _arrow_form(_schema(island, _named(island))) is not None
-
-
-def _arrow_form(schema: StructType) -> pa.Schema | None:
-    """The form in which the JVM reads rows of a schema, if it is known to be the same there and here."""
-    if not all(_is_plain(field.dataType) for field in schema):
-        return None
-    try:
-        return arrow_schema(schema)
-    except JoinSpecError:
-        return None
-
-
-def _is_plain(dtype: DataType) -> bool:
-    match dtype:
-        case ArrayType():
-            return _is_plain(dtype.elementType)
-        case MapType():
-            return _is_plain(dtype.keyType) and _is_plain(dtype.valueType)
-        case StructType():
-            return all(_is_plain(field.dataType) for field in dtype)
-    return isinstance(dtype, _PLAIN)
-
-
-_PLAIN = (
-    BinaryType, BooleanType, DateType, NumericType, StringType, TimestampNTZType, TimestampType,
-)  # fmt: skip
-
-
-def _schema(island: Island, named: Mapping[int, Node]) -> StructType:
-    fields = []
-    columns = island.columns or (None,)
-    for n, (i, column) in enumerate(zip(columns, island.relation.schema, strict=True)):
-        if i is None:
-            dtype, nullable = from_arrow_type(column.type, prefer_timestamp_ntz=True), column.nullable
-        else:
-            dtype, nullable = type_in_arrow(named[i].data_type), bool(named[i].fields["nullable"])
-        fields.append(StructField(f"c{n}", dtype, nullable))
-    return StructType(fields)
-
-
-def _named(island: Island) -> dict[int, Node]:
-    """The attributes that the island's columns are."""
-    if island.read is None:
-        return {column.expr_id: column for column in island.node.output}
-    parts = [
-        node
-        for whole in (*island.read.keys, *island.read.aggregates)
-        for node in whole.walk()
-        if node.name == "AttributeReference"
-    ]
-    return {node.expr_id: node for node in parts}
-
-
-def _column_numbers(island: Island, named: Mapping[int, Node]) -> list[int | None]:
-    """Which attribute each column is; one attribute may have several names, as in ``select a.ID, a.Id``."""
-    if island.read is None:
-        return [column.number for column in island.node.output]
-    return [None if i is None else named[i].number for i in island.columns]
-
-
-def _finish(island: Island, read: ReadAggregate) -> dict[str, Any]:
-    """Describe Spark's aggregation over the island's rows."""
-    positions = {name: n for n, name in enumerate(island.relation.schema.names)}
-    aggregates = [
-        {
-            "aggregate": read.aggregates[number].number,
-            "buffers": [positions[buffer.name] for buffer in call.buffer],
-            **merging(read.aggregates[number], call),
-        }
-        for number, call in island.calls.items()
-    ]
-    keys = [
-        (key.number, positions[f"k{n}"])
-        for n, key in enumerate((*read.keys, *island.distinct))
-        if key.name != "AttributeReference"
-    ]
-    return {"aggregates": aggregates, "keys": keys}
+    return _may_send_bytes(run, options) and arrow_form(schema_of(island, named_attributes(island))) is not None
 
 
 _SHOWN = {
