@@ -66,8 +66,8 @@ class Sizes:
     ----------
     scanned : mapping from int to float
         Rows of each scan's files, by its index.
-    sources : mapping from int to float, optional
-        Rows that come in from elsewhere, by the index of the source.
+    sources : mapping from int to Estimate, optional
+        Relations whose rows come in from elsewhere, by the index of the source.
 
     Attributes
     ----------
@@ -75,7 +75,9 @@ class Sizes:
         Rows of each scan's files; more may be added.
     """
 
-    def __init__(self, scanned: Mapping[int, float] | None = None, sources: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self, scanned: Mapping[int, float] | None = None, sources: Mapping[int, Estimate] | None = None
+    ) -> None:
         self.scanned = dict(scanned or {})
         self._sources = sources or {}
         self._known: dict[int, tuple[Relation, Estimate]] = {}
@@ -84,19 +86,21 @@ class Sizes:
         """Estimate the size of a relation."""
         known = self._known.get(id(relation))
         if known is None:
-            below = [self.of(child) for child in relation.children]
-            distinct = of_node(relation, [each.distinct for each in below])
-            own = self._estimate(relation, below)
-            known = relation, Estimate(own.rows, own.kept, own.read, distinct)
+            known = relation, self._made(relation)
             self._known[id(relation)] = known  # with the relation, so that no other one gets its id
         return known[1]
+
+    def _made(self, relation: Relation) -> Estimate:
+        if isinstance(relation, ExchangeSource) and relation.index in self._sources:
+            return self._sources[relation.index]
+        below = [self.of(child) for child in relation.children]
+        distinct = of_node(relation, [each.distinct for each in below])
+        own = self._estimate(relation, below)
+        return Estimate(own.rows, own.kept, own.read, distinct)
 
     def _estimate(self, relation: Relation, below: Sequence[Estimate]) -> Estimate:
         """Estimate a relation, given its inputs, but for the different values."""
         match relation:
-            case ExchangeSource() if relation.index in self._sources:
-                rows = max(1.0, self._sources[relation.index])
-                return Estimate(rows, 1.0, rows)
             case Scan():
                 share = relation.kept
                 if share is None:

@@ -123,7 +123,7 @@ class JoinPlacer:
         if semi is None:
             return None
         nbytes = self.planning.size_of(semi.right)
-        if nbytes > self.planning.limits.broadcast_threshold:
+        if nbytes > self.planning.limits.key_bytes:
             return None
         keys = self.place_keys(semi.right)
         if keys is None or _exchanges(keys) > _MOST_EXCHANGES:

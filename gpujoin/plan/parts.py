@@ -36,6 +36,8 @@ WAITING = 8 << 20
 """What a core costs that waits for another stage, in compressed bytes read."""
 ALONE = 2.0
 """What another byte of a join costs that one task runs, while the other cores have nothing to do."""
+_MOST_KEY_BYTES = 64 << 20
+"""Keys of so many bytes may go to every task, even where a smaller table may not."""
 _MOST_GATHERED = 4
 """One task takes so many times the rows of one input together."""
 HELD = 0.3
@@ -79,6 +81,14 @@ class StageLimits:
     gathered_bytes: int = 0
     """Rows of up to so many bytes go on to one task, which needs no further exchange, and not by key. Files of so few
     compressed bytes, with what opening them costs, are read by one task."""
+
+    @property
+    def key_bytes(self) -> int:
+        """Most bytes of keys that every task may be sent to drop rows before they are exchanged.
+
+        Rows of a table that must be exchanged may still have few keys. Where no table may go to every task, none do.
+        """
+        return max(self.broadcast_threshold, _MOST_KEY_BYTES) if self.broadcast_threshold >= 0 else -1
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from gpujoin.model.spec import AsOf, NullEquality
 from gpujoin.model.windows import AnyWindowCall, FramedAggregate
 from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import operation_seconds
-from gpujoin.plan.estimates import Sizes, row_bytes
+from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
 from gpujoin.plan.explain import Operation
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.report import Amounts, OperationKind
@@ -62,7 +62,7 @@ from gpujoin.spark.query.asof import AsOfTerms
 
 if TYPE_CHECKING:
     from gpujoin.costs import Costs
-    from gpujoin.model.stages import Stage
+    from gpujoin.model.stages import Exchange, Stage
     from gpujoin.spark.query.choice import StageRun
     from gpujoin.spark.query.trees.builder import ScanSource
 
@@ -142,8 +142,17 @@ class _Written:
 
     operation: Operation
     columns: Columns
-    rows: float
+    size: Estimate
     """Estimated rows of all tasks."""
+
+
+def _as_source(exchange: Exchange, rows: Estimate) -> Estimate:
+    """The rows of an exchange as the input of a stage.
+
+    A join with the input whose keys have filtered them drops no more of them.
+    """
+    filtered = any(taken.filters for taken in exchange.producer.inputs)
+    return dataclasses.replace(rows, kept=1.0) if filtered else rows
 
 
 class _StageWriter:
@@ -163,10 +172,13 @@ class _StageWriter:
             exchange.index: _StageWriter(before, f"{name}_{place}", leaves, prices).top()
             for place, (exchange, before) in enumerate(zip(run.stage.inputs, run.inputs, strict=True))
         }
-        sources = {index: written.rows for index, written in self._producers.items()}
+        sources = {
+            exchange.index: _as_source(exchange, self._producers[exchange.index].size) for exchange in run.stage.inputs
+        }
         taken = run.stage.spark
         if taken is not None and taken.rows in leaves.counts:
-            sources[taken.source] = leaves.counts[taken.rows]
+            rows = max(1.0, leaves.counts[taken.rows])
+            sources[taken.source] = Estimate(rows, 1.0, rows)
         self._sizes = Sizes(scanned, sources)
 
     def top(self) -> _Written:
@@ -179,7 +191,9 @@ class _StageWriter:
             columns = self._outputs(node.outputs, below.columns)
             if all(_is_plain(output) for output in node.outputs):
                 measured = (*below.operation.measured_as, (self._name, self._names[id(node)]))
-                return _Written(dataclasses.replace(below.operation, measured_as=measured), columns, below.rows)
+                return _Written(
+                    dataclasses.replace(below.operation, measured_as=measured), columns, self._sizes.of(node)
+                )
             shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
             return self._made(node, f"project {shown}", [below], columns)
         if isinstance(node, ExchangeSource):
@@ -200,7 +214,7 @@ class _StageWriter:
             brief=self._brief(node),
             inputs=tuple(each.operation for each in below),
         )
-        return _Written(operation, columns, rows)
+        return _Written(operation, columns, self._sizes.of(node))
 
     def _brief(self, node: Relation) -> str:
         """Name a node in Spark's progress."""
@@ -258,7 +272,7 @@ class _StageWriter:
                 measured_as=(name,),
                 brief="rows from Spark",
             )
-            return _Written(operation, plain_columns(node), self._sizes.of(node).rows)
+            return _Written(operation, plain_columns(node), self._sizes.of(node))
         place = next(i for i, exchange in enumerate(self._stage.inputs) if exchange.index == node.index)
         exchange, before = self._stage.inputs[place], self._run.inputs[place]
         producer, producer_name = self._producers[exchange.index], f"{self._name}_{place}"
@@ -279,11 +293,11 @@ class _StageWriter:
         operation = Operation(
             kind=OperationKind.EXCHANGE,
             text=text,
-            predicted=Amounts(rows=None if known is None else producer.rows, bytes=known),
+            predicted=Amounts(rows=None if known is None else producer.size.rows, bytes=known),
             measured_as=((producer_name, OUTPUT), name),
             inputs=(producer.operation,),
         )
-        return _Written(operation, producer.columns, producer.rows)
+        return _Written(operation, producer.columns, producer.size)
 
     def _is_guessed(self, stage: StageRun) -> bool:
         """Whether nobody knows how many rows a stage gives."""
