@@ -101,3 +101,5 @@ class FileFooter:
     """Least and greatest value of each column that will be read, where the file says so."""
     obstacles: tuple[str, ...] = ()
     """Why columns of the file cannot be read here as Spark reads them."""
+    different: tuple[float | None, ...] = ()
+    """About how many different values each column that will be read has, where the file tells."""

@@ -1,7 +1,7 @@
 """Bounds how many different values columns have, by the files and by the catalog.
 
 Between the least and the greatest of integers, days and decimals there are so many values, and no column has more than
-its table has rows. Where the catalog has a number, it counts::
+its table has rows. Of texts the sizes of Parquet's dictionaries tell. Where the catalog has a number, it counts::
 
     column       least    greatest    rows          catalog    at most
     item         1        18,000      11,700,000               18,000
@@ -15,33 +15,54 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.expressions import ColumnRef, Expression, Literal
-from gpujoin.model.files import Bounds
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
+from gpujoin.model.files import Bounds, FileFooter
 from gpujoin.model.relations import Filter, Join, Limit, PartialAggregate, Project, Relation, Scan, TopN, Union, Window
+
+_INEXACT = 3.0
+"""Dictionaries are compressed: a column may have so many times the values that their sizes tell of."""
+_EQUALS = frozenset({Function.EQ, Function.EQ_NULL_SAFE, Function.IN})
 
 DistinctValues = tuple[float | None, ...]
 """The most different values of each column; ``None`` where that is not known."""
 
 
 def of_files(
-    columns: pa.Schema, bounds: Sequence[Bounds | None], rows: float, catalog: Mapping[str, float]
+    columns: pa.Schema,
+    bounds: Sequence[Bounds | None],
+    rows: float,
+    catalog: Mapping[str, float],
+    different: DistinctValues = (),
 ) -> DistinctValues:
     """Bound the values of the columns of files.
 
-    ``bounds`` has the least and the greatest value of each column, ``catalog`` the numbers of values by column.
+    ``bounds`` has the least and the greatest value of each column, ``catalog`` the numbers of values by column, and
+    ``different`` those that the files tell of.
     """
-    padded = [*bounds, *[None] * len(columns)]
-    return tuple(_of_column(*each, rows, catalog) for each in zip(columns, padded, strict=False))
+    missing = [None] * len(columns)
+    each = zip(columns, [*bounds, *missing], [*different, *missing], strict=False)
+    return tuple(
+        _of_column(catalog.get(field.name), _between(field.type, pair), told, rows) for field, pair, told in each
+    )
 
 
-def _of_column(field: pa.Field, bounds: Bounds | None, rows: float, catalog: Mapping[str, float]) -> float | None:
-    known = [number for number in (catalog.get(field.name), _between(field.type, bounds)) if number is not None]
+def different_values(footers: Sequence[FileFooter]) -> DistinctValues:
+    """About how many different values each column of several files has; ``None`` where these cannot tell."""
+    columns = zip(*(footer.different for footer in footers), strict=False)
+    return tuple(None if None in each else max(number for number in each if number is not None) for each in columns)
+
+
+def _of_column(catalog: float | None, between: float | None, told: float | None, rows: float) -> float | None:
+    """Bound the values of a column by what is known; ``told`` by a file is the least exact."""
+    if catalog is not None or (between is not None and told is not None and between < _INEXACT * told):
+        told = None
+    known = [number for number in (catalog, between, told) if number is not None]
     return min(*known, max(1.0, rows)) if known else None
 
 
@@ -62,8 +83,10 @@ def of_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
     """Bound the values of a node's columns, given those of its inputs."""
     match node:
         case Scan() if node.distinct:
-            return node.distinct
-        case Filter() | TopN() | Limit():
+            return _limited(node.distinct, node.filters)
+        case Filter():
+            return _limited(below[0], (node.condition,))
+        case TopN() | Limit():
             return below[0]
         case Project():
             values = below[0]
@@ -83,6 +106,30 @@ def of_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
             each = zip(*below, strict=True)
             return tuple(None if None in numbers else sum(n for n in numbers if n is not None) for numbers in each)
     return (None,) * len(node.schema)
+
+
+def _limited(values: DistinctValues, conditions: Iterable[Expression]) -> DistinctValues:
+    """Bound the values of columns that some conditions leave."""
+    known = list(values)
+    for condition in conditions:
+        for part in conjuncts(condition):
+            asked = values_asked(part)
+            if asked is not None:
+                index, count = asked
+                before = known[index]
+                known[index] = count if before is None else min(before, count)
+    return tuple(known)
+
+
+def values_asked(condition: Expression) -> tuple[int, float] | None:
+    """Which column has one of some values where a condition is true, and how many; ``None`` of other conditions."""
+    if not isinstance(condition, Call) or condition.function not in _EQUALS:
+        return None
+    columns = [part for part in condition.arguments if isinstance(part, ColumnRef)]
+    literals = [part for part in condition.arguments if isinstance(part, Literal)]
+    if len(columns) != 1 or len(literals) + 1 < len(condition.arguments):
+        return None
+    return columns[0].index, float(len(literals))
 
 
 def of_expression(expression: Expression, values: DistinctValues) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from gpujoin.model.relations import (
     Union,
 )
 from gpujoin.plan.distinct import DistinctValues, of_groups, of_keys, of_node
+from gpujoin.plan.merging import merges
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.selectivity import selectivity
 
@@ -92,7 +93,8 @@ class Sizes:
 
     def _made(self, relation: Relation) -> Estimate:
         if isinstance(relation, ExchangeSource) and relation.index in self._sources:
-            return self._sources[relation.index]
+            given = self._sources[relation.index]
+            return given if given.distinct else replace(given, distinct=(None,) * len(relation.schema))
         below = [self.of(child) for child in relation.children]
         distinct = of_node(relation, [each.distinct for each in below])
         own = self._estimate(relation, below)
@@ -110,13 +112,13 @@ class Sizes:
             case SparkSource() | ConstantTable():
                 return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
             case Filter():
-                share = selectivity(relation.condition)
+                share = selectivity(relation.condition, below[0].distinct)
                 return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
             case Join():
                 return _joined(relation, *below)
             case PartialAggregate():
                 most = of_groups([key.expression for key in relation.keys], below[0].distinct)
-                groups = below[0].rows * _GROUPS if relation.keys else 1.0
+                groups = below[0].rows * (1.0 if merges(relation) else _GROUPS) if relation.keys else 1.0
                 rows = max(1.0, groups if most is None else min(groups, most))
                 return Estimate(rows, below[0].kept, below[0].read)
             case Project():

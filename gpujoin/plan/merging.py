@@ -126,6 +126,11 @@ class Merging:
         ]
 
 
+def merges(node: PartialAggregate) -> bool:
+    """Tell whether a node's calls merge partial results."""
+    return bool(node.aggregates) and all(call.name.startswith("merged ") for call in node.aggregates)
+
+
 def merged(partial: Relation, node: PartialAggregate) -> Relation:
     """Merge partial results, so that each group comes out once; columns are those of the partial results.
 

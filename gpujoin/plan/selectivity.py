@@ -1,8 +1,9 @@
 """Estimates the share of rows that conditions keep.
 
 Of a comparison little is known but how such comparisons usually are (`FunctionSpec.selectivity`). Where files say what
-the least and the greatest value of a column are, ranges of it are taken to hold their part of the rows. For ``day >=
-date'1994-01-01' and day < date'1995-01-01'`` over files with days from 1992-01-01 to 1998-08-02::
+the least and the greatest value of a column are, ranges of it are taken to hold their part of the rows, and one value
+of a column as many as each other value. For ``day >= date'1994-01-01' and day < date'1995-01-01'`` over files with days
+from 1992-01-01 to 1998-08-02::
 
     usual shares    0.5 * 0.5          = 0.25
     of the range    365 of 2,406 days  = 0.15
@@ -11,14 +12,15 @@ date'1994-01-01' and day < date'1995-01-01'`` over files with days from 1992-01-
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
 from gpujoin.functions import SPECS
 from gpujoin.functions.comparison import MIRRORED
-from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.files import Bounds, FileFooter
+from gpujoin.plan.distinct import DistinctValues, values_asked
 
 _LOGIC = frozenset({Function.AND, Function.OR})
 _BELOW = frozenset({Function.LT, Function.LE})
@@ -28,19 +30,31 @@ _LEAST = 0.001
 """Values may be anything but even: of no range fewer rows are expected."""
 
 
-def selectivity(condition: Expression) -> float:
-    """Estimate the share of rows for which a condition is true."""
+def selectivity(condition: Expression, distinct: DistinctValues = ()) -> float:
+    """Estimate the share of rows for which a condition is true.
+
+    ``distinct`` has the numbers of different values of the columns, where these are known.
+    """
     if not isinstance(condition, Call):
         return 0.5
     if condition.function is Function.NOT:
-        return max(0.05, 1.0 - selectivity(condition.arguments[0]))
-    shares = [selectivity(operand) for operand in condition.arguments] if condition.function in _LOGIC else []
-    if condition.function is Function.AND:
-        return shares[0] * shares[1]
-    if condition.function is Function.OR:
-        return min(1.0, shares[0] + shares[1])
+        return max(0.05, 1.0 - selectivity(condition.arguments[0], distinct))
+    if condition.function in _LOGIC:
+        shares = [selectivity(operand, distinct) for operand in condition.arguments]
+        return shares[0] * shares[1] if condition.function is Function.AND else min(1.0, shares[0] + shares[1])
+    if (share := _of_values(condition, distinct)) is not None:
+        return share
     share = SPECS[condition.function].selectivity
     return 0.5 if share is None else share
+
+
+def _of_values(condition: Call, distinct: DistinctValues) -> float | None:
+    """The share of rows in which a column has one of some values; ``None`` of other conditions, or unknown columns."""
+    asked = values_asked(condition)
+    if asked is None or asked[0] >= len(distinct):
+        return None
+    number = distinct[asked[0]]
+    return None if number is None else min(1.0, max(_LEAST, asked[1] / number))
 
 
 def merged_bounds(footers: Sequence[FileFooter]) -> list[Bounds | None]:
@@ -58,16 +72,19 @@ def _merged(bounds: Sequence[Bounds | None]) -> Bounds | None:
         return None
 
 
-def kept_share(conditions: Iterable[Expression], bounds: Sequence[Bounds | None]) -> float:
+def kept_share(
+    conditions: Iterable[Expression], bounds: Sequence[Bounds | None], distinct: DistinctValues = ()
+) -> float:
     """Estimate the share of rows for which all conditions are true.
 
-    ``bounds`` has the least and the greatest value of each column, where they are known.
+    ``bounds`` has the least and the greatest value of each column, and ``distinct`` the number of its values, where
+    they are known.
     """
     share, ranges = 1.0, dict[int, tuple[float, float]]()
-    for condition in _conjuncts(conditions):
+    for condition in (part for whole in conditions for part in conjuncts(whole)):
         limited = _limited(condition, bounds)
         if limited is None:
-            share *= selectivity(condition)
+            share *= selectivity(condition, distinct)
         else:
             column, low, high = limited
             known = ranges.get(column, (low, high))
@@ -77,14 +94,6 @@ def kept_share(conditions: Iterable[Expression], bounds: Sequence[Bounds | None]
         assert whole is not None
         share *= min(1.0, max(_LEAST, (high - low) / (whole[1] - whole[0])))
     return share
-
-
-def _conjuncts(conditions: Iterable[Expression]) -> Iterator[Expression]:
-    for condition in conditions:
-        if isinstance(condition, Call) and condition.function is Function.AND:
-            yield from _conjuncts(condition.arguments)
-        else:
-            yield condition
 
 
 def _limited(condition: Expression, bounds: Sequence[Bounds | None]) -> tuple[int, float, float] | None:

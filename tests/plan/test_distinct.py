@@ -9,12 +9,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gpujoin.model.expressions import Call, Function
-from gpujoin.model.files import Bounds
+from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.files import Bounds, FileFooter
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
+from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.plan.distinct import of_files
+from gpujoin.plan.distinct import different_values, of_files
 from gpujoin.plan.estimates import Sizes, build_side
 
 SCHEMA = pa.schema([("item", pa.int32()), ("day", pa.date32()), ("price", pa.decimal128(7, 2)), ("name", pa.string())])
@@ -43,6 +43,44 @@ def test_values_lie_between_the_least_and_the_greatest() -> None:
     assert of_files(SCHEMA, bounds, 500, {}) == (500, 366, 500, None)
     assert of_files(SCHEMA, bounds, 1e6, {"item": 9_000.0, "name": 7.0}) == (9_000, 366, 999, 7)
     assert of_files(SCHEMA, [None, None], 1e6, {}) == (None, None, None, None)
+
+
+def test_what_a_file_tells_counts_where_the_bounds_tell_less() -> None:
+    bounds: list[Bounds | None] = [(1, 20), DAYS, None, None]
+    assert of_files(SCHEMA, bounds, 1e6, {}, (11.0, 12.0, 4.0, 7.0)) == (20, 12, 4, 7)
+    assert of_files(SCHEMA, bounds, 1e6, {"name": 5.0}, (None, None, None, 7.0)) == (20, 366, None, 5)
+
+
+def test_numbers_of_values_of_several_files() -> None:
+    def footer(*different: float | None) -> FileFooter:
+        return FileFooter("f", 1, 1, (1,), (1,), different=different)
+
+    assert different_values([footer(3.0, None), footer(5.0, 2.0)]) == (5.0, None)
+    assert different_values([footer(3.0), footer()]) == ()
+
+
+@pytest.mark.parametrize("where", ["scan", "filter"])
+def test_conditions_leave_the_values_that_they_ask_for(where: str) -> None:
+    equal = [
+        Call(
+            function=Function.EQ,
+            arguments=(column(SCHEMA, 1), Literal(value=DAYS[0], type=pa.date32())),
+            type=pa.bool_(),
+        ),
+        Call(
+            function=Function.IN,
+            arguments=(column(SCHEMA, 3), *(Literal(value=name, type=pa.string()) for name in "ab")),
+            type=pa.bool_(),
+        ),
+    ]
+    distinct = (18_000.0, 366.0, None, None)
+    filtered: Relation
+    if where == "scan":
+        filtered = dataclasses.replace(scan(0, distinct), filters=(equal[0], equal[1]))
+    else:
+        both = Call(function=Function.AND, arguments=(equal[0], equal[1]), type=pa.bool_())
+        filtered = Filter(scan(0, distinct), both)
+    assert Sizes(ROWS).of(filtered).distinct == (18_000, 1, None, 2)
 
 
 SALES, STOCK, ITEMS = scan(0, (18_000.0, 366.0, None, None)), scan(1, (18_000.0, 52.0, None, None)), scan(2)

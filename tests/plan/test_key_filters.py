@@ -87,6 +87,14 @@ def test_nothing_is_sent_where_it_costs_more_than_it_saves() -> None:
         assert not any(exchange.replicated for part in stage.walk() for exchange in part.inputs), facts
 
 
+@pytest.mark.parametrize(("threshold", "sent"), [(1, 1), (0, 1), (-1, 0)])
+def test_keys_may_go_to_every_task_where_a_small_table_may_not(threshold: int, sent: int) -> None:
+    stage = planned(joined(scan(0), few(scan(1))), BIG, MIDDLING, broadcast_threshold=threshold)
+    exchanges = [exchange for part in stage.walk() for exchange in part.inputs]
+    assert sum(exchange.filters for exchange in exchanges) == sent
+    assert sum(not exchange.replicated for exchange in exchanges) == 2
+
+
 @pytest.mark.parametrize("kind", [kind for kind in JoinType if kind is not JoinType.CROSS])
 @pytest.mark.parametrize("side", Side)
 def test_only_rows_that_cannot_reach_the_result_are_dropped(kind: JoinType, side: Side) -> None:

@@ -27,6 +27,12 @@ def compared(function: Function, place: int, value: Any, *, mirrored: bool = Fal
     return Call(function=function, arguments=arguments[::-1] if mirrored else arguments, type=pa.bool_())
 
 
+def one_of(place: int, *values: Any) -> Expression:
+    dtype = SCHEMA.field(place).type
+    arguments = (column(SCHEMA, place), *(Literal(value=value, type=dtype) for value in values))
+    return Call(function=Function.IN, arguments=arguments, type=pa.bool_())
+
+
 def both(*conditions: Expression) -> Expression:
     return Call(function=Function.AND, arguments=conditions, type=pa.bool_())
 
@@ -53,6 +59,24 @@ YEAR = (compared(Function.GE, 0, dt.date(1994, 1, 1)), compared(Function.LT, 0, 
 )
 def test_a_range_holds_its_part_of_the_rows(conditions: list[Expression], share: float) -> None:
     assert kept_share(conditions, BOUNDS) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("condition", "share"),
+    [
+        (compared(Function.EQ, 2, "k"), 1 / 7),
+        (compared(Function.EQ, 2, "k", mirrored=True), 1 / 7),
+        (compared(Function.EQ_NULL_SAFE, 2, "k"), 1 / 7),
+        (Call(function=Function.NOT, arguments=(compared(Function.EQ, 2, "k"),), type=pa.bool_()), 6 / 7),
+        (one_of(2, "k", "m"), 2 / 7),
+        (one_of(2, *"abcdefghi"), 1.0),
+        (both(compared(Function.EQ, 2, "k"), compared(Function.LE, 1, 250)), 251 / 1001 / 7),
+        (compared(Function.EQ, 1, 7), 0.001),  # of a million: values may be anything but even
+        (compared(Function.EQ, 0, DAYS[0]), 0.1),  # of an unknown number
+    ],
+)
+def test_each_value_of_a_column_has_its_part_of_the_rows(condition: Expression, share: float) -> None:
+    assert kept_share([condition], BOUNDS, (None, 1e6, 7.0)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("bounds", [[None] * 3, [], [(True, False)] * 3])

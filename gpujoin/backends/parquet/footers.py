@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.parquet.locations import facts, is_local, open_binary
-from gpujoin.backends.parquet.metadata import FileColumn, ParquetFooter, Physical, read_footer
+from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, Physical, read_footer
 from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError
@@ -85,7 +85,8 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
         problems.append(str(problem))
     rows = tuple(group.rows for group in parquet.groups)
     bounds = () if problems else tuple(_bounds(source, parquet) for source in sources)
-    return FileFooter(path, now.size, now.modified_ms, rows, sizes, constants, bounds, tuple(problems))
+    different = () if problems else tuple(_different_values(source, parquet) for source in sources)
+    return FileFooter(path, now.size, now.modified_ms, rows, sizes, constants, bounds, tuple(problems), different)
 
 
 def _bounds(source: Source, parquet: ParquetFooter) -> Bounds | None:
@@ -97,6 +98,47 @@ def _bounds(source: Source, parquet: ParquetFooter) -> Bounds | None:
     if not known or any(each is None or each.low is None or each.high is None for each in known):
         return None
     return min(each.low for each in known if each), max(each.high for each in known if each)
+
+
+_PAGE_HEADER = 15
+_TEXT_DICTIONARY = 64 << 10
+_NUMBER_DICTIONARY = 2 << 10
+"""Dictionaries of texts and of numbers that tell how many values there are, in bytes. Larger ones are compressed well,
+and beyond 1 MiB writers give them up: then a column has other values too."""
+_LENGTH = 4
+"""Bytes of a text's length in a dictionary."""
+_USUAL_TEXT = 12
+_GROUPS_LOOKED_AT = 4
+
+
+def _different_values(source: Source, parquet: ParquetFooter) -> float | None:
+    """About how many different values a column has, by the sizes of its dictionaries; ``None`` where these do not tell.
+
+    Texts are taken to be as long as the least and the greatest are on average, and values not to be compressed::
+
+        l_shipmode    dictionary 69 bytes, AIR to TRUCK    (69 - 15) / (4 + 4) = 7
+    """
+    if source.arrow is None or pat.is_nested(source.arrow):
+        return None
+    limit = _TEXT_DICTIONARY if is_text(source.arrow) else _NUMBER_DICTIONARY
+    most = None
+    for group in range(min(len(parquet.groups), _GROUPS_LOOKED_AT)):
+        about = statistics_of(source, parquet, group)
+        if about is not None and about.nulls == about.rows:
+            continue
+        nbytes = parquet.chunk(group, source.leaf).dictionary
+        if not _PAGE_HEADER < nbytes <= limit:
+            return None
+        most = max(most or 1.0, (nbytes - _PAGE_HEADER) / _value_bytes(parquet.leaves[source.leaf], about))
+    return most
+
+
+def _value_bytes(leaf: Leaf, about: Statistics | None) -> float:
+    """About how many bytes a value takes in a dictionary."""
+    if leaf.width is not None:
+        return leaf.width
+    ends = [] if about is None else [end for end in (about.low, about.high) if isinstance(end, bytes)]
+    return _LENGTH + (sum(map(len, ends)) / len(ends) if ends else _USUAL_TEXT)
 
 
 @contextmanager

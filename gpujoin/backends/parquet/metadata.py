@@ -45,6 +45,9 @@ class Physical(IntEnum):
     FIXED_LEN_BYTE_ARRAY = 7
 
 
+_WIDTHS = {Physical.INT32: 4, Physical.INT64: 8, Physical.INT96: 12, Physical.FLOAT: 4, Physical.DOUBLE: 8}
+
+
 class _Repetition(IntEnum):
     REQUIRED = 0
     OPTIONAL = 1
@@ -134,6 +137,11 @@ class Leaf:
     ordered: bool
     """Whether ``min_value`` and ``max_value`` of the statistics are in the order of the type."""
 
+    @property
+    def width(self) -> int | None:
+        """Bytes of a value in pages; ``None``: they differ."""
+        return self.length if self.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(self.physical)
+
 
 @dataclass(frozen=True)
 class FileColumn:
@@ -160,6 +168,8 @@ class ColumnChunk:
     values: int
     statistics: Mapping[int, Any]
     """Fields of ``Statistics``, undecoded."""
+    dictionary: int = 0
+    """Bytes of its dictionary page with the page's header, compressed; 0: there is none, or none is told of."""
 
 
 @dataclass(frozen=True)
@@ -229,14 +239,14 @@ class ParquetFooter:
             refuse(f"has the unknown codec {description[4]}")
         if about.flat and description[5] != self.groups[group].rows:
             refuse(f"has {description[5]} values for {self.groups[group].rows} rows")
-        first = description[9]
+        first, dictionary = description[9], 0
         if 0 < description.get(11, 0) < first:
-            first = description[11]
+            first, dictionary = description[11], first - description[11]
         # Writers put any offset for a chunk without values.
         outside = description[5] and (first < len(_MAGIC) or first + description[7] > self._data_end)
         if description[7] < 0 or description[6] < 0 or outside:
             refuse(f"is said to be {description[7]} bytes from byte {first} on; data ends at byte {self._data_end}")
-        return ColumnChunk(first, description[7], description[6], description[5], description.get(12, {}))
+        return ColumnChunk(first, description[7], description[6], description[5], description.get(12, {}), dictionary)
 
 
 def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:

@@ -46,6 +46,7 @@ from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import operation_seconds
 from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
 from gpujoin.plan.explain import Operation
+from gpujoin.plan.merging import merges
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.report import Amounts, OperationKind
 from gpujoin.plan.sqltext import (
@@ -407,11 +408,10 @@ def _join(node: Join, columns: Mapping[Side, Columns]) -> str:
 def _aggregate(node: PartialAggregate, below: Columns) -> str:
     kind = "aggregate" if node.once else "partial aggregate"
     keys = ", ".join(_column(key, below).text for key in node.keys)
-    merges = bool(node.aggregates) and all(call.name.startswith("merged ") for call in node.aggregates)
     calls = dict.fromkeys(
         _call_text(call.name, show_call(call, below), below, node, n) for n, call in enumerate(node.aggregates)
     )
-    if merges:
+    if merges(node):
         kind = f"{kind}, merging"
     return f"{kind} {', '.join(calls) or 'distinct'}{f' by {keys}' if keys else ''}"
 

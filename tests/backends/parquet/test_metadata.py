@@ -279,3 +279,36 @@ def test_each_row_group_is_in_one_range_wherever_its_file_says_that_it_is(tmp_pa
         cuts = [said * n // 5 for n in range(6)]
         parts = [FileSlice(str(path), said, byte_range=pair) for pair in itertools.pairwise(cuts)]
         assert sorted(g for part in parts for g in footers.row_groups(part, parquet)) == list(range(12))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 150, 2_000])
+@pytest.mark.parametrize("kind", ["text", "long text", "whole", "decimal", "nulls"])
+def test_dictionaries_tell_about_how_many_values_there_are(count: int, kind: str, tmp_path: Path) -> None:
+    numbers = [n * 7919 % 1_000_003 for n in range(count)]
+    values: list[Any] = {
+        "text": [f"{number:06}" for number in numbers],
+        "long text": [f"a name of some length {number:06}" for number in numbers],
+        "whole": numbers,
+        "decimal": [Decimal(number).scaleb(-2) for number in numbers],
+        "nulls": [None if n % 5 == 4 else f"{number:06}" for n, number in enumerate(numbers)],
+    }[kind]
+    table = pa.table({"x": pa.array(values * (20_000 // count))})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=8_000)
+    (footer,) = read_footers(Scan(table.schema), [str(tmp_path / "x.parquet")], [()])
+    (told,) = footer.different
+    if count == 2_000 and kind in ("whole", "decimal"):
+        assert told is None, "a range of numbers tells as much"
+    else:
+        assert told is not None
+        assert count / 5 <= told <= 2 * count
+
+
+def test_columns_without_a_dictionary_tell_of_no_number_of_values(tmp_path: Path) -> None:
+    table = pa.table({"x": ["a", "b"] * 500, "n": pa.array([None] * 1000, pa.string())})
+    pq.write_table(table, tmp_path / "x.parquet", use_dictionary=False)
+    (footer,) = read_footers(Scan(table.schema), [str(tmp_path / "x.parquet")], [()])
+    assert footer.different == (None, None)
+    unique = pa.table({"x": [f"{n:07}" for n in range(50_000)]})
+    pq.write_table(unique, tmp_path / "unique.parquet")
+    (footer,) = read_footers(Scan(unique.schema), [str(tmp_path / "unique.parquet")], [()])
+    assert footer.different == (None,), "there are too many"

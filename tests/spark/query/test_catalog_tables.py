@@ -48,7 +48,8 @@ def test_least_and_greatest_values_of_files_bound_pairs_and_groups(catalog: None
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
 def test_numbers_of_values_are_taken_from_the_catalog(catalog: None, spark: SparkSession) -> None:
     texts = "select a.id, b.id from many a join many b on a.s = b.s"
-    assert predicted(spark, texts)[0] == ROWS
+    by_dictionaries = ROWS * ROWS / predicted(spark, texts)[0]
+    assert KEYS / 3 < by_dictionaries < KEYS, "the dictionaries are compressed"
     spark.sql("analyze table many compute statistics for columns s")
     check(spark.sql(texts))
     assert predicted(spark, texts)[0] == pytest.approx(ROWS * ROWS / KEYS, rel=0.1)

@@ -19,7 +19,7 @@ from gpujoin.model.relations import (
     Scan,
     Union,
 )
-from gpujoin.plan.distinct import of_files
+from gpujoin.plan.distinct import different_values, of_files
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share, merged_bounds
@@ -70,8 +70,9 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
     bounds = merged_bounds(scanned.footers)
-    distinct = of_files(bare.columns, bounds, scanned.rows, node.distinct_values)
-    kept = kept_share(filters, bounds) if filters else None
+    different = different_values(scanned.footers)
+    distinct = of_files(bare.columns, bounds, scanned.rows, node.distinct_values, different)
+    kept = kept_share(filters, bounds, distinct) if filters else None
     filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept, distinct=distinct), fragment.positions)
     return narrowed(filtered, required)
 
