@@ -1,6 +1,7 @@
 /* Stands for Hadoop's libhdfs, as far as PyArrow reads by it: a folder's subfolders are what name nodes have.
  *
- * The folder is $GPUJOIN_TEST_HDFS. Each connection is a line of its file "connections". A file "fail-WHAT" there, with
+ * The folder is $GPUJOIN_TEST_HDFS. Each connection is a line of its file "connections", and
+ * the options that Hadoop's library would give to Java are in "options". A file "fail-WHAT" there, with
  * "ERRNO [POSITION]", makes calls fail: "connect", "info", "open", and "read" of what lies from a position on. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -89,6 +90,11 @@ FileSystem *hdfsBuilderConnect(Builder *b) {
         snprintf(path, sizeof path, "%s/connections", root());
         FILE *file = fopen(path, "a");
         fprintf(file, "%s %d %s %s%s\n", b->name_node, b->port, b->user, b->tickets[0] ? b->tickets : "-", b->settings);
+        fclose(file);
+        snprintf(path, sizeof path, "%s/options", root());
+        const char *options = getenv("LIBHDFS_OPTS");
+        file = fopen(path, "w");
+        fputs(options == NULL ? "" : options, file);
         fclose(file);
     }
     free(b);

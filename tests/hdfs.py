@@ -37,6 +37,11 @@ class Hdfs:
         log = self.root / "connections"
         return log.read_text().splitlines() if log.exists() else []
 
+    @property
+    def java_options(self) -> str:
+        """Those of the last connection."""
+        return (self.root / "options").read_text()
+
 
 def library_folder(base: Path) -> Path:
     """Compile the library; skip where PyArrow would not come to load it."""

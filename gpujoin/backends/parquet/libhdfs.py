@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,14 @@ _REMEDIES = {
 }
 _CLASSES = "set CLASSPATH to what `hadoop classpath --glob` prints"
 
+_OPTIONS_VARIABLE = "LIBHDFS_OPTS"
+_OPTIONS = "-Xrs -Xmx512m"
+"""Options of the Java that the library starts in this process, where the environment has none.
+
+Without ``-Xrs`` Java takes the process's signals, and Ctrl-C ends Python in place of raising ``KeyboardInterrupt``.
+Without a limit its heap may grow to a quarter of the machine's memory, in each worker.
+"""
+
 _not_loaded: list[str] = []
 """Why the libraries could not be loaded, in one text, if they could not: PyArrow tries once in a process."""
 
@@ -34,6 +43,7 @@ def open_hdfs(host: str, user: str, settings: dict[str, str], kerb_ticket: str |
     Raises ``UnavailableError``, with what has to be set, if Hadoop's library or Java's cannot be loaded, or does not
     connect.
     """
+    os.environ.setdefault(_OPTIONS_VARIABLE, _OPTIONS)
     arguments: dict[str, Any] = {"user": user, "kerb_ticket": kerb_ticket, "extra_conf": settings or None}
     try:
         return pafs.HadoopFileSystem(host, 0, **arguments)  # the port is in the URI

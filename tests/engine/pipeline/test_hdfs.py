@@ -85,6 +85,15 @@ def test_a_ticket_cache_is_handed_to_the_client(hdfs: Hdfs) -> None:
     assert hdfs.connections == ["hdfs://nn:8020 0 ann /tickets/ann dfs.x=1"]
 
 
+@pytest.mark.parametrize("own", [None, "-Xrs -Xmx1g"], ids=["unset", "set by the user"])
+def test_java_leaves_signals_and_memory_alone(hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch, own: str | None) -> None:
+    monkeypatch.delenv("LIBHDFS_OPTS", raising=False)
+    if own is not None:
+        monkeypatch.setenv("LIBHDFS_OPTS", own)
+    assert read_footers(SCAN, [put(hdfs, "x.parquet")])
+    assert hdfs.java_options == (own or "-Xrs -Xmx512m")
+
+
 def test_files_that_are_gone_or_changed_are_named(hdfs: Hdfs) -> None:
     path = put(hdfs, "x.parquet")
     (footer,) = read_footers(SCAN, [path])
