@@ -13,11 +13,12 @@ import functools
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -26,11 +27,17 @@ from gpujoin.backends.parquet import libhdfs
 from gpujoin.errors import ScanError
 from gpujoin.model.stores import Store, StoreKind
 
+Answer = TypeVar("Answer")
+
 _SCHEMES = {f"{kind.value}://": kind for kind in StoreKind}
 _ATTEMPTS = 6
 """How often a request to S3 is tried; the AWS SDK waits up to 20 s between tries, about twice as long each time."""
 _GCS_SECONDS = dt.timedelta(seconds=60)
 """How long a request to GCS is tried, as long as S3's tries take. Azure's client has its own number."""
+_BROKEN_OFF = "Error while reading from network socket"
+"""In the error of Azure's client, which tries again where there is no answer, but not where one breaks off."""
+_WAITS_S = (0.8, 1.6)
+"""Before requests that are made again here: the first waits of Azure's client between its own tries."""
 _SECOND_MS = 1000
 
 _SECONDS = tuple(f"{kind.value}://" for kind in (StoreKind.S3, StoreKind.AZURE, StoreKind.HDFS))
@@ -108,7 +115,7 @@ def facts(path: str) -> FileFacts:
             stat = Path(path).stat()
             return FileFacts(stat.st_size, stat.st_mtime_ns // 1_000_000)
         with _without_secrets(path) as (store, name):
-            stored = store.get_file_info(name)
+            stored = _unbroken(lambda: store.get_file_info(name))
             if stored.type is pafs.FileType.NotFound and isinstance(store, pafs.HadoopFileSystem):
                 libhdfs.check_missing(store, name)
     except ScanError:
@@ -128,7 +135,19 @@ def open_binary(path: str) -> Any:
     if is_local(path):
         return Path(path).open("rb")
     with _without_secrets(path) as (store, name):
-        return store.open_input_file(name)
+        return _unbroken(lambda: store.open_input_file(name))
+
+
+def _unbroken(ask: Callable[[], Answer]) -> Answer:
+    """Ask again if an answer breaks off."""
+    for wait in _WAITS_S:
+        try:
+            return ask()
+        except OSError as problem:
+            if _BROKEN_OFF not in str(problem):
+                raise
+        time.sleep(wait)
+    return ask()
 
 
 @contextmanager

