@@ -69,7 +69,7 @@ def test_the_first_batches_come_before_all_rows_are_read(seed: int) -> None:
             readers.append(threading.current_thread().name)
             yield left.slice(start, 10).combine_chunks().to_batches()[0]
 
-    with HashJoin(spec, left.schema, right.schema, build_side=Side.RIGHT, backend=Watched()) as join:  # type: ignore[arg-type]
+    with HashJoin(spec, left.schema, right.schema, build_side=Side.RIGHT, backend=Watched()) as join:
         join.build(right.to_batches())
         output = join.probe(rows())
         next(output)

@@ -69,11 +69,10 @@ def test_the_keys_of_a_selective_side_are_sent_to_the_tasks_of_the_other() -> No
 
 @pytest.mark.parametrize("mode", [EvalMode.ANSI, EvalMode.LEGACY], ids=lambda mode: mode.value)
 def test_an_order_key_that_may_raise_is_computed_of_all_rows(mode: EvalMode) -> None:
-    large = scan(0)
-    operands = (Literal(value=10, type=pa.int64()), column(large.schema, 1))
+    operands = (Literal(value=10, type=pa.int64()), column(SCHEMA, 1))
     quotient = Call(function=Function.INTEGRAL_DIVIDE, arguments=operands, type=pa.int64(), mode=mode)
     large = Project(
-        large, (*(Output(field.name, column(SCHEMA, n)) for n, field in enumerate(SCHEMA)), Output("q", quotient))
+        scan(0), (*(Output(field.name, column(SCHEMA, n)) for n, field in enumerate(SCHEMA)), Output("q", quotient))
     )
     join = joined(few(scan(1)), large, JoinType.LEFT, as_of=AsOf(1, 3))
     stage = planned(join, BIG, MIDDLING, broadcast_threshold=4 * MIB)

@@ -269,8 +269,7 @@ def test_very_many_pairs_of_few_rows_are_divided() -> None:
     assert planned(product(scan(0), scan(1)), SMALL, SMALL, gathered_bytes=MIB).branches[0].partitioned is None
     assert planned(product(scan(0), scan(1)), many, many, gathered_bytes=MIB).branches[0].partitioned is not None
     assert planned(joined(scan(0), scan(1)), many, many, gathered_bytes=MIB).branches[0].partitioned is None
-    counted = [Project(scan(n), ()) for n in range(2)]
-    pairs = Join(*counted, JoinSpec(JoinType.CROSS))
+    pairs = Join(Project(scan(0), ()), Project(scan(1), ()), JoinSpec(JoinType.CROSS))
     assert planned(pairs, many, many, gathered_bytes=MIB).branches[0].partitioned is not None
     millions = ScanFacts(1e8, 4 * MIB)
     stage = planned(pairs, millions, millions, gathered_bytes=MIB, cores=64)

@@ -56,7 +56,7 @@ def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str,
     expected = session.sql(text).toArrow()
     enable(session)
     session.conf.set("spark.gpujoin.exchange.adaptive", "on" if number % 2 else "off")
-    late_broadcast.STAGE_BYTES = 0  # so that inputs as small as these may prove small
+    late_broadcast.STAGE_BYTES = 0  # type: ignore[attr-defined]  # so that inputs as small as these may prove small
     late_broadcast.LateBroadcast.limit = lambda *_: 20_000  # type: ignore[method-assign]
     plain = running.RunStage
     if number in DISTURBED:

@@ -116,12 +116,12 @@ def test_what_a_process_takes_is_asked_of_nvml(
             raise nvml.NoPermissionError(nvml.Return.ERROR_NO_PERMISSION)
         return [SimpleNamespace(pid=pid, used_gpu_memory=nbytes) for pid, nbytes in processes.items()]
 
-    status = module.runtime.cudaError_t.cudaSuccess
+    errors = pytest.importorskip("cuda.bindings.runtime").cudaError_t
     inode = Path("/proc/self/ns/pid").stat().st_ino if namespace == "first" else 1
     monkeypatch.setattr(module, "_FIRST_PID_NAMESPACE", inode)
     bus = b"0000:0B:00.0\0\0\0"
     monkeypatch.setattr(module, "runtime", SimpleNamespace(
-        cudaError_t=module.runtime.cudaError_t, cudaDeviceGetPCIBusId=lambda length, ordinal: (status, bus)
+        cudaError_t=errors, cudaDeviceGetPCIBusId=lambda length, ordinal: (errors.cudaSuccess, bus)
     ))  # fmt: skip
     monkeypatch.setattr(nvml, "init_v2", lambda: None)
     monkeypatch.setattr(nvml, "shutdown", lambda: shut.append(True))

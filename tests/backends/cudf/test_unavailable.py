@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +288,7 @@ def test_memory_of_a_task_that_is_ended_goes_back_with_its_slot(
         alive.append(weakref.ref(held))
         yield
 
-    def task() -> Iterator[None]:
+    def task() -> Generator[None]:
         with chosen_backend(Options(), ["0"]):
             yield from rows()
 

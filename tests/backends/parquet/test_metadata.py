@@ -285,13 +285,14 @@ def test_each_row_group_is_in_one_range_wherever_its_file_says_that_it_is(tmp_pa
 @pytest.mark.parametrize("kind", ["text", "long text", "whole", "decimal", "nulls"])
 def test_dictionaries_tell_about_how_many_values_there_are(count: int, kind: str, tmp_path: Path) -> None:
     numbers = [n * 7919 % 1_000_003 for n in range(count)]
-    values: list[Any] = {
+    kinds: dict[str, list[Any]] = {
         "text": [f"{number:06}" for number in numbers],
         "long text": [f"a name of some length {number:06}" for number in numbers],
         "whole": numbers,
         "decimal": [Decimal(number).scaleb(-2) for number in numbers],
         "nulls": [None if n % 5 == 4 else f"{number:06}" for n, number in enumerate(numbers)],
-    }[kind]
+    }
+    values = kinds[kind]
     table = pa.table({"x": pa.array(values * (20_000 // count))})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=8_000)
     (footer,) = read_footers(Scan(table.schema), [str(tmp_path / "x.parquet")], [()])
