@@ -103,6 +103,7 @@ def rows() -> Iterator[Row]:
     yield _suite("TPC-H, scale 1", HEADLINE)
     yield _suite("TPC-H, scale 1, large inputs exchanged", "tpch-sf1-exchanged-cpu")
     yield _suite("TPC-H, scale 10", "tpch-sf10-cpu")
+    yield _suite("TPC-H, scale 10, large inputs exchanged", "tpch-sf10-exchanged-cpu")
     yield _suite("TPC-DS, scale 1", "tpcds-sf1-cpu")
     yield _suite("TPC-DS, scale 10", "tpcds-sf10-cpu")
     quadratic = record("quadratic-cpu")
