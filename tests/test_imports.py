@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, LOGS, REGISTRY, ARROW, NUMPY, "cryptography"},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
-    "gpujoin.backends.parquet": {PARQUET, FUNCTIONS, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.parquet": {PARQUET, FUNCTIONS, MODEL, ERRORS, LOGS, ARROW},
     "gpujoin.backends.orc": {ORC, PARQUET, MODEL, ERRORS, ARROW},
     "gpujoin.backends.cpu": {
         "gpujoin.backends.cpu", ORDERED, PARQUET, ORC, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,

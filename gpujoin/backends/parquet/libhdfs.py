@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-log = logging.getLogger(__name__)
+from gpujoin.logs import log
 
 _NOT_LOADED = "Unable to load "
 _TRIED_BEFORE = "Prior attempt to load libhdfs failed"
