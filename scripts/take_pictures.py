@@ -28,7 +28,7 @@ PICTURES = ROOT / "docs" / "pictures"
 SITE = ROOT / "site"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SCALE = 0.5
-"""Of TPC-H: large enough for the query to be run here."""
+"""Scale factor of TPC-H that is large enough for the query to be run here."""
 RUNS = 4
 """The first starts the workers; a report shows the last."""
 NOTEBOOK = "<style>body {font: 13px sans-serif; margin: 12px} td, th {padding: 2px 8px}</style>"

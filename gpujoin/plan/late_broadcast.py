@@ -40,7 +40,7 @@ from gpujoin.plan.parts import EXCHANGED, HELD, STAGE_BYTES, in_order
 _COMPRESSION = 2
 """Spark compresses blobs to about half."""
 _TIMES_SMALLER = 4
-"""Of sides that are more alike, neither is expected to prove small: to wait for it would gain nothing."""
+"""How many times fewer bytes the smaller side must be estimated to have: else waiting for its size gains nothing."""
 _TIMES_WRONG = 10
 """Rows are at most expected to be so many times fewer than estimated."""
 
@@ -51,9 +51,9 @@ class LateBroadcast:
 
     stage: Stage
     small: Exchange
-    """Of which every task is sent all rows."""
+    """The input that proves small: every task is sent all its rows."""
     large: Exchange
-    """Which is not made: its producer's tasks are those of the stage."""
+    """The other input, which is not exchanged: its producer's tasks are those of the stage."""
 
     def limit(self, tasks: int, threshold: int) -> int:
         """Most bytes, as Spark compresses them, with which it is cheaper.

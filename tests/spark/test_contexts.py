@@ -110,7 +110,7 @@ def test_a_file_that_says_nothing_counts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_task_gets_what_the_contexts_leave(tmp_path: Path, processes: list[Process]) -> None:
-    """Of 8 GiB tasks may take 6 together, where the contexts of all workers, idle ones too, take no more than 2."""
+    """Tasks share 6 of 8 GiB while the contexts of all workers, idle ones too, take no more than the other 2."""
     pytest.importorskip("pylibcudf", reason='no GPU libraries: pip install ".[cu13]"')
     for number, slot in enumerate([6 * GIB // 2, 6 * GIB // 2, 5 * GIB // 2, 4 * GIB // 2], start=1):
         processes.append(Process(WORKER, **{DIRECTORY_VARIABLE: str(tmp_path)}))

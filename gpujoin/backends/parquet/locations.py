@@ -41,7 +41,7 @@ _WAITS_S = (0.8, 1.6)
 _SECOND_MS = 1000
 
 _SECONDS = tuple(f"{kind.value}://" for kind in (StoreKind.S3, StoreKind.AZURE, StoreKind.HDFS))
-"""Where modification times have whole seconds only."""
+"""Schemes of the stores that tell modification times in whole seconds."""
 
 _lock = threading.Lock()
 _connecting = threading.Lock()

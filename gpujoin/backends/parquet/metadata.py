@@ -45,7 +45,10 @@ class Physical(IntEnum):
     FIXED_LEN_BYTE_ARRAY = 7
 
 
-_WIDTHS = {Physical.INT32: 4, Physical.INT64: 8, Physical.INT96: 12, Physical.FLOAT: 4, Physical.DOUBLE: 8}
+_WIDTHS = {
+    Physical.BOOLEAN: 1, Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8,
+    Physical.INT96: 12,
+}  # fmt: skip
 
 
 class _Repetition(IntEnum):
@@ -139,7 +142,7 @@ class Leaf:
 
     @property
     def width(self) -> int | None:
-        """Bytes of a value in pages; ``None``: they differ."""
+        """Bytes of a value that stands alone, as in statistics; ``None``: they differ."""
         return self.length if self.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(self.physical)
 
 

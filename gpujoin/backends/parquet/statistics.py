@@ -19,7 +19,8 @@ from gpujoin.backends.parquet.pruning import Statistics
 
 _OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN = 1, 2, 3, 5, 6
 """Fields of ``Statistics``. The old bounds were compared as signed numbers, for every type."""
-_WIDTHS = {Physical.BOOLEAN: 1, Physical.INT32: 4, Physical.INT64: 8}
+_WHOLE = frozenset({Physical.BOOLEAN, Physical.INT32, Physical.INT64})
+"""Types whose values are whole numbers, least byte first."""
 _EXACT = Context(prec=100)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
@@ -35,7 +36,7 @@ def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | No
         return None
     low, high = fields.get(_MIN), fields.get(_MAX)
     if not leaf.ordered or low is None or high is None:
-        signed = leaf.physical in _WIDTHS and not _unsigned(leaf)
+        signed = leaf.physical in _WHOLE and not _unsigned(leaf)
         low, high = (fields.get(_OLD_MIN), fields.get(_OLD_MAX)) if signed else (None, None)
     if low is None or high is None:
         return Statistics(None, None, nulls=nulls, rows=rows)
@@ -60,19 +61,18 @@ def _value(leaf: Leaf, raw: bytes) -> Any:
     Raises ``ValueError`` or ``OverflowError`` if it is no value of the type, or has no value in Python.
     """
     dtype = leaf.arrow
-    width = leaf.length if leaf.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(leaf.physical)
-    if width is not None and len(raw) != width:
-        raise ValueError(f"{len(raw)} bytes for a value of {width}")
+    if leaf.width is not None and len(raw) != leaf.width:
+        raise ValueError(f"{len(raw)} bytes for a value of {leaf.width}")
     if dtype is None or _unsigned(leaf):
         return None
     if pat.is_string(dtype) or pat.is_binary(dtype):
         return raw
     if pat.is_decimal(dtype):
-        whole = int.from_bytes(raw, "little" if leaf.physical in _WIDTHS else "big", signed=True)
+        whole = int.from_bytes(raw, "little" if leaf.physical in _WHOLE else "big", signed=True)
         if not raw or abs(whole) >= 10**dtype.precision:
             raise ValueError(f"{whole} has more than {dtype.precision} digits")
         return Decimal(whole).scaleb(-dtype.scale, _EXACT)
-    if leaf.physical not in _WIDTHS:
+    if leaf.physical not in _WHOLE:
         return None
     whole = int.from_bytes(raw, "little", signed=True)
     if pat.is_boolean(dtype):

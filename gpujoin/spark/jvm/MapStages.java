@@ -96,29 +96,28 @@ public final class MapStages {
      * @param most bytes of coalesced partitions
      */
     public RDD coalesced(List sources, List copies, int partitions, int tasks, long least, long most) {
+        return grouped(sources, partitions, new Coalescer(this, sources, copies, partitions, tasks, least, most));
+    }
+
+    /** Rows of some sources: partition n of each, or all partitions of those that are {@code whole}. */
+    public RDD sent(List sources, List whole, int tasks) {
+        int[] ends = new int[sources.size()];
+        int before = 0;
+        for (int i = 0; i < ends.length; i++) {
+            before += ((Source) sources.get(i)).rows.getNumPartitions();
+            ends[i] = before;
+        }
+        return grouped(sources, tasks, new Sending(ends, whole));
+    }
+
+    /** The partitions of some sources, those of the first before those of the second, in groups of one task each. */
+    private RDD grouped(List sources, int tasks, Grouping grouping) {
         ArrayList rows = new ArrayList();
         for (int i = 0; i < sources.size(); i++) {
             rows.add(((Source) sources.get(i)).rows);
         }
         ClassTag any = ClassTag$.MODULE$.AnyRef();
-        Coalescer coalescer = new Coalescer(this, sources, copies, partitions, tasks, least, most);
-        return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), partitions, new Some(coalescer), any);
-    }
-
-    /** Rows of some sources: partition n of each, or all partitions of those that are {@code whole}. */
-    public RDD sent(List sources, List whole, int tasks) {
-        ArrayList rows = new ArrayList();
-        int[] ends = new int[sources.size()];
-        int before = 0;
-        for (int i = 0; i < ends.length; i++) {
-            RDD each = ((Source) sources.get(i)).rows;
-            rows.add(each);
-            before += each.getNumPartitions();
-            ends[i] = before;
-        }
-        ClassTag any = ClassTag$.MODULE$.AnyRef();
-        Option sending = new Some(new Sending(ends, whole));
-        return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), tasks, sending, any);
+        return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), tasks, new Some(grouping), any);
     }
 
     /** The rows of a stage: as planned, or {@code instead} where a source proves to have at most {@code limit} bytes. */
@@ -225,19 +224,22 @@ public final class MapStages {
         return ((Try) future.value().get()).get();
     }
 
+    /** Groups partitions in the driver. */
+    private abstract static class Grouping implements PartitionCoalescer, Serializable {
+        /** Executors, which ask nothing of it, get none: they could not load the class. */
+        public Object writeReplace() {
+            return null;
+        }
+    }
+
     /** Which partitions of a union of sources each of some tasks reads. */
-    private static final class Sending implements PartitionCoalescer, Serializable {
+    private static final class Sending extends Grouping {
         private final int[] ends;
         private final transient List whole;
 
         Sending(int[] ends, List whole) {
             this.ends = ends;
             this.whole = whole;
-        }
-
-        /** Executors, which ask nothing of it, get none: they could not load the class. */
-        public Object writeReplace() {
-            return null;
         }
 
         public PartitionGroup[] coalesce(int tasks, RDD union) {
@@ -313,7 +315,7 @@ public final class MapStages {
      *
      * <p>A task reads one source after the other, each with all its partitions, as if they were one partition.
      */
-    private static final class Coalescer implements PartitionCoalescer, Serializable {
+    private static final class Coalescer extends Grouping {
         private final transient MapStages stages;
         private final transient List sources;
         private final transient List copies;
@@ -330,11 +332,6 @@ public final class MapStages {
             this.tasks = tasks;
             this.least = least;
             this.most = most;
-        }
-
-        /** Executors, which ask nothing of it, get none: they could not load the class. */
-        public Object writeReplace() {
-            return null;
         }
 
         public PartitionGroup[] coalesce(int limit, RDD union) {

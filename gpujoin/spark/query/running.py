@@ -32,7 +32,7 @@ from gpujoin.plan.progress import stage_names
 from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import gateway_of
-from gpujoin.spark.query.choice import IslandRun, StageRun
+from gpujoin.spark.query.choice import IslandRun, LateRun, StageRun
 from gpujoin.spark.query.columns import arrow_form, column_numbers, described_finish, named_attributes, schema_of
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.query.stores import without_logs_of_calls
@@ -237,10 +237,7 @@ class StageWork:
                 shared_forms[number] = BlobFormat(exchange.schema, compression, tag, labelled=labelled)
             return shared_forms[number]
 
-        def late_work_of(run: StageRun, work: RunStage, inputs: Mapping[int, StageWork]) -> LateWork | None:
-            late = island.late(run)
-            if late is None:
-                return None
+        def late_work_of(late: LateRun, work: RunStage, inputs: Mapping[int, StageWork]) -> LateWork:
             stage = late.run.stage
             labels = tuple(range(late.run.tasks)) if stage.branches else ()
             fused = dataclasses.replace(
@@ -278,7 +275,8 @@ class StageWork:
             )  # fmt: skip
             made.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
             coalescing = island.coalescing if island.coalesces(stage) else None
-            return cls(run, work, inputs, number, coalescing, late_work_of(run, work, made))
+            late_work = None if late is None else late_work_of(late, work, made)
+            return cls(run, work, inputs, number, coalescing, late_work)
 
         heavy = run.heavy
         made: dict[int, StageWork] = {}

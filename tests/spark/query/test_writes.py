@@ -295,7 +295,7 @@ def test_a_cancelled_write_touches_nothing(
     before = {file.name for file in Path(path).iterdir()}
 
     def hanging(*arguments: Any) -> HangingStage:
-        return HangingStage(*arguments, flag=str(flag))
+        return HangingStage(*arguments, flag=str(flag))  # type: ignore[misc]  # of a tuple of any length
 
     def cancel() -> None:
         while not flag.exists():
