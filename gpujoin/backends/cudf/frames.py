@@ -16,7 +16,7 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM, free_bytes
 from gpujoin.backends.cudf.packing import Packing
 from gpujoin.backends.cudf.rowmaps import check_length
-from gpujoin.backends.cudf.storage import restore, storage_type, store
+from gpujoin.backends.cudf.storage import copyable, restore, storage_type, store
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.cuda import CudaDevice
 from gpujoin.launch.rows import FieldColumn
@@ -84,7 +84,7 @@ def upload(table: pa.Table) -> CudfFrame:
         empty = plc.copying.slice(null_row(tuple(table.schema.types)), [0, 0], stream=STREAM)[0]
         return CudfFrame(empty, tuple(table.schema.types), dictionaries)
     stored = pa.table(columns, names=[str(i) for i in range(len(columns))])
-    on_device = plc.Table.from_arrow(stored, stream=STREAM)
+    on_device = plc.Table.from_arrow(copyable(stored), stream=STREAM)
     STREAM.synchronize()  # the host buffers must live until the copy is done
     return CudfFrame(on_device, tuple(table.schema.types), dictionaries)
 

@@ -99,6 +99,48 @@ def _store(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return array if array.type == wanted else _relabelled(array, wanted)
 
 
+def copyable(table: pa.Table) -> pa.Table:
+    """Replace those arrays of a table of storage types that cuDF fails to copy to the device.
+
+    cuDF (26.10) copies bits from the byte that holds the first one, but allocates memory for the bits alone: 4 bytes
+    for each 32 Booleans, 64 for each 512 rows of a validity mask. A slice that begins within a byte may need one byte
+    more, and CUDA refuses that copy. Rows 30 to 59 begin at bit 6 of their byte, so they take 36 bits: 5 bytes, of
+    which 4 are allocated. Such arrays are copied here, so that they begin at bit 0; all others are shared.
+    """
+    batches = table.to_batches()  # the parts that cuDF is given: a chunk of one column cuts the others
+    columns = [[_at_bit_0(array) for array in batch.columns] for batch in batches]
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays(arrays, schema=table.schema) for arrays in columns])
+
+
+def _at_bit_0(array: pa.Array) -> pa.Array:
+    return pa.concat_arrays([array]) if _copy_overruns(array) else array
+
+
+def _copy_overruns(array: Any) -> bool:
+    """Whether cuDF would copy more bits of an array, or of one within it, than it allocates."""
+    dtype, bits = array.type, len(array)
+    first = array.offset % 8
+    if bits and array.buffers()[0] is not None and _bytes_of(first + bits, 1) > _bytes_of(bits, _MASK_UNIT):
+        return True
+    if pat.is_boolean(dtype):
+        return _bytes_of(first + bits, 1) > _bytes_of(bits, _BOOLEANS_UNIT)
+    if pat.is_struct(dtype):
+        return any(_copy_overruns(array.field(i)) for i in range(dtype.num_fields))
+    if pat.is_list(dtype):
+        start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return _copy_overruns(array.values.slice(start, stop - start))
+    return False
+
+
+def _bytes_of(bits: int, unit: int) -> int:
+    """Bytes that bits take, in whole units of bytes."""
+    return -(-bits // (8 * unit)) * unit
+
+
+_MASK_UNIT, _BOOLEANS_UNIT = 64, 4
+"""Bytes in units of which cuDF allocates a validity mask, and the bits of Booleans."""
+
+
 def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = None) -> pa.Array:
     """Convert an array from the device to the type that it stands for.
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 import pytest
 
-from gpujoin.backends.cudf.storage import restore, storage_type, store
+from gpujoin.backends.cudf.storage import copyable, restore, storage_type, store
 from gpujoin.testing.cells import cells
 from gpujoin.testing.generate import SPARK_TYPES, Generator
+from tests.backends.cudf.libraries import uploads
 
 BEYOND_SPARK: dict[str, pa.Array] = {
     "uint64": pa.array([2**64 - 1, None], pa.uint64()),
@@ -123,6 +124,38 @@ def test_storage_types_are_ones_that_libcudf_reads() -> None:
         stored = storage_type(dtype)
         if stored is not None:
             assert set(leaves(stored)) <= readable, dtype
+
+
+BITS: dict[str, pa.Array] = {
+    "bool": pa.array([True, False, True] * 400),
+    "bool with nulls": pa.array([True, None, False] * 400),
+    "number with nulls": pa.array([1, None, 3] * 400),
+    "text with nulls": pa.array(["a", None, ""] * 400),
+    "list of bools": pa.array([[True], [], [False, None, True]] * 400),
+    "struct of bools": pa.array([{"b": True}, None, {"b": None}] * 400),
+}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_slices_that_begin_within_a_byte_are_copied_to_the_device(name: str) -> None:
+    refused = 0
+    for start in range(10):
+        for rows in (1, 8, 26, 30, 32, 33, 64, 505, 511, 512, 513):
+            array = BITS[name].slice(start, rows)
+            chunks = pa.chunked_array([array.slice(0, rows // 3), array.slice(rows // 3)])
+            for table in (pa.table({"x": array}), pa.table({"x": array, "y": chunks})):
+                try:
+                    uploads.check(table)
+                except RuntimeError:
+                    refused += 1
+                given = copyable(table)
+                uploads.check(given)
+                assert given.equals(table)
+    assert refused > 5
+    first = copyable(pa.table({"x": BITS[name]}))["x"].chunk(0)
+    assert [None if b is None else b.address for b in first.buffers()] == [
+        None if b is None else b.address for b in BITS[name].buffers()
+    ], "an array that can be copied as it is, was copied"
 
 
 def test_fields_that_cannot_be_null_stay_so_below_null_structs() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 import pylibcudf as real
 
-from tests.backends.cudf.libraries import record
+from tests.backends.cudf.libraries import record, uploads
 from tests.kernels.emulator.arrays import DeviceArray
 
 T = real.types.TypeId
@@ -181,6 +181,7 @@ class Table:
         if hasattr(given, "__arrow_c_device_array__") and not isinstance(given, pa.Table | pa.RecordBatch):
             batch = imported(*given.__arrow_c_device_array__())
             return Table([column_of(array) for array in batch.columns])
+        uploads.check(given)
         record.count_copy("up", given.nbytes)
         with record.delaying():
             return Table([column_of(one(column)) for column in given.columns])
