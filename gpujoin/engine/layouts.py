@@ -116,6 +116,9 @@ def _with_children(array: Any, children: list[pa.Array], wanted: pa.DataType | N
     new = wanted or _of_types(dtype, types)
     if pat.is_map(dtype):
         fields = [new.key_field, new.item_field]
+        # PyArrow ends the process where a key is null; before 26 also where the nulls of keys are not counted yet.
+        if children[0].null_count:
+            raise pa.ArrowInvalid("a key of a map is null")
         children = [pa.StructArray.from_arrays(children, fields=fields)]
     own = array.buffers()[: _BUFFERS.get(dtype.id, 2)]
     return pa.Array.from_buffers(new, len(array), own, array.null_count, array.offset, children)
