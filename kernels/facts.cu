@@ -44,13 +44,31 @@ extern "C" __global__ void key_range(const Order* __restrict__ keys, const u8* _
     }
 }
 
-// Rows drawn at random, with replacement; all rows once where as many samples are asked for. Rows one after the other
-// would not do: duplicates are often neighbours.
+// A number below `2^bits` for each other one, in an order without pattern: a bijection, another one for each seed.
+__device__ inline u64 shuffled(u64 number, u32 bits, u64 seed)
+{
+    const u64 mask = (1ull << bits) - 1;
+    const u32 half = bits > 1 ? bits / 2 : 1;
+    for (u32 round = 0; round < 3; ++round) {
+        number = (number * 0x9e3779b97f4a7c15ull + mix(seed + round)) & mask;
+        number ^= number >> half;
+    }
+    return number;
+}
+
+// Different rows, drawn at random; all rows in their order where as many samples are asked for. No row is drawn twice, so
+// equal keys in the sample are of different rows. Rows one after the other would not do: duplicates are often neighbours.
+// `bits` are those of the largest row number; a number beyond the rows is shuffled on, until it is one of a row.
 extern "C" __global__ void sample_keys(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, u64 samples,
-                                       u64 seed, Key* __restrict__ sampled, u8* __restrict__ sampled_valid)
+                                       u32 bits, u64 seed, Key* __restrict__ sampled, u8* __restrict__ sampled_valid)
 {
     for (u64 i = thread_index(); i < samples; i += thread_count()) {
-        const u64 row = samples == rows ? i : mix(mix(seed) + i) % rows;
+        u64 row = i;
+        if (samples != rows) {
+            do
+                row = shuffled(row, bits, seed);
+            while (row >= rows);
+        }
         sampled[i] = keys[row];
         sampled_valid[i] = may_match(valid, row);
     }

@@ -10,7 +10,8 @@
 //
 // Each block takes one consecutive chunk of the rows, tile by tile. In a tile, rows are ranked by partition in shared
 // memory, and every column is written partition by partition, so that neighbouring threads write neighbouring places.
-// Lanes with equal partitions are ranked together: a heavy key costs a warp one atomic operation, not 32.
+// Each row is ranked by one atomic operation in shared memory, and rows of a partition are in no order. (Ranking the lanes of
+// a warp together, by `match.any`, costs several times as much on an H200.)
 
 #include "key.cuh"
 #include "value.cuh"
@@ -38,16 +39,10 @@ __device__ inline u32 bucket_of(const Key* __restrict__ keys, const u8* __restri
     return may_match(valid, row) ? (u32)(hashed(keys[row]) >> (64 - PARTITION_BITS)) : PARTITIONS;
 }
 
-// Adds one to a shared counter for every lane, the lanes of one counter together. All lanes call it; BUCKETS is none.
+// Adds one to a shared counter, and gives what it was; BUCKETS is none.
 __device__ inline u32 add_shared(u32* counters, u32 counter)
 {
-    const u32 peers = __match_any_sync(FULL_WARP, counter);
-    const u32 leader = __ffs(peers) - 1;
-    u32 base = 0;
-    if (counter < BUCKETS && lane() == leader)
-        base = atomicAdd(&counters[counter], __popc(peers));
-    base = __shfl_sync(FULL_WARP, base, leader);
-    return base + __popc(peers & lanes_below());
+    return counter < BUCKETS ? atomicAdd(&counters[counter], 1u) : 0;
 }
 
 struct Chunk {

@@ -23,10 +23,11 @@ def mixed(xp: Any, values: Any) -> Any:
     return values ^ (values >> xp.uint64(31))
 
 
-def shuffled(xp: Any, values: Any, bits: int) -> Any:
-    """A bijection of the numbers below ``2 ** bits``, without visible order."""
+def shuffled(xp: Any, values: Any, bits: int, seed: int = 0) -> Any:
+    """A bijection of the numbers below ``2 ** bits``, without visible order; another one for each seed."""
     mask, half = xp.uint64((1 << bits) - 1), xp.uint64(max(1, bits // 2))
     for odd in _ODD:
+        values = (values + xp.uint64(seed * _ODD[1] & _MASK)) & mask
         values = values ^ (values >> half)
         values = (values * xp.uint64(odd)) & mask
     return values ^ (values >> half)

@@ -14,7 +14,7 @@ from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes, checked_keys, grid_of, 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("facts.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16))
 
 SAMPLES = 1 << 14
-"""Keys of a sample: of 2^27 rows with two rows a key, one pair of equal keys is expected in it."""
+"""Rows of a sample: of 2^27 rows with two rows a key, one pair of equal keys is expected in it."""
 
 _WIDE = 16
 
@@ -38,7 +38,7 @@ class Sample:
     keys: int
     """Keys in the sample."""
     rows_per_key: float
-    """Estimated rows of a key, from the pairs of equal keys in the sample; 1 if there are none."""
+    """Estimated rows of a key, from the pairs of equal keys in the sample; exactly 1 if there are none."""
     heaviest: float
     """Share of the commonest key in the sample."""
 
@@ -65,7 +65,7 @@ def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
 
 
 def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 0) -> KeyCodes:
-    """Draw rows of a key column at random, with replacement; all rows of a short column."""
+    """Draw different rows of a key column at random; all rows of a short column."""
     checked_keys(keys)
     samples = min(samples, keys.rows)
     codes = device.empty((samples, 2) if keys.codes.ndim == 2 else samples, keys.codes.dtype)
@@ -73,7 +73,8 @@ def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 
     if samples:
         kernel = device.kernel(_module(keys.key_bytes), "sample_keys")
         arguments = [
-            keys.codes, keys.valid, np.uint64(keys.rows), np.uint64(samples), np.uint64(seed), codes, valid,
+            keys.codes, keys.valid, np.uint64(keys.rows), np.uint64(samples), np.uint32((keys.rows - 1).bit_length()),
+            np.uint64(seed), codes, valid,
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, samples), BLOCK_THREADS, arguments)
     return KeyCodes(codes, valid)
@@ -82,9 +83,9 @@ def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 
 def sample_facts(device: Device, keys: KeyCodes, sample: KeyCodes) -> Sample:
     """Estimate facts of a column from a sample.
 
-    Where m of n rows share a key, two sampled rows have equal keys with probability m/n. So m is n times
-    the share of equal keys among the S·(S−1)/2 pairs of a sample of S rows. If the sample is the whole column, the
-    result is exact, as far as hashes of 16-byte codes are.
+    Where keys have m rows each, m − 1 of the other n − 1 rows have the key of a row. So m − 1 is n − 1 times the share
+    of equal keys among the S·(S−1)/2 pairs of a sample of S rows. One pair of equal keys proves that keys repeat. If
+    the sample is the whole column, the result is exact, as far as hashes of 16-byte codes are.
     """
     assert sample.valid is not None
     codes = device.download(sample.codes)[device.download(sample.valid)]
@@ -93,10 +94,8 @@ def sample_facts(device: Device, keys: KeyCodes, sample: KeyCodes) -> Sample:
         return Sample(0, 1.0, 0.0)
     counts = _counts(codes)
     equal = int((counts * (counts - 1)).sum()) / max(1, size * (size - 1))
-    whole = sample.rows == keys.rows
     rows = keys.rows * size / sample.rows
-    rows_per_key = 1.0 + equal * (size - 1) if whole else max(1.0, equal * rows)
-    return Sample(size, rows_per_key, float(counts.max()) / size)
+    return Sample(size, 1.0 + equal * (rows - 1), float(counts.max()) / size)
 
 
 def _counts(codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

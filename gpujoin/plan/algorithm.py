@@ -22,9 +22,6 @@ DIRECT_L2_SHARE = 1.0
 MAX_SLOTS = (1 << 31) - 1
 """Most slots: they are numbered by 32-bit integers."""
 
-DUPLICATE_ROWS_PER_KEY = 1.5
-"""Estimated rows of a key from which on a table of unique keys is not tried, since it would most likely fail."""
-
 HASH_BYTES_PER_KEY = {4: 16, 8: 32, 16: 64}
 """Bytes of a hash table for each key: a slot of 8, 16 or 32 bytes, half of them taken."""
 
@@ -74,7 +71,7 @@ def rule(wanted: AlgorithmChoice) -> str:
         return "GPU algorithm csr was asked for"
     return (
         f"GPU algorithm auto: by the build keys' facts, taken on the device: direct up to {DIRECT_SLOTS_PER_KEY} slots"
-        f" of their range a key or within L2, csr from {DUPLICATE_ROWS_PER_KEY:g} rows a key, unique within"
+        f" of their range a key or within L2, csr where a sample has duplicates, unique within"
         f" {PARTITION_L2_SHARE:.0%} of L2 or with over {PARTITION_PROBE_FACTOR} probe rows a key, partitioned beyond;"
         " metrics tell what was taken"
     )
@@ -123,7 +120,7 @@ def _automatic(facts: KeyFacts) -> Choice:
         if slots * _SLOT_BYTES <= DIRECT_L2_SHARE * facts.l2_bytes:
             return Choice(Algorithm.DIRECT, f"{_range(facts)}: the table stays in L2")
     marks = facts.wanted is Wanted.MARKS  # and keys may repeat
-    if facts.rows_per_key >= DUPLICATE_ROWS_PER_KEY and not marks:
+    if facts.rows_per_key > 1 and not marks:
         told = f"about {facts.rows_per_key:.1f} rows a key in a sample, {facts.heaviest:.0%} of it the commonest key"
         return Choice(Algorithm.CSR, told)
     table = facts.keys * (SET_BYTES_PER_KEY if marks else HASH_BYTES_PER_KEY)[facts.key_bytes]

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[KeyFacts, Algorithm, str]] = {
     ),
     "the whole type": (facts(low=-(1 << 63), high=(1 << 63) - 1), Algorithm.PARTITIONED, "over half of L2"),
     "duplicates": (facts(rows_per_key=1.5), Algorithm.CSR, "1.5 rows a key"),
-    "hardly duplicates": (facts(rows_per_key=1.49), Algorithm.PARTITIONED, "over half of L2"),
+    "a pair of duplicates in a sample": (facts(rows_per_key=1.01), Algorithm.CSR, "1.0 rows a key in a sample"),
     "table of half of L2": (facts(keys=L2 // 2 // 32), Algorithm.UNIQUE, "stays in L2"),
     "table over half of L2": (facts(keys=L2 // 2 // 32 + 1), Algorithm.PARTITIONED, "over half of L2"),
     "narrow keys": (facts(keys=L2 // 2 // 16, key_bytes=4, low=None, high=None), Algorithm.UNIQUE, "in L2"),
