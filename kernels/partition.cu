@@ -8,29 +8,28 @@
 //
 // Rows that match nothing go to one more partition, the last.
 //
-// Each block takes one consecutive chunk of the rows, tile by tile. In a tile, rows are ranked by partition in shared
-// memory, and every column is written partition by partition, so that neighbouring threads write neighbouring places.
-// Each row is ranked by one atomic operation in shared memory, and rows of a partition are in no order. (Ranking the lanes of
-// a warp together, by `match.any`, costs several times as much on an H200.)
+// Each block takes one consecutive chunk of the rows, tile by tile. In a tile, rows are ranked by partition, each by one
+// atomic operation in shared memory. Then every column goes to its places by way of shared memory: it is read as it lies, all
+// values of a thread at once, and written partition by partition, so that neighbouring threads write neighbouring places.
+// Rows of a partition are in no order.
 
 #include "key.cuh"
-#include "value.cuh"
 
 #ifndef PARTITION_BITS
 #define PARTITION_BITS 8
 #endif
 #ifndef ROWS_PER_THREAD
-#define ROWS_PER_THREAD 16
+#define ROWS_PER_THREAD 8
 #endif
 static_assert(PARTITION_BITS >= 1 && PARTITION_BITS <= 10, "the counters of a block fit its shared memory");
 
 // Blocks of a multiprocessor: as many as the launcher makes, so that a pass is one wave.
-constexpr u32 RESIDENT_BLOCKS = 4;
+constexpr u32 RESIDENT_BLOCKS = 3;
 
 constexpr u32 PARTITIONS = 1u << PARTITION_BITS;
 constexpr u32 BUCKETS = PARTITIONS + 1;
 constexpr u32 TILE_ROWS = BLOCK_THREADS * ROWS_PER_THREAD;
-static_assert(TILE_ROWS <= 65536, "places and ranks in a tile are 16-bit numbers");
+static_assert(TILE_ROWS <= 3072, "a tile fits the 48 KB of shared memory of a block; places in it are 16-bit numbers");
 
 namespace {
 
@@ -38,6 +37,22 @@ __device__ inline u32 bucket_of(const Key* __restrict__ keys, const u8* __restri
 {
     return may_match(valid, row) ? (u32)(hashed(keys[row]) >> (64 - PARTITION_BITS)) : PARTITIONS;
 }
+
+// A thread has the rows `threadIdx.x + turn * BLOCK_THREADS` of a tile: those of a warp lie beside each other. Distances
+// from the first one are constants, or every turn would take registers for an address of its own.
+__device__ inline bool has_row(u32 turn, u32 tile_rows) { return (i32)(turn * BLOCK_THREADS) < (i32)tile_rows - (i32)threadIdx.x; }
+
+// Buckets of the rows of a thread; BUCKETS beyond the tile. All are read before any is used.
+struct Buckets {
+    u32 of[ROWS_PER_THREAD];
+
+    __device__ inline Buckets(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 base, u32 tile_rows)
+    {
+#pragma unroll
+        for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn)
+            of[turn] = has_row(turn, tile_rows) ? bucket_of(keys, valid, base + threadIdx.x + turn * BLOCK_THREADS) : BUCKETS;
+    }
+};
 
 // Adds one to a shared counter, and gives what it was; BUCKETS is none.
 __device__ inline u32 add_shared(u32* counters, u32 counter)
@@ -60,6 +75,74 @@ __device__ inline Chunk chunk_of_block(u64 rows)
     return Chunk{from < rows ? from : rows, end < rows ? end : rows};
 }
 
+__device__ inline u32 rows_of_tile(const Chunk& chunk, u64 base)
+{
+    return chunk.end - base < TILE_ROWS ? (u32)(chunk.end - base) : TILE_ROWS;
+}
+
+// Where the rows of a tile go; in shared memory, for which a thread has not enough registers.
+struct Places {
+    const unsigned short* of_row;     // place of each row among the rows of the tile, ordered by bucket
+    const unsigned short* bucket_at;  // bucket of each place
+    const i64* ahead;                 // what to add to a place in the tile, for each bucket, to have the place in the output
+    u32 tile_rows;
+};
+
+// Reads the thread's values of a tile, from `from[row * step]`, all before any is used.
+template <typename Value>
+__device__ inline void read_values(const void* from, u32 step, u32 tile_rows, u64 (&values)[ROWS_PER_THREAD])
+{
+    const Value* __restrict__ mine = (const Value*)from + threadIdx.x * step;
+#pragma unroll
+    for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn)
+        if (has_row(turn, tile_rows))
+            values[turn] = mine[turn * BLOCK_THREADS * step];
+}
+
+// Puts the thread's values where rows lie by partition. All threads call it, and wait for each other twice.
+__device__ inline void put(const Places& places, const u64 (&values)[ROWS_PER_THREAD], u64* exchange)
+{
+    const unsigned short* mine = places.of_row + threadIdx.x;
+    __syncthreads();
+#pragma unroll
+    for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn)
+        if (has_row(turn, places.tile_rows))
+            exchange[mine[turn * BLOCK_THREADS]] = values[turn];
+    __syncthreads();
+}
+
+// Writes values that lie by partition, to `to[place * step]`.
+template <typename Value>
+__device__ inline void write_values(const Places& places, void* to, u32 step, const u64* exchange)
+{
+    Value* __restrict__ out = (Value*)to;
+    for (u32 place = threadIdx.x; place < places.tile_rows; place += BLOCK_THREADS)
+        out[(u64)(places.ahead[places.bucket_at[place]] + (i64)place) * step] = (Value)exchange[place];
+}
+
+// Moves a value of 1, 2, 4, 8 or 16 bytes of each row of a tile; the last in two halves. All threads call it; `exchange` is
+// shared memory for a tile.
+__device__ inline void move_values(const Places& places, const u8* from, u8* to, u32 width, u64* exchange)
+{
+    u64 values[ROWS_PER_THREAD];
+    const u32 step = width > sizeof(u64) ? 2 : 1;
+    for (u32 half = 0; half < step; ++half) {
+        switch (width) {
+        case 1: read_values<u8>(from, 1, places.tile_rows, values); break;
+        case 2: read_values<unsigned short>(from, 1, places.tile_rows, values); break;
+        case 4: read_values<u32>(from, 1, places.tile_rows, values); break;
+        default: read_values<u64>(from + half * sizeof(u64), step, places.tile_rows, values);
+        }
+        put(places, values, exchange);
+        switch (width) {
+        case 1: write_values<u8>(places, to, 1, exchange); break;
+        case 2: write_values<unsigned short>(places, to, 1, exchange); break;
+        case 4: write_values<u32>(places, to, 1, exchange); break;
+        default: write_values<u64>(places, to + half * sizeof(u64), step, exchange);
+        }
+    }
+}
+
 }  // namespace
 
 // Rows of each bucket in each block's chunk: `counts[bucket * gridDim.x + block]`.
@@ -71,9 +154,11 @@ void partition_count(const Key* __restrict__ keys, const u8* __restrict__ valid,
         counters[bucket] = 0;
     __syncthreads();
     const Chunk chunk = chunk_of_block(rows);
-    for (u64 base = chunk.from; base < chunk.end; base += BLOCK_THREADS) {
-        const u64 row = base + threadIdx.x;
-        add_shared(counters, row < chunk.end ? bucket_of(keys, valid, row) : BUCKETS);
+    for (u64 base = chunk.from; base < chunk.end; base += TILE_ROWS) {
+        const Buckets buckets(keys, valid, base, rows_of_tile(chunk, base));
+#pragma unroll
+        for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn)
+            add_shared(counters, buckets.of[turn]);
     }
     __syncthreads();
     for (u32 bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK_THREADS)
@@ -88,25 +173,24 @@ void partition_rows(const Key* __restrict__ keys, const u8* __restrict__ valid, 
                     u8* const* columns_out, const u32* __restrict__ widths, u32 fields)
 {
     __shared__ i64 cursor[BUCKETS];
+    __shared__ i64 ahead[BUCKETS];
     __shared__ u32 first[BUCKETS + 1];
-    __shared__ unsigned short local_row[TILE_ROWS];
+    __shared__ unsigned short place_of[TILE_ROWS];
     __shared__ unsigned short bucket_at[TILE_ROWS];
+    __shared__ u64 exchange[TILE_ROWS];
     for (u32 bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK_THREADS)
         cursor[bucket] = offsets[(u64)bucket * gridDim.x + blockIdx.x];
     const Chunk chunk = chunk_of_block(rows);
     for (u64 base = chunk.from; base < chunk.end; base += TILE_ROWS) {
-        const u32 tile_rows = chunk.end - base < TILE_ROWS ? (u32)(chunk.end - base) : TILE_ROWS;
+        const u32 tile_rows = rows_of_tile(chunk, base);
         for (u32 bucket = threadIdx.x; bucket <= BUCKETS; bucket += BLOCK_THREADS)
             first[bucket] = 0;
+        const Buckets buckets(keys, valid, base, tile_rows);
         __syncthreads();
-        // The bucket of each row of the thread, and its rank there above 16 bits.
-        u32 ranked[ROWS_PER_THREAD];
+        u32 rank[ROWS_PER_THREAD];
 #pragma unroll
-        for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn) {
-            const u32 local = turn * BLOCK_THREADS + threadIdx.x;
-            const u32 bucket = local < tile_rows ? bucket_of(keys, valid, base + local) : BUCKETS;
-            ranked[turn] = add_shared(first, bucket) << 16 | bucket;
-        }
+        for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn)
+            rank[turn] = add_shared(first, buckets.of[turn]);
         __syncthreads();
         // The first warp turns the counts into first places.
         if (threadIdx.x < WARP_LANES) {
@@ -120,45 +204,38 @@ void partition_rows(const Key* __restrict__ keys, const u8* __restrict__ valid, 
                     if (threadIdx.x >= distance)
                         sum += other;
                 }
-                if (bucket < BUCKETS)
+                if (bucket < BUCKETS) {
                     first[bucket] = before + sum - count;
+                    ahead[bucket] = cursor[bucket] - (i64)first[bucket];
+                    cursor[bucket] += count;
+                }
                 before += __shfl_sync(FULL_WARP, sum, WARP_LANES - 1);
             }
-            if (threadIdx.x == 0)
-                first[BUCKETS] = before;
         }
         __syncthreads();
 #pragma unroll
         for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn) {
-            const u32 bucket = ranked[turn] & 0xffffu;
+            const u32 bucket = buckets.of[turn];
             if (bucket < BUCKETS) {
-                const u32 place = first[bucket] + (ranked[turn] >> 16);
-                local_row[place] = (unsigned short)(turn * BLOCK_THREADS + threadIdx.x);
+                const u32 place = first[bucket] + rank[turn];
+                (place_of + threadIdx.x)[turn * BLOCK_THREADS] = (unsigned short)place;
                 bucket_at[place] = (unsigned short)bucket;
             }
         }
-        __syncthreads();
-        for (u32 place = threadIdx.x; place < tile_rows; place += BLOCK_THREADS) {
-            const u32 bucket = bucket_at[place];
-            const u64 row = base + local_row[place];
-            const u64 to = (u64)cursor[bucket] + (place - first[bucket]);
-            keys_out[to] = keys[row];
-            if (row_of != nullptr)
-                row_of[to] = (i32)row;
+        const Places places{place_of, bucket_at, ahead, tile_rows};
+        move_values(places, (const u8*)(keys + base), (u8*)keys_out, sizeof(Key), exchange);
+        if (row_of != nullptr) {
+            u64 numbers[ROWS_PER_THREAD];
+#pragma unroll
+            for (u32 turn = 0; turn < ROWS_PER_THREAD; ++turn)
+                numbers[turn] = base + threadIdx.x + turn * BLOCK_THREADS;
+            put(places, numbers, exchange);
+            write_values<i32>(places, row_of, 1, exchange);
         }
         for (u32 field = 0; field < fields; ++field) {
             const u32 width = widths[field];
-            const u8* from = columns[field] + base * width;
-            u8* out = columns_out[field];
-            for (u32 place = threadIdx.x; place < tile_rows; place += BLOCK_THREADS) {
-                const u32 bucket = bucket_at[place];
-                const u64 to = (u64)cursor[bucket] + (place - first[bucket]);
-                copy_value(out + to * width, from + (u64)local_row[place] * width, width);
-            }
+            move_values(places, columns[field] + base * width, columns_out[field], width, exchange);
         }
-        __syncthreads();
-        for (u32 bucket = threadIdx.x; bucket < BUCKETS; bucket += BLOCK_THREADS)
-            cursor[bucket] += first[bucket + 1] - first[bucket];
         __syncthreads();
     }
 }

@@ -42,7 +42,7 @@ def specialisations() -> tuple[ModuleSpec, ...]:
 
 MAX_REGISTERS = 255
 
-MOST_REGISTERS = {"csr.cu": 32, "direct.cu": 32, "unique.cu": 32, "hashset.cu": 32, "partition.cu": 64}
+MOST_REGISTERS = {"csr.cu": 32, "direct.cu": 32, "unique.cu": 32, "hashset.cu": 32, "partition.cu": 80}
 """Registers of a thread with which a multiprocessor of 65,536 has as many blocks of 256 threads as the launchers of
 these sources make."""
 

@@ -20,7 +20,7 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 PARTITION_BITS = 8
 """Bits of the hash: 256 partitions, and one for rows that match nothing. As in ``partition.cu``."""
 
-TILE_ROWS = BLOCK_THREADS * 16
+TILE_ROWS = BLOCK_THREADS * 8
 """Rows that a block moves at a time, as in ``partition.cu``."""
 
 FEWEST_ROWS = 1 << 20
@@ -31,7 +31,7 @@ PROBES_PER_SECTOR = 0.5
 most, in whatever order rows come."""
 
 _SECTOR_BYTES = 32
-_BLOCKS_PER_MULTIPROCESSOR = 4
+_BLOCKS_PER_MULTIPROCESSOR = 3
 """Blocks that are resident at a time, as in ``partition.cu``."""
 
 _ROW_BYTES = 4
