@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,12 +37,37 @@ class Spent:
     kernels: dict[str, float]
 
 
+class Event(Protocol):
+    """A point in the device's work, as CuPy has them."""
+
+    def record(self) -> None:
+        """Put it after what was queued so far."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        ...
+
+
+class Events(Protocol):
+    """Makes events and tells the milliseconds between two; ``cupy.cuda``."""
+
+    def Event(self) -> Event:  # noqa: N802 - CuPy's name
+        """Make one."""
+        ...
+
+    def get_elapsed_time(self, start: Any, end: Any) -> float:
+        """Milliseconds between two that have come."""
+        ...
+
+
 class TimedDevice:
     """A device that takes the time of each launch between two events; everything else is the device's own."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, events: Events) -> None:
         self._device = device
-        self._events: list[tuple[str, Any, Any]] = []
+        self._make = events
+        self._events: list[tuple[str, Event, Event]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
@@ -72,8 +97,8 @@ class TimedDevice:
         """Make an array of zeros between two events."""
         return self.full(shape, np.dtype(dtype).type(0), dtype)
 
-    def _event(self) -> Any:
-        event = self._device.xp.cuda.Event()
+    def _event(self) -> Event:
+        event = self._make.Event()
         event.record()
         return event
 
@@ -85,7 +110,7 @@ class TimedDevice:
         deque(engine.run(prepared), maxlen=0)
         end = self._event()
         end.synchronize()
-        elapsed = self._device.xp.cuda.get_elapsed_time
+        elapsed = self._make.get_elapsed_time
         total = float(elapsed(start, end))
         spent: defaultdict[str, float] = defaultdict(float)
         for name, begin, done in self._events:
@@ -118,11 +143,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason is not None:
         print(f"benchmarks.kernels.launches: nothing to measure here: {reason}", file=sys.stderr)
         return 2
+    import cupy
+
     from benchmarks.kernels.measure import DeviceMeter
     from gpujoin.launch.cuda import CudaDevice
 
     meter = DeviceMeter()
-    device = TimedDevice(CudaDevice(lambda: meter.free_bytes))
+    device = TimedDevice(CudaDevice(lambda: meter.free_bytes), cupy.cuda)
     wanted = None if given.workloads is None else set(given.workloads.split(","))
     every = named() if wanted is None else [*named(), *sweeps()]
     found: list[Spent] = []

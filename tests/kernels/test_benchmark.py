@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.kernels import data, joins, report
+from benchmarks.kernels import data, joins, launches, report
 from benchmarks.kernels.__main__ import main, measure, supervise, write
-from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer
+from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer, engines
 from benchmarks.kernels.machine import TABLE_MEGABYTES, Constants
 from benchmarks.kernels.measure import DeviceLostError, HostMeter, Result, compare
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
@@ -292,3 +293,36 @@ def test_kernels_take_part_where_they_can(emulated: EmulatedDevice) -> None:
         able: list[Any] = [k for k in joins.Kernel if OwnEngine(emulated, k, workload).can(workload)]
         names.append([k.value for k in able])
     assert names == [["direct", "unique", "partitioned", "csr"], ["unique", "partitioned"], ["csr"]]
+
+
+class _Clock:
+    """The host's clock in the place of CUDA's events; what the emulator launches has ended when it returns."""
+
+    class Event:
+        def __init__(self) -> None:
+            self.at = 0.0
+
+        def record(self) -> None:
+            self.at = time.perf_counter()
+
+        def synchronize(self) -> None:
+            return
+
+    @staticmethod
+    def get_elapsed_time(start: Any, end: Any) -> float:
+        return float(end.at - start.at) * 1e3
+
+
+def test_time_of_each_kernel(emulated: EmulatedDevice) -> None:
+    device = launches.TimedDevice(emulated, _Clock())
+    workload = Workload("few", 8, 9, columns=2)
+    found = []
+    for engine in engines(device, workload, lambda _: None):
+        prepared = engine.prepare(workload.inputs(device.xp))
+        found.append(launches.Spent("few", engine.name, *device.measured(engine, prepared)))
+    kernels = {spent.engine: spent.kernels for spent in found}
+    assert {"unique_insert", "unique_probe", launches.FILLING, launches.REST} <= kernels["unique"].keys()
+    assert "partition_rows" in kernels["partitioned"]
+    assert all(spent.total == pytest.approx(sum(spent.kernels.values())) for spent in found)
+    page = launches.rendered(found)
+    assert all(f"| few | {name} | " in page for name in kernels)
