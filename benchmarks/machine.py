@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -21,25 +20,25 @@ def describe() -> dict[str, Any]:
         "memory": _first("/proc/meminfo", "MemTotal"),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "versions": dict(sorted(_versions())),
+        "versions": versions(),
         "revision": _revision(),
         "load": os.getloadavg(),
     }
 
 
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in (
-        "duckdb",
-        "gpujoin",
-        "numpy",
-        "polars",
-        "pyarrow",
-        "pylibcudf-cu12",
-        "pylibcudf-cu13",
-        "pyspark",
-    ):
+PACKAGES = (
+    "cupy-cuda12x", "cupy-cuda13x", "duckdb", "gpujoin", "numpy", "polars", "pyarrow", "pylibcudf-cu12",
+    "pylibcudf-cu13", "pyspark", "rmm-cu12", "rmm-cu13",
+)  # fmt: skip
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that matter and are installed, as their metadata have them."""
+    installed = {}
+    for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            yield name, metadata.version(name)
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def _first(path: str, field: str) -> str:

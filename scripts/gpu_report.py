@@ -15,19 +15,16 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from xml.etree import ElementTree
 
-from gpujoin.cli.doctor import examine
-from gpujoin.errors import BackendUnavailableError
-from gpujoin.spark.discovery import list_gpus
-
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = (
-    "gpujoin", "cudf-cu13", "cudf-cu12", "pylibcudf-cu13", "pylibcudf-cu12", "rmm-cu13", "rmm-cu12", "cupy-cuda13x",
-    "cupy-cuda12x", "polars", "pyarrow", "numpy", "pyspark", "duckdb",
-)  # fmt: skip
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.machine import versions  # noqa: E402 - it lies beside the package
+from gpujoin.cli.doctor import examine  # noqa: E402
+from gpujoin.errors import BackendUnavailableError  # noqa: E402
+from gpujoin.spark.discovery import list_gpus  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +63,6 @@ def read_results(results: Path) -> list[Test]:
         name = f"{case.get('classname')}::{case.get('name')}"
         tests.append(Test(name, outcome, float(case.get("time") or 0), message))
     return tests
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that matter and are installed."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def revision() -> str:
@@ -147,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
             for gpu in gpus
         ),
     ]
-    facts = versions()
+    facts = {"python": platform.python_version(), **versions()}
     # Last, so that little is left to do where this is interrupted.
     status, tests = run_tests(arguments.out / "junit.xml", pytest_arguments, arguments.seconds)
     good = passed(status, tests)

@@ -27,6 +27,7 @@ from benchmarks.kernels.ordered import CudfOrderEngine, OrderedWorkload, ordered
 from benchmarks.kernels.progress import Progress
 from benchmarks.kernels.report import page, plot
 from benchmarks.kernels.workloads import Workload, named, sweeps
+from benchmarks.machine import versions
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch.device import Device
 
@@ -127,17 +128,17 @@ def measure(
 def machine() -> dict[str, Any]:
     """What the GPU and the libraries are."""
     import cupy
-    import pylibcudf
 
     from gpujoin._version import __version__
 
+    installed = versions()
     facts = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())
     return {
         "GPU": facts["name"].decode(),
         "memory": f"{facts['totalGlobalMem'] / 1e9:.0f} GB",
         "L2": f"{facts['l2CacheSize'] / 1e6:.0f} MB",
         "CUDA driver": cupy.cuda.runtime.driverGetVersion(),
-        "pylibcudf": str(getattr(pylibcudf, "__version__", "unknown")),
+        "pylibcudf": next((told for name, told in installed.items() if name.startswith("pylibcudf")), "unknown"),
         "CuPy": cupy.__version__,
         "gpujoin": __version__,
     }

@@ -224,7 +224,18 @@ def test_without_a_gpu_one_line_and_status_two(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize("command", check.LIMITS)
 def test_no_part_takes_the_time_of_another(command: str) -> None:
     """All parts of a command end within ten minutes, each in time of its own."""
-    assert sum(check.LIMITS[command].values()) <= check.BUDGET_SECONDS <= 600 - 2 * check.GRACE_SECONDS
+    limits = check.LIMITS[command]
+    assert sum(limits.values()) <= check.BUDGET_SECONDS <= 600 - 2 * check.GRACE_SECONDS
+    for budget in (check.BUDGET_SECONDS, 200.0, 40.0):
+        left_over = budget
+        for name in limits:
+            share = check.share_of(name, limits, left_over)
+            assert share >= (0 if budget < 200 else check.LEAST.get(name, 0))
+            assert budget < 200 or share > 15 or name in ("memcheck", "large_queries")
+            left_over -= share
+        assert left_over == pytest.approx(0)
+    *_, last = limits
+    assert check.share_of(last, limits, 150.0) == 150.0, "what the others left over"
 
 
 INTERRUPTED = """
@@ -335,6 +346,6 @@ def test_one_command_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("GPU_CHECK_SECONDS", "56")
     assert check.main(["kernels", "-k", "hash"]) == 0
     ((limit, arguments),) = given
-    assert limit == pytest.approx(42 - check.GRACE_SECONDS)
+    assert limit == pytest.approx(0.75 * 56 * 50 / 130)
     assert arguments == ["-k", "hash"]
     assert {path.name for path in tmp_path.iterdir()} == {"gpu-check-kernels.md", "gpu-check-kernels.tar.gz"}

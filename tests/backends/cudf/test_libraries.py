@@ -91,6 +91,25 @@ def test_islands_of_spark(environment: dict[str, str], tmp_path: Path) -> None:
     check(gpu_tests(given, "tests/spark/query/test_gpu.py"), 50)
 
 
+@pytest.mark.extra
+def test_first_uses_are_timed(environment: dict[str, str], tmp_path: Path) -> None:
+    install = f"import sys\nif '--child' in sys.orig_argv:\n    from {PLUGIN} import install\n    install()\n"
+    (tmp_path / "sitecustomize.py").write_text(install)
+    given = {**environment, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "scripts/gpu_first_use.py", "--rows", "500"]
+    told = json.loads(subprocess.run(command, cwd=ROOT, env=given, capture_output=True, check=True).stdout)
+    assert [(run["caches"], run["problem"]) for run in told["runs"]] == [
+        ("empty", ""), ("full", ""), ("gpujoin's own full", ""),
+    ]  # fmt: skip
+    for run in told["runs"]:
+        names = [step["step"] for step in run["steps"]]
+        assert names[2] == "context"
+        assert {"inner join, 1", "null_aware_anti join, 3", "island, 3"} <= set(names)
+        assert [step["step"] for step in run["steps"] if len(step.get("profile", ())) == 25] == [
+            "inner join, 2", "left join, 1", "island, 2",
+        ]  # fmt: skip
+
+
 SEEN = """
 import gc
 import numpy as np
