@@ -21,6 +21,7 @@ from gpujoin.model.backend import AnyBackend, BackendName
 from tests import java
 from tests.brief import few
 from tests.disks import Mount, mounts
+from tests.fallbacks import watched
 
 if TYPE_CHECKING:
     import duckdb
@@ -109,6 +110,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         report.sections.append(("seed", f"{_SEED_VARIABLE}={os.environ[_SEED_VARIABLE]}"))
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from watched(item))
 
 
 @pytest.fixture(scope="session")

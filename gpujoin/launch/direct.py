@@ -114,7 +114,8 @@ class KeySet:
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         _launch(device, "direct_test_bits", probe, self.keys, self.bits, marks, matches)
-        return UniqueMatches(marks.astype(np.int32) - device.xp.int32(1), value_of(device, matches))
+        row = device.xp.subtract(marks.view(np.int8), np.int8(1), dtype=np.int32)
+        return UniqueMatches(row, value_of(device, matches))
 
 
 def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:

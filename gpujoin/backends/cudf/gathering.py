@@ -22,6 +22,7 @@ from gpujoin.backends.cudf.frames import (
     validity,
 )
 from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
+from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn
@@ -145,13 +146,13 @@ def gathered_bytes(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> tuple[int, 
             continue
         each = value_bytes(ops, column)
         if isinstance(rows, Span):
-            sizes.append(int(each[rows.start : rows.start + rows.length].sum()))
+            sizes.append(total(each[rows.start : rows.start + rows.length]))
             continue
         if index is None:
             index = rowmaps.indices(ops, rows)
             if isinstance(rows, Indices) and rowmaps.may_miss(rows):
                 index = index[index >= 0]
-        sizes.append(0 if isinstance(rows, AllNull) else int(each[index].sum()))
+        sizes.append(0 if isinstance(rows, AllNull) else total(each[index]))
     return tuple(sizes)
 
 

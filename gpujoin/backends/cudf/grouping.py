@@ -22,6 +22,7 @@ from gpujoin.backends.cudf.arrays import (
     run_ends,
     run_starts,
 )
+from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 
@@ -145,7 +146,7 @@ def _by_slot(ops: ArrayOps, row_ids: Array, slots: Array, size: int) -> Groups:
     """Make groups by direct address. Keys are unique if every row remains in the slot that it was written to."""
     table = ops.xp.full(size, -1, dtype=ops.xp.int32)
     table[slots] = row_ids
-    if bool((table[slots] == row_ids).all()):
+    if all_true(table[slots] == row_ids):
         return OneRow(table)
     del table
     order = ops.stable_argsort(slots)
@@ -186,11 +187,11 @@ class ArrayMatcher:
         if isinstance(self.groups, OneRow):
             row = self.groups.row[there]
             row[missing] = -1
-            return UniqueMatches(row, int((row >= 0).sum()))
+            return UniqueMatches(row, total(row >= 0))
         start = self.groups.first[there]
         count = self.groups.first[there + 1] - start
         count[missing] = 0
-        return Ranges(start, count, int(count.sum(dtype=xp.int64)))
+        return Ranges(start, count, total(count))
 
     def expand(self, matches: Ranges, running: Array, begin: int, end: int) -> tuple[Array, Array]:
         xp = self.ops.xp

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
 from gpujoin.backends.cudf.grouping import match_by_arrays
 from gpujoin.backends.cudf.kernels import kernel_codings, match_by_kernels
+from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
@@ -176,7 +177,7 @@ class Index:
         if places is None:
             return False
         others = places.rows[places.first[_group_of_place(self.ops, places)]]
-        return not bool(coding.same(keys, places.rows, keys, others).all())
+        return not all_true(coding.same(keys, places.rows, keys, others))
 
     @property
     def unique(self) -> bool:
@@ -223,7 +224,7 @@ class Index:
         assert places is not None
         maybe = positions(self.ops, matches.count > 0)
         wrong = maybe[~self.coding.same(keys, maybe, build, places.rows[matches.start[maybe]])]
-        lost = int(matches.count[wrong].sum(dtype=self.ops.xp.int64))
+        lost = total(matches.count[wrong])
         matches.count[wrong] = 0
         return Ranges(matches.start, matches.count, matches.pairs - lost)
 
@@ -267,8 +268,9 @@ class IndexProbe:
         matches, xp = self._matches, self._index.ops.xp
         if isinstance(matches, UniqueMatches):
             return matches
-        row = (matches.count > 0).astype(xp.int32) - xp.int32(1)
-        return UniqueMatches(row, int((row >= 0).sum()))
+        matched = matches.count > 0
+        row = xp.subtract(matched.view(xp.int8), xp.int8(1), dtype=xp.int32)
+        return UniqueMatches(row, total(matched))
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """All pairs, in slices. The device is current only while a slice is being made."""

@@ -11,6 +11,7 @@ from gpujoin.backends.cudf.arrays import MAX_ROWS, Array
 from gpujoin.backends.ordered.index import Points, Range
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.backends.ordered.probe import OrderedProbe, Stretches
+from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import candidates, expand, nearest, ranges, wavelet
 from gpujoin.launch.device import Device, ModuleSpec
@@ -66,7 +67,7 @@ def _kept(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Arr
     if groups is not None:
         masks += [groups.valid, groups.values >= 0]
     valid = _all_of(masks)
-    return None if valid is None or bool(valid.all()) else ops.xp.flatnonzero(valid)
+    return None if valid is None or all_true(valid) else ops.xp.flatnonzero(valid)
 
 
 def _all_of(masks: Sequence[Array | None]) -> Array | None:
@@ -162,8 +163,7 @@ class KernelRangeIndex:
         ranks = ranges.find(self.device, self.second.distinct, None, asked[1])
         xp = self.ops.xp
         length = xp.where(ranks.count > 0, stretches.count, xp.int32(0))
-        total = int(length.sum(dtype=xp.int64)) if int(length.shape[0]) else 0
-        return Stretches(stretches.start, length, total, ranks)
+        return Stretches(stretches.start, length, total(length), ranks)
 
     @cached_property
     def finds_nearest(self) -> bool:
@@ -222,7 +222,7 @@ def _ascends(values: Array, groups: Array | None) -> bool:
     steps = values[1:] >= values[:-1]
     if groups is not None:
         steps |= groups[1:] != groups[:-1]
-    return bool(steps.all())
+    return all_true(steps)
 
 
 class KernelRangeProbe(OrderedProbe):

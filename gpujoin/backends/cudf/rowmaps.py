@@ -6,8 +6,8 @@ from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, positions
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.maps import AllNull, Indices, MapOrder, OutOfBounds, Repeat, RowMap, Span, Tile
 
-OUT_OF_BOUNDS = -(1 << 31)
-"""Index that libcudf treats as out of bounds for tables of any size. It adds the row count to negative indices."""
+OUT_OF_BOUNDS = (1 << 31) - 1
+"""Index that is out of bounds for tables of any size: libcudf adds the row count to negative ones."""
 
 
 def indices(ops: ArrayOps, rows: RowMap) -> Array:
@@ -34,7 +34,8 @@ def gather_indices(ops: ArrayOps, rows: RowMap) -> Array:
     """Convert a map to indices for libcudf, with ``OUT_OF_BOUNDS`` where there is no row."""
     index = indices(ops, rows)
     if may_miss(rows):
-        return ops.xp.where(index < 0, OUT_OF_BOUNDS, index).astype(ops.xp.int32)
+        # Negative numbers are the greatest without a sign.
+        return ops.xp.minimum(index.view(ops.xp.uint32), ops.xp.uint32(OUT_OF_BOUNDS)).view(ops.xp.int32)
     return index
 
 

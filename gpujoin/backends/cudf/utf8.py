@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.ordered.reductions import any_true
 
 _SECOND_BYTES = ((0xE0, 0xA0, 0xBF), (0xED, 0x80, 0x9F), (0xF0, 0x90, 0xBF), (0xF4, 0x80, 0x8F))
 """First bytes after which not every second byte is allowed, and which are: no character has two encodings, and
@@ -34,25 +35,23 @@ def is_utf8(xp: Any, offsets: Array, data: Array) -> bool:
         return True
     first, end = int(offsets[0]), int(offsets[-1])
     text = data[first:end]
-    if not bool((text >= 0x80).any()):
+    if not int(text.shape[0]) or int(text.max()) < 0x80:
         return True
     continues = (text & 0xC0) == 0x80
     of_two, of_three = (text >= 0xC2) & (text <= 0xDF), (text & 0xF0) == 0xE0
     of_four = (text >= 0xF0) & (text <= 0xF4)
     longer = of_three | of_four
-    if bool(((text >= 0xC0) & ~(of_two | longer)).any()):
+    if any_true((text >= 0xC0) & ~(of_two | longer)):
         return False
     # A byte past the end must not be awaited either, so there are three places more.
     awaited = xp.zeros(end - first + 3, dtype=bool)
     awaited[1:-2] |= of_two | longer
     awaited[2:-1] |= longer
     awaited[3:] |= of_four
-    if bool(awaited[end - first :].any()) or bool((awaited[: end - first] != continues).any()):
+    if any_true(awaited[end - first :]) or any_true(awaited[: end - first] != continues):
         return False
     begins = offsets[:-1][offsets[1:] > offsets[:-1]] - first
-    if bool(continues[begins].any()):  # a character goes on in the next text
+    if any_true(continues[begins]):  # a character goes on in the next text
         return False
     before, second = text[:-1], text[1:]
-    return not any(
-        bool(((before == byte) & ((second < low) | (second > high))).any()) for byte, low, high in _SECOND_BYTES
-    )
+    return not any(any_true((before == byte) & ((second < low) | (second > high))) for byte, low, high in _SECOND_BYTES)

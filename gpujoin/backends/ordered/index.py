@@ -36,6 +36,7 @@ from typing import TypeAlias
 
 from gpujoin.backends.ordered.ops import Array, OrderOps
 from gpujoin.backends.ordered.probe import CANDIDATES, OrderedProbe, Stretches
+from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.backends.ordered.wavelet import WaveletMatrix
 from gpujoin.errors import DeviceMemoryError
 
@@ -75,7 +76,7 @@ class _Scale:
     def below(self, bounds: Array, including: bool) -> Array | None:
         """Number of possible points below each bound, or up to and including it; ``None``: 0 for all."""
         xp = self._xp
-        if not self.size or (not including and bool((bounds <= self.low).all())):
+        if not self.size or (not including and all_true(bounds <= self.low)):
             return None
         distance = xp.clip(bounds, self.low, self.high) - self.low
         return distance + (bounds >= self.low if including else bounds > self.high)
@@ -169,7 +170,7 @@ class RangeIndex:
         if groups is not None:
             self._check(groups, step)
             keys = groups[order] * step + keys
-        if bool((keys[1:] >= keys[:-1]).all()):
+        if all_true(keys[1:] >= keys[:-1]):
             self.second_keys = keys
         self.seconds = xp.ascontiguousarray(self.seconds)
 
@@ -251,7 +252,7 @@ def _valid_in(columns: Sequence[Points], groups: Points | None) -> Array | None:
     for mask in masks:
         if mask is not None:
             valid = mask if valid is None else valid & mask
-    return None if valid is None or bool(valid.all()) else valid
+    return None if valid is None or all_true(valid) else valid
 
 
 class RangeProbe(OrderedProbe):
@@ -282,7 +283,7 @@ class RangeProbe(OrderedProbe):
         if valid is not None:
             begin, end = xp.where(valid, begin, 0), xp.where(valid, end, 0)
         length = xp.maximum(end - begin, 0)
-        return Stretches(begin, length, int(length.sum()) if int(length.shape[0]) else 0, ranks)
+        return Stretches(begin, length, total(length), ranks)
 
     def _count_by_search(self) -> tuple[Array, int]:
         wavelet, stretches = self._index.wavelet(), self._matches
@@ -291,14 +292,14 @@ class RangeProbe(OrderedProbe):
         below = wavelet.count_below(stretches.begin, end, stretches.second[0])
         self._skipped = below
         counts = wavelet.count_below(stretches.begin, end, stretches.second[1]) - below
-        return counts, int(counts.sum())
+        return counts, total(counts)
 
     def _count_by_looking(self) -> tuple[Array, int]:
         xp = self._ops.xp
         counts = xp.zeros(self.rows, dtype=xp.int64)
         for probe, _ in self._seen(CANDIDATES):
             counts += xp.bincount(probe, minlength=self.rows)
-        return counts, int(counts.sum()) if self.rows else 0
+        return counts, total(counts)
 
     def _seen(self, most: int) -> Iterator[tuple[Array, Array]]:
         """Probe rows and positions of the candidates that match, testing at most ``most`` candidates at a time."""

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from gpujoin.backends.ordered.ops import Array, OrderOps
+from gpujoin.backends.ordered.reductions import total
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
@@ -148,11 +149,11 @@ class OrderedProbe(ABC):
             xp = self._ops.xp
             rows = xp.asarray(rows, dtype=xp.int64)
             counts = xp.clip(self.counts[rows] - offset, 0, min(limit, self._places))
-            total = int(counts.sum())
-            if not total:
+            pairs = total(counts)
+            if not pairs:
                 none = xp.zeros(0, dtype=self._ops.index)
                 return self._pair_slice(none, none)
-            return self._pair_slice(*self._continued(rows, counts, offset, total))
+            return self._pair_slice(*self._continued(rows, counts, offset, pairs))
 
     def mark_build(self, marks: Array) -> None:
         """Set ``marks`` wherever a build row has a match."""

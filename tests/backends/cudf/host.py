@@ -451,10 +451,11 @@ class HostBackend:
 
     def gather(self, frame: pa.Table, rows: RowMap, choose: ChooseGather | None = None) -> pa.Table:
         indices = on_host(rowmaps.gather_indices(self.ops, rows))
-        assert indices.size == 0 or (indices[indices < 0] == rowmaps.OUT_OF_BOUNDS).all()
+        missing = indices == rowmaps.OUT_OF_BOUNDS
+        assert indices.size == 0 or indices.min() >= 0
         if not frame.num_columns:
             return pa.table({"rows": pa.nulls(rows.length)}).select([])
-        wanted = pa.array(indices, mask=indices < 0)
+        wanted = pa.array(indices, mask=missing)
         packed = {} if choose is None or self.ops.kernels is None else self._by_rows(frame, rows, choose)
         columns = [packed[i] if i in packed else take(c, wanted) for i, c in enumerate(frame.columns)]
         return pa.table(columns, schema=frame.schema)

@@ -18,6 +18,7 @@ from gpujoin.backends.cudf.expressions import arithmetic, dates, logic, text
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, is_fixed
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value, mask_and, mask_and_not
+from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
@@ -171,7 +172,7 @@ class Evaluator:
 
     def fail_if(self, rows: Array | None, message: str) -> None:
         """Raise ``ExpressionEvaluationError`` if a mask is true for any row."""
-        if rows is not None and bool(self.xp.any(rows)):
+        if rows is not None and any_true(rows):
             raise ExpressionEvaluationError(f"{message}; use try_ functions or spark.sql.ansi.enabled=false for null")
 
 

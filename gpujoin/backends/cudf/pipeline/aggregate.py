@@ -19,6 +19,7 @@ from gpujoin.backends.cudf.pipeline.compute import (
 )
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.states import Reducer, State, state_of
+from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -216,7 +217,7 @@ def _whole(xp: Any, reduction: Reduction) -> Reduced:
     """Reduce all rows to one value."""
     data, valid = reduction.data, reduction.valid
     if reduction.kind is Reduce.COUNT:
-        count = len(data) if valid is None else int(xp.count_nonzero(valid))
+        count = len(data) if valid is None else total(valid)
         return Reduced(xp.full(1, count, dtype="int64"))
     if valid is not None:
         data = data[xp.broadcast_to(valid, data.shape)]

@@ -20,6 +20,7 @@ from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import key_frame, plain_keys, valid_of, values_of
 from gpujoin.backends.cudf.ranges import LookupProbe
+from gpujoin.backends.ordered.reductions import total
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.model.backend import Build, NearestBuild, NearestTerms, Probe, RangeBuild
 from gpujoin.model.spec import Direction
@@ -111,7 +112,7 @@ class FrameNearest(Generic[Frame]):
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
             return self.search.nearest(_points(self.columns, frame, [*numbers, order]), self.terms)
         rows = self._nearest(frame, numbers, order)
-        return LookupProbe(self.columns.ops, self.entered, UniqueMatches(rows, int((rows >= 0).sum())))
+        return LookupProbe(self.columns.ops, self.entered, UniqueMatches(rows, total(rows >= 0)))
 
     def _nearest(self, frame: Frame, numbers: list[Value], order: Value) -> Array:
         """Nearest build row of each row as int32, by array operations; −1 where there is none."""

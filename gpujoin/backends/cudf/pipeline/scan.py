@@ -13,6 +13,7 @@ from gpujoin.backends.cudf.expressions.values import Value, constant
 from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
+from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
 from gpujoin.backends.parquet.locations import is_local
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
@@ -110,7 +111,7 @@ def _conformed(columns: Columns[Frame], column: Frame, dtype: pa.DataType, rows:
     value = values_of(columns, column, 0)
     if pat.is_timestamp(wanted):
         beyond = (value.data > _MOST_MILLIS) | (value.data < -_MOST_MILLIS)
-        if bool((beyond if value.valid is None else beyond & value.valid).any()):
+        if any_true(beyond if value.valid is None else beyond & value.valid):
             raise ScanError(f"{path}: a timestamp in milliseconds overflows in microseconds")
         return columns.frame([Value(dtype, value.data * 1000, value.valid)], (wanted,), rows)
     if pat.is_decimal(wanted):

@@ -22,6 +22,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduc
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.evaluate import of_words, words_of
 from gpujoin.backends.cudf.pipeline.offers import carried
+from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
@@ -226,7 +227,7 @@ class ExactSumState(State[Frame]):
         if not pat.is_decimal(dtype):
             top = parts[1]
             over = (top < _HALF_MIN) | (top > _HALF_MAX)
-            if self.call.mode is EvalMode.ANSI and bool(xp.any(over)):
+            if self.call.mode is EvalMode.ANSI and any_true(over):
                 raise ExpressionEvaluationError(
                     f"{self.call}: the sum overflows int64; cast to a decimal, or set spark.sql.ansi.enabled to false"
                 )
