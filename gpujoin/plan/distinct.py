@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
-from gpujoin.model.files import Bounds, FileFooter
+from gpujoin.model.files import Bounds
 from gpujoin.model.relations import Filter, Join, Limit, PartialAggregate, Project, Relation, Scan, TopN, Union, Window
 
 _INEXACT = 3.0
@@ -50,12 +50,6 @@ def of_files(
     return tuple(
         _of_column(catalog.get(field.name), _between(field.type, pair), told, rows) for field, pair, told in each
     )
-
-
-def different_values(footers: Sequence[FileFooter]) -> DistinctValues:
-    """About how many different values each column of several files has; ``None`` where these cannot tell."""
-    columns = zip(*(footer.different for footer in footers), strict=False)
-    return tuple(None if None in each else max(number for number in each if number is not None) for each in columns)
 
 
 def _of_column(catalog: float | None, between: float | None, told: float | None, rows: float) -> float | None:

@@ -19,7 +19,7 @@ from typing import Any
 from gpujoin.functions import SPECS
 from gpujoin.functions.comparison import MIRRORED
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
-from gpujoin.model.files import Bounds, FileFooter
+from gpujoin.model.files import Bounds
 from gpujoin.plan.distinct import DistinctValues, values_asked
 
 _LOGIC = frozenset({Function.AND, Function.OR})
@@ -55,21 +55,6 @@ def _of_values(condition: Call, distinct: DistinctValues) -> float | None:
         return None
     number = distinct[asked[0]]
     return None if number is None else min(1.0, max(_LEAST, asked[1] / number))
-
-
-def merged_bounds(footers: Sequence[FileFooter]) -> list[Bounds | None]:
-    """Give the least and the greatest value of each column in several files; ``None`` where these cannot tell."""
-    return [_merged(each) for each in zip(*(footer.bounds for footer in footers), strict=False)]
-
-
-def _merged(bounds: Sequence[Bounds | None]) -> Bounds | None:
-    known: list[tuple[Any, Any]] = [pair for pair in bounds if pair is not None]
-    if len(known) < len(bounds):
-        return None
-    try:
-        return min(low for low, _ in known), max(high for _, high in known)
-    except TypeError:  # files may have moments with and without a zone
-        return None
 
 
 def kept_share(

@@ -1,23 +1,24 @@
-"""Hash tables (``unique.cu``, ``csr.cu``) against Python dictionaries."""
+"""Hash tables (``unique.cu``, ``csr.cu``) and sets of keys (``hashset.cu``) against Python dictionaries."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import csr, unique
+from gpujoin.launch import csr, hashset, unique
 from gpujoin.launch.device import Array
 from gpujoin.launch.keys import KeyCodes
 from tests.kernels.cases import SIZES, Side, colliding, extremes, matches, one_of, side
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.devices import RecordingDevice
 
-WIDTHS = (4, 8, 16)
 SPREAD = 97_003
 
 
-def check(device: RecordingDevice, build: Side, probe: Side, *, ordered: bool = True) -> None:
+def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: bool = True) -> None:
     """Both tables over one build side, probed."""
     expected = matches(build, probe)
     counts = [len(rows) for rows in expected]
@@ -39,60 +40,98 @@ def check(device: RecordingDevice, build: Side, probe: Side, *, ordered: bool = 
     assert (laid if ordered else [sorted(rows) for rows in laid]) == expected
 
 
+def check_unordered(device: RecordingDevice, build: Side, probe: Side) -> None:
+    """Both tables, rows of a key in any order."""
+    check_tables(device, build, probe, ordered=False)
+
+
+def check_set(device: RecordingDevice, build: Side, probe: Side) -> None:
+    """A set of one side, probed by the other."""
+    expected = [0 if rows else -1 for rows in matches(build, probe)]
+    table = hashset.build(device, build.on(device))
+    assert isinstance(table, hashset.HashSet)
+    result = table.probe(device, probe.on(device))
+    assert device.download(result.row).tolist() == expected
+    assert result.pairs == expected.count(0)
+    assert table.nbytes == table.slots * table.key_bytes
+    assert table.nbytes % 32 == 0
+
+
+Check = Callable[[RecordingDevice, Side, Side], None]
+TABLES, SET = pytest.param(check_tables, id="tables"), pytest.param(check_set, id="set")
+SOURCES = ("unique.cu", "csr.cu", "hashset.cu")
+WIDTHS: dict[Check, tuple[int, ...]] = {check_tables: (4, 8, 16), check_unordered: (4, 8, 16), check_set: (4, 8)}
+"""Bytes of a key: a set has keys of up to 8."""
+
+
+def with_widths(**checks: Check) -> pytest.MarkDecorator:
+    """Parametrize a test by what is built and probed, and by the bytes of a key."""
+    cases = [
+        pytest.param(check, width, id=f"{name}-{width}") for name, check in checks.items() for width in WIDTHS[check]
+    ]
+    return pytest.mark.parametrize(("check", "key_bytes"), cases)
+
+
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("shape", ["unique", "some"])
-def test_sizes(device: RecordingDevice, rng: np.random.Generator, shape: str, rows: int) -> None:
-    key_bytes = WIDTHS[SIZES.index(rows) % 3]
+@pytest.mark.parametrize("check", [TABLES, SET])
+def test_sizes(device: RecordingDevice, rng: np.random.Generator, check: Check, shape: str, rows: int) -> None:
+    widths = WIDTHS[check]
+    key_bytes = widths[SIZES.index(rows) % len(widths)]
     build = side(rng, shape, rows, key_bytes, spread=SPREAD, nulls=0.1 * (rows % 3))
     check(device, build, side(rng, "some", rows + 1, key_bytes, spread=SPREAD, nulls=0.1))
 
 
-@pytest.mark.parametrize("key_bytes", WIDTHS)
+@with_widths(tables=check_tables, unordered=check_unordered, set=check_set)
 @pytest.mark.parametrize("shape", ["one", "zipf", "extremes"])
-@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "unordered"])
 def test_duplicates(
-    device: RecordingDevice, rng: np.random.Generator, shape: str, key_bytes: int, ordered: bool
+    device: RecordingDevice, rng: np.random.Generator, shape: str, check: Check, key_bytes: int
 ) -> None:
     probe = side(rng, shape, 90, key_bytes, nulls=0.2)
-    check(device, side(rng, shape, 700, key_bytes), probe, ordered=ordered)
-    check(device, side(rng, shape, 70, key_bytes, nulls=0.5), probe, ordered=ordered)
+    check(device, side(rng, shape, 700, key_bytes), probe)
+    check(device, side(rng, shape, 70, key_bytes, nulls=0.5), probe)
 
 
-@pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_no_key_value_is_special(device: RecordingDevice, key_bytes: int) -> None:
+@with_widths(tables=check_tables, set=check_set)
+def test_no_key_value_is_special(device: RecordingDevice, check: Check, key_bytes: int) -> None:
     """Each extreme key once in the build side, and once missing from it: no value may read as an empty slot."""
     ends = extremes(key_bytes)
+    assert ~ends.dtype.type(0) in ends, "all bits set, as in a free slot of a set"
     check(device, Side(ends), Side(ends))
     for missing in range(len(ends)):
         check(device, Side(np.delete(ends, missing, axis=0)), Side(ends))
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("key_bytes", WIDTHS)
+@with_widths(tables=check_tables, set=check_set)
 @pytest.mark.parametrize("bits", [1, 4], ids=["two hashes", "sixteen hashes"])
 def test_forced_collisions(
-    make_device: MakeDevice, rng: np.random.Generator, bits: int, key_bytes: int
+    make_device: MakeDevice, rng: np.random.Generator, bits: int, check: Check, key_bytes: int
 ) -> None:
     """Long runs of taken slots, also around the end of the table."""
-    device = make_device(colliding(bits, "unique.cu", "csr.cu"))
+    device = make_device(colliding(bits, *SOURCES))
     build = side(rng, "unique", 100, key_bytes)
     check(device, build, side(rng, "some", 300, key_bytes))
     check(device, side(rng, "some", 100, key_bytes), build)
 
 
+@pytest.mark.parametrize("check", [TABLES, SET])
 def test_a_full_table_ends_every_search(
-    monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice, rng: np.random.Generator
+    monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice, rng: np.random.Generator, check: Check
 ) -> None:
     monkeypatch.setattr(csr, "slots_for", lambda rows: rows)
-    monkeypatch.setattr(unique, "slots_for", lambda rows, _: rows)
+    for module in (unique, hashset):
+        monkeypatch.setattr(module, "slots_for", lambda rows, _: rows)
     build = side(rng, "unique", 64, 8)
     probe = Side(np.arange(-20, 100, dtype=np.int64))
     check(make_device(), build, probe)
-    check(make_device(colliding(1, "unique.cu", "csr.cu")), build, probe)
+    check(make_device(colliding(1, *SOURCES)), build, probe)
 
 
-@pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_nothing_matches_nothing(device: RecordingDevice, rng: np.random.Generator, key_bytes: int) -> None:
+@with_widths(tables=check_tables, set=check_set)
+def test_nothing_matches_nothing(
+    device: RecordingDevice, rng: np.random.Generator, check: Check, key_bytes: int
+) -> None:
     full = side(rng, "some", 40, key_bytes)
     none = Side(full.codes, np.zeros(40, bool))
     check(device, none, full)

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.model.expressions import Call, Function, Literal
-from gpujoin.model.files import Bounds, FileFooter
+from gpujoin.model.files import Bounds
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.plan.distinct import different_values, of_files
+from gpujoin.plan.distinct import of_files
 from gpujoin.plan.estimates import Sizes, build_side
 
 SCHEMA = pa.schema([("item", pa.int32()), ("day", pa.date32()), ("price", pa.decimal128(7, 2)), ("name", pa.string())])
@@ -49,14 +49,6 @@ def test_what_a_file_tells_counts_where_the_bounds_tell_less() -> None:
     bounds: list[Bounds | None] = [(1, 20), DAYS, None, None]
     assert of_files(SCHEMA, bounds, 1e6, {}, (11.0, 12.0, 4.0, 7.0)) == (20, 12, 4, 7)
     assert of_files(SCHEMA, bounds, 1e6, {"name": 5.0}, (None, None, None, 7.0)) == (20, 366, None, 5)
-
-
-def test_numbers_of_values_of_several_files() -> None:
-    def footer(*different: float | None) -> FileFooter:
-        return FileFooter("f", 1, 1, (1,), (1,), different=different)
-
-    assert different_values([footer(3.0, None), footer(5.0, 2.0)]) == (5.0, None)
-    assert different_values([footer(3.0), footer()]) == ()
 
 
 @pytest.mark.parametrize("where", ["scan", "filter"])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from gpujoin.model.expressions import Call, Expression, Function, Literal
-from gpujoin.model.files import Bounds, FileFooter
+from gpujoin.model.files import Bounds
 from gpujoin.model.relations import Scan, column
 from gpujoin.plan.estimates import Sizes
-from gpujoin.plan.selectivity import kept_share, merged_bounds
+from gpujoin.plan.selectivity import kept_share
 
 SCHEMA = pa.schema([("day", pa.date32()), ("n", pa.int64()), ("s", pa.string())])
 DAYS: Bounds = (dt.date(1992, 1, 1), dt.date(1998, 8, 2))
@@ -93,22 +92,6 @@ def test_moments_with_and_without_a_zone() -> None:
             function=Function.LT, arguments=(column(schema, 0), Literal(value=middle, type=dtype)), type=pa.bool_()
         )
         assert kept_share([below], [(low, high)]) == pytest.approx(0.5)
-
-
-def test_bounds_of_several_files() -> None:
-    def footer(*bounds: Bounds | None) -> FileFooter:
-        return FileFooter("f", 1, 1, (1,), (1,), (), bounds)
-
-    assert merged_bounds([footer((1, 5), (Decimal(2), Decimal(3))), footer((0, 2), (Decimal(9), Decimal(10)))]) == [
-        (0, 5),
-        (Decimal(2), Decimal(10)),
-    ]
-    assert merged_bounds([footer((1, 5), None), footer((0, 2), (1, 2))]) == [(0, 5), None]
-    assert merged_bounds([footer((1, 5)), footer()]) == []
-    moments = [(dt.datetime(2024, 1, 1, tzinfo=zone),) * 2 for zone in (dt.UTC, None)]
-    assert merged_bounds([footer((dt.date(2024, 1, 1),) * 2), footer(moments[1])]) == [None]
-    assert merged_bounds([footer(pair) for pair in moments]) == [None], "with and without a zone"
-    assert merged_bounds([]) == []
 
 
 def test_scans_know_what_their_filters_keep() -> None:

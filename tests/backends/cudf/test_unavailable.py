@@ -21,7 +21,7 @@ from gpujoin.logs import warn_once
 from gpujoin.model.backend import BackendName
 from gpujoin.spark.worker import devices
 from gpujoin.spark.worker.devices import chosen_backend
-from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots
+from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots, Slot
 
 BACKEND = "gpujoin.backends.cudf.backend"
 LEFT, RIGHT = pa.table({"k": [1, 2, 2]}), pa.table({"k": [2, 3], "v": [5, 6]})
@@ -144,6 +144,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tup
     return made
 
 
+def taken(gpu: str, task: str | None = None, *, per_gpu: int = 1) -> Slot:
+    """Take a slot of a GPU, as another process does."""
+    slot = GpuSlots(per_gpu).acquire([gpu], 0, task)
+    assert slot is not None
+    return slot
+
+
 def test_the_only_gpu_is_started_before_its_slot_is_taken(made: list[Any]) -> None:
     options = Options(gpu_concurrent_tasks=1, gpu_memory_fraction=0.5)
     for _ in range(2):
@@ -182,9 +189,7 @@ def test_a_lost_gpu_is_not_taken_again(made: list[Any], monkeypatch: pytest.Monk
 
 def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: list[Any]) -> None:
     options = Options(gpu_concurrent_tasks=1)
-    taken = GpuSlots(1).acquire(["0"], 0)
-    assert taken is not None
-    with taken, chosen_backend(options, ["0", "1"]) as chosen:
+    with taken("0"), chosen_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1"
     with chosen_backend(options, ["0", "1"]) as chosen:
@@ -217,9 +222,7 @@ def test_a_gpu_that_admits_no_second_process_is_not_waited_for(made: list[Any], 
     """In exclusive mode the process that has the GPU keeps it, so a slot would be of no use."""
     busy.add(0)
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=600)
-    slot = GpuSlots(1).acquire(["0"], 0)
-    assert slot is not None
-    with slot, chosen_backend(options, ["0"]) as chosen:
+    with taken("0"), chosen_backend(options, ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.notes == (f"on the CPU: {BUSY}",)
     with pytest.raises(BackendUnavailableError, match="busy"), chosen_backend(options.replace(backend="gpu"), ["0"]):
@@ -234,9 +237,7 @@ def test_a_second_process_of_a_task_joins_on_the_cpu(made: list[Any], busy: set[
     """What the first one does on the GPU is what was asked for."""
     busy.add(0)
     options = Options(gpu_concurrent_tasks=1, backend=backend)  # type: ignore[arg-type]
-    slot = GpuSlots(1).acquire(["0"], 0, "the task")
-    assert slot is not None
-    with slot, chosen_backend(options, ["0"], "the task") as chosen:
+    with taken("0", "the task"), chosen_backend(options, ["0"], "the task") as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.notes[0].startswith("on the CPU: GPU 0 admits no second process")
 
@@ -259,14 +260,10 @@ def test_another_gpu_is_taken_where_one_refuses(made: list[Any], busy: set[int])
 def test_a_process_keeps_to_the_gpu_on_which_it_has_a_context(made: list[Any]) -> None:
     """Even where another one has a slot with a lower number: a second context takes memory, and time to make."""
     options = Options(gpu_concurrent_tasks=2)
-    first = GpuSlots(2).acquire(["0"], 0)
-    assert first is not None
-    with first, chosen_backend(options, ["0", "1"]) as chosen:
+    with taken("0", per_gpu=2), chosen_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1", "tasks spread over the GPUs"
-    second = GpuSlots(2).acquire(["1"], 0)
-    assert second is not None
-    with second, chosen_backend(options, ["0", "1"]) as chosen:
+    with taken("1", per_gpu=2), chosen_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert (chosen.slot.gpu, chosen.slot.number) == ("1", 1)
 

@@ -19,10 +19,11 @@ from gpujoin.model.relations import (
     Scan,
     Union,
 )
-from gpujoin.plan.distinct import different_values, of_files
+from gpujoin.plan.distinct import of_files
+from gpujoin.plan.footers import different_values, merged_bounds
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
-from gpujoin.plan.selectivity import kept_share, merged_bounds
+from gpujoin.plan.selectivity import kept_share
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
