@@ -6,17 +6,23 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gpujoin._version import __version__
+from gpujoin.errors import BackendUnavailableError
+from gpujoin.spark.discovery import list_gpus
+
 
 def describe() -> dict[str, Any]:
-    """Processor, memory, versions and revision."""
+    """Processor, memory, GPUs, versions and revision."""
     return {
         "processor": _first("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count(),
+        "gpus": list(_gpus()),
         "memory": _first("/proc/meminfo", "MemTotal"),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -26,15 +32,20 @@ def describe() -> dict[str, Any]:
     }
 
 
+def _gpus() -> Iterator[str]:
+    with suppress(BackendUnavailableError):
+        yield from (gpu.name for gpu in list_gpus())
+
+
 PACKAGES = (
-    "cupy-cuda12x", "cupy-cuda13x", "duckdb", "gpujoin", "numpy", "polars", "pyarrow", "pylibcudf-cu12",
+    "cupy-cuda12x", "cupy-cuda13x", "duckdb", "numpy", "polars", "pyarrow", "pylibcudf-cu12",
     "pylibcudf-cu13", "pyspark", "rmm-cu12", "rmm-cu13",
 )  # fmt: skip
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that matter and are installed, as their metadata have them."""
-    installed = {}
+    """Versions of the packages that matter and are installed, as their metadata have them, and gpujoin's own."""
+    installed = {"gpujoin": __version__}  # a checkout that is not installed has no metadata
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
-_ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9)
 _MASK = (1 << 64) - 1
 _RANDOM_BITS = 31
 
@@ -17,19 +17,19 @@ def numbers(xp: Any, start: int, count: int) -> Any:
 
 def mixed(xp: Any, values: Any) -> Any:
     """The finaliser of SplitMix64: a bijection of 64-bit numbers."""
-    values = values + xp.uint64(_ODD[0])
-    values = (values ^ (values >> xp.uint64(30))) * xp.uint64(_ODD[1])
+    values = values + xp.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> xp.uint64(30))) * xp.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> xp.uint64(27))) * xp.uint64(0x94D049BB133111EB)
     return values ^ (values >> xp.uint64(31))
 
 
 def shuffled(xp: Any, values: Any, bits: int, seed: int = 0) -> Any:
-    """A bijection of the numbers below ``2 ** bits``, without visible order; another one for each seed."""
+    """A bijection of the numbers below ``2 ** bits``, without visible order; an unlike one for each seed."""
     mask, half = xp.uint64((1 << bits) - 1), xp.uint64(max(1, bits // 2))
-    for odd in _ODD:
-        values = (values + xp.uint64(seed * _ODD[1] & _MASK)) & mask
+    rng = random.Random(seed)
+    for _ in range(4):
         values = values ^ (values >> half)
-        values = (values * xp.uint64(odd)) & mask
+        values = (values * xp.uint64(rng.getrandbits(64) | 1) + xp.uint64(rng.getrandbits(64))) & mask
     return values ^ (values >> half)
 
 

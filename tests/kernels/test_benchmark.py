@@ -74,6 +74,16 @@ def test_match_ratios(match: float) -> None:
     assert np.isin(given.probe_keys, given.build_keys).mean() == pytest.approx(match, abs=0.03)
 
 
+def test_matching_rows_lie_in_no_common_order() -> None:
+    """Else build columns are read nearly one after the other, which no join of unordered rows does."""
+    for workload in (Workload("all match", 14, 14), Workload("text", 14, 14, keys=Keys.TEXT)):
+        given = inputs(np, workload)
+        row_of = {key: row for row, key in enumerate(map(str, given.build_keys.tolist()))}
+        rows = np.array([row_of[key] for key in map(str, given.probe_keys.tolist())])
+        near = np.abs(np.diff(rows)) < 64
+        assert near.mean() == pytest.approx(2 * 64 / len(rows), rel=0.5)
+
+
 def test_zipf() -> None:
     shares = []
     for zipf in (0.0, 0.5, 1.0, 1.5):
