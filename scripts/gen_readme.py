@@ -144,10 +144,10 @@ def _last_batches(records: list[dict[str, Any]], where: str) -> float:
 
 
 NOTES = """\
-Median seconds, on the processor alone but for ³; every answer was compared with Spark's. ¹ Spark runs nested loops; they
-were timed over a quarter of the left rows, and the time was multiplied. ² Seconds of a micro-batch; of Spark's two state
-stores the faster one. ³ The first query waits 6 s for CUDA and its kernels. [Performance](docs/performance.md) says how
-all of this was measured.
+Median seconds, on the processor alone but for ³; every answer was compared with Spark's. ¹ Spark runs nested loops;
+they were timed over a quarter of the left rows, and the time was multiplied. ² Seconds of a micro-batch; of Spark's
+two state stores the faster one. ³ The first query waits 6 s for CUDA and its kernels. How all of this was measured is
+[told here](docs/performance.md).
 """
 
 
