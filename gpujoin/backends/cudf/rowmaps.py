@@ -35,7 +35,8 @@ def gather_indices(ops: ArrayOps, rows: RowMap) -> Array:
     index = indices(ops, rows)
     if may_miss(rows):
         # Negative numbers are the greatest without a sign.
-        return ops.xp.minimum(index.view(ops.xp.uint32), ops.xp.uint32(OUT_OF_BOUNDS)).view(ops.xp.int32)
+        unsigned = index.astype(ops.xp.int32, copy=False).view(ops.xp.uint32)
+        return ops.xp.minimum(unsigned, ops.xp.uint32(OUT_OF_BOUNDS)).view(ops.xp.int32)
     return index
 
 

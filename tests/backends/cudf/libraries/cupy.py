@@ -79,6 +79,22 @@ def asarray(array: Any, dtype: Any = None) -> Any:
     return host.view(DeviceArray)
 
 
+def _slow(name: str) -> Any:
+    """A function for which CuPy compiles CUB's headers when it is first used."""
+
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError(f"CuPy compiles {name} for two seconds; see gpujoin.backends.ordered.reductions")
+
+    return refused
+
+
+def _sum(array: Any) -> Any:
+    """Sum of 64-bit numbers, for which CuPy has a compiled kernel."""
+    assert array.dtype.itemsize == 8, "see gpujoin.backends.ordered.reductions"
+    assert array.dtype.kind in "iuf"
+    return np.asarray(np.ndarray.sum(array.view(np.ndarray))).view(DeviceArray)
+
+
 def _interface(array: Any) -> dict[str, Any]:
     return {"shape": array.shape, "typestr": array.dtype.str, "data": (array.ctypes.data, False), "version": 3}
 
@@ -90,6 +106,9 @@ class Module(ModuleType):
         super().__init__("cupy")
         self._functions = DeviceModule()
         DeviceArray.__cuda_array_interface__ = property(_interface)  # type: ignore[attr-defined]
+        DeviceArray.any, DeviceArray.all = _slow("any"), _slow("all")  # type: ignore[method-assign]
+        DeviceArray.sum = _sum  # type: ignore[method-assign]
+        self.any, self.all, self.count_nonzero = (_slow(name) for name in ("any", "all", "count_nonzero"))
         self.ndarray, self.asnumpy, self.asarray = ndarray, asnumpy, asarray
         stream = SimpleNamespace(synchronize=lambda: None, ptr=2)
         self.cuda = SimpleNamespace(
