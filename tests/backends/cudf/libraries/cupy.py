@@ -107,7 +107,7 @@ class Module(ModuleType):
         self._functions = DeviceModule()
         DeviceArray.__cuda_array_interface__ = property(_interface)  # type: ignore[attr-defined]
         DeviceArray.any, DeviceArray.all = _slow("any"), _slow("all")  # type: ignore[method-assign]
-        DeviceArray.sum = _sum  # type: ignore[method-assign]
+        DeviceArray.sum = _sum  # type: ignore[assignment]
         self.any, self.all, self.count_nonzero = (_slow(name) for name in ("any", "all", "count_nonzero"))
         self.ndarray, self.asnumpy, self.asarray = ndarray, asnumpy, asarray
         stream = SimpleNamespace(synchronize=lambda: None, ptr=2)
