@@ -78,7 +78,6 @@ def child(rows: int, folder: Path) -> None:
         "gpujoin": ("gpujoin.engine.tables", "gpujoin.engine.pipeline.run", "gpujoin.backends.cudf.pipeline"),
     }.items():
         steps.run(f"import of {what}", lambda modules=modules: list(map(import_module, modules)))  # type: ignore[misc]
-    from gpujoin import join_tables
     from gpujoin.backends.registry import BackendRequest, create
     from gpujoin.model.backend import BackendName
 
@@ -89,7 +88,7 @@ def child(rows: int, folder: Path) -> None:
             profiled = (how, turn) in ((JOINS[0], 2), (JOINS[1], 1))  # the same again, and the second join of all
             steps.run(
                 f"{how} join, {turn}",
-                lambda how=how: join_tables(left, right, on="k", how=how, backend=backend),  # type: ignore[misc]
+                lambda how=how: _join(left, right, how, backend),  # type: ignore[misc]
                 profiled=profiled,
             )
     for turn in range(1, REPEATS + 1):
@@ -106,17 +105,29 @@ def _tables(rows: int) -> tuple[Any, Any]:
     return left, pa.table({"k": rng.permutation(few), "w": rng.random(few)})
 
 
+def _join(left: Any, right: Any, how: Any, backend: Any) -> None:
+    from gpujoin import JoinMetrics, join_tables
+
+    metrics = JoinMetrics()
+    join_tables(left, right, on="k", how=how, backend=backend, metrics=metrics)
+    assert not metrics.fallback_reasons, metrics.fallback_reasons
+
+
 def _island(folder: Path, backend: Any) -> int:
     """Scan, filter, join and aggregate; gives the number of groups."""
     from gpujoin import left, lit
     from gpujoin.backends.cudf import device_pipeline
     from gpujoin.engine.pipeline import run
+    from gpujoin.model.pipeline import PipelineMetrics
     from tests.trees import Tree, count, total
 
     prices = Tree.scan(folder / "prices.parquet", index=1)
     sales = Tree.scan(folder / "sales.parquet", where=left("v") > lit(0.25))
     tree = sales.join(prices, on={"k": "k"}).group("g", rows=count(), value=total(left("v")))
-    return sum(batch.num_rows for batch in run(tree.relation, device=device_pipeline(backend)))
+    metrics = PipelineMetrics()
+    groups = sum(batch.num_rows for batch in run(tree.relation, device=device_pipeline(backend), metrics=metrics))
+    assert not metrics.recovered, metrics.recovered
+    return groups
 
 
 def write_files(folder: Path, rows: int) -> None:
