@@ -18,6 +18,7 @@ from gpujoin.cli.demo.show import Progress, table
 from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
 from gpujoin.spark.streaming import planning
 
+ONE_JOIN = "customers without orders"
 HOWS = {"inner", "left", "right", "full", "left_semi", "left_anti", "cross"}
 
 
@@ -179,23 +180,48 @@ def test_results_are_equal_and_joins_run_here(only: str) -> None:
     assert ("5 of 5 micro-batches equal" in done.stdout) == (not only)
 
 
-@pytest.mark.spark
-def test_joins_queries_and_a_stream_are_shown_and_equal(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two joins, a query with inner joins and one with an outer join, two micro-batches; the slow test has all.
-
-    The demo has the tests' session in place of one of its own.
-    """
+@pytest.fixture
+def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """The tests' session, which the demo has in place of one of its own."""
     spark.conf.set("spark.gpujoin.backend", "cpu")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
-    before = spark.conf.getAll
     monkeypatch.setattr(runner, "open_session", lambda *_: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
-    joins = [join for join in JOINS if "customers " in join.title]
-    monkeypatch.setattr(runner, "JOINS", joins)
+    return spark
+
+
+@pytest.mark.spark
+def test_joins_and_queries_are_shown_and_equal(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A join, a query with inner joins and one with an outer join; the slow test has all."""
+    before = session.conf.getAll
+    (join,) = (join for join in JOINS if join.title == ONE_JOIN)
+    monkeypatch.setattr(runner, "JOINS", [join])
     chosen = ("revenue by nation of customer", "customers by number of orders")
     monkeypatch.setattr(queries, "QUERIES", {title: queries.QUERIES[title] for title in chosen})
+    monkeypatch.setattr(runner, "run_stream", lambda *_: streams.StreamResult())
+    assert cli.main(["demo", "--sf", "0.001", "--backend", "cpu"]) == 0
+    assert session.conf.getAll == before
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    lines = [line.split("  ") for line in told.out.splitlines()]
+    cells = {line[0]: [cell.strip() for cell in line[1:] if cell.strip()] for line in lines}
+    assert (cells[join.title][:2], cells[join.title][-1]) == ([join.how, "cpu"], "yes")
+    assert [cells[title][0] for title in chosen] == ["3 of 3", "1 of 1"]
+    for count, what in ((1, "results"), (2, "queries")):
+        assert f"{count} of {count} {what} equal" in told.out
+
+
+@pytest.mark.extra
+@pytest.mark.spark
+def test_micro_batches_are_shown_and_equal(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two micro-batches; the slow test has five."""
+    before = session.conf.getAll
+    monkeypatch.setattr(runner, "JOINS", [join for join in JOINS if join.title == ONE_JOIN])
+    monkeypatch.setattr(runner, "run_queries", lambda *_: [])
     results = []
 
     def one_file(*given: Any) -> streams.StreamResult:
@@ -204,16 +230,8 @@ def test_joins_queries_and_a_stream_are_shown_and_equal(
 
     monkeypatch.setattr(runner, "run_stream", one_file)
     assert cli.main(["demo", "--sf", "0.001", "--backend", "cpu"]) == 0
-    assert spark.conf.getAll == before
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err
-    lines = [line.split("  ") for line in told.out.splitlines()]
-    cells = {line[0]: [cell.strip() for cell in line[1:] if cell.strip()] for line in lines}
-    for join in joins:
-        assert (cells[join.title][:2], cells[join.title][-1]) == ([join.how, "cpu"], "yes")
-    assert [cells[title][0] for title in chosen] == ["3 of 3", "1 of 1"]
-    for count, what in ((2, "results"), (2, "queries"), (2, "micro-batches")):
-        assert f"{count} of {count} {what} equal" in told.out
+    assert session.conf.getAll == before
+    assert "2 of 2 micro-batches equal" in capsys.readouterr().out
     (stream,) = results
     assert not stream.left_out
     assert [outcome.labels[0] for outcome in stream.outcomes] == ["0", "1"]

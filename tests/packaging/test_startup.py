@@ -138,8 +138,8 @@ def test_sessions_are_wrapped_in_an_archive(editable: Path, tmp_path: Path) -> N
 # -- sessions ------------------------------------------------------------------------------------------------------
 
 BUILDER = """
-import sys
-from pyspark.sql import SparkSession
+import sys, threading
+from pyspark.sql import SparkSession, functions as sf
 
 def builder(**settings):
     made = (
@@ -151,15 +151,18 @@ def builder(**settings):
     return made
 """
 CONFIGURED = """
-for settings in ({}, {"backend": "cpu"}, {"enabled": " False "}):
-    spark = builder(**settings).getOrCreate()
-    assert "gpujoin" not in sys.modules, settings
-    spark.stop()
-
-spark = builder(enabled=True).getOrCreate()
+started = []
+start = threading.Thread.start
+threading.Thread.start = lambda thread: (started.append(thread.name), start(thread))[1]
+spark = builder(enabled=True, backend="cpu", strategy="broadcast").getOrCreate()
+threading.Thread.start = start
+assert started.count("gpujoin-load") == 1, started
 import gpujoin
 from gpujoin.spark.query.hooks import is_enabled
 assert is_enabled(spark)
+spark.range(9).write.parquet("table")
+table = spark.read.parquet("table")
+assert table.join(table.withColumnRenamed("id", "other"), table.id == sf.col("other")).count() == 9
 assert is_enabled(spark.newSession())
 if spark.version >= "4.2":
     assert is_enabled(builder(enabled=True).create())
@@ -168,7 +171,11 @@ if spark.version >= "4.2":
 gpujoin.disable(spark)
 for again in (spark.newSession(), SparkSession.getActiveSession(), builder(enabled=True).getOrCreate()):
     assert not is_enabled(again)
+for name in ("enabled", "backend", "strategy"):  # Spark has made them properties of the JVM
+    spark._jvm.java.lang.System.clearProperty("spark.gpujoin." + name)
+server = spark.sparkContext._accumulatorServer
 spark.stop()
+assert server.server_shutdown
 """
 REFUSED = """
 from pyspark import SparkContext
@@ -184,9 +191,15 @@ for settings in ({"enabled": "yes"}, {"enabled": True, "backend": "abacus"}, {"e
 assert builder(enabled="false", backend="abacus").getOrCreate().range(3).count() == 3
 SparkContext._active_spark_context.stop()
 """
-GONE = """
+NOT_ASKED_FOR = """
 for module in [name for name in sys.modules if name.partition(".")[0] == "gpujoin"]:
     del sys.modules[module]
+for settings in ({}, {"backend": "cpu"}, {"enabled": " False "}):
+    spark = builder(**settings).getOrCreate()
+    assert "gpujoin" not in sys.modules, settings
+    spark.stop()
+"""
+GONE = """
 sys.path.remove(CHECKOUT)
 print(builder(enabled=True).getOrCreate().range(3).count())
 """
@@ -194,8 +207,11 @@ print(builder(enabled=True).getOrCreate().range(3).count())
 
 @pytest.mark.spark
 def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Path) -> None:
-    """At the end gpujoin is gone, and its startup module is still there."""
-    program = BUILDER + CONFIGURED + REFUSED + GONE.replace("CHECKOUT", repr(str(ROOT)))
+    """One program has all sessions: enabled with the first context, refused, not asked for, and without gpujoin.
+
+    The first context, whose tasks send records by an accumulator, and the program end without an error in the log.
+    """
+    program = BUILDER + CONFIGURED + REFUSED + NOT_ASKED_FOR + GONE.replace("CHECKOUT", repr(str(ROOT)))
     done = subprocess.run(
         [editable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=variables(), check=False
     )
@@ -204,34 +220,6 @@ def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Pa
         "spark.gpujoin.enabled is set, but gpujoin cannot be imported, so queries run as Spark's: No module named "
         "'gpujoin'\n"
     ) in done.stderr
-
-
-AHEAD = """
-import threading
-started = []
-start = threading.Thread.start
-threading.Thread.start = lambda thread: (started.append(thread.name), start(thread))[1]
-spark = builder(enabled=True, backend="cpu", strategy="broadcast").getOrCreate()
-assert started.count("gpujoin-load") == 1, started
-from gpujoin.spark.query.hooks import is_enabled
-assert is_enabled(spark)
-spark.range(9).write.parquet(FOLDER)
-table = spark.read.parquet(FOLDER)
-print(table.join(table.withColumnRenamed("id", "other"), table.id == sf.col("other")).count())
-server = spark.sparkContext._accumulatorServer
-spark.stop()
-assert server.server_shutdown
-"""
-
-
-@pytest.mark.spark
-def test_gpujoin_is_loaded_while_the_context_starts(editable: Path, tmp_path: Path) -> None:
-    """And the program ends without a word where records of tasks came by an accumulator."""
-    program = "from pyspark.sql import functions as sf" + BUILDER + AHEAD.replace("FOLDER", repr(str(tmp_path / "t")))
-    done = subprocess.run(
-        [editable, "-c", program], capture_output=True, text=True, cwd=tmp_path, env=variables(), check=False
-    )
-    assert (done.returncode, done.stdout) == (0, "9\n"), done.stderr
     assert "Traceback" not in done.stderr, done.stderr
 
 
