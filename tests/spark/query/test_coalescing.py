@@ -150,7 +150,6 @@ def test_a_map_stage_that_fails_gives_the_query_back_to_spark(
 ) -> None:
     enabled.conf.set("spark.gpujoin.fallback", "silent")
     monkeypatch.setattr(running, "RunStage", KilledStage)
-    assert len(enabled.sql(JOIN).collect()) == 11
     assert enabled.sql(QUERIES["two joins"]).count() == 35
 
 
