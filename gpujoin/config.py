@@ -96,7 +96,6 @@ class AlgorithmChoice(Enum):
     AUTO = "auto"
     DIRECT = "direct"
     UNIQUE = "unique"
-    PARTITIONED = "partitioned"
     CSR = "csr"
     CUDF = "cudf"
 
@@ -378,9 +377,8 @@ class Options:
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(
         "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),
-        "How a GPU finds the matches of a key: `direct` (address), `unique` (hash table of unique keys), "
-        "`partitioned` (the same, both sides ordered by hash), `csr` (rows side by side by key), `cudf` (without "
-        "gpujoin's own kernels), or `auto`: by the facts of the keys.",
+        "How a GPU finds the matches of a key: `direct` (address), `unique` (hash table of unique keys), `csr` (rows "
+        "side by side by key), `cudf` (without gpujoin's own kernels), or `auto`: by the facts of the keys.",
     )  # fmt: skip
     gpu_concurrent_tasks: int = _setting(
         "gpu.concurrentTasks", 2, _whole(1, 1024), "Tasks of one host on one GPU at a time."

@@ -14,10 +14,8 @@ extern "C" __global__ void csr_insert(const Key* __restrict__ keys, const u8* __
 {
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         i32 place = NO_ROW;
-        if (may_match(valid, row)) {
-            i32 holder;
-            place = (i32)insert(keys, (i32)row, table, slots, &holder);
-        }
+        if (may_match(valid, row))
+            place = (i32)insert(keys, row, table, slots).slot;
         slot_of[row] = place;
     }
 }
@@ -80,15 +78,16 @@ extern "C" __global__ void csr_order(const i32* __restrict__ first, u64 slots, i
 
 // First place and number of the matches of each probe row, and the sum of the numbers.
 extern "C" __global__ void csr_ranges(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
-                                      const Slot* __restrict__ table, u64 slots, const i32* __restrict__ first,
-                                      i32* __restrict__ start, i32* __restrict__ count, u64* __restrict__ matches)
+                                      const Key* __restrict__ build_keys, const Slot* __restrict__ table, u64 slots,
+                                      const i32* __restrict__ first, i32* __restrict__ start, i32* __restrict__ count,
+                                      u64* __restrict__ matches)
 {
     u64 mine = 0;
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         i32 from = 0;
         i32 length = 0;
         if (may_match(valid, row)) {
-            const Found found = find(keys[row], table, slots);
+            const Found found = find(read_key(keys, row), build_keys, table, slots);
             if (found.row != NO_ROW) {
                 from = first[found.slot];
                 length = first[found.slot + 1] - from;

@@ -1,16 +1,16 @@
 // Sets of keys by hash: which probe rows have a match, for semi, anti and existence joins without a condition.
 //
-// A slot is the key alone, half the bytes of one in `hash_table.cuh`, and a sector of 32 bytes holds 4 keys of 8 bytes or
-// 8 of 4: at most half of the slots are taken, so nearly every search ends in the sector where it begins. A free slot has
-// all bits set. The key with all bits set is legal too: it has no slot, and `*all_set` says whether a build row has it.
-// Build rows may repeat keys. As in `hash_table.cuh`, slots are addressed by the high bits of the hash, so rows in that
-// order (`partition.cu`) touch the set from front to back. Keys of 16 bytes cannot be exchanged at once and are joined by
-// `unique.cu`.
+// A slot is the key alone, and a sector of 32 bytes holds 4 keys of 8 bytes or 8 of 4: at most half of the slots are taken, so
+// nearly every search ends in the sector where it begins. A free slot has all bits set. The key with all bits set is legal
+// too: it has no slot, and `*all_set` says whether a build row has it. Build rows may repeat keys. Searches go as in
+// `hash_table.cuh`. Keys of 16 bytes cannot be exchanged at once and are joined by `unique.cu`.
 //
-// Example of one sector of 4 slots: the build keys 5, 9, 5 and -1 give the slots 5, 9, free, free, and `*all_set`. A probe of
-// 9 ends at the second slot, one of 13 at the third, which is free: no match. A probe of -1 reads `*all_set`.
+// Example of one sector of 4 slots: the build keys 5, 9, 5 and -1, of which 5 begins at the first slot and 9 too, give the slots 5, 9, free,
+// free, and `*all_set`. A probe of 13 that begins at the second slot ends at the third, which is free: no match. A probe of -1
+// reads `*all_set`.
 
 #include "key.cuh"
+#include "sectors.cuh"
 
 static_assert(KEY_BYTES == 4 || KEY_BYTES == 8, "keys of 16 bytes have no atomic exchange");
 
@@ -21,19 +21,7 @@ using Word = u32;
 #endif
 
 constexpr Word FREE = ~(Word)0;
-constexpr u64 SECTOR_SLOTS = 32 / sizeof(Word);
-
-namespace {
-
-// Where the search for a key starts: the first slot of a sector. A set has fewer than 2^32 slots, and whole sectors.
-__device__ inline u64 home_slot(const Key& key, u64 slots)
-{
-    return ((hashed(key) >> 32) * slots >> 32) & ~(SECTOR_SLOTS - 1);
-}
-
-__device__ inline u64 next_slot(u64 at, u64 slots) { return at + 1 == slots ? 0 : at + 1; }
-
-}  // namespace
+constexpr u64 SECTOR_SLOTS = SECTOR_BYTES / sizeof(Word);
 
 // Enter the key of every row that may match. `set` is filled with 0xff before, `*all_set` with zero.
 extern "C" __global__ void set_insert(const Key* __restrict__ keys, const u8* __restrict__ valid, u64 rows, Word* set,
@@ -48,7 +36,8 @@ extern "C" __global__ void set_insert(const Key* __restrict__ keys, const u8* __
                 atomicOr(all_set, 1u);
             continue;
         }
-        for (u64 at = home_slot(key, slots);; at = next_slot(at, slots)) {
+        const u64 home = home_slot(hashed(key), slots);
+        for (u64 at = home;; at = next_slot<SECTOR_SLOTS>(at, home, slots)) {
             Word there = *(volatile Word*)&set[at];
             if (there == FREE)
                 there = atomicCAS(&set[at], FREE, key.low);
@@ -72,13 +61,14 @@ extern "C" __global__ void set_probe(const Key* __restrict__ keys, const u8* __r
             if (key.low == FREE) {
                 hit = *all_set != 0;
             } else {
-                u64 at = home_slot(key, slots);
+                const u64 home = home_slot(hashed(key), slots);
+                u64 at = home;
                 for (u64 seen = 0; seen < slots; ++seen) {
                     const Word there = set[at];
                     hit = there == key.low;
                     if (hit || there == FREE)
                         break;
-                    at = next_slot(at, slots);
+                    at = next_slot<SECTOR_SLOTS>(at, home, slots);
                 }
             }
         }

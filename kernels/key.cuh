@@ -29,6 +29,17 @@ struct alignas(4) Key {
 };
 #endif
 
+// The key of a row, in one request.
+__device__ inline Key read_key(const Key* __restrict__ keys, u64 row)
+{
+#if KEY_BYTES == 16
+    const ulonglong2 both = *(const ulonglong2*)&keys[row];
+    return Key{both.x, both.y};
+#else
+    return keys[row];
+#endif
+}
+
 __device__ inline bool same(const Key& one, const Key& two)
 {
 #if KEY_BYTES == 16

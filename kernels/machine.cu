@@ -42,3 +42,14 @@ extern "C" __global__ void add_counters(u32* counters, u64 places, u64 additions
     for (u64 i = thread_index(); i < additions; i += thread_count())
         atomicAdd(&counters[place(i, places)], 1u);
 }
+
+// Read 8-byte slots at random places, and exchange those that are free, as a hash table is built.
+extern "C" __global__ void take_slots(u64* slots, u64 places, u64 takes)
+{
+    constexpr u64 FREE = ~0ull;
+    for (u64 i = thread_index(); i < takes; i += thread_count()) {
+        u64* slot = &slots[place(i, places)];
+        if (*(volatile u64*)slot == FREE)
+            atomicCAS(slot, FREE, i);
+    }
+}

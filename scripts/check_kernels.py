@@ -42,15 +42,14 @@ def specialisations() -> tuple[ModuleSpec, ...]:
 
 MAX_REGISTERS = 255
 
-MOST_REGISTERS = {"csr.cu": 32, "direct.cu": 32, "unique.cu": 32, "hashset.cu": 32, "partition.cu": 80}
+MOST_REGISTERS = {"csr.cu": 32, "direct.cu": 32, "unique.cu": 32, "hashset.cu": 32}
 """Registers of a thread with which a multiprocessor of 65,536 has as many blocks of 256 threads as the launchers of
 these sources make."""
 
-SLOT_LOADS = {4: {"u8", "u32", "u64"}, 8: {"u8", "u64", "v2.u64"}, 16: {"u8", "u32", "v2.u64"}}
-"""Forms of the loads of ``unique_probe`` by the width of a key: of validity, key and slot. A slot is one load, or two
-where it has 32 bytes."""
+SLOT_LOADS = {4: {"u8", "u32", "u64"}, 8: {"u8", "u64"}, 16: {"u8", "u64", "v2.u64"}}
+"""Forms of the loads of ``unique_probe`` by the width of a key: of validity, key and slot, each of them one load."""
 
-GENERIC = {"partition_rows", "residual_found", "residual_mask"}
+GENERIC = {"residual_found", "residual_mask"}
 """Kernels that follow pointers from tables and cases in which the compiler does not see the kind of memory."""
 
 

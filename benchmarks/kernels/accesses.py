@@ -45,6 +45,12 @@ def add_counters(device: Device, counters: Array, additions: int) -> None:
     _launch(device, "add_counters", additions, [counters, np.uint64(counters.shape[0]), np.uint64(additions)])
 
 
+def take_slots(device: Device, slots: Array, takes: int) -> None:
+    """Read uint64 slots at random places, and exchange the free ones, which have all bits set."""
+    check_column("the slots", slots, np.uint64)
+    _launch(device, "take_slots", takes, [slots, np.uint64(slots.shape[0]), np.uint64(takes)])
+
+
 def _launch(device: Device, name: str, items: int, arguments: list[Array]) -> None:
     if items:
         device.launch(

@@ -99,7 +99,7 @@ class OwnEngine:
     def run(self, prepared: tuple[Inputs, tuple[Any, Any]]) -> Batches:
         inputs, keys = prepared
         build, probe = self._codes(keys)
-        kernel = self.kernel or self._choose(build, probe.rows)
+        kernel = self.kernel or self._choose(build)
         given = joins.Side(probe, _fields((inputs.probe_keys, *inputs.probe_payload)))
         if self.workload.join is not Join.INNER:
             output = joins.semi_join(
@@ -111,13 +111,13 @@ class OwnEngine:
         for output in joins.inner_join(self.device, side, given, kernel):
             yield output.length, [c.values for c in (*output.probe, *output.build)]
 
-    def _choose(self, build: KeyCodes, probe_rows: int) -> joins.Kernel:
+    def _choose(self, build: KeyCodes) -> joins.Kernel:
         column = facts.column_facts(self.device, build)
         sample = facts.sample_facts(self.device, build, facts.sampled(self.device, build))
         found = choose(
             KeyFacts(
                 column.rows, column.keys, build.key_bytes, column.low, column.high, sample.rows_per_key,
-                sample.heaviest, self.device.properties.l2_bytes, probe_rows,
+                sample.heaviest, self.device.properties.l2_bytes,
             )
         )  # fmt: skip
         assert found.algorithm is not Algorithm.CUDF

@@ -2,8 +2,7 @@
 
 The engine asks for pairs and gathers payload by maps, for all join types and in the order of the CPU backend. Where
 neither matters, the output can be written in one pass over the matches: probe columns as they are, build columns from
-packed rows, and for large sides from partitions (papers on GPU joins call it early materialisation, or gathering from
-transformed relations). Output rows are then in no particular order.
+packed rows. Output rows are then in no particular order.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import csr, direct, expand, facts, hashset, partition, rows, unique
+from gpujoin.launch import csr, direct, expand, facts, hashset, rows, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
@@ -30,7 +29,6 @@ class Kernel(Enum):
 
     DIRECT = "direct"
     UNIQUE = "unique"
-    PARTITIONED = "partitioned"
     CSR = "csr"
 
 
@@ -68,7 +66,7 @@ def inner_join(
     Parameters
     ----------
     build, probe : Side
-        The two sides. Duplicate build keys are detected with ``DIRECT``, ``UNIQUE`` and ``PARTITIONED`` too, and joined
+        The two sides. Duplicate build keys are detected with ``DIRECT`` and ``UNIQUE`` too, and joined
         by the kernels for duplicates.
     kernel : Kernel
         Kernels to use.
@@ -87,22 +85,10 @@ def inner_join(
     """
     _check(build)
     _check(probe)
-    if kernel is Kernel.PARTITIONED:
-        ordered = partition.partition(device, build.keys, build.payload, numbered=False)
-        table = unique.build(device, ordered.keys)
-        if table is not None:
-            payload = _packed(device, tuple(_first(c, ordered.keys.rows) for c in ordered.columns))
-            del ordered
-            moved = partition.partition(device, probe.keys, probe.payload, numbered=False)
-            matches = table.probe(device, moved.keys)
-            del table
-            yield _emitted(device, matches, tuple(_first(c, moved.keys.rows) for c in moved.columns), payload)
-            return
-    else:
-        unique_matches = _unique_rows(device, build.keys, probe.keys, kernel)
-        if unique_matches is not None:
-            yield _emitted(device, unique_matches, probe.payload, _packed(device, build.payload))
-            return
+    matches = _unique_rows(device, build.keys, probe.keys, kernel)
+    if matches is not None:
+        yield _emitted(device, matches, probe.payload, _packed(device, build.payload))
+        return
     yield from _many_to_many(device, build, probe, kernel, batch_rows)
 
 
@@ -114,11 +100,6 @@ def semi_join(
     _check(probe)
     if kernel is Kernel.DIRECT:
         matches = direct.build_set(device, build, _range(device, build)).probe(device, probe.keys)
-    elif kernel is Kernel.PARTITIONED:
-        table = hashset.build(device, partition.partition(device, build, numbered=False).keys)
-        moved = partition.partition(device, probe.keys, probe.payload, numbered=False)
-        matches = _padded(device, table.probe(device, moved.keys), probe.keys.rows)
-        probe = Side(probe.keys, moved.columns)
     else:
         matches = hashset.build(device, build).probe(device, probe.keys)
     kept, _ = rows.emit(device, matches, probe.payload, None, matched=matched)
@@ -180,19 +161,6 @@ def _emitted(
 ) -> Output:
     of_probe, of_build = rows.emit(device, matches, probe, build)
     return Output(matches.pairs, tuple(of_probe), tuple(of_build))
-
-
-def _padded(device: Device, matches: UniqueMatches, rows: int) -> UniqueMatches:
-    """The matches of more rows, the last of which have none."""
-    missing = rows - int(matches.row.shape[0])
-    if not missing:
-        return matches
-    nothing = device.full(missing, -1, np.int32)
-    return UniqueMatches(device.xp.concatenate([matches.row, nothing]), matches.pairs)
-
-
-def _first(column: FieldColumn, length: int) -> FieldColumn:
-    return FieldColumn(column.values[:length], None if column.valid is None else column.valid[:length])
 
 
 def _check(side: Side) -> None:

@@ -8,13 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels import data
 from benchmarks.kernels.measure import Meter
 from benchmarks.kernels import accesses
-from gpujoin.launch import partition
 from gpujoin.launch.device import Device
-from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.rows import FieldColumn
 
 TABLE_MEGABYTES = (16, 30, 60)
 
@@ -31,8 +27,8 @@ class Constants:
         8-byte and 32-byte reads at random places of device memory.
     lookups, atomics : dict of int to float
         8-byte reads and 4-byte additions at random places of a table of so many megabytes.
-    partition_bytes : float
-        Bytes moved by one partition pass over keys and one column, read and written both counted.
+    exchanges : float
+        8-byte slots at random places of device memory, half as many as there are, that are read and exchanged.
     """
 
     copy_bytes: float
@@ -40,7 +36,7 @@ class Constants:
     gather_sectors: float
     lookups: dict[int, float]
     atomics: dict[int, float]
-    partition_bytes: float
+    exchanges: float
 
 
 def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) -> Constants:
@@ -74,12 +70,13 @@ def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) ->
         lookups[megabytes] = words / best(lambda: accesses.gather_words(device, table, words))  # noqa: B023
         counters = device.zeros(2 * size, np.uint32)
         atomics[megabytes] = words / best(lambda: accesses.add_counters(device, counters, words))  # noqa: B023
-    rows = words // 2
-    keys = KeyCodes(data.sparse(device.xp, data.numbers(device.xp, 0, rows)), None)
-    column = FieldColumn(source[:rows])
-    passed = best(lambda: partition.partition(device, keys, [column]))
-    # Keys are read twice; keys and the column are written with the row number.
-    moved = rows * (8 + 8 + 8 + 8 + 8 + 4)
-    return Constants(
-        2 * 8 * words / copy, words / gather, (words // 4) / sectors, lookups, atomics, moved / passed
-    )
+    slots = device.empty(words, np.uint64)
+
+    def exchange() -> None:
+        accesses.take_slots(device, slots, words // 2)
+
+    taken = []
+    for _ in range(repeats):
+        slots.fill(2**64 - 1)
+        taken.append(meter.seconds(exchange))
+    return Constants(2 * 8 * words / copy, words / gather, (words // 4) / sectors, lookups, atomics, words // 2 / min(taken))

@@ -44,7 +44,7 @@ def page(
         f"| random 32-byte reads | {constants.gather_sectors / 1e9:.1f} G/s |",
         *(f"| lookups in {mb} MB | {rate / 1e9:.1f} G/s |" for mb, rate in constants.lookups.items()),
         *(f"| atomics in {mb} MB | {rate / 1e9:.1f} G/s |" for mb, rate in constants.atomics.items()),
-        f"| partition pass | {constants.partition_bytes / 1e12:.2f} TB/s |",
+        f"| reads and exchanges of slots | {constants.exchanges / 1e9:.1f} G/s |",
         "",
     ]
     if mean is None:

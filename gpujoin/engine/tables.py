@@ -300,7 +300,7 @@ def _joined_on_device(
     built, probed = tables[build_side], tables[build_side.other]
     counters = metrics if metrics is not None else JoinMetrics()
     layout = JoinLayout.of(spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side)
-    run = FrameRun(FrameBuild(layout, built.device, [built], options, counters, probed.num_rows), counters)
+    run = FrameRun(FrameBuild(layout, built.device, [built], options, counters), counters)
     made = [*run.probe_table(probed), *run.rest()]
     return concatenated(made, layout.output_schema, built.device)
 
@@ -316,7 +316,7 @@ def _joined(
     built, probed = tables[build_side], tables[build_side.other]
     with HashJoin(
         spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side=build_side, options=options,
-        backend=backend, metrics=metrics, probe_rows=probed.num_rows,
+        backend=backend, metrics=metrics,
     ) as join:  # fmt: skip
         check_product(join.layout, options, built.num_rows, probed.num_rows)
         join.build(_batches(built))

@@ -17,6 +17,7 @@ from gpujoin.launch.keys import (
     check_width,
     checked_keys,
     grid_of,
+    launch_inserts,
     launch_over_keys,
     total,
     value_of,
@@ -25,14 +26,14 @@ from gpujoin.launch.matches import Places, Ranges
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("csr.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16))
 
-SLOT_BYTES = {4: 8, 8: 16, 16: 32}
-"""Bytes of a slot of the hash table, by the bytes of a key, as in ``hash_table.cuh``."""
+SLOT_BYTES = 8
+"""Bytes of a slot of the hash table, as in ``hash_table.cuh``."""
 
 SLOTS_PER_ROW = 2
 """Slots for each row: at most half are taken, so that most searches end in the sector where they begin."""
 
 SECTOR_SLOTS = 4
-"""A table has a multiple of so many slots: whole sectors of 32 bytes, whatever the width of a slot."""
+"""A table has a multiple of so many slots: whole sectors of 32 bytes."""
 
 _FEWEST_SLOTS = 32
 _ROW_BYTES = 4
@@ -50,45 +51,40 @@ def slots_for(rows: int, most: int = MAX_ROWS) -> int:
     return min(sectors, most // SECTOR_SLOTS) * SECTOR_SLOTS
 
 
-def table_bytes(key_bytes: int, slots: int) -> int:
-    """Memory of a hash table."""
-    return slots * SLOT_BYTES[key_bytes]
-
-
 def laid_out_bytes(rows: int, slots: int) -> int:
     """Memory to lay rows out: slot and place of each row, count and first place of each slot."""
     return 2 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
 
 
-def empty_table(device: Device, key_bytes: int, slots: int) -> Array:
-    """A hash table without rows, as 8-byte words."""
-    return device.full(table_bytes(key_bytes, slots) // 8, -1, np.int64)
+def empty_table(device: Device, slots: int) -> Array:
+    """Make a hash table without rows."""
+    return device.full(slots, -1, np.int64)
 
 
 @dataclass(frozen=True)
 class CsrTable:
     """A hash table with any number of rows for each key, in compressed sparse row form."""
 
-    key_bytes: int
-    """Width of the codes."""
+    keys: KeyCodes
+    """Codes of the build rows, with which those of probe rows are compared."""
     table: Array
-    """Hash table of the distinct keys, as 8-byte words."""
-    slots: int
+    """Hash table of the distinct keys."""
     places: Places
     """Rows by slot."""
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return int(self.table.nbytes) + self.places.nbytes
+        return self.keys.nbytes + int(self.table.nbytes) + self.places.nbytes
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
         """Find the matches of each probe row, as first place and number of places."""
         checked_keys(probe)
-        check_width(probe, self.key_bytes)
+        check_width(probe, self.keys.key_bytes)
         start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
         matches = total(device)
-        arguments = [self.table, np.uint64(self.slots), self.places.first, start, count, matches]
+        slots = np.uint64(self.table.shape[0])
+        arguments = [self.keys.codes, self.table, slots, self.places.first, start, count, matches]
         launch_over_keys(device, "csr.cu", "csr_ranges", probe, *arguments)
         return Ranges(start, count, value_of(device, matches))
 
@@ -102,12 +98,12 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     if keys.rows > _MOST_ROWS:
         raise DeviceMemoryError(f"{keys.rows} rows fill a table of {MAX_ROWS} slots; ask for less at a time")
     slots = slots_for(keys.rows)
-    needed = table_bytes(keys.key_bytes, slots) + laid_out_bytes(keys.rows, slots)
+    needed = SLOT_BYTES * slots + laid_out_bytes(keys.rows, slots)
     check_room(device, needed, f"a table of {keys.rows} rows side by side by key")
-    table = empty_table(device, keys.key_bytes, slots)
+    table = empty_table(device, slots)
     slot_of = device.empty(keys.rows, np.int32)
-    launch_over_keys(device, "csr.cu", "csr_insert", keys, table, np.uint64(slots), slot_of)
-    return CsrTable(keys.key_bytes, table, slots, laid_out(device, slot_of, slots, ordered=ordered))
+    launch_inserts(device, "csr.cu", "csr_insert", keys, table, np.uint64(slots), slot_of)
+    return CsrTable(KeyCodes(keys.codes, None), table, laid_out(device, slot_of, slots, ordered=ordered))
 
 
 def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:

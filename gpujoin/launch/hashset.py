@@ -8,7 +8,7 @@ import numpy as np
 
 from gpujoin.launch import unique
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
-from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_over_keys, total, value_of
+from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_inserts, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("hashset.cu", (("KEY_BYTES", width),)) for width in (4, 8))
@@ -66,7 +66,7 @@ def build(device: Device, keys: KeyCodes) -> MarkTable:
     word = _WORDS[keys.key_bytes]
     table = device.full(slots, int(np.iinfo(word).max), word)
     all_set = device.zeros(1, np.uint32)
-    launch_over_keys(device, "hashset.cu", "set_insert", keys, table, np.uint64(slots), all_set)
+    launch_inserts(device, "hashset.cu", "set_insert", keys, table, np.uint64(slots), all_set)
     return HashSet(keys.key_bytes, table, slots, all_set)
 
 

@@ -35,7 +35,7 @@ PTX = "compute_75"
 """Virtual architecture whose code the driver translates for any later GPU."""
 
 LAUNCHERS = (
-    "candidates", "csr", "direct", "expand", "facts", "hashset", "nearest", "normalise", "partition", "ranges",
+    "candidates", "csr", "direct", "expand", "facts", "hashset", "nearest", "normalise", "ranges",
     "residual", "rows", "unique", "wavelet",
 )  # fmt: skip
 """The modules of `gpujoin.launch` with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""

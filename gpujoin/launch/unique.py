@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch.csr import empty_table, slots_for, table_bytes
+from gpujoin.launch.csr import SLOT_BYTES, empty_table, slots_for
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
-from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_over_keys, total, value_of
+from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_inserts, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
 
 MAX_SLOTS = (1 << 32) - 1
@@ -23,24 +23,23 @@ SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
 class HashTable:
     """A hash table with one row for each key."""
 
-    key_bytes: int
-    """Width of the codes."""
+    keys: KeyCodes
+    """Codes of the build rows, with which those of probe rows are compared."""
     table: Array
-    """The slots, as 8-byte words."""
-    slots: int
+    """The slots."""
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return int(self.table.nbytes)
+        return self.keys.nbytes + int(self.table.nbytes)
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """Find the build row of each probe row."""
         checked_keys(probe)
-        check_width(probe, self.key_bytes)
+        check_width(probe, self.keys.key_bytes)
         build_row = device.empty(probe.rows, np.int32)
         matches = total(device)
-        arguments = [self.table, np.uint64(self.slots), build_row, matches]
+        arguments = [self.keys.codes, self.table, np.uint64(self.table.shape[0]), build_row, matches]
         launch_over_keys(device, "unique.cu", "unique_probe", probe, *arguments)
         return UniqueMatches(build_row, value_of(device, matches))
 
@@ -52,10 +51,10 @@ def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTa
     """
     checked_keys(keys)
     slots = slots_for(keys.rows, MAX_SLOTS)
-    check_room(device, table_bytes(keys.key_bytes, slots), f"a hash table of {keys.rows} rows")
-    table = empty_table(device, keys.key_bytes, slots)
+    check_room(device, SLOT_BYTES * slots, f"a hash table of {keys.rows} rows")
+    table = empty_table(device, slots)
     duplicate = device.zeros(1, np.uint32)
-    launch_over_keys(device, "unique.cu", "unique_insert", keys, table, np.uint64(slots), duplicate)
+    launch_inserts(device, "unique.cu", "unique_insert", keys, table, np.uint64(slots), duplicate)
     if not duplicates and value_of(device, duplicate):
         return None
-    return HashTable(keys.key_bytes, table, slots)
+    return HashTable(KeyCodes(keys.codes, None), table)

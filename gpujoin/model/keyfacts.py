@@ -15,8 +15,6 @@ class Algorithm(Enum):
     """Direct address: a table indexed by the key's distance from the smallest build key."""
     UNIQUE = "unique"
     """Hash table with one row for each key."""
-    PARTITIONED = "partitioned"
-    """Like ``UNIQUE``, after both sides were partitioned by hash."""
     CSR = "csr"
     """Hash table with any number of rows for each key, in compressed sparse row form."""
     CUDF = "cudf"
@@ -51,8 +49,6 @@ class KeyFacts:
     """Share of the commonest key in the sample."""
     l2_bytes: int
     """The device's L2 cache."""
-    probe_rows: int | None = None
-    """Rows of the probe side; ``None``: not known yet."""
     wanted: Wanted = Wanted.PAIRS
     """What the build side is for."""
 
@@ -67,12 +63,9 @@ class Choice:
     """The chosen algorithm, and the reason."""
 
     algorithm: Algorithm
-    """Algorithm to try. A backend that meets duplicate keys under ``UNIQUE`` or ``PARTITIONED`` uses ``CSR``."""
+    """Algorithm to try. A backend that meets duplicate keys under ``UNIQUE`` uses ``CSR``."""
     reason: str
     """One line for the user."""
-    least_match: float = 0.0
-    """Of ``PARTITIONED``: probe rows are ordered only where more than this share of a sample of them has a match;
-    else most of them would be moved only to be dropped."""
 
 
 Choose: TypeAlias = Callable[[KeyFacts], Choice]

@@ -1,14 +1,12 @@
 """Chooses the join algorithm of a device from the facts of the build keys.
 
-The thresholds come from the cost of memory accesses on an H200 (60 MB of L2, 4.3 TB/s): a random access is one 32-byte
-sector wherever it goes, but one that stays in L2 costs about a third of one that does not, and a pass that partitions
-costs about as much as reading and writing its rows once. They are predictions until ``benchmarks/kernels`` has measured
-them on a device.
+The thresholds come from the cost of memory accesses, measured on an H200 (60 MB of L2, 3.7 TB/s): in a second 40 G
+random reads of a sector of 32 bytes, 142 G of one that stays in L2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpujoin.config import AlgorithmChoice
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
@@ -22,58 +20,34 @@ DIRECT_L2_SHARE = 1.0
 MAX_SLOTS = (1 << 31) - 1
 """Most slots: they are numbered by 32-bit integers."""
 
-HASH_BYTES_PER_KEY = {4: 16, 8: 32, 16: 64}
-"""Bytes of a hash table for each key: a slot of 8, 16 or 32 bytes, half of them taken."""
-
-SET_BYTES_PER_KEY = {4: 8, 8: 16, 16: 64}
-"""Bytes of a set for each key, where only matches matter: a slot of the key's width, or a hash table of wide keys."""
-
-PARTITION_L2_SHARE = 0.5
-"""Share of L2 that a hash table may take before both sides are partitioned; the rest serves keys and output."""
-
-PARTITION_PROBE_FACTOR = 16
-"""Probe rows for each build row above which partitioning the probe side costs more than it saves."""
-
-PARTITION_MATCH_RATIO = 0.25
-"""Share of probe rows with a match below which partitioning would move most rows only to drop them."""
-
 ASKED_FOR = "asked for by spark.gpujoin.gpu.algorithm"
 """Reason given for a choice that a setting demands."""
 
 _SLOT_BYTES = 4
 
 
-def chooser(wanted: AlgorithmChoice, probe_rows: int | None = None) -> Choose | None:
+def chooser(wanted: AlgorithmChoice) -> Choose | None:
     """Make the function by which a backend asks for an algorithm, given the facts of the keys.
 
-    A backend does not know the probe rows when it builds. ``None``: gpujoin's own kernels must not be used, so no
-    facts need be measured.
+    ``None``: gpujoin's own kernels must not be used, so no facts need be measured.
     """
-    if wanted is AlgorithmChoice.CUDF:
-        return None
-
-    def chosen(facts: KeyFacts) -> Choice:
-        known = facts if facts.probe_rows is not None else replace(facts, probe_rows=probe_rows)
-        return choose(known, wanted)
-
-    return chosen
+    return None if wanted is AlgorithmChoice.CUDF else lambda facts: choose(facts, wanted)
 
 
 def rule(wanted: AlgorithmChoice) -> str:
     """Describe in one line how a GPU will find the matches of a join with keys, as far as known at plan time."""
     if wanted is AlgorithmChoice.CUDF:
         return "GPU algorithm cudf was asked for: none of gpujoin's own kernels is used"
-    if wanted in (AlgorithmChoice.UNIQUE, AlgorithmChoice.PARTITIONED):
-        return f"GPU algorithm {wanted.value} was asked for; csr is taken where build keys are not unique"
+    if wanted is AlgorithmChoice.UNIQUE:
+        return "GPU algorithm unique was asked for; csr is taken where build keys are not unique"
     if wanted is AlgorithmChoice.DIRECT:
         return "GPU algorithm direct was asked for; auto is taken where the build keys' range is too wide for it"
     if wanted is AlgorithmChoice.CSR:
         return "GPU algorithm csr was asked for"
     return (
         f"GPU algorithm auto: by the build keys' facts, taken on the device: direct up to {DIRECT_SLOTS_PER_KEY} slots"
-        f" of their range a key or within L2, csr where a sample has duplicates, unique within"
-        f" {PARTITION_L2_SHARE:.0%} of L2 or with over {PARTITION_PROBE_FACTOR} probe rows a key, partitioned beyond;"
-        " metrics tell what was taken"
+        " of their range a key or within L2, csr where a sample has duplicates, unique elsewhere; metrics tell what was"
+        " taken"
     )
 
 
@@ -123,20 +97,7 @@ def _automatic(facts: KeyFacts) -> Choice:
     if facts.rows_per_key > 1 and not marks:
         told = f"about {facts.rows_per_key:.1f} rows a key in a sample, {facts.heaviest:.0%} of it the commonest key"
         return Choice(Algorithm.CSR, told)
-    table = facts.keys * (SET_BYTES_PER_KEY if marks else HASH_BYTES_PER_KEY)[facts.key_bytes]
-    why = "only matches matter" if marks else "no duplicates in a sample"
-    if table <= PARTITION_L2_SHARE * facts.l2_bytes:
-        return Choice(Algorithm.UNIQUE, f"{why}; a table of {table} bytes stays in L2")
-    if facts.probe_rows is not None and facts.probe_rows > PARTITION_PROBE_FACTOR * facts.keys:
-        return Choice(
-            Algorithm.UNIQUE,
-            f"{why}; {facts.probe_rows} probe rows are too many to move for {facts.keys} keys",
-        )
-    return Choice(
-        Algorithm.PARTITIONED,
-        f"{why}; a table of {table} bytes is over half of L2",
-        least_match=PARTITION_MATCH_RATIO,
-    )
+    return Choice(Algorithm.UNIQUE, "only matches matter" if marks else "no duplicates in a sample")
 
 
 def _addressable(facts: KeyFacts) -> bool:

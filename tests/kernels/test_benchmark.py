@@ -22,7 +22,6 @@ from benchmarks.kernels.measure import DeviceLostError, HostMeter, Result, compa
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
 from benchmarks.kernels.progress import Progress
 from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, named, sweeps
-from gpujoin.launch import partition
 from tests.kernels.emulator import EmulatedDevice
 
 SMALLER = 20
@@ -31,7 +30,6 @@ SMALLER = 20
 def test_every_workload_on_every_engine(
     emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
     rates, results, skipped = measure(
         emulated, HostMeter(), smaller=SMALLER, log_words=10, repeats=1, seconds=300,
         others=(lambda workload: ArrayEngine(emulated.xp, workload, "cuDF"),), others_ordered=(),
@@ -43,7 +41,6 @@ def test_every_workload_on_every_engine(
         engines = {engine for name, engine in ran if name == workload.name}
         assert {"auto", "cuDF"} <= engines
         assert ("direct" in engines) == (workload.keys is Keys.DENSE)
-        assert ("partitioned" in engines) == (workload.log_rows_per_key == 0)
         assert ("csr" in engines) == (workload.join is Join.INNER)
     for ordered in ordered_workloads():
         assert {engine for name, engine in ran if name == ordered.name} == {"auto", "arrays"}
@@ -188,7 +185,7 @@ def test_what_was_found_before_a_process_is_lost_is_kept(tmp_path: Path) -> None
     """One engine loses the device, another one's process dies at once; each costs its own result and no other."""
     workload = Workload("w", 5, 5)
     lines = tmp_path / "progress.jsonl"
-    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e12)
+    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e9)
 
     def attempt(*given: ArrayEngine) -> Progress:
         log = Progress.read(lines)
@@ -240,7 +237,7 @@ def test_speedups_and_memory() -> None:
     assert report.speedups(results) == {"a": 4.0}
     assert report.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert report.geometric_mean([]) is None
-    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e12)
+    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e9)
     written = report.page(results, rates, {}, ["a"])
     assert "**4.00×** cuDF" in written
     assert "1.25" in written
@@ -302,7 +299,7 @@ def test_kernels_take_part_where_they_can(emulated: EmulatedDevice) -> None:
     for workload in (replace(plain, **change) for change in changes):
         able: list[Any] = [k for k in joins.Kernel if OwnEngine(emulated, k, workload).can(workload)]
         names.append([k.value for k in able])
-    assert names == [["direct", "unique", "partitioned", "csr"], ["unique", "partitioned"], ["csr"]]
+    assert names == [["direct", "unique", "csr"], ["unique"], ["csr"]]
 
 
 class _Clock:
@@ -332,7 +329,6 @@ def test_time_of_each_kernel(emulated: EmulatedDevice) -> None:
         found.append(launches.Spent("few", engine.name, *device.measured(engine, prepared)))
     kernels = {spent.engine: spent.kernels for spent in found}
     assert {"unique_insert", "unique_probe", launches.FILLING, launches.REST} <= kernels["unique"].keys()
-    assert "partition_rows" in kernels["partitioned"]
     assert all(spent.total == pytest.approx(sum(spent.kernels.values())) for spent in found)
     page = launches.rendered(found)
     assert all(f"| few | {name} | " in page for name in kernels)

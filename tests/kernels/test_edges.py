@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpujoin.launch import direct, expand, partition, rows, unique
+from gpujoin.launch import direct, expand, rows, unique
 from gpujoin.launch.matches import UniqueMatches, Ranges
 from tests.kernels.cases import DTYPES, Side
 from tests.kernels.devices import RecordingDevice
@@ -149,20 +149,6 @@ def test_matches_of_many_tiles_are_emitted(
         assert (device.download(out.values) == device.download(column.values)[hit[kept]]).all()
         assert out.valid is not None
         assert (device.download(out.valid) == (hit[kept] % 3 != 0)).all()
-
-
-def test_more_probe_rows_than_threads_are_put_back_in_order(
-    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
-    build, probe = rng.permutation(2500).astype(np.int64), rng.integers(0, 2600, 3000)
-    table = partition.build(device, Side(build).on(device))
-    assert table is not None
-    matches = table.probe(device, Side(probe).on(device))
-    assert "restore_order" in device.launches
-    row_of = np.full(2600, -1)
-    row_of[build] = np.arange(2500)
-    assert (device.download(matches.row) == row_of[probe]).all()
 
 
 def test_every_row_of_many_is_entered_and_found(device: RecordingDevice, rng: np.random.Generator) -> None:

@@ -67,7 +67,6 @@ def joined(
     [
         (AlgorithmChoice.AUTO, "direct_probe"),
         (AlgorithmChoice.UNIQUE, "unique_probe"),
-        (AlgorithmChoice.PARTITIONED, "unique_probe"),
     ],
 )
 def test_inner_joins_on_unique_keys(

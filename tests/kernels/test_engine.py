@@ -80,7 +80,6 @@ def test_every_join_type(emulated: EmulatedDevice, case: str, types: str, seed: 
 FORCED = {
     AlgorithmChoice.DIRECT: {"direct_probe", "direct_ranges"},
     AlgorithmChoice.UNIQUE: {"unique_probe", "csr_ranges"},
-    AlgorithmChoice.PARTITIONED: {"unique_probe", "csr_ranges"},
     AlgorithmChoice.CSR: {"csr_ranges"},
 }
 
@@ -236,26 +235,6 @@ def test_a_set_of_keys_serves_joins_that_only_ask_for_matches(emulated: Emulated
         assert {"set_probe", "csr_ranges"} & set(emulated.launches) == {launched}
 
 
-def test_the_planner_knows_how_many_probe_rows_are_expected(make_device: MakeDevice) -> None:
-    """Of one build side with a table over half of L2: some probe rows are worth ordering for, very many are not."""
-    device = make_device()
-    small = make_device(properties=dataclasses.replace(device.properties, l2_bytes=1 << 14))
-    table = pa.table({"k": np.arange(1000) * (1 << 50)})
-    algorithms, reasons = {}, ""
-    for expected in (None, 16_000, 16_001):
-        metrics = JoinMetrics()
-        spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,))
-        backend = HostBackend(ops=emulated_ops(small))
-        with HashJoin(
-            spec, table.schema, table.schema, backend=backend, metrics=metrics, probe_rows=expected
-        ) as join:  # fmt: skip
-            join.build(table.to_batches())
-        (algorithms[expected],) = metrics.algorithms
-        reasons = metrics.algorithm_reasons[algorithms[expected]]
-    assert algorithms == {None: "partitioned", 16_000: "partitioned", 16_001: "unique"}
-    assert "16001 probe rows are too many to move for 1000 keys" in reasons
-
-
 def test_cudf_can_be_forced(emulated: EmulatedDevice, seed: int) -> None:
     launched = joined(emulated, JoinType.FULL, Side.RIGHT, (pa.int64(),), seed, wanted=AlgorithmChoice.CUDF)
     assert not launched, "no key is packed, no fact taken"
@@ -306,7 +285,7 @@ def test_what_is_chosen_is_told(emulated: EmulatedDevice) -> None:
         (unique, AlgorithmChoice.CUDF, "cudf direct", True),
         ([b"a", b"b"], AlgorithmChoice.AUTO, "direct", True),
         ([b"a", b"bcdefgh"], AlgorithmChoice.AUTO, "unique", True),
-        ([b"a", b"x" * 16], AlgorithmChoice.PARTITIONED, "partitioned", True),
+        ([b"a", b"x" * 16], AlgorithmChoice.UNIQUE, "unique", True),
         ([b"a", b"x" * 17], AlgorithmChoice.AUTO, "unique fingerprint", True),
         ([b"a", b"x" * 17, b"a"], AlgorithmChoice.AUTO, "csr fingerprint", False),
         ([b"a", b"x" * 16], AlgorithmChoice.CUDF, "cudf sorted fingerprint", True),

@@ -30,7 +30,7 @@ def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: 
         result = table.probe(device, probed)
         assert device.download(result.row).tolist() == one_of(expected)
         assert result.pairs == sum(counts)
-        assert table.nbytes == table.slots * csr.SLOT_BYTES[built.key_bytes]
+        assert table.nbytes == int(built.codes.nbytes) + csr.SLOT_BYTES * csr.slots_for(build.rows)
     many = csr.build(device, built, ordered=ordered)
     ranges = many.probe(device, probed)
     assert device.download(ranges.count).tolist() == counts

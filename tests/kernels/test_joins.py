@@ -12,17 +12,11 @@ import pytest
 from benchmarks.kernels import joins
 from benchmarks.kernels.joins import Kernel, inner_join, semi_join
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import partition
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.devices import RecordingDevice
 
 Columns = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def everything_is_partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "FEWEST_ROWS", 0)
 
 
 def columns(rng: np.random.Generator, keys: Any, prefix: str, *, nulls: bool) -> Columns:

@@ -7,10 +7,18 @@ import numpy.typing as npt
 
 from benchmarks.kernels import accesses
 from tests.kernels.devices import RecordingDevice
-from tests.kernels.test_partition import mix
 
+MASK = (1 << 64) - 1
 MANY = 2100
 """More than the emulated device has threads."""
+
+
+def mix(bits: int) -> int:
+    """Mix a number as ``key.cuh`` does."""
+    bits = (bits + 0x9E3779B97F4A7C15) & MASK
+    bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & MASK
+    return bits ^ bits >> 31
 
 
 def places(count: int, of: int) -> npt.NDArray[np.int64]:
@@ -49,3 +57,15 @@ def test_every_counter_is_added_to(device: RecordingDevice) -> None:
         accesses.add_counters(device, counters, additions)
         wanted = np.bincount(places(additions, 100), minlength=100)
         assert device.download(counters).tolist() == wanted.tolist()
+
+
+def test_every_free_slot_is_taken(device: RecordingDevice) -> None:
+    free = (1 << 64) - 1
+    for takes in (0, 1, MANY):
+        slots = device.full(100, free, np.uint64)
+        accesses.take_slots(device, slots, takes)
+        taken = device.download(slots)
+        wanted = places(takes, 100)
+        for place, by in enumerate(taken.tolist()):
+            assert (by == free) == (place not in wanted)
+            assert by == free or wanted[by] == place

@@ -10,7 +10,7 @@ import pytest
 
 from gpujoin.errors import DeviceMemoryError, KernelArgumentError
 from benchmarks.kernels import joins
-from gpujoin.launch import csr, direct, facts, partition, residual, unique
+from gpujoin.launch import csr, direct, facts, residual, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import MAX_ROWS, KeyCodes
 from gpujoin.launch.matches import UniqueMatches
@@ -34,8 +34,6 @@ BUILDS: dict[str, Launcher] = {
     "direct set": lambda device, keys: direct.build_set(device, keys, direct.Range(0, 100 * ROWS)),
     "unique": unique.build,
     "csr": csr.build,
-    "partition": partition.partition,
-    "partitioned": partition.build,
 }
 OTHERS: dict[str, Launcher] = {
     "facts": facts.column_facts,
@@ -44,7 +42,7 @@ OTHERS: dict[str, Launcher] = {
         joins.inner_join(device, side(device, keys), side(device, keys), joins.Kernel.UNIQUE)
     ),
     "semi join": lambda device, keys: joins.semi_join(
-        device, keys, side(device, keys), joins.Kernel.PARTITIONED
+        device, keys, side(device, keys), joins.Kernel.UNIQUE
     ),
 }
 BAD: dict[str, Callable[[Device], KeyCodes]] = {
@@ -70,7 +68,7 @@ def test_bad_keys(emulated: EmulatedDevice, name: str, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [unique.build, csr.build, partition.build], ids=["unique", "csr", "partitioned"]
+    "build", [unique.build, csr.build], ids=["unique", "csr"]
 )
 def test_probe_keys_of_another_width(emulated: EmulatedDevice, build: Callable[..., Any]) -> None:
     wide, narrow = (KeyCodes(emulated.upload(np.arange(8, dtype=t)), None) for t in (np.int64, np.int32))
@@ -133,33 +131,3 @@ def test_whole_joins_that_do_not_fit(
     given = joins.Side(keys, (FieldColumn(device.upload(np.arange(ROWS))),))
     with pytest.raises(DeviceMemoryError, match="ask for less at a time"):
         list(joins.inner_join(device, given, given, kernel))
-
-
-def test_a_hot_partition_is_moved_and_met_by_all_blocks(
-    make_device: MakeDevice, emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every row has one key, so all lie in one partition: each block has its share of them all the same."""
-    rows = 8 * partition.TILE_ROWS
-    counted: list[Any] = []
-    launch = EmulatedDevice.launch
-
-    def watching(self: EmulatedDevice, kernel: Any, grid: Any, block: Any, args: Any, **more: Any) -> None:
-        launch(self, kernel, grid, block, args, **more)
-        if kernel.name == "partition_count":
-            counted.append((grid, self.download(args[-1])))
-
-    monkeypatch.setattr(EmulatedDevice, "launch", watching)
-    keys = KeyCodes(emulated.full(rows, 42, np.int64), None)
-    ordered = partition.partition(emulated, keys)
-    assert sorted(emulated.download(ordered.row).tolist()) == list(range(rows))
-    (grid, counts), *_ = counted
-    by_block = counts.reshape(-1, grid)
-    hot = by_block.sum(axis=1).argmax()
-    assert by_block[hot].sum() == rows
-    assert grid > 1
-    assert by_block[hot].max() <= -(-rows // grid // partition.TILE_ROWS) * partition.TILE_ROWS
-    # Probing takes rows in turn, whatever their partition, and a build side with such a key is no unique one.
-    assert partition.build(emulated, keys) is None
-    table = partition.build(emulated, keys, duplicates=True)
-    assert table is not None
-    assert table.probe(emulated, keys).pairs == rows

@@ -126,7 +126,6 @@ def test_every_join_type(emulated: EmulatedDevice, kind: JoinType, build_side: S
     [
         (AlgorithmChoice.DIRECT, "direct_probe"),
         (AlgorithmChoice.UNIQUE, "unique_probe"),
-        (AlgorithmChoice.PARTITIONED, "unique_probe"),
         (AlgorithmChoice.CSR, "csr_ranges"),
     ],
     ids=lambda v: getattr(v, "value", v),

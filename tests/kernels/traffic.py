@@ -21,7 +21,6 @@ from gpujoin.launch import (
     facts,
     hashset,
     normalise,
-    partition,
     ranges,
     residual,
     rows,
@@ -137,23 +136,6 @@ def _rows(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     return {"pack_rows": ROWS, "gather_rows": ROWS, "count_tiles": ROWS, "emit_matches": ROWS // 2}
 
 
-def _partitioned(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
-    numbers = _sparse(rng)
-    keys = keys_of(device, numbers, 8)
-    partition.partition(device, keys, [FieldColumn(device.upload(rng.integers(0, 99, ROWS)))])
-    return {"partition_count": ROWS, "partition_rows": ROWS}
-
-
-def _restored(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
-    numbers = _sparse(rng)
-    table = partition.build(device, keys_of(device, numbers, 8))
-    assert table is not None
-    ordered = partition.partition(device, keys_of(device, rng.permutation(numbers), 8))
-    matches = table.table.probe(device, ordered.keys)
-    partition.restored(device, matches, ordered, table.row)
-    return {"restore_order": ROWS}
-
-
 def _numbers(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     columns = [KeyColumn(Kind.INTEGER, device.upload(rng.integers(0, 1 << 30, ROWS))) for _ in range(2)]
     layout = normalise.layout_of(device, columns)
@@ -237,8 +219,6 @@ SCENARIOS: dict[str, Scenario] = {
     "16-byte keys, none matches": _hashed(16, hit=False),
     "8-byte keys, two rows a key": _csr,
     "two columns of 8 bytes a side, half match": _rows,
-    "8-byte keys, one column of 8 bytes": _partitioned,
-    "all match": _restored,
     "8 bytes of two columns": _numbers,
     "texts of 16 bytes": _texts(np.full(ROWS, 16)),
     "texts of 9 to 16 bytes": _texts(np.arange(ROWS) % 8 + 9),

@@ -105,9 +105,9 @@ PTX = """
 @pytest.mark.parametrize(
     ("slot", "space", "wrong"),
     [
-        ("ld.global.nc.v2.u64 	{%rd72, %rd73}, [%rd71];", "global.", None),
+        ("ld.global.nc.u64 	%rd72, [%rd71];", "global.", None),
         ("ld.global.nc.v2.u32 	{%r1, %r2}, [%rd71+8];\n	ld.global.nc.u64 	%rd1, [%rd71];", "global.", "loads"),
-        ("ld.global.nc.v2.u64 	{%rd72, %rd73}, [%rd71];", "", "generic memory: st.u32"),
+        ("ld.global.nc.u64 	%rd72, [%rd71];", "", "generic memory: st.u32"),
     ],
     ids=["one load a slot", "two loads a slot", "a generic store"],
 )

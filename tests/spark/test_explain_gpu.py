@@ -28,5 +28,5 @@ def test_nothing_is_said_of_it_on_the_cpu(outlook: GpuOutlook) -> None:
 
 
 def test_the_rule_names_every_choice_and_threshold() -> None:
-    for part in ("direct up to 4 slots", "csr from 1.5 rows a key", "unique within 50% of L2", "partitioned"):
+    for part in ("direct up to 4 slots", "csr where a sample has duplicates", "unique elsewhere"):
         assert part in rule(AlgorithmChoice.AUTO)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpujoin.errors import KernelCompileError
-from gpujoin.launch import csr, direct, expand, facts, hashset, normalise, partition, unique
+from gpujoin.launch import csr, direct, expand, facts, hashset, normalise, unique
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
@@ -189,9 +189,7 @@ def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts) -
         assert facts.slots is not None
         return _by_address(device, built, direct.Range(facts.low, facts.slots), facts.wanted)
     table: UniqueTable | None = None
-    if algorithm is Algorithm.PARTITIONED:
-        table = partition.build(device, built, duplicates=marks, least_match=choice.least_match)
-    elif algorithm is Algorithm.UNIQUE:
+    if algorithm is Algorithm.UNIQUE:
         table = hashset.build(device, built) if marks else unique.build(device, built)
     if table is not None:
         return UniqueMatcher(device, table, algorithm.value)

@@ -87,7 +87,7 @@ class BuiltSide:
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
             keys = sink.keys(self.rows, layout.build, uploads)
-            self.build = self.backend.build(keys, self._chooser(sink.probe_rows), _wanted(layout))
+            self.build = self.backend.build(keys, self._chooser(), _wanted(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
             self.ranges = self._by_order(ranged, LEAST_SPREAD)
             if self.ranges is not None:
@@ -112,9 +112,9 @@ class BuiltSide:
         """The planner's choice of how a device searches by order."""
         return choose_order(self.options.gpu_algorithm)
 
-    def _chooser(self, probe_rows: int | None) -> Choose | None:
+    def _chooser(self) -> Choose | None:
         """The planner's choice of an algorithm, kept for the metrics; ``None``: without gpujoin's own kernels."""
-        choose = chooser(self.options.gpu_algorithm, probe_rows)
+        choose = chooser(self.options.gpu_algorithm)
         if choose is None:
             if self.backend.name is BackendName.GPU:
                 self._choices.append(Choice(Algorithm.CUDF, ASKED_FOR))
@@ -163,7 +163,7 @@ class BuiltSide:
         layout = self.layout
         if not layout.spec.join_type.null_aware:
             return None
-        choose = chooser(self.options.gpu_algorithm, self.sink.probe_rows)
+        choose = chooser(self.options.gpu_algorithm)
         return self.sink.null_patterns(self.rows, choose, _wanted(layout))
 
     @property

@@ -34,14 +34,14 @@ class FrameBuild:
 
     def __init__(
         self, layout: JoinLayout, device: AnyDevicePipeline, tables: Sequence[DeviceTable], options: Options,
-        metrics: JoinMetrics, probe_rows: int | None = None,
+        metrics: JoinMetrics,
     ) -> None:  # fmt: skip
         check_frames(layout, device)
         self.layout = dataclasses.replace(layout, ranged=None)
         self.device = device
         self.options = options
         sink = FrameSink(
-            self.layout, device.backend, options, probe_rows, device=device, piece_bytes=device.budget(0)
+            self.layout, device.backend, options, device=device, piece_bytes=device.budget(0)
         )  # fmt: skip
         for table in tables:
             _check(table, layout.build, device)

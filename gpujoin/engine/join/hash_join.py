@@ -48,9 +48,6 @@ class HashJoin:
         Backend to run on; ``None``: the CPU backend with ``options.cpu_threads`` threads.
     metrics : JoinMetrics or None
         Counters to add to.
-    probe_rows : int or None
-        Expected rows of all probe batches together, from which a device's algorithm may be chosen; ``None``: not
-        known.
 
     Raises
     ------
@@ -81,14 +78,13 @@ class HashJoin:
         options: Options | None = None,
         backend: AnyBackend | None = None,
         metrics: JoinMetrics | None = None,
-        probe_rows: int | None = None,
     ) -> None:
         self.options = options or Options()
         self.metrics = metrics if metrics is not None else JoinMetrics()
         self.layout = JoinLayout.of(spec, left_schema, right_schema, build_side)
         self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         check_evaluable(spec.condition)
-        self._sink = Sink(self.layout, self.backend, self.options, probe_rows)
+        self._sink = Sink(self.layout, self.backend, self.options)
         self._given_backend = backend
         self._built: BuiltSide | Spilled | FrameBuild | None = None
         self._run: AnyRun | None = None
@@ -124,9 +120,7 @@ class HashJoin:
         if opened is not None:
             wanted = self._given_backend or BackendChoice.AUTO
             tables = [table for _, table in taken_tables(opened, batches, wanted)]
-            self._built = FrameBuild(
-                self.layout, tables[0].device, tables, self.options, self.metrics, self._sink.probe_rows
-            )
+            self._built = FrameBuild(self.layout, tables[0].device, tables, self.options, self.metrics)
             return
         self._built = take_in(self._sink, self._counted(batches), self.metrics)
 

@@ -123,8 +123,6 @@ class Sink:
     """Columns, keys and condition of the join."""
     backend: AnyBackend
     options: Options
-    probe_rows: int | None = None
-    """Expected rows of the probe side; ``None``: not known."""
 
     least_batch_rows: ClassVar[int] = 1
 
@@ -244,7 +242,7 @@ class Sink:
 
     def on_cpu(self) -> Sink:
         """The same join on the CPU."""
-        return dataclasses.replace(self, backend=create(BackendName.CPU, BackendRequest()), probe_rows=None)
+        return dataclasses.replace(self, backend=create(BackendName.CPU, BackendRequest()))
 
     def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:  # noqa: ARG002
         """Convert rows to the form of the join that :meth:`on_cpu` returns."""

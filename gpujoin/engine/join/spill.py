@@ -18,7 +18,6 @@ rows with a match are kept from slice to slice, since the rest of an outer join 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -239,7 +238,7 @@ class SpilledRun:
     def _joined(self, parts: Sequence[SpillPart], stuck: bool) -> Iterator[pa.RecordBatch]:
         """Join the parts of one number; divide them again where the build side still does not fit."""
         build, probe = parts
-        sink, depth = dataclasses.replace(self.spilled.sink, probe_rows=probe.rows), self.spilled.depth + 1
+        sink, depth = self.spilled.sink, self.spilled.depth + 1
         built = take_in(sink, build.read(), self.metrics, depth=depth, stuck=stuck)
         if isinstance(built, BuiltSide):
             run = Run.with_fallback(built, self.metrics)
@@ -255,7 +254,7 @@ class SpilledRun:
 
     def _by_slices(self) -> Iterator[pa.RecordBatch]:
         layout = self._layout
-        sink = dataclasses.replace(self.spilled.sink, probe_rows=self._parts[0].rows)
+        sink = self.spilled.sink
         matched = np.zeros(self._parts[0].rows, np.bool_)
         if layout.spec.as_of is not None:
             yield from self._nearest(sink, matched)

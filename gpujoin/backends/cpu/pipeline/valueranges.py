@@ -17,6 +17,8 @@ from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.types import is_bytes, is_text, is_whole
 
+_MOST_SORTED = 1 << 16
+"""Rows that are sorted, which takes a few milliseconds; of more the least and the greatest value are the only range."""
 _RANGES = 1 << 10
 """Ranges that are made at most: each row group is compared with some ten of them."""
 _MOST_SHARE = 0.75
@@ -24,11 +26,8 @@ _MOST_SHARE = 0.75
 _EPOCH = datetime.date(1970, 1, 1)
 
 
-def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
-    """Ranges that hold a column's values, but for null; ``None`` for types whose statistics are not compared.
-
-    Of more than ``most`` rows the least and the greatest value are the only range.
-    """
+def value_ranges(piece: Piece, position: int) -> ValueRanges | None:
+    """Ranges that hold a column's values, but for null; ``None`` for types whose statistics are not compared."""
     column = piece.columns[position]
     in_statistics = _form_in_statistics(column.dtype)
     if in_statistics is None:
@@ -37,7 +36,7 @@ def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
     if not len(values):
         return ValueRanges((), ())
     distinct = None
-    if len(values) > most:
+    if len(values) > _MOST_SORTED:
         lows, highs = [values.min()], [values.max()]
     else:
         values = values if ascends(values) else values.unique().sort()
