@@ -100,6 +100,17 @@ def _decimal_result(function: Function, left: pa.DataType, right: pa.DataType) -
     return adjusted_decimal(min(p1 - s1, p2 - s2) + scale, scale)
 
 
+def _has_room(node: Call) -> bool:
+    """Whether the result type of a sum, difference or product of decimals holds every exact result."""
+    types = types_of(node)
+    if node.type is None or not pat.is_decimal(node.type) or not all(map(pat.is_decimal, types)):
+        return False
+    wholes, scales = [each.precision - each.scale for each in types], [each.scale for each in types]
+    product = node.function is Function.MULTIPLY
+    whole, scale = (sum(wholes), sum(scales)) if product else (max(wholes) + 1, max(scales))
+    return bool(node.type.precision - node.type.scale >= whole and node.type.scale >= scale)
+
+
 def _alike_numbers(node: Call) -> bool:
     types = types_of(node)
     same = all(map(pat.is_decimal, types)) or all(t == types[0] for t in types)
@@ -129,9 +140,9 @@ _LONG_DECIMAL = Parameter(_is_long_decimal, kept(_is_long_decimal, lambda _sourc
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.ADD, ("Add",), _PAIR, raises=Raises.OVERFLOW),
-    FunctionSpec(_F.SUBTRACT, ("Subtract",), _PAIR, raises=Raises.OVERFLOW),
-    FunctionSpec(_F.MULTIPLY, ("Multiply",), _PAIR, raises=Raises.OVERFLOW),
+    FunctionSpec(_F.ADD, ("Add",), _PAIR, raises=Raises.OVERFLOW, safe=_has_room),
+    FunctionSpec(_F.SUBTRACT, ("Subtract",), _PAIR, raises=Raises.OVERFLOW, safe=_has_room),
+    FunctionSpec(_F.MULTIPLY, ("Multiply",), _PAIR, raises=Raises.OVERFLOW, safe=_has_room),
     FunctionSpec(_F.DIVIDE, ("Divide",), _PAIR, raises=Raises.ANSI, order=Order.RIGHT_FIRST),
     FunctionSpec(
         _F.INTEGRAL_DIVIDE, ("IntegralDivide",), _PAIR,

@@ -300,8 +300,11 @@ class PipelineBackend(Protocol[Piece]):
     def numbered_rows(self, piece: Piece, late: Sequence[Expression]) -> NumberedRows[Piece]:
         """Number the rows of a collected piece; late columns are computed of all of them."""
 
-    def value_ranges(self, piece: Piece, column: int) -> ValueRanges | None:
-        """Ranges that hold a column's values, but for null, of a collected piece; ``None`` where none are made."""
+    def value_ranges(self, piece: Piece, column: int, most: int) -> ValueRanges | None:
+        """Ranges that hold a column's values, but for null, of a collected piece; ``None`` where none are made.
+
+        Of more than ``most`` rows only the least and the greatest value are told.
+        """
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""

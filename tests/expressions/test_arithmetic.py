@@ -6,9 +6,12 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from gpujoin.functions import can_raise
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
+from gpujoin.plan.resolve import resolve_value
 from tests.brief import each_once
 from tests.expressions.oracle import Judge
 
@@ -103,3 +106,22 @@ def test_literals(judge: Callable[..., Judge], mode: EvalMode) -> None:
         trees += [column > Decimal("1e30"), Decimal("0.5") < column, column < 1.5, column == 5_000_000_000]
     trees += [lit(1) + left("i8"), left("i32") + 5_000_000_000]
     judge(*NUMBERS).check(trees, mode)
+
+
+@pytest.mark.parametrize("function", [Function.ADD, Function.SUBTRACT, Function.MULTIPLY], ids=lambda f: f.value)
+@pytest.mark.parametrize(
+    ("dtypes", "raises"),
+    [
+        ((pa.decimal128(9, 2), pa.decimal128(18, 6)), False),
+        ((pa.decimal128(38, 18), pa.decimal128(38, 18)), True),
+        ((pa.decimal128(38, 0), pa.decimal128(9, 2)), True),
+        ((pa.int64(), pa.int64()), True),
+    ],
+    ids=["room", "wide", "cut scale", "integers"],
+)
+def test_decimals_with_room_for_every_result_never_raise(
+    function: Function, dtypes: tuple[pa.DataType, pa.DataType], *, raises: bool
+) -> None:
+    schema = pa.schema([("a", dtypes[0]), ("b", dtypes[1])])
+    tree = resolve_value(call(function, left("a"), left("b")), schema, schema, mode=EvalMode.ANSI)
+    assert can_raise(tree) is raises

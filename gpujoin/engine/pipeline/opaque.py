@@ -285,14 +285,14 @@ class OpaquePipeline:
         """Number of rows of the commonest key in a sample; 0 for tables, which are not aggregated first."""
         return 0 if isinstance(piece, pa.Table) else self.inner.heaviest(piece, keys)
 
-    def value_ranges(self, piece: _Piece, column: int) -> ValueRanges | None:
+    def value_ranges(self, piece: _Piece, column: int, most: int) -> ValueRanges | None:
         """Ranges that hold a column's values."""
         if isinstance(piece, pa.Table):
             values = piece.select([column])
             if not self.inner.carries(values.schema):
                 return None
             piece, column = self.inner.take_in(values.to_batches(), values.schema, self._metrics), 0
-        return self.inner.value_ranges(piece, column)
+        return self.inner.value_ranges(piece, column, most)
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[_Piece]) -> bool:
         """Whether expressions over two pieces cannot fail; of the values of tables no bounds are known."""

@@ -283,14 +283,14 @@ class MixedPipeline:
         """0: build sides are not aggregated first, since a device makes pairs fast."""
         return 0
 
-    def value_ranges(self, piece: MixedPiece, column: int) -> ValueRanges | None:
+    def value_ranges(self, piece: MixedPiece, column: int, most: int) -> ValueRanges | None:
         """Ranges that hold a column's values; none of many values on the device, which would have to be copied."""
         if piece.frame is not None:
             if self.device.size(piece.frame)[0] > _MOST_COPIED:
                 return None
             schema = pa.schema([piece.schema.field(column)])
             piece, column = MixedPiece(schema, frame=self.device.select(piece.frame, [column])), 0
-        return self.host.value_ranges(self.to_host(piece), column)
+        return self.host.value_ranges(self.to_host(piece), column, most)
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[MixedPiece]) -> bool:  # noqa: ARG002
         """False: bounds of values on the device are not known."""

@@ -75,6 +75,15 @@ DEVICE_PIECE_BYTES = 512 << 20
 HEAVY = 8
 """Eager aggregation is used where this many rows of a sample of the build side have the same key."""
 
+MOST_KEYS = 1 << 18
+"""Most keys of a build side that are looked up while the other side is read; measured in `docs/performance.md`.
+
+Sorting them takes some 5 ms. With more, looking them up costs as much as the join that it saves rows for.
+"""
+
+MOST_KEYS_OF_CONDITIONS = 1 << 21
+"""The same for joins with a condition, which cost several times as much a row. Sorting takes some 70 ms."""
+
 _OF_TABLES = 8
 """A table that takes more than this part of the memory for tables is read by each task: others would have no room."""
 
@@ -351,13 +360,14 @@ class _Runner:
         """Have scans of the streamed side leave out row groups without a row for the build side."""
         side = node.build_side.other
         streamed, read = node.side(side), keys_of(node, side)
+        most = MOST_KEYS if node.spec.condition is None else MOST_KEYS_OF_CONDITIONS
         for of_build, of_streamed in matching_keys(node):
             scans = [
                 (scan, column)
                 for scan, column in scans_of(streamed, of_streamed, read, self._repeated)
                 if self._places[id(scan)] == 1  # a node that stands elsewhere, too, gives all rows there
             ]
-            ranges = self._backend.value_ranges(build, of_build) if scans else None
+            ranges = self._backend.value_ranges(build, of_build, most) if scans else None
             if ranges is not None:
                 for scan, column in scans:
                     self._wanted[id(scan)].append((column, ranges))

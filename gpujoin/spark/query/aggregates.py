@@ -429,6 +429,12 @@ _MERGING = {
 }  # fmt: skip
 
 
+def _average_fits(call: AggregateCall, result: pa.DataType) -> bool:
+    """Whether an average of decimals cannot overflow: it is no greater than the greatest value, if the sum is exact."""
+    value = call.dtype
+    return not may_overflow(call) and result.precision - result.scale >= value.precision - value.scale
+
+
 def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
     total, count = parts
     result = arrow_of(node.data_type)
@@ -436,7 +442,7 @@ def _average(node: Node, call: AggregateCall, parts: list[ColumnRef]) -> Express
     dividend: Expression = total
     wide, mode = pa.float64(), EvalMode.LEGACY
     if pat.is_decimal(result):
-        mode = call.mode
+        mode = EvalMode.LEGACY if _average_fits(call, result) else call.mode
         wide = pa.decimal128(_COUNT_DIGITS, 0)
         dividend = _checked(call, total, Call(function=Function.NOT, arguments=(none,), type=pa.bool_()))
     divisor = Cast(child=count, to=wide, mode=EvalMode.LEGACY, type=wide)

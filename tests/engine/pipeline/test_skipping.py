@@ -18,7 +18,7 @@ from gpujoin.backends.cpu.pipeline.parquet import read
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.expressions import EvalMode, Function, call, left, lit
+from gpujoin.model.expressions import EvalMode, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan, Union
@@ -108,9 +108,9 @@ def test_no_key_leaves_everything_out(keys: list[Any], tmp_path: Path) -> None:
     assert metrics.skipped_row_groups == GROUPS
 
 
-@pytest.mark.parametrize(("count", "skipped"), [(2_000, 7), (70_000, 0)])
+@pytest.mark.parametrize(("count", "skipped"), [(2_000, 7), (300_000, 0)])
 def test_of_many_keys_ranges_are_used(count: int, skipped: int, tmp_path: Path) -> None:
-    """Two of 2,000 keys make a range, and only the ranges about 150 to 350 are wider; 70,000 keys are one range."""
+    """Two of 2,000 keys make a range, and only the ranges about 150 to 350 are wider; 300,000 keys are one range."""
     low, high = np.arange(count // 2) - count // 2 + 150, np.arange(count // 2) + 20_000
     built = pa.table({"b": np.concatenate([low, [350, 351], high]), "w": np.zeros(count + 2)})
     metrics = joined(lambda rows: rows.join(Tree.source(built.schema, 1), {"k": "b"}), tmp_path, numbers(), built)
@@ -168,13 +168,38 @@ def test_rows_are_left_out_unless_most_values_are_wanted(
     assert metrics.key_filters == (1 if filtered or not statistics else 0)
 
 
+@pytest.mark.parametrize(
+    ("keys", "with_condition", "filters"),
+    [(200_000, False, 1), (300_000, False, 0), (300_000, True, 1)],
+    ids=["in order", "too many", "many, with a condition"],
+)
+def test_rows_are_left_out_by_many_keys(keys: int, *, with_condition: bool, filters: int, tmp_path: Path) -> None:
+    """A join with a condition looks up more keys, as each of its rows costs more."""
+    table = pa.table({"k": np.arange(ROWS) * 9_001, "v": np.arange(ROWS)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    built = pa.table({"b": np.arange(keys) * 30, "w": np.arange(keys) % 2})
+    condition = left("v") % 2 == right("w") if with_condition else None
+    metrics = PipelineMetrics()
+    joined = Tree.scan(tmp_path / "t.parquet").join(
+        Tree.source(built.schema, 1), {"k": "b"}, "left_semi", condition=condition
+    )
+    actual = pa.Table.from_batches(places.run(joined.relation, {1: built}, metrics=metrics), joined.schema)
+    expected = [
+        v
+        for v in range(ROWS)
+        if v * 9_001 % 30 == 0 and v * 9_001 // 30 < keys and (not with_condition or v % 2 == v * 9_001 // 30 % 2)
+    ]
+    assert sorted(actual["v"].to_pylist()) == expected
+    assert metrics.key_filters == filters
+
+
 def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
     """A key of 64 bits beyond those of the column's 32 is no value of it."""
     table = pa.table({"k": pa.array([*range(ROWS - 1), 1 << 30], pa.int32()), "v": range(ROWS)})
     built = pa.table({"b": [7, (1 << 32) + 7, -(1 << 63), (1 << 63) - 1]})
     rows = scan(tmp_path, table).relation
     assert isinstance(rows, Scan)
-    wanted = value_ranges(Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics()), 0)
+    wanted = value_ranges(Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics()), 0, built.num_rows)
     assert wanted is not None
     pieces = list(read(dataclasses.replace(rows, wanted=((0, wanted),)), PipelineMetrics()))
     assert [piece.eager().rows() for piece in pieces] == [[(7, 7)]]

@@ -82,3 +82,17 @@ def test_encryption_of_sparks_files_holds_for_what_is_spilled(
 ) -> None:
     conf = {} if told is None else {"spark.io.encryption.enabled": told}
     assert join_options(conf, None, None).spill_encryption is encrypted
+
+
+@pytest.mark.parametrize(("dtype", "leaves_out"), [("decimal(15, 3)", True), ("decimal(38, 3)", False)])
+def test_averages_of_groups_without_a_match_are_not_computed_unless_they_may_overflow(
+    tables: SparkSession, dtype: str, *, leaves_out: bool
+) -> None:
+    """A product of the average is an error where it overflows, which that of few digits cannot."""
+    averages = f"select k, 0.5 * avg(cast(cost as {dtype})) half from items group by k"
+    query = f"""select sum(a.id) from sales a join ({averages}) i on a.k = i.k
+        where a.id >= 8 and a.s = 'x' and a.day = date'2024-05-05' and a.price <> i.half + 9"""
+    frame = gpujoin.accelerate(tables.sql(query))
+    assert frame.collect() == tables.sql(query).collect()
+    done = gpujoin.metrics(frame)[0].metrics.pipeline
+    assert done.groups == (2 if leaves_out else 5)  # that of the outer sum among them

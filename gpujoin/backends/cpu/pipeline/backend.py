@@ -165,8 +165,8 @@ class CpuPipeline:
     def numbered_rows(self, piece: Piece, late: Sequence[Expression]) -> NumberedRows:
         return NumberedRows(piece, self.project(piece, late).collect())
 
-    def value_ranges(self, piece: Piece, column: int) -> ValueRanges | None:
-        return value_ranges(piece, column)
+    def value_ranges(self, piece: Piece, column: int, most: int) -> ValueRanges | None:
+        return value_ranges(piece, column, most)
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether the known bounds prove that expressions cannot fail."""

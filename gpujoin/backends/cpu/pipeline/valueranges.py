@@ -17,8 +17,6 @@ from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.types import is_bytes, is_text, is_whole
 
-_MOST_SORTED = 1 << 16
-"""Rows that are sorted, which takes a few milliseconds; of more the least and the greatest value are the only range."""
 _RANGES = 1 << 10
 """Ranges that are made at most: each row group is compared with some ten of them."""
 _MOST_SHARE = 0.75
@@ -26,8 +24,11 @@ _MOST_SHARE = 0.75
 _EPOCH = datetime.date(1970, 1, 1)
 
 
-def value_ranges(piece: Piece, position: int) -> ValueRanges | None:
-    """Ranges that hold a column's values, but for null; ``None`` for types whose statistics are not compared."""
+def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
+    """Ranges that hold a column's values, but for null; ``None`` for types whose statistics are not compared.
+
+    Of more than ``most`` rows the least and the greatest value are the only range.
+    """
     column = piece.columns[position]
     in_statistics = _form_in_statistics(column.dtype)
     if in_statistics is None:
@@ -36,7 +37,7 @@ def value_ranges(piece: Piece, position: int) -> ValueRanges | None:
     if not len(values):
         return ValueRanges((), ())
     distinct = None
-    if len(values) > _MOST_SORTED:
+    if len(values) > most:
         lows, highs = [values.min()], [values.max()]
     else:
         values = values if ascends(values) else values.unique().sort()
