@@ -51,18 +51,27 @@ extern "C" __global__ void pack_rows(const u8* const* columns, const u8* const* 
                                      u32 fields, u64 rows, const i32* __restrict__ order, u32 row_bytes, u32 flags_at,
                                      u8* __restrict__ packed)
 {
-    for (u64 place = thread_index(); place < rows; place += thread_count()) {
-        const u64 row = order == nullptr ? place : (u64)order[place];
-        u8* to = packed + place * row_bytes;
-        u32 flags = 0;
-        for (u32 field = 0; field < fields; ++field) {
+    for (u64 base = block_start() + warp() * WARP_LANES; base < rows; base += thread_count()) {
+        const u64 own = base + lane();
+        const u64 own_row = order == nullptr || own >= rows ? own : (u64)order[own];
+        for (u32 step = 0; step < fields; ++step) {
+            const u32 item = step * WARP_LANES + lane();
+            const u32 which = item / fields;
+            const u32 field = item % fields;
+            const u64 row = __shfl_sync(FULL_WARP, own_row, which);
+            if (base + which >= rows)
+                continue;
+            u8* to = packed + (base + which) * row_bytes;
             const u32 width = layout[field] >> 16;
             copy_value(to + (layout[field] & 0xffffu), columns[field] + row * width, width);
-            if (valids[field] == nullptr || valids[field][row] != 0)
-                flags |= 1u << field;
+            if (field == 0 && flags_at != NO_FLAGS) {
+                u32 flags = 0;
+                for (u32 other = 0; other < fields; ++other)
+                    if (valids[other] == nullptr || valids[other][row] != 0)
+                        flags |= 1u << other;
+                *(u32*)(to + flags_at) = flags;
+            }
         }
-        if (flags_at != NO_FLAGS)
-            *(u32*)(to + flags_at) = flags;
     }
 }
 

@@ -102,8 +102,10 @@ def record(name: str) -> dict[str, Any]:
 def rows() -> Iterator[Row]:
     """The lines of the table of numbers."""
     yield _suite("TPC-H, scale 1", HEADLINE)
+    yield _suite("TPC-H, scale 1, planned as on a cluster", "tpch-sf1-cluster-cpu")
     yield _suite("TPC-H, scale 1, large inputs exchanged", "tpch-sf1-exchanged-cpu")
     yield _suite("TPC-H, scale 10", "tpch-sf10-cpu")
+    yield _suite("TPC-H, scale 10, planned as on a cluster", "tpch-sf10-cluster-cpu")
     yield _suite("TPC-H, scale 10, large inputs exchanged", "tpch-sf10-exchanged-cpu")
     yield _suite("TPC-H, scale 1, on a GPU ³", "tpch-sf1-gpu")
     yield _suite("TPC-DS, scale 1", "tpcds-sf1-cpu")
