@@ -162,7 +162,7 @@ def measured(name: str, caches: dict[str, Path], folder: Path, rows: int, limit:
 
 
 def main() -> int:
-    """Measure with each state of the caches, while there is time, and print all that was found."""
+    """Measure with each state of the caches, while there is time, and print all that was measured."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=200_000, help="of the larger side")
     parser.add_argument("--seconds", type=float, default=38.0, help="after which all ends")
@@ -172,7 +172,7 @@ def main() -> int:
         child(arguments.rows, arguments.child)
         return 0
     end = time.monotonic() + arguments.seconds
-    found = []
+    runs = []
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         write_files(folder, arguments.rows)
@@ -184,9 +184,9 @@ def main() -> int:
         }.items():
             left_over = end - time.monotonic()
             if left_over > 1.0:
-                found.append(measured(name, caches, folder, arguments.rows, left_over))
-    print(json.dumps({"rows": arguments.rows, "runs": found}, indent=1))
-    return 1 if any(run["problem"] for run in found) else 0
+                runs.append(measured(name, caches, folder, arguments.rows, left_over))
+    print(json.dumps({"rows": arguments.rows, "runs": runs}, indent=1))
+    return 1 if any(run["problem"] for run in runs) else 0
 
 
 if __name__ == "__main__":

@@ -12,16 +12,14 @@ import argparse
 import json
 import sys
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from benchmarks.kernels.engines import Engine, engines
 from benchmarks.kernels.workloads import named, sweeps
-from gpujoin.launch.device import Argument, Array, Device, Kernel
+from gpujoin.launch.device import Array, Device, Kernel
 
 FILLING = "filling arrays"
 REST = "rest"
@@ -49,7 +47,7 @@ class Event(Protocol):
         ...
 
 
-class Events(Protocol):
+class Clock(Protocol):
     """Makes events and tells the milliseconds between two; ``cupy.cuda``."""
 
     def Event(self) -> Event:  # noqa: N802 - CuPy's name
@@ -64,65 +62,58 @@ class Events(Protocol):
 class TimedDevice:
     """A device that takes the time of each launch between two events; everything else is the device's own."""
 
-    def __init__(self, device: Device, events: Events) -> None:
+    def __init__(self, device: Device, clock: Clock) -> None:
         self._device = device
-        self._make = events
-        self._events: list[tuple[str, Event, Event]] = []
+        self._clock = clock
+        self._spans: list[tuple[str, Event, Event]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
-    def launch(
-        self,
-        kernel: Kernel,
-        grid: int | tuple[int, ...],
-        block: int | tuple[int, ...],
-        args: Sequence[Argument],
-        *,
-        shared_bytes: int = 0,
-    ) -> None:
+    def launch(self, kernel: Kernel, *arguments: Any, **named: Any) -> None:
         """Launch a kernel between two events."""
-        start = self._event()
-        self._device.launch(kernel, grid, block, args, shared_bytes=shared_bytes)
-        self._events.append((kernel.name, start, self._event()))
+        self._timed(kernel.name, self._device.launch, kernel, *arguments, **named)
 
-    def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
+    def full(self, *arguments: Any) -> Array:
         """Make and fill an array between two events."""
-        start = self._event()
-        array = self._device.full(shape, value, dtype)
-        self._events.append((FILLING, start, self._event()))
-        return array
+        return self._timed(FILLING, self._device.full, *arguments)
 
-    def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
+    def zeros(self, *arguments: Any) -> Array:
         """Make an array of zeros between two events."""
-        return self.full(shape, np.dtype(dtype).type(0), dtype)
+        return self._timed(FILLING, self._device.zeros, *arguments)
+
+    def _timed(self, name: str, run: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        start = self._event()
+        result = run(*arguments, **named)
+        self._spans.append((name, start, self._event()))
+        return result
 
     def _event(self) -> Event:
-        event = self._make.Event()
+        event = self._clock.Event()
         event.record()
         return event
 
     def measured(self, engine: Engine, prepared: Any) -> tuple[float, dict[str, float]]:
         """Milliseconds of a run in all and by kernel, after a run that is not counted."""
         deque(engine.run(prepared), maxlen=0)
-        self._events.clear()
+        self._spans.clear()
         start = self._event()
         deque(engine.run(prepared), maxlen=0)
         end = self._event()
         end.synchronize()
-        elapsed = self._make.get_elapsed_time
+        elapsed = self._clock.get_elapsed_time
         total = float(elapsed(start, end))
         spent: defaultdict[str, float] = defaultdict(float)
-        for name, begin, done in self._events:
+        for name, begin, done in self._spans:
             spent[name] += float(elapsed(begin, done))
         spent[REST] = total - sum(spent.values())
         return total, dict(spent)
 
 
-def rendered(found: Sequence[Spent]) -> str:
+def rendered(spent_by_engine: Sequence[Spent]) -> str:
     """A line for each engine and workload, its kernels by their time."""
     lines = ["| workload | engine | ms | made of |", "|---|---|---|---|"]
-    for spent in found:
+    for spent in spent_by_engine:
         kernels = sorted(spent.kernels.items(), key=lambda item: -item[1])
         told = ", ".join(f"{name} {ms:.2f}" for name, ms in kernels if ms >= 0.005)
         lines.append(f"| {spent.workload} | {spent.engine} | {spent.total:.2f} | {told} |")
@@ -152,19 +143,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = TimedDevice(CudaDevice(lambda: meter.free_bytes), cupy.cuda)
     wanted = None if given.workloads is None else set(given.workloads.split(","))
     every = named() if wanted is None else [*named(), *sweeps()]
-    found: list[Spent] = []
+    measured: list[Spent] = []
     for workload in every:
         if wanted is not None and workload.name.partition(":")[0] not in wanted:
             continue
         fewer = workload.smaller(given.smaller)
         inputs = fewer.inputs(device.xp)
         for engine in engines(device, fewer, lambda _: None):
-            found.append(Spent(workload.name, engine.name, *device.measured(engine, engine.prepare(inputs))))
+            measured.append(Spent(workload.name, engine.name, *device.measured(engine, engine.prepare(inputs))))
             meter.release()
         del inputs
-    print(rendered(found))
+    print(rendered(measured))
     if given.out is not None:
-        given.out.write_text(json.dumps([asdict(spent) for spent in found], indent=2) + "\n", encoding="utf-8")
+        given.out.write_text(json.dumps([asdict(spent) for spent in measured], indent=2) + "\n", encoding="utf-8")
     return 0
 
 

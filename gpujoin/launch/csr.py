@@ -32,8 +32,11 @@ SLOT_BYTES = 8
 SLOTS_PER_ROW = 2
 """Slots for each row: at most half are taken, so that most searches end in the sector where they begin."""
 
-SECTOR_SLOTS = 4
-"""A table has a multiple of so many slots: whole sectors of 32 bytes."""
+SECTOR_BYTES = 32
+"""Bytes of a sector, as in ``sectors.cuh``."""
+
+SECTOR_SLOTS = SECTOR_BYTES // SLOT_BYTES
+"""A table has a multiple of so many slots: whole sectors."""
 
 _FEWEST_SLOTS = 32
 _ROW_BYTES = 4
@@ -45,10 +48,11 @@ _ROWS_ORDERED_BY_INSERTION = 32
 """Most rows of a slot that are ordered by insertion, which is quadratic; more are sorted."""
 
 
-def slots_for(rows: int, most: int = MAX_ROWS) -> int:
-    """Number of slots of a hash table: at least one for each row, at most as many as can be numbered."""
-    sectors = -(-max(_FEWEST_SLOTS, rows * SLOTS_PER_ROW) // SECTOR_SLOTS)
-    return min(sectors, most // SECTOR_SLOTS) * SECTOR_SLOTS
+def slots_for(rows: int, most: int = MAX_ROWS, slot_bytes: int = SLOT_BYTES) -> int:
+    """Number of slots of a hash table: at least one for each row, whole sectors, at most as many as can be numbered."""
+    in_sector = SECTOR_BYTES // slot_bytes
+    sectors = -(-max(_FEWEST_SLOTS, rows * SLOTS_PER_ROW) // in_sector)
+    return min(sectors, most // in_sector) * in_sector
 
 
 def laid_out_bytes(rows: int, slots: int) -> int:

@@ -6,18 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.launch import unique
+from gpujoin.launch import csr, unique
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_inserts, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("hashset.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
-SLOTS_PER_ROW = 2
-"""Slots for each build row: at most half are taken."""
-
-_SECTOR_BYTES = 32
-_FEWEST_SLOTS = 32
 _WORDS: dict[int, type[np.unsignedinteger]] = {4: np.uint32, 8: np.uint64}
 """Types of slots, by the bytes of a key; wider keys have no atomic exchange."""
 
@@ -71,7 +66,5 @@ def build(device: Device, keys: KeyCodes) -> MarkTable:
 
 
 def slots_for(rows: int, key_bytes: int) -> int:
-    """Number of slots of a set: whole sectors of memory, at most as many as are numbered by unsigned integers."""
-    in_sector = _SECTOR_BYTES // key_bytes
-    sectors = -(-max(_FEWEST_SLOTS, rows * SLOTS_PER_ROW) // in_sector)
-    return min(sectors, unique.MAX_SLOTS // in_sector) * in_sector
+    """Number of slots of a set: at least one for each row, at most as many as are numbered by unsigned integers."""
+    return csr.slots_for(rows, unique.MAX_SLOTS, key_bytes)

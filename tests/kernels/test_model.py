@@ -22,7 +22,7 @@ def test_no_kernel_as_modelled_is_slower_than_cudf() -> None:
 
 @pytest.mark.parametrize(("name", "measured"), [("iii: dense dimension", 11.55), ("iii': small dimension", 3.85)])
 def test_the_model_comes_near_what_was_measured(name: str, measured: float) -> None:
-    """Of kernels that are as they were when they were measured."""
+    """The model is right to a fifth for kernels that have not changed since they were measured."""
     assert model.milliseconds(WORKLOADS[name]) == pytest.approx(measured, rel=0.2)
 
 
@@ -53,7 +53,8 @@ def test_the_model_counts_what_the_emulator_counted() -> None:
         of_table = counted[kernel, case].sector_bytes - int(case.partition("-")[0]) - 4
         assert of_table / 32 == pytest.approx(sectors, rel=0.06), (kernel, case)
     assert csr.SLOT_BYTES == model.SLOT_BYTES
-    assert hashset.SLOTS_PER_ROW == csr.SLOTS_PER_ROW == 2
+    assert csr.SLOTS_PER_ROW == 2
+    assert hashset.slots_for(1000, 8) == csr.slots_for(1000) == 2000
 
 
 def test_bytes_and_accesses_take_as_long_as_the_slower() -> None:

@@ -109,7 +109,8 @@ def copyable(table: pa.Table) -> pa.Table:
     """
     batches = table.to_batches()  # the parts that cuDF is given: a chunk of one column cuts the others
     columns = [[_at_bit_0(array) for array in batch.columns] for batch in batches]
-    return pa.Table.from_batches([pa.RecordBatch.from_arrays(arrays, schema=table.schema) for arrays in columns])
+    copied = [pa.RecordBatch.from_arrays(arrays, schema=table.schema) for arrays in columns]
+    return pa.Table.from_batches(copied, table.schema)
 
 
 def _at_bit_0(array: pa.Array) -> pa.Array:

@@ -152,6 +152,8 @@ def test_slices_that_begin_within_a_byte_are_copied_to_the_device(name: str) -> 
                 uploads.check(given)
                 assert given.equals(table)
     assert refused > 5
+    empty = pa.table({"x": BITS[name].slice(3, 0)})
+    assert copyable(empty).equals(empty)
     first = copyable(pa.table({"x": BITS[name]}))["x"].chunk(0)
     assert [None if b is None else b.address for b in first.buffers()] == [
         None if b is None else b.address for b in BITS[name].buffers()
