@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.errors import BackendUnavailableError
-from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper
+from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper, KeptTables
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, Rung
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Relation
@@ -59,7 +59,7 @@ def release_cached_memory(device: int) -> None:
     importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)
 
 
-def share_memory(device: int, fraction: float, slots: int, contexts: int) -> None:
+def share_memory(device: int, fraction: float, slots: int, contexts: int) -> int:
     """Limit this process to its share of a GPU's memory. Does nothing before a backend was made on it.
 
     Parameters
@@ -72,8 +72,26 @@ def share_memory(device: int, fraction: float, slots: int, contexts: int) -> Non
         Tasks among which it is divided.
     contexts
         Bytes that the contexts of all processes on the GPU take. They and the tasks have to fit together.
+
+    Returns
+    -------
+    int
+        Bytes of the share that are for tables which processes keep there between tasks, all of them together.
     """
-    importlib.import_module(_MODULES[BackendName.GPU]).share_memory(device, fraction, slots, contexts)
+    module = importlib.import_module(_MODULES[BackendName.GPU])
+    kept: int = module.share_memory(device, fraction, slots, contexts)
+    return kept
+
+
+def keep_tables(device: int, tables: KeptTables) -> None:
+    """Let go of tables where memory of a GPU is short, or the GPU is lost. Does nothing before a backend was made."""
+    importlib.import_module(_MODULES[BackendName.GPU]).keep_tables(device, tables)
+
+
+def allocated_bytes(device: int) -> int:
+    """Bytes of a GPU that this process holds, its context not counted. 0 before a backend was made on it."""
+    nbytes: int = importlib.import_module(_MODULES[BackendName.GPU]).allocated_bytes(device)
+    return nbytes
 
 
 def context_bytes(device: int) -> int | None:

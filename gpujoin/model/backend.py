@@ -407,3 +407,17 @@ ColumnEvaluator: TypeAlias = Callable[[Expression, pa.RecordBatch, pa.RecordBatc
 
 AnyBackend: TypeAlias = Backend[Any, Any]
 """A backend whose frame and vector types do not matter to the caller."""
+
+
+class KeptTables(Protocol):
+    """Tables that a process keeps on a device from task to task, while nothing else needs the memory."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+
+    def drop(self) -> bool:
+        """Let go of the table that was not used for the longest; ``False`` if there is none."""
+
+    def clear(self) -> None:
+        """Let go of all tables."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.frames import CudfFrame
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
+    from gpujoin.model.backend import KeptTables
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
 
@@ -87,11 +88,23 @@ def release_cached_memory(device: int) -> None:
         module.release_cached_memory(device)
 
 
-def share_memory(device: int, fraction: float, slots: int, contexts: int) -> None:
-    """Limit this process to its share of a GPU's memory. Does nothing before :func:`create`."""
+def share_memory(device: int, fraction: float, slots: int, contexts: int) -> int:
+    """Limit this process to its share of a GPU's memory; returns what is for kept tables. 0 before :func:`create`."""
+    module = _device_module()
+    return 0 if module is None else int(module.share_memory(device, fraction, slots, contexts))
+
+
+def keep_tables(device: int, tables: KeptTables) -> None:
+    """Let go of tables where memory of a GPU is short, or the GPU is lost. Does nothing before :func:`create`."""
     module = _device_module()
     if module is not None:
-        module.share_memory(device, fraction, slots, contexts)
+        module.keep_tables(device, tables)
+
+
+def allocated_bytes(device: int) -> int:
+    """Bytes of a GPU that this process holds, its context not counted. 0 before :func:`create`."""
+    module = _device_module()
+    return 0 if module is None else int(module.allocated_bytes(device))
 
 
 def context_bytes(device: int) -> int | None:

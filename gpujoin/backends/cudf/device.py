@@ -7,11 +7,13 @@ of the calling thread. Leaving the block waits for it, so any thread may use and
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from gpujoin.backends.cudf import lost
 from gpujoin.errors import BackendUnavailableError, DeviceLostError, DeviceMemoryError
 from gpujoin.launch.compiler import usable_directory
 from gpujoin.logs import log
+from gpujoin.model.backend import KeptTables
 
 STREAM: Stream = PER_THREAD_DEFAULT_STREAM
 """Stream to pass to pylibcudf. ``Table.from_arrow`` accepts only RMM's own class."""
@@ -40,8 +43,23 @@ _BUS_ID_LENGTH = 16
 _NOT_AVAILABLE = (1 << 64) - 1
 """``NVML_VALUE_NOT_AVAILABLE``, the memory of a process where the driver does not manage it."""
 
-_installed: dict[int, tuple[int, rmm.mr.DeviceMemoryResource]] = {}
+_KEPT = 8
+"""Of a slot's share of the memory an eighth is for tables that workers keep between tasks, all of them together."""
+
+
+@dataclass(frozen=True)
+class _Installed:
+    """RMM's resource of a device, and the adaptor in it that bounds what this process takes."""
+
+    limit: int
+    limiting: rmm.mr.LimitingResourceAdaptor
+    resource: rmm.mr.DeviceMemoryResource
+
+
+_installed: dict[int, _Installed] = {}
 _installing = threading.Lock()
+_kept: dict[int, KeptTables] = {}
+"""Tables that stay on each device between tasks."""
 
 
 class Device:
@@ -75,7 +93,7 @@ class Device:
     @property
     def memory_limit(self) -> int:
         """Bytes of the GPU that this process may use now, its context not counted."""
-        return _installed[self.ordinal][0]
+        return _installed[self.ordinal].limit
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -142,29 +160,48 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 def free_bytes() -> int:
-    """Bytes that RMM's resource of the current device can still provide, as far as it knows."""
-    resource = rmm.mr.get_current_device_resource()
-    if isinstance(resource, rmm.mr.LimitingResourceAdaptor):
-        return resource.get_allocation_limit() - resource.get_allocated_bytes()
-    return int(rmm.mr.available_device_memory()[0])
+    """Bytes that RMM's resource of the current device can still provide, as far as it knows, kept tables let go."""
+    ordinal = int(cupy.cuda.runtime.getDevice())
+    installed = _installed.get(ordinal)
+    if installed is None:
+        return int(rmm.mr.available_device_memory()[0])
+    kept = _kept[ordinal].nbytes if ordinal in _kept else 0
+    return installed.limit - int(installed.limiting.get_allocated_bytes()) + kept
 
 
-def share_memory(ordinal: int, fraction: float, slots: int, contexts: int) -> None:
+def keep_tables(ordinal: int, tables: KeptTables) -> None:
+    """Let go of tables, one after the other, where an allocation on a device would fail, and of all if it is lost."""
+    _kept[ordinal] = tables
+    lost.forget_with(ordinal, tables.clear)
+
+
+def allocated_bytes(ordinal: int) -> int:
+    """Bytes of a device that this process holds, its context and the pool's unused memory not counted."""
+    installed = _installed.get(ordinal)
+    return 0 if installed is None else int(installed.limiting.get_allocated_bytes())
+
+
+def share_memory(ordinal: int, fraction: float, slots: int, contexts: int) -> int:
     """Limit this process to a share of what a fraction of the memory, and the contexts of all processes, leave.
 
-    Raises ``BackendUnavailableError`` if the contexts leave nothing. Does nothing if no device of this number was made.
+    Returns the bytes of that share that are left out of the limit: they are for tables that processes keep between
+    tasks, so that these and the tasks that run fit together. 0 where the driver has no memory pools, since a pool of
+    RMM is kept whole. Raises ``BackendUnavailableError`` if the contexts leave nothing. Does nothing if no device of
+    this number was made.
     """
     if ordinal not in _installed:
-        return
+        return 0
     with lost.lost_errors(ordinal), cupy.cuda.Device(ordinal):
         total = int(rmm.mr.available_device_memory()[1])
-        limit = int(min(total * fraction, total - contexts) / slots)
-        if limit <= 0:
+        share = int(min(total * fraction, total - contexts) / slots)
+        if share <= 0:
             raise BackendUnavailableError(
                 f"the contexts of its processes take all of GPU {ordinal}: {contexts} of {total} bytes; use fewer "
                 "executor cores, or set spark.gpujoin.gpu.contextBytes if contexts are smaller"
             )
-        _install(ordinal, limit)
+        kept = share // _KEPT if _pools_supported(ordinal) else 0
+        _install(ordinal, share - kept)
+    return kept
 
 
 def context_bytes(ordinal: int) -> int | None:
@@ -200,13 +237,13 @@ def release_cached_memory(ordinal: int) -> None:
             _checked(runtime.cudaMemPoolTrimTo(_checked(runtime.cudaDeviceGetDefaultMemPool(ordinal)), 0))
         else:  # a pool of RMM keeps what it has as long as it lives
             with _installing, cupy.cuda.Device(ordinal):
-                _set_resource(ordinal, _installed[ordinal][0])
+                _set_resource(ordinal, _installed[ordinal].limit)
 
 
 def _install(ordinal: int, limit: int | None) -> None:
     with _installing:
         current = _installed.get(ordinal)
-        if current is not None and limit in (None, current[0]):
+        if current is not None and limit in (None, current.limit):
             return
         if limit is None:
             free, _ = rmm.mr.available_device_memory()
@@ -215,9 +252,30 @@ def _install(ordinal: int, limit: int | None) -> None:
 
 
 def _set_resource(ordinal: int, limit: int) -> None:
-    resource = rmm.mr.LimitingResourceAdaptor(_pool(ordinal, limit), limit)
+    """Install a resource. Kept tables are let go, since it would not count them."""
+    if ordinal in _kept:
+        _kept[ordinal].clear()
+    limiting = rmm.mr.LimitingResourceAdaptor(_pool(ordinal, limit), limit)
+    resource = rmm.mr.FailureCallbackResourceAdaptor(limiting, _release(ordinal))
     rmm.mr.set_per_device_resource(ordinal, resource)
-    _installed[ordinal] = (limit, resource)
+    _installed[ordinal] = _Installed(limit, limiting, resource)
+
+
+@functools.cache
+def _release(ordinal: int) -> Callable[[int], bool]:
+    """Let go of a kept table of a device; ``False`` if there is none, so that the allocation fails.
+
+    Kept for ever: a resource in C++ has a pointer to it.
+    """
+
+    def release(nbytes: int) -> bool:
+        kept = _kept.get(ordinal)
+        if kept is None or not kept.drop():
+            return False
+        log.debug("a table that was kept on GPU %d made room for %d bytes", ordinal, nbytes)
+        return True
+
+    return release
 
 
 def _pool(ordinal: int, limit: int) -> rmm.mr.DeviceMemoryResource:

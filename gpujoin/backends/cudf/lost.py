@@ -6,7 +6,7 @@ The first such error is kept for each GPU. Every later use raises it at once, so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gpujoin.errors import DeviceLostError
@@ -27,11 +27,17 @@ _FINAL = frozenset(
 _PREFIX = "cudaerror"
 
 _reasons: dict[int, str] = {}
+_forgetting: dict[int, Callable[[], None]] = {}
 
 
 def reason(ordinal: int) -> str | None:
     """Why this process cannot use a GPU any more; ``None`` if it can, as far as known."""
     return _reasons.get(ordinal)
+
+
+def forget_with(ordinal: int, forget: Callable[[], None]) -> None:
+    """Call a function when a GPU is lost: what lay there is of no use any more."""
+    _forgetting[ordinal] = forget
 
 
 def is_final(problem: BaseException) -> bool:
@@ -52,6 +58,8 @@ def lost_errors(ordinal: int) -> Iterator[None]:
         told = f"this process has lost GPU {ordinal}: {problem}"
         _reasons.setdefault(ordinal, told)
         warn_once(f"{told}; its joins go on on the CPU")
+        if ordinal in _forgetting:
+            _forgetting[ordinal]()
     _raise_if_lost(ordinal)
 
 

@@ -7,7 +7,7 @@ for the next node. A node that it does not compute, and a piece that does not fi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import FrameSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
+from gpujoin.engine.pipeline.resident import ResidentBuild, ResidentTable, ResidentTables
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import DeviceMemoryError, InvalidTextError
 from gpujoin.logs import log
@@ -35,6 +36,7 @@ from gpujoin.model.pipeline import (
     PipelineMetrics,
 )
 from gpujoin.model.relations import (
+    ExchangeSource,
     FileSlice,
     Join,
     PartialAggregate,
@@ -66,7 +68,7 @@ class MixedPipeline:
 
     def __init__(
         self, device: AnyDevicePipeline, host: AnyPipelineBackend, options: Options,
-        metrics: PipelineMetrics, join_metrics: JoinMetrics, piece_bytes: int,
+        metrics: PipelineMetrics, join_metrics: JoinMetrics, piece_bytes: int, residents: ResidentTables | None = None,
     ) -> None:  # fmt: skip
         self.device = device
         self.host = host
@@ -74,6 +76,8 @@ class MixedPipeline:
         self.metrics = metrics
         self.join_metrics = join_metrics
         self.piece_bytes = piece_bytes
+        self.residents = residents
+        """Tables that stay on the device from run to run; ``None``: none do."""
 
     @property
     def faults(self) -> tuple[type[BaseException], ...]:
@@ -221,6 +225,8 @@ class MixedPipeline:
     def concat(self, pieces: Sequence[MixedPiece], schema: pa.Schema, metrics: PipelineMetrics) -> MixedPiece:
         """Put pieces together, collected."""
         frames = [piece.frame for piece in pieces]
+        if len(frames) == 1 and frames[0] is not None:
+            return pieces[0]
         if all(frame is not None for frame in frames) and self.device.carries(schema):
             try:
                 empty = None if frames else self._uploaded(schema.empty_table(), schema, 0)
@@ -263,21 +269,45 @@ class MixedPipeline:
         frame = self.to_device(build)
         if frame is None:
             return None
+        try:
+            built = self._built(node, build, frame)
+            return None if built is None else _DeviceLookup(self, node, Run(built, self.join_metrics))
+        except DeviceMemoryError as problem:
+            self.metrics.count_device_retry(problem)
+            return None
+
+    def _built(self, node: Join, build: MixedPiece, frame: _Inner) -> BuiltSide | None:
+        """The built side of a join of frames, kept with its rows if these are; ``None`` if ranges are searched.
+
+        Raises ``DeviceMemoryError`` if it does not fit.
+        """
+        table = None if self.residents is None else self.residents.of(build)
+        name = None if table is None else _join_name(node, self.options)
+        if table is not None and name in table.built:
+            return table.built[name].side
         layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
         sink = FrameSink(
             dataclasses.replace(layout, ranged=None), self.device.backend, self.options, device=self.device,
             piece_bytes=self.piece_bytes,
         )  # fmt: skip
-        try:
-            built = BuiltSide(sink, frame, self.join_metrics)
-            run = Run(built, self.join_metrics)
-        except DeviceMemoryError as problem:
-            self.metrics.count_device_retry(problem)
-            return None
+        built = BuiltSide(sink, frame, self.join_metrics)
         if layout.ranged is not None and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
-        return _DeviceLookup(self, node, run)
+        if self.residents is not None and table is not None:
+            table.built[name] = ResidentBuild.of(built)
+            self.residents.fit()
+        return built
+
+    def keep(self, name: Hashable, piece: MixedPiece) -> None:
+        """Keep the rows of a table on the device under a name, if they are there, for later runs."""
+        if self.residents is not None and piece.frame is not None:
+            self.residents.put(name, ResidentTable(piece, self.size(piece)[1]))
+
+    def kept(self, name: Hashable) -> MixedPiece | None:
+        """Give the rows of a table that an earlier run has kept."""
+        table = None if self.residents is None else self.residents.get(name)
+        return None if table is None else table.piece
 
     def heaviest(self, piece: MixedPiece, keys: Sequence[int]) -> int:  # noqa: ARG002
         """0: build sides are not aggregated first, since a device makes pairs fast."""
@@ -285,6 +315,14 @@ class MixedPipeline:
 
     def value_ranges(self, piece: MixedPiece, column: int, most: int) -> ValueRanges | None:
         """Ranges that hold a column's values; none of many values on the device, which would have to be copied."""
+        table = None if self.residents is None else self.residents.of(piece)
+        if table is None:
+            return self._value_ranges(piece, column, most)
+        if (column, most) not in table.ranges:
+            table.ranges[column, most] = self._value_ranges(piece, column, most)
+        return table.ranges[column, most]
+
+    def _value_ranges(self, piece: MixedPiece, column: int, most: int) -> ValueRanges | None:
         if piece.frame is not None:
             if self.device.size(piece.frame)[0] > _MOST_COPIED:
                 return None
@@ -313,6 +351,15 @@ class MixedPipeline:
         for piece in self.host.from_join(batches, node, known, metrics):
             self.metrics.host_steps += 1
             yield MixedPiece(node.schema, piece=piece)
+
+
+def _join_name(node: Join, options: Options) -> Hashable:
+    """What the built side of a join over given rows is kept under.
+
+    A node, which compares conditions, as specifications of joins do not.
+    """
+    left, right = (ExchangeSource(0, node.side(side).schema) for side in Side)
+    return dataclasses.replace(node, left=left, right=right).signature(), options
 
 
 class MixedAggregation:

@@ -23,9 +23,10 @@ from gpujoin.engine.pipeline.aggregation import Aggregation, SetLevel, aggregate
 from gpujoin.engine.pipeline.clock import OUTPUT, OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
-from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPipeline
+from gpujoin.engine.pipeline.placement import MixedAggregation, MixedPiece, MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.repeated import KeptParts
+from gpujoin.engine.pipeline.resident import ResidentTables
 from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, TableRows, unnumbered
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.engine.spill import SpillStore
@@ -58,7 +59,7 @@ from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets, most_held
 from gpujoin.plan.late_keys import LateKeys, late_keys
 from gpujoin.plan.runtime_filters import keys_of
 from gpujoin.plan.skipping import matching_keys, scans_of
-from gpujoin.plan.tables import is_table
+from gpujoin.plan.tables import is_table, kept_tables
 
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 """Rows of a source: batches, or the path of an Arrow IPC file, which is mapped into memory."""
@@ -102,6 +103,7 @@ def run(
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
     tables: BuiltTables | None = None,
+    residents: ResidentTables | None = None,
     keep_tables: bool = False,
     whole: Collection[int] = (),
 ) -> Iterator[pa.RecordBatch]:
@@ -118,7 +120,8 @@ def run(
 
     What is kept in ``tables`` makes room for build sides that need it. With ``keep_tables`` those that are made of
     files alone, and probed by others, are taken from there, and kept there, on the CPU's highest rung. So are the rows
-    of build sides that are made of the scans in ``whole`` alone, which all tasks read whole, while they are small.
+    of build sides that are made of the scans in ``whole`` alone, which all tasks read whole, while they are small. On a
+    device both are kept in ``residents``, which are those of that device.
 
     Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
     cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
@@ -135,7 +138,7 @@ def run(
     # The libraries of the backend count as base memory, which the budget does not include.
     first = _backend_of(start, options)
     memory = HostMemory.of(options.memory_budget)
-    options = memory.bounded(options)
+    asked, options = options, memory.bounded(options)
     kept = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
     replayable = {
         number: ReplayableInput(source, kept)
@@ -153,16 +156,18 @@ def run(
         elif rung is Rung.DEVICE:
             assert device is not None
             size = piece_bytes or DEVICE_PIECE_BYTES
-            backend = MixedPipeline(device, host, options, metrics, join_metrics, size)
+            backend = MixedPipeline(device, host, options, metrics, join_metrics, size, residents)
         opaque = not all(backend.carries(node.schema) and not isinstance(node, Explode) for node in tree.walk())
         placed = OpaquePipeline(backend, metrics, size) if opaque else backend
         if tables is not None and rung is Rung.CAREFUL:
             tables.clear()
-        fast = rung is Rung.FAST
+        fast, on_device = rung is Rung.FAST, rung is Rung.DEVICE
         runner = _Runner(
-            placed, sources, settings, metrics, join_metrics, memory, size, tables,
-            keeps_tables=keep_tables and fast, whole=frozenset(whole if fast else ()),
+            placed, sources, settings, metrics, join_metrics, memory, size, None if on_device else tables, asked,
+            keeps_tables=keep_tables and fast, whole=frozenset(whole if fast or on_device else ()),
         )  # fmt: skip
+        if keep_tables and on_device:
+            runner.keep_rows_of(kept_tables(tree))
         return Attempt(rung, runner.run(tree), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
@@ -191,6 +196,7 @@ class _Runner:
         memory: HostMemory,
         piece_bytes: int,
         tables: BuiltTables | None,
+        asked: Options,
         *,
         keeps_tables: bool,
         whole: frozenset[int],
@@ -203,8 +209,15 @@ class _Runner:
         self._memory = memory
         self._piece_bytes = piece_bytes
         self._tables = tables
+        self._asked = asked
+        """Settings before memory was looked at: what is kept is named by them, and is the same with more memory."""
         self._keeps_tables = keeps_tables
         self._whole = whole
+        self._with_kept_rows: frozenset[int] = frozenset()
+
+    def keep_rows_of(self, build_sides: Sequence[Relation]) -> None:
+        """Keep the rows of build sides, whatever they are made of."""
+        self._with_kept_rows = frozenset(map(id, build_sides))
 
     def run(self, tree: Relation) -> Iterator[pa.RecordBatch]:
         self._clock = OperationClock(tree, self._metrics.seconds)
@@ -385,17 +398,17 @@ class _Runner:
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
         named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
         schemas = tuple(self._backend.join_schema(node, side) for side in Side)
-        return type(self._backend), named.signature(), schemas, self._options
+        return type(self._backend), named.signature(), schemas, self._asked
 
     def _build_pieces(self, node: Relation) -> tuple[list[_Piece], Iterator[_Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
         name = self._rows_name(node)
-        kept = None if name is None or self._tables is None else self._tables.rows(name)
+        kept = None if name is None else self._kept_rows(name)
         if kept is not None:
             self._metrics.tables_kept += 1
-            for piece in kept.pieces:
+            for piece in kept:
                 self._counts.take(node, *self._backend.size(piece))
-            return list(kept.pieces), None
+            return list(kept), None
         pieces: list[_Piece] = []
         size = 0
         source = map(self._backend.collect, self._pieces(node))
@@ -407,9 +420,27 @@ class _Runner:
             while size > self._backend.budget(self._memory.build_bytes):
                 if self._tables is None or not self._tables.drop():
                     return pieces, source
-        if name is not None and self._tables is not None and size <= self._memory.tables_bytes // _OF_TABLES:
-            self._tables.put(name, TableRows(tuple(pieces), size), self._memory.tables_bytes)
+        if name is not None:
+            pieces = self._keep_rows(name, node, pieces, size)
         return pieces, None
+
+    def _kept_rows(self, name: Hashable) -> Sequence[_Piece] | None:
+        """The pieces of a build side that an earlier run has kept."""
+        if isinstance(self._plain_backend, MixedPipeline):
+            piece = self._plain_backend.kept(name)
+            return None if piece is None else (piece,)
+        rows = None if self._tables is None else self._tables.rows(name)
+        return None if rows is None else rows.pieces
+
+    def _keep_rows(self, name: Hashable, node: Relation, pieces: list[_Piece], size: int) -> list[_Piece]:
+        """Keep the pieces of a build side for later runs, on the device as one; gives them as they are kept."""
+        if isinstance(self._plain_backend, MixedPipeline):
+            pieces = [self._backend.concat(pieces, node.schema, self._metrics)]
+            if isinstance(pieces[0], MixedPiece):
+                self._plain_backend.keep(name, pieces[0])
+        elif self._tables is not None and size <= self._memory.tables_bytes // _OF_TABLES:
+            self._tables.put(name, TableRows(tuple(pieces), size), self._memory.tables_bytes)
+        return pieces
 
     def _rows_name(self, node: Relation) -> Hashable | None:
         """What the rows of a build side are kept under; ``None`` where they are not.
@@ -417,13 +448,14 @@ class _Runner:
         Not those of which this run reads only a part, or that it has or keeps otherwise.
         """
         scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
-        if not scans or not all(scan.index in self._whole and id(scan) not in self._wanted for scan in scans):
+        is_whole = id(node) in self._with_kept_rows or all(scan.index in self._whole for scan in scans)
+        if not scans or not is_whole or any(id(scan) in self._wanted for scan in scans):
             return None
         if not is_table(node) or not _is_settled(node):
             return None
         if any(id(part) in self._given or part in self._repeated for part in node.walk()):
             return None
-        return "rows", type(self._backend), unnumbered(node).signature(), self._options
+        return "rows", type(self._backend), unnumbered(node).signature(), self._asked
 
     def _joined(self, node: Join, build: _Piece, streamed: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the stream side with a build side in memory."""

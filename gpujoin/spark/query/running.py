@@ -142,7 +142,8 @@ class RunStage:
                 yield from run(
                     self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
-                    tables=TABLES, keep_tables=self.keeps_tables, whole=self._keepable(reads),
+                    tables=TABLES, residents=place.chosen.residents, keep_tables=self.keeps_tables,
+                    whole=self._keepable(reads),
                 )  # fmt: skip
 
     def _keepable(self, reads: Reads) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from gpujoin.backends import registry
 from gpujoin.backends.registry import BackendRequest, device_pipeline, release_cached_memory
@@ -19,6 +20,9 @@ from gpujoin.logs import warn_once
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.spark.worker.slots import GpuSlots, Slot
+
+if TYPE_CHECKING:
+    from gpujoin.engine.pipeline.resident import ResidentTables
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _MIG = "MIG-"
@@ -46,6 +50,8 @@ class Chosen:
     """Seconds spent waiting for a slot."""
     notes: tuple[str, ...] = ()
     """Why it is not a GPU, if it is not."""
+    residents: ResidentTables | None = None
+    """Tables that this process keeps on the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +171,41 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
         # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
         held.callback(release_cached_memory, device.ordinal)
         contexts = slots.context_bytes(device.name)
-        registry.share_memory(device.ordinal, options.gpu_memory_fraction, options.gpu_concurrent_tasks, contexts)
-        return Chosen(backend, slot, slot.waited)
+        fraction, tasks = options.gpu_memory_fraction, options.gpu_concurrent_tasks
+        room = registry.share_memory(device.ordinal, fraction, tasks, contexts)
+        return Chosen(backend, slot, slot.waited, residents=_residents(device, slots, slot, room, held))
+
+
+def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, held: ExitStack) -> ResidentTables:
+    """Give the tables that this process keeps on a GPU, within the room for them in a slot's share of the memory.
+
+    What is kept counts in the share of the slot that was held last: whoever holds another one has its share.
+    """
+    from gpujoin.engine.pipeline.resident import resident_tables
+
+    tables = resident_tables(device.ordinal)
+    place = slots.directory, device.name
+    with _lock:
+        if place not in _kept:
+            _kept[place] = slots.kept_file(device.name)
+
+    def within(limit: int) -> int:
+        tables.limit = limit
+        tables.fit()
+        return tables.nbytes
+
+    def counted(limit: int) -> int:
+        """Of all that is allocated when a task has ended: what is kept, as RMM counts it."""
+        within(limit)
+        if tables.nbytes and registry.allocated_bytes(device.ordinal) > limit:
+            gc.collect()  # frames of the task may be left in cycles
+        while registry.allocated_bytes(device.ordinal) > limit and tables.drop():
+            pass
+        return registry.allocated_bytes(device.ordinal) if tables.nbytes else 0
+
+    slots.keep(slot, _kept[place], room, within)
+    held.callback(slots.keep, slot, _kept[place], room, counted)
+    return tables
 
 
 def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> BackendUnavailableError | None:
@@ -212,6 +251,8 @@ _lock = threading.Lock()
 _made: dict[tuple[BackendName, BackendRequest], AnyBackend] = {}
 _contexts: dict[tuple[Path, str], IO[bytes]] = {}
 """Files by which this process tells others of its contexts, by directory and GPU; held as long as it lives."""
+_kept: dict[tuple[Path, str], IO[bytes]] = {}
+"""Files by which this process tells others what tables it keeps, by directory and GPU."""
 _refusing: set[str] = set()
 """GPUs on which this process could not make a context when it tried last."""
 

@@ -8,7 +8,8 @@ The workers of one task's stages share a slot: the upper one waits for the rows 
 until those are taken. The first worker's mark, a file of the task's name, says which slot that is.
 
 A process keeps its CUDA context, and the memory that this takes, between tasks. It says so by a file that it holds as
-long as it lives, so all processes know what the contexts on a GPU take together.
+long as it lives, so all processes know what the contexts on a GPU take together. By another such file it says what
+tables it keeps there, and in which slot's share of the memory: that of the slot which it held last.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
@@ -162,26 +163,61 @@ class GpuSlots:
     def count_context(self, gpu: str, nbytes: int) -> IO[bytes]:
         """Note that this process takes memory of a GPU, until it ends or the file that is returned is closed."""
         with _alone(self.directory, _CONTEXTS):
-            number = 0
-            while (file := self._try_lock(self._path(gpu, f"context-{number}"), fcntl.LOCK_EX)) is None:
-                number += 1
-            file.truncate(0)
-            file.write(str(nbytes).encode())
+            file = self._own_file(gpu, "context")
+            _write(file, str(nbytes))
             return file
 
     def context_bytes(self, gpu: str) -> int:
         """Bytes of a GPU that the contexts of the processes that live now take; files of others are removed."""
-        total = 0
         with _alone(self.directory, _CONTEXTS):
-            for path in self.directory.glob(self._path(gpu, "context-*").name):
-                file = self._try_lock(path, fcntl.LOCK_EX)
-                if file is not None:
-                    file.close()
-                    path.unlink(missing_ok=True)
-                    continue
-                with contextlib.suppress(OSError, ValueError):
-                    total += int(path.read_bytes())
-        return total
+            return sum(numbers[0] for _, numbers in self._files(gpu, "context"))
+
+    def kept_file(self, gpu: str) -> IO[bytes]:
+        """Make a file for :meth:`keep`, which counts until this process ends or the file is closed."""
+        with _alone(self.directory, _CONTEXTS):
+            return self._own_file(gpu, "kept")
+
+    def keep(self, slot: Slot, own: IO[bytes], room: int, fit: Callable[[int], int]) -> None:
+        """Note what this process keeps in a slot's share of the memory, besides what others keep there.
+
+        Parameters
+        ----------
+        slot : Slot
+            The slot, held.
+        own : file
+            That of :meth:`kept_file`.
+        room : int
+            Bytes that all processes together may keep there.
+        fit : callable
+            Keeps at most the bytes that are left, and gives those that are kept.
+        """
+        with _alone(self.directory, _CONTEXTS):
+            others = sum(
+                nbytes for path, (nbytes, number) in self._files(slot.gpu, "kept")
+                if number == slot.number and path.name != Path(own.name).name
+            )  # fmt: skip
+            _write(own, f"{fit(max(0, room - others))} {slot.number}")
+
+    def _own_file(self, gpu: str, kind: str) -> IO[bytes]:
+        """A file that this process alone holds."""
+        number = 0
+        while (file := self._try_lock(self._path(gpu, f"{kind}-{number}"), fcntl.LOCK_EX)) is None:
+            number += 1
+        file.truncate(0)
+        return file
+
+    def _files(self, gpu: str, kind: str) -> Iterator[tuple[Path, list[int]]]:
+        """The files of a kind that living processes hold, with the numbers in them; others are removed."""
+        for path in self.directory.glob(self._path(gpu, f"{kind}-*").name):
+            file = self._try_lock(path, fcntl.LOCK_EX)
+            if file is not None:
+                file.close()
+                path.unlink(missing_ok=True)
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                numbers = [int(part) for part in path.read_bytes().split()]
+                if numbers:
+                    yield path, numbers
 
     def _free(self, order: Sequence[tuple[int, str]], mark: Path | None, start: float) -> Slot | None:
         """The first slot that nobody holds, by number and GPU, marked as the task's if there is one."""
@@ -276,6 +312,12 @@ def _opened(path: Path) -> IO[bytes]:
         file.close()
         raise ConfigurationError(f"GPU slot file {path} is no plain file. {advice}")
     return file
+
+
+def _write(file: IO[bytes], text: str) -> None:
+    """Replace the content of a file."""
+    file.truncate(0)
+    file.write(text.encode())
 
 
 def _plain(name: str) -> str:

@@ -79,6 +79,24 @@ def test_the_failed_call_lets_go_of_its_memory() -> None:
     assert caught.value.__traceback__ is not None
 
 
+@pytest.mark.parametrize("tables", [0, 3])
+def test_rmm_asks_for_room_until_there_is_none_to_be_had(tables: int) -> None:
+    """By the library itself: a limit is tested before any device is asked."""
+    import rmm.mr
+
+    kept, asked = list(range(tables)), []
+
+    def release(nbytes: int) -> bool:
+        asked.append(nbytes)
+        return bool(kept) and kept.pop() >= 0
+
+    limiting = rmm.mr.LimitingResourceAdaptor(rmm.mr.CudaMemoryResource(), 1000)
+    resource = rmm.mr.FailureCallbackResourceAdaptor(limiting, release)
+    with pytest.raises(DeviceMemoryError, match="Exceeded memory limit 1000"), device_errors():
+        resource.allocate(5000)
+    assert asked == [5000] * (tables + 1)
+
+
 def test_no_driver_is_said_clearly() -> None:
     from gpujoin.backends.cudf.discovery import why_unavailable
 

@@ -341,21 +341,22 @@ runtime.cudaMemPoolTrimTo = lambda pool, keep: trimmed.append(keep) or (runtime.
 release_cached_memory(0)
 share_memory(0, 0.5, 2, 0)
 backend = create(BackendName.GPU, BackendRequest(memory_share=0.4))
-told = {"limits": [backend.device.memory_limit]}
+told = {"limits": [backend.device.memory_limit], "shares": []}
 for contexts in (0, 5 << 30):
-    share_memory(0, 0.5, 2, contexts)
+    kept = share_memory(0, 0.5, 2, contexts)
     told["limits"].append(backend.device.memory_limit)
-    assert mr.get_current_device_resource().get_allocation_limit() == backend.device.memory_limit
+    told["shares"].append(backend.device.memory_limit + kept)
+    assert mr.get_current_device_resource().get_upstream().get_allocation_limit() == backend.device.memory_limit
 frame = backend.from_arrow(pa.table({"k": [1, 2, 3]}))
 release_cached_memory(0)
 told["with pools"] = list(trimmed)
 
 runtime.cudaDeviceGetAttribute = lambda *_: (runtime.cudaError_t.cudaSuccess, 0)
-share_memory(0, 0.5, 2, 0)
-pool = weakref.ref(mr.get_current_device_resource().given[0])
+assert share_memory(0, 0.5, 2, 0) == 0, "a pool of RMM is not kept for a table"
+pool = weakref.ref(mr.get_current_device_resource().get_upstream().get_upstream())
 release_cached_memory(0)
 told["pool is left"] = pool() is None
-told["limits"].append(mr.get_current_device_resource().get_allocation_limit())
+told["limits"].append(mr.get_current_device_resource().get_upstream().get_allocation_limit())
 told["trimmed"] = len(trimmed)
 told["rows"] = backend.to_arrow(frame, pa.schema([("k", pa.int64())])).to_pydict()
 print(json.dumps(told))
@@ -366,7 +367,8 @@ def test_memory_is_shared_and_given_back(environment: dict[str, str]) -> None:
     """The driver's pool is trimmed; one of RMM's, where the driver has none, is left for another."""
     told = program(environment, POOLS)
     gib = 1 << 30
-    assert told["limits"] == [int(8 * gib * 0.4), 2 * gib, 3 * gib // 2, 2 * gib]
+    assert told["shares"] == [2 * gib, 3 * gib // 2]
+    assert told["limits"] == [int(8 * gib * 0.4), 2 * gib * 7 // 8, 3 * gib // 2 * 7 // 8, 2 * gib]
     assert told["with pools"] == [0]
     assert told["pool is left"]
     assert told["trimmed"] == 1

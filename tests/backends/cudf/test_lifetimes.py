@@ -63,6 +63,10 @@ KEEPERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         column,
         lambda c: plc.groupby.GroupByRequest(c, [plc.aggregation.sum()]),
     ),
+    "rmm.mr.FailureCallbackResourceAdaptor": (
+        rmm.mr.CudaMemoryResource,
+        lambda m: rmm.mr.FailureCallbackResourceAdaptor(m, lambda _: False),
+    ),
     "rmm.mr.LimitingResourceAdaptor": (rmm.mr.CudaMemoryResource, lambda m: rmm.mr.LimitingResourceAdaptor(m, 1)),
 }
 """Objects that are made of others by reference, and live after the call that makes them: what they are given, and how

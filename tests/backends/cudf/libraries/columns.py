@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 import pylibcudf as real
 
-from tests.backends.cudf.libraries import record, uploads
+from tests.backends.cudf.libraries import record, rmm, uploads
 from tests.kernels.emulator.arrays import DeviceArray
 
 T = real.types.TypeId
@@ -37,12 +37,17 @@ class Buffer:
 
     def __init__(self, content: bytes | npt.NDArray[Any]) -> None:
         source = np.frombuffer(content, np.uint8) if isinstance(content, bytes | memoryview) else content.view(np.uint8)
+        self.resource = rmm.current()
+        self.resource.allocate(source.size)
         self.memory = np.empty(max(64, source.size), np.uint8)
         self.memory[:] = 0xEE
         record.fill(lambda memory=self.memory: memory.__setitem__(slice(source.size), source.reshape(-1)))  # type: ignore[misc]
         self.ptr, self.size = self.memory.ctypes.data, int(source.size)
 
     def __del__(self) -> None:
+        if not hasattr(self, "size"):
+            return  # there was no memory
+        self.resource.deallocate(self.size)
         self.memory[:] = 0xDD
         _freed.append(self.memory)
         record.freed += 1

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import weakref
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.backends.cudf.libraries import cupy, pylibcudf, record, rmm
@@ -21,6 +24,20 @@ class KernelDevice(EmulatedDevice):
 
     def __init__(self, free_bytes: Any = None) -> None:
         super().__init__(EmulatorOptions())
+        self._free_bytes = free_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """What the backend says is free."""
+        return super().free_bytes if self._free_bytes is None else self._free_bytes()
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        """Allocate an array, of RMM's resource."""
+        return _counted(lambda: super(KernelDevice, self).empty(shape, dtype), shape, dtype)
+
+    def full(self, shape: Any, value: Any, dtype: Any) -> Any:
+        """Allocate an array of one value, of RMM's resource."""
+        return _counted(lambda: super(KernelDevice, self).full(shape, value, dtype), shape, dtype)
 
     def launch(self, kernel: Any, *arguments: Any, **named: Any) -> None:
         """Launch it, unless the device is lost."""
@@ -29,6 +46,17 @@ class KernelDevice(EmulatedDevice):
 
     def compile(self, modules: Any, threads: int) -> None:
         """Nothing: modules are compiled when they are launched."""
+
+
+def _counted(make: Callable[[], Any], shape: Any, dtype: Any) -> Any:
+    """Count an array in RMM's resource until its memory is freed."""
+    nbytes, resource = int(np.prod(shape)) * np.dtype(dtype).itemsize, rmm.current()
+    resource.allocate(nbytes)
+    array = owner = make()
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    weakref.finalize(owner, resource.deallocate, nbytes).atexit = False
+    return array
 
 
 def install() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,10 +21,16 @@ class Stream:
 
 
 class DeviceMemoryResource:
-    """A memory resource."""
+    """A memory resource. Bytes are counted, not given out."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.given = given
+
+    def allocate(self, nbytes: int) -> None:
+        """Count bytes as allocated."""
+
+    def deallocate(self, nbytes: int) -> None:
+        """Count bytes as free."""
 
 
 class LimitingResourceAdaptor(DeviceMemoryResource):
@@ -32,17 +39,76 @@ class LimitingResourceAdaptor(DeviceMemoryResource):
     def __init__(self, upstream: Any, limit: int) -> None:
         super().__init__(upstream)
         self.limit = limit
+        self.allocated = 0
+
+    def get_upstream(self) -> Any:
+        """The other one."""
+        return self.given[0]
+
+    def allocate(self, nbytes: int) -> None:
+        """Count bytes, or raise RMM's error."""
+        if self.allocated + nbytes > self.limit:
+            raise MemoryError(
+                f"std::bad_alloc: out_of_memory: Exceeded memory limit {self.limit}; Allocated bytes {self.allocated};"
+                f" Requested bytes {nbytes}"
+            )
+        self.allocated += nbytes
+
+    def deallocate(self, nbytes: int) -> None:
+        """Count bytes as free."""
+        self.allocated -= nbytes
 
     def get_allocation_limit(self) -> int:
         """Most bytes."""
         return self.limit
 
     def get_allocated_bytes(self) -> int:
-        """Bytes in use, which are not counted."""
-        return 0
+        """Bytes in use, of columns and of what kernels are given; not of what CuPy's functions make."""
+        return self.allocated
+
+
+class FailureCallbackResourceAdaptor(DeviceMemoryResource):
+    """Asks a function whether to try again what another one did not allocate."""
+
+    def __init__(self, upstream: Any, callback: Callable[[int], bool]) -> None:
+        super().__init__(upstream)
+        self.upstream, self.callback = upstream, callback
+
+    def get_upstream(self) -> Any:
+        """The other one."""
+        return self.upstream
+
+    def allocate(self, nbytes: int) -> None:
+        """Try until it is there, or the function says no."""
+        while True:
+            try:
+                self.upstream.allocate(nbytes)
+            except MemoryError:
+                if not self.callback(nbytes):
+                    raise
+            else:
+                return
+
+    def deallocate(self, nbytes: int) -> None:
+        """Count bytes as free."""
+        self.upstream.deallocate(nbytes)
 
 
 _resources: dict[int, Any] = {}
+
+
+def current() -> Any:
+    """The resource of the current device."""
+    return _resources.get(0) or _resources.setdefault(0, DeviceMemoryResource())
+
+
+def make_room() -> bool:
+    """Ask for room for a byte that was not allocated; whether to try again."""
+    resource = current()
+    return isinstance(resource, FailureCallbackResourceAdaptor) and resource.callback(1)
+
+
+record.make_room = make_room
 
 
 def modules() -> dict[str, ModuleType]:
@@ -50,9 +116,10 @@ def modules() -> dict[str, ModuleType]:
     resource = _module(
         "rmm.mr", DeviceMemoryResource=DeviceMemoryResource, LimitingResourceAdaptor=LimitingResourceAdaptor,
         CudaMemoryResource=DeviceMemoryResource, PoolMemoryResource=DeviceMemoryResource,
-        CudaAsyncViewMemoryResource=DeviceMemoryResource, available_device_memory=lambda: (MEMORY, MEMORY),
+        CudaAsyncViewMemoryResource=DeviceMemoryResource,
+        FailureCallbackResourceAdaptor=FailureCallbackResourceAdaptor, available_device_memory=lambda: (MEMORY, MEMORY),
         set_per_device_resource=_resources.__setitem__,
-        get_current_device_resource=lambda: _resources.get(0, DeviceMemoryResource()),
+        get_current_device_resource=current,
     )  # fmt: skip
     stream = _module("rmm.pylibrmm.stream", PER_THREAD_DEFAULT_STREAM=Stream(), Stream=Stream)
     allocator = _module("rmm.allocators.cupy", rmm_cupy_allocator=None)

@@ -1,0 +1,140 @@
+"""Tables that stay on a device from task to task: the rows of build sides, and what joins have built over them.
+
+A worker runs many tasks, one after the other, and each task of a stage joins its own rows with the same small tables.
+The first task decodes such a table on the device and builds its search structure there; later ones take both::
+
+    task 0   scan items  ►  filter  ►  rows on the device  ►  hash table        kept: rows, hash table by item
+    task 1   rows and hash table as they are
+    task 2   rows as they are; another join, by colour, builds its own          kept: rows, hash tables by item, colour
+
+A table is known by everything that it was made from: the nodes over its files, each file with its size and the time of
+its last change, the settings. Tables are let go, those used longest ago first, where they would be more than
+:attr:`ResidentTables.limit` together, and where an allocation on the device would fail otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpujoin.backends.registry import keep_tables
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.model.files import ValueRanges
+
+_LARGEST = 2
+"""A table that takes more than this part of the room would leave none for the others of a query."""
+
+
+@dataclass(frozen=True)
+class ResidentBuild:
+    """The built side of a join over the rows of a table."""
+
+    side: BuiltSide
+    """Which any number of passes may probe."""
+    column_bytes: int
+    """Memory of the columns that it returns or tests when it was built. They are those of the rows."""
+
+    @classmethod
+    def of(cls, side: BuiltSide) -> ResidentBuild:
+        """Take a side that was just built."""
+        return cls(side, _column_bytes(side))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the search structure, and of packed copies of columns, which are made when they pay."""
+        return self.side.search_bytes + _column_bytes(self.side) - self.column_bytes
+
+
+def _column_bytes(side: BuiltSide) -> int:
+    return sum(side.backend.frame_bytes(columns.frame) for columns in (side.output, side.condition))
+
+
+@dataclass(frozen=True)
+class ResidentTable:
+    """The rows of a table on a device, in one piece, with what was made of them."""
+
+    piece: Any
+    """The rows as the pipeline has them."""
+    row_bytes: int
+    """Memory of the rows."""
+    built: dict[Hashable, ResidentBuild] = field(default_factory=dict)
+    """Built sides of joins over the rows, by what the joins are."""
+    ranges: dict[tuple[int, int], ValueRanges | None] = field(default_factory=dict)
+    """Ranges of values on the host, by column and the most that are told one by one."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory on the device."""
+        return self.row_bytes + sum(built.nbytes for built in tuple(self.built.values()))
+
+
+class ResidentTables:
+    """Tables that stay on one device, up to :attr:`limit` bytes. Any thread may call :meth:`drop`."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+        """Bytes that may be kept."""
+        self._tables: OrderedDict[Hashable, ResidentTable] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory on the device."""
+        with self._lock:
+            return sum(table.nbytes for table in self._tables.values())
+
+    def get(self, name: Hashable) -> ResidentTable | None:
+        """Give a table that is kept."""
+        with self._lock:
+            if name in self._tables:
+                self._tables.move_to_end(name)
+            return self._tables.get(name)
+
+    def of(self, piece: Any) -> ResidentTable | None:
+        """Give the table whose rows a piece is, if it is kept."""
+        with self._lock:
+            return next((table for table in self._tables.values() if table.piece is piece), None)
+
+    def put(self, name: Hashable, table: ResidentTable) -> None:
+        """Keep a table, and as many of the others as there is room for. One that is too large is not kept."""
+        with self._lock:
+            self._tables.pop(name, None)
+            if table.nbytes <= self.limit // _LARGEST:
+                self._tables[name] = table
+                self.fit()
+
+    def fit(self) -> None:
+        """Let go of tables until the others have room."""
+        with self._lock:
+            while self.nbytes > self.limit and self.drop():
+                pass
+
+    def drop(self) -> bool:
+        """Let go of the table that was not used for the longest; ``False`` if there is none."""
+        with self._lock:
+            if not self._tables:
+                return False
+            self._tables.popitem(last=False)
+            return True
+
+    def clear(self) -> None:
+        """Let go of all tables."""
+        with self._lock:
+            self._tables.clear()
+
+
+_tables: dict[tuple[int, int], ResidentTables] = {}
+"""Of each process and device: a child of this process has no use for memory of the device, and must not free it."""
+
+
+def resident_tables(device: int) -> ResidentTables:
+    """Give this process's tables on a device, by its number; they are let go where memory there is short."""
+    place = os.getpid(), device
+    if place not in _tables:
+        _tables[place] = ResidentTables()
+        keep_tables(device, _tables[place])
+    return _tables[place]
