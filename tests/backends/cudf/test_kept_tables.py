@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.backends.cudf.test_libraries import ROOT, program
+from tests.backends.cudf.test_libraries import PLUGIN, ROOT, program
 from tests.kernels.conftest import emulator_cache
 from tests.kernels.emulator.device import CACHE_VARIABLE
 
@@ -315,3 +318,59 @@ def test_what_is_kept_counts_in_the_share_of_a_slot(emulator_cache: Path, tmp_pa
     beside = told["beside another process"]
     assert (beside["kept"], beside["limit"]) == (0, 5000), "it has let go of what it had"
     assert [task["kept"] for task in told["after its end"]] == [0, 1]
+
+
+SESSION = """
+import json, sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pathlib import Path
+from pyspark.sql import SparkSession
+import gpujoin
+from gpujoin.testing import assert_same_rows
+
+folder = Path(sys.argv[1])
+(folder / "sales").mkdir()
+for number in range(6):
+    rows = pa.table({"k": [(7 * i + number) % 50 for i in range(100)], "v": [100 * number + i for i in range(100)]})
+    pq.write_table(rows, folder / "sales" / f"{number}.parquet")
+pq.write_table(pa.table({"k": list(range(0, 50, 2)), "w": list(range(25))}), folder / "items.parquet")
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).config("spark.log.level", "ERROR")
+    .config("spark.gpujoin.strategy", "broadcast").config("spark.gpujoin.backend", "gpu")
+    .config("spark.gpujoin.scan.taskBytes", 2000).config("spark.gpujoin.scan.oneTaskBytes", 1)
+    .getOrCreate()
+)
+for name in ("sales", "items.parquet"):
+    spark.read.parquet(str(folder / name)).createOrReplaceTempView(name.partition(".")[0])
+TEXT = "select s.k, s.v, i.w from sales s join items i on s.k = i.k"
+wanted = spark.sql(TEXT).toArrow()
+gpujoin.enable(spark)
+told = []
+for _ in range(2):
+    frame = spark.sql(TEXT)
+    assert_same_rows(frame.toArrow(), wanted)
+    (report,) = gpujoin.metrics(frame)
+    told.append([report.tasks, report.metrics.joins.backends, report.metrics.pipeline.tables_kept])
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.extra
+@pytest.mark.spark
+def test_tasks_of_spark_take_what_the_first_one_has_kept(emulator_cache: Path, tmp_path: Path) -> None:
+    """Also those of a later query."""
+    pytest.importorskip("pyspark")
+    (tmp_path / "sitecustomize.py").write_text(f"from {PLUGIN} import install\ninstall()\n")
+    environment = {
+        **os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", CACHE_VARIABLE: str(emulator_cache),
+        "CUDA_VISIBLE_DEVICES": "0", "PYSPARK_PYTHON": sys.executable, "GPUJOIN_SLOT_DIR": str(tmp_path / "slots"),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    assert first[0] > 2
+    assert first == [first[0], {"gpu": first[0]}, first[0] - 1]
+    assert second == [first[0], {"gpu": first[0]}, first[0]]
