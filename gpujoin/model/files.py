@@ -39,6 +39,16 @@ class ValueRanges:
         return at < len(self.lows) and bool(self.lows[at] <= high)
 
 
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A bound of the rows to come: no later piece of a scan has a smaller value in a column, by statistics of files."""
+
+    column: int
+    """Position of the column in the scan."""
+    value: Any
+    """The bound, as statistics of files have it."""
+
+
 class FileFormat(Enum):
     """A format of files."""
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from gpujoin.errors import DeviceLostError, DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, KeyFrame, NearestTerms, Probe
 from gpujoin.model.expressions import Expression
-from gpujoin.model.files import ValueRanges
+from gpujoin.model.files import Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import RowMap
 from gpujoin.model.reasons import Reason
@@ -94,7 +94,9 @@ class PipelineMetrics:
     groups: int = 0
     """Groups that partial aggregations gave out."""
     early_groups: int = 0
-    """Of these, before all input was seen."""
+    """Of these, before all input was seen, so that more rows of theirs may have come."""
+    complete_groups: int = 0
+    """Of these, before all input was seen, as files in the order of a key had no more rows of theirs."""
     device_steps: int = 0
     host_steps: int = 0
     """Pieces that a pipeline on a device computed there, and on the host instead."""
@@ -179,7 +181,17 @@ class AggregateState(Protocol[Piece, State]):
         """Read back a state that was on disk."""
 
 
-class RegroupingState(AggregateState[Piece, State], Protocol[Piece, State]):
+class OrderedState(AggregateState[Piece, State], Protocol[Piece, State]):
+    """States of groups that are complete before all rows were seen."""
+
+    def below(self, state: State, key: int, floor: Any) -> tuple[State, State]:
+        """Divide a state into the groups whose key, by position, is less than a floor, and all others."""
+
+    def merge_ascending(self, states: Sequence[State], key: int) -> Sequence[State]:
+        """Merge states into some that have each group once, with little work where their keys, by position, ascend."""
+
+
+class RegroupingState(OrderedState[Piece, State], Protocol[Piece, State]):
     """States from which those of fewer keys are made."""
 
     def regroup(self, state: State, kept: Sequence[int], numbers: Renumbering | None = None) -> State:
@@ -305,6 +317,9 @@ class PipelineBackend(Protocol[Piece]):
 
         Of more than ``most`` rows only the least and the greatest value are told.
         """
+
+    def floor(self, piece: Piece) -> Floor | None:
+        """What is known of the rows that come after a piece of filtered or projected rows of a scan."""
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""

@@ -58,6 +58,8 @@ class Scan(Relation):
     wanted: tuple[tuple[int, ValueRanges], ...] = ()
     """Columns, and the values of each that a join above has a match for, known while the tree runs. Rows with other
     values may be left out."""
+    ascending: tuple[int, ...] = ()
+    """Columns of which one is looked for in whose order the files are, known while the tree runs."""
     format: FileFormat = FileFormat.PARQUET
     """What its files are."""
 

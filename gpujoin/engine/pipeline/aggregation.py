@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
-from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.pipeline import AggregateState, PipelineMetrics, RegroupingState, Renumbering
+from gpujoin.errors import DecodeError, DeviceMemoryError
+from gpujoin.model.files import Floor
+from gpujoin.model.pipeline import AggregateState, OrderedState, PipelineMetrics, RegroupingState, Renumbering
 from gpujoin.model.relations import PartialAggregate
 
 Piece = TypeVar("Piece")
@@ -36,6 +37,7 @@ class Aggregation(Generic[Piece]):
     """A partial aggregation in progress, whose states take at most ``memory_budget`` bytes.
 
     Beyond, groups are returned before all their rows were seen or, where each must be returned once, go to disk.
+    ``ordered`` is ``state``, where floors are given, too: groups below them are complete, and are returned.
     Groups that are returned are merged into ``coarser`` sets, too. ``divisions`` counts the divisions of the states so
     far. ``stuck``: the last one did not make the parts smaller.
     """
@@ -48,6 +50,7 @@ class Aggregation(Generic[Piece]):
         metrics: PipelineMetrics,
         new_store: Callable[[], SpillStore],
         *,
+        ordered: OrderedState[Piece, Any] | None = None,
         coarser: CoarserSets[Piece] | None = None,
         divisions: int = 0,
         stuck: bool = False,
@@ -57,6 +60,7 @@ class Aggregation(Generic[Piece]):
         self._budget = memory_budget
         self._metrics = metrics
         self._new_store = new_store
+        self._ordered = ordered
         self._coarser = coarser
         self._divisions = divisions
         self._may_let_go = not node.once or (bool(node.keys) and divisible(divisions, stuck=stuck))
@@ -66,13 +70,47 @@ class Aggregation(Generic[Piece]):
         self._new_rows = 0
         self._merged_rows = 0
         self._unmerged_rows = 0
+        self._floor: Floor | None = None
+        """All groups below it were returned; its column is a key, by position."""
         self._merging_is_useless = False
         """Whether the last merging left most of the rows. States that go to disk are not merged before, then."""
 
-    def add(self, piece: Piece) -> Iterator[Piece]:
-        """Aggregate the rows of a piece; return groups where there are too many to hold."""
+    def add(self, piece: Piece, floor: Floor | None = None) -> Iterator[Piece]:
+        """Aggregate the rows of a piece; return groups that are complete, or where there are too many to hold.
+
+        ``floor`` is what is known of a key, by position, of the rows after them. Raises ``DecodeError`` if a row
+        belongs to a group that was complete by it.
+        """
+        held = len(self._states)
         self.take(piece)
+        self._check_floor(self._states[held:])
+        if floor is not None and self._ordered is not None and self._store is None:
+            yield from self._complete(self._ordered, floor)
         yield from self.relieve()
+
+    def _check_floor(self, states: Sequence[Any]) -> None:
+        if self._floor is None or self._ordered is None:
+            return
+        for state in states:
+            below, _ = self._ordered.below(state, self._floor.column, self._floor.value)
+            if self._state.size(below)[0]:
+                raise DecodeError(
+                    f"a key is less than {self._floor.value!r}, the least of its column by the statistics of its file"
+                )
+
+    def _complete(self, ordered: OrderedState[Piece, Any], floor: Floor) -> Iterator[Piece]:
+        """Return the groups below a floor, unless most of those that are held were looked at before."""
+        is_higher = self._floor is None or floor.value > self._floor.value
+        if not is_higher or self._new_rows < self._merged_rows:
+            return
+        divided = [ordered.below(state, floor.column, floor.value) for state in self._states]
+        below = [state for state, _ in divided if self._state.size(state)[0]]
+        self._states = [state for _, state in divided if self._state.size(state)[0]]
+        self._new_rows, self._merged_rows = 0, sum(self._state.size(state)[0] for state in self._states)
+        self._floor = floor
+        for state in ordered.merge_ascending(below, floor.column) if below else ():
+            self._metrics.complete_groups += self._state.size(state)[0]
+            yield self._finished(state)
 
     def take(self, piece: Piece) -> None:
         """Aggregate the rows of a piece, and return nothing.

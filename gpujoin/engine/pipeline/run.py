@@ -33,7 +33,7 @@ from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
-from gpujoin.model.files import ValueRanges
+from gpujoin.model.files import Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, NumberedRows, PipelineMetrics, Rung
 from gpujoin.model.relations import (
@@ -54,6 +54,7 @@ from gpujoin.model.relations import (
     Window,
     bind_slices,
 )
+from gpujoin.plan.complete_groups import scanned_keys
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
 from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets, most_held
 from gpujoin.plan.late_keys import LateKeys, late_keys
@@ -226,6 +227,7 @@ class _Runner:
         self._places = Counter(id(node) for node in tree.walk())
         self._given: dict[int, Iterator[_Piece]] = {}
         self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
+        self._ascending: dict[int, tuple[int, ...]] = {}
         with self._counts.added_to(self._metrics):
             output = self._clock.timed(OUTPUT, self._output(tree))
             yield from self._counts.returned(tree, output)
@@ -262,8 +264,9 @@ class _Runner:
             case Scan():
                 if node.slices is None:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
-                wanted = self._wanted.get(id(node))
-                scan = dataclasses.replace(node, wanted=tuple(wanted)) if wanted else node
+                wanted, ascending = self._wanted.get(id(node), ()), self._ascending.get(id(node), ())
+                known = wanted or ascending
+                scan = dataclasses.replace(node, wanted=tuple(wanted), ascending=ascending) if known else node
                 return self._counts.read(
                     node, iter(self._backend.scan(scan, self._piece_bytes, self._metrics)), self._metrics
                 )
@@ -533,8 +536,9 @@ class _Runner:
         late = late_keys(node if sets is None else sets.finest, self._repeated)
         if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
             return self._aggregated_late(backend, node, sets, late)
-        rows = self._pieces(node.child if sets is None else sets.finest.child)
-        return self._grouped(backend, node, node if sets is None else sets.finest, sets, rows)
+        if sets is None:
+            return self._groups_of(node, self._aggregated_in_order(backend, node))
+        return self._grouped(backend, node, sets.finest, sets, self._pieces(sets.finest.child))
 
     def _groups_of(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         """Count the groups of an aggregation."""
@@ -608,6 +612,24 @@ class _Runner:
             aggregation = self._new_aggregation(node, 2 * self._memory.state_bytes, new_store)
             for piece in pieces:
                 yield from aggregation.add(piece)
+            yield from aggregation.finish()
+
+    def _aggregated_in_order(self, backend: AnyPipelineBackend, node: PartialAggregate) -> Iterator[_Piece]:
+        """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
+        read = scanned_keys(node, self._repeated)
+        if read is None:
+            yield from self._aggregated(node, self._pieces(node.child))
+            return
+        self._ascending[id(read.scan)] = tuple(read.keys)
+        with ExitStack() as stack:
+            state, new_store = backend.aggregate(node, self._metrics), partial(self._new_store, stack)
+            budget = 2 * self._memory.state_bytes
+            aggregation = Aggregation(state, node, budget, self._metrics, new_store, ordered=state)
+            for piece in self._pieces(node.child):
+                floor, key = backend.floor(piece), None
+                if floor is not None:
+                    key = read.keys.get(floor.column)
+                yield from aggregation.add(piece, None if floor is None or key is None else Floor(key, floor.value))
             yield from aggregation.finish()
 
     def _aggregated_late(

@@ -6,7 +6,9 @@ A *state* is a frame with one row per group: the keys, then the columns of each 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -140,6 +142,20 @@ class PolarsAggregation:
 
     def merge(self, states: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return self._merged(pl.concat(states), self._keys)
+
+    def below(self, state: pl.DataFrame, key: int, floor: Any) -> tuple[pl.DataFrame, pl.DataFrame]:
+        bound = floor.replace(tzinfo=None) if isinstance(floor, dt.datetime) else floor
+        is_below = (state[self._keys[key]] < bound).fill_null(value=False)
+        return state.filter(is_below), state.filter(~is_below)
+
+    def merge_ascending(self, states: Sequence[pl.DataFrame], key: int) -> list[pl.DataFrame]:
+        *earlier, last = states
+        if not earlier:
+            return [last]
+        keys = pl.col(self._keys[key])
+        edge = pl.lit(max(state.select(keys.max()).item() for state in earlier))
+        merged = self.merge([*earlier, last.filter(keys <= edge)])
+        return [state for state in (merged, last.filter(keys > edge)) if state.height]
 
     def regroup(self, state: pl.DataFrame, kept: Sequence[int], numbers: pl.Series | None = None) -> pl.DataFrame:
         if not state.height:

@@ -21,7 +21,7 @@ from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_ke
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
 from gpujoin.model.expressions import ColumnRef, Expression
-from gpujoin.model.files import FileFormat, ValueRanges
+from gpujoin.model.files import FileFormat, Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -167,6 +167,9 @@ class CpuPipeline:
 
     def value_ranges(self, piece: Piece, column: int, most: int) -> ValueRanges | None:
         return value_ranges(piece, column, most)
+
+    def floor(self, piece: Piece) -> Floor | None:
+        return piece.floor
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether the known bounds prove that expressions cannot fail."""

@@ -23,12 +23,14 @@ from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
+from gpujoin.backends.parquet.floors import floors_of
 from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of, wanted_slices
 from gpujoin.backends.parquet.footers import footer as read_footer
 from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
+from gpujoin.model.files import Floor
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
@@ -62,8 +64,9 @@ def read(
     Polars decodes on the fastest rung, PyArrow on lower ones. Raises ``ScanError`` if a file is missing, unreadable,
     changed, truncated or corrupt, or a column has a type that is not read here as Spark would read it.
     """
+    after = floors_of(scan) if rung is Rung.FAST else {}
     for part in wanted_slices(scan, metrics):
-        yield from _read_slice(scan, part, piece_bytes, metrics, rung)
+        yield from _read_slice(scan, part, piece_bytes, metrics, rung, after.get(id(part), {}))
 
 
 def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
@@ -165,7 +168,10 @@ def obstacles(scan: Scan, path: str) -> list[str]:
     return problems
 
 
-def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung) -> Iterator[Piece]:
+def _read_slice(
+    scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung, floors: Mapping[int, Floor]
+) -> Iterator[Piece]:
+    """Read a slice. ``floors`` are those after its row groups, by number."""
     with opened(scan, part, metrics) as (parquet, sources, groups):
         problems = obstacles(scan, part.path) if groups and rung is Rung.FAST else []
         if problems:  # planning has not opened every file
@@ -177,8 +183,11 @@ def _read_slice(scan: Scan, part: FileSlice, piece_bytes: int, metrics: Pipeline
                 before = sum(group.rows for group in parquet.groups[: run[0]])
                 rows = sum(parquet.groups[g].rows for g in run)
                 parts = iter([(_decoded(parquet, sources, run, before, rows, rung), rows)])
+            left = sum(parquet.groups[g].rows for g in run)
             for decoded, rows in parts:
+                left -= rows
                 piece = _piece(scan, part, sources, decoded, rows, metrics)
+                piece = dataclasses.replace(piece, floor=None if left else floors.get(run[-1]))
                 if rung is Rung.FAST:
                     piece = _of_wanted_keys(scan, piece, sources, parquet, run)
                 extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL

@@ -28,6 +28,7 @@ from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import Lowered, NotLowered, as_column
 from gpujoin.errors import DecodeError
 from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
+from gpujoin.model.files import Floor
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.types import logical
@@ -57,6 +58,8 @@ class Piece:
     """Files that are read when the query runs."""
     metrics: PipelineMetrics = field(default_factory=PipelineMetrics, compare=False, repr=False)
     """Counters to add to."""
+    floor: Floor | None = None
+    """What is known of the rows that come after, if these are rows of a scan, filtered or projected."""
     _collected: tuple[pl.LazyFrame, pl.DataFrame] | None = field(default=None, compare=False, repr=False)
     """A query that has run, and its rows: those of the piece while its query is still that one."""
 
@@ -95,7 +98,7 @@ class Piece:
         columns = tuple(
             column if column.bounds.measured else remeasured(column, frame[column.name]) for column in self.columns
         )
-        return self.with_rows(frame, columns)
+        return dataclasses.replace(self.with_rows(frame, columns), floor=self.floor)
 
     def with_rows(self, frame: pl.DataFrame, columns: Sequence[Column] | None = None) -> Piece:
         """A piece of rows in memory, with the columns of this one or others, that needs nothing of this one's query."""

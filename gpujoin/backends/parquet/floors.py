@@ -1,0 +1,95 @@
+"""Floors of row groups: the least value of a column in all that are read after them, by the statistics of files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from gpujoin.backends.parquet.footers import FileColumns, footer_of, row_groups, statistics_of
+from gpujoin.backends.parquet.locations import is_local
+from gpujoin.model.files import Floor
+from gpujoin.model.relations import Scan
+
+_MOST_SLICES = 64
+"""Slices of a scan whose footers are read before the first row."""
+_SAMPLE = 16
+"""Row groups by which it is judged whether the files are in the order of a column."""
+_MOST_FALLS = 0.25
+"""Most row groups of the sample that may begin with a lesser value than the one before, for each with a greater one."""
+
+Least: TypeAlias = tuple[Any, ...] | None
+"""The least value of some rows; empty if they have none but nulls, ``None`` if it is not known."""
+RowGroup: TypeAlias = tuple[int, int]
+"""A row group of a scan, by the position of its slice and its own number."""
+
+
+def floors_of(scan: Scan) -> Mapping[int, Mapping[int, Floor]]:
+    """Floors after the row groups of each slice, by the slice's ``id``, for the column in whose order the files are.
+
+    That is the first such one among the scan's ``ascending`` columns.
+
+    There are none of files in stores, whose footers would be read twice, and of scans with very many slices, or one
+    slice twice.
+
+    Raises ``ScanError`` if a file cannot be opened, or a column cannot be read as Spark reads it.
+    """
+    slices = scan.slices or ()
+    if not scan.ascending or len(slices) > _MOST_SLICES or len({id(part) for part in slices}) < len(slices):
+        return {}
+    if not all(is_local(part.path) for part in slices):
+        return {}
+    footers = [footer_of(part.path, part.size) for part in slices]
+    groups = [
+        (n, group)
+        for n, (part, parquet) in enumerate(zip(slices, footers, strict=True))
+        for group in row_groups(part, parquet)
+    ]
+    for column in scan.ascending:
+        least = _least_of(scan, column)
+        if _are_rising([least(group) for group in groups[:: max(1, len(groups) // _SAMPLE)]]):
+            after: list[Least] = [()]
+            for group in reversed(groups[1:]):
+                after.append(_lesser(least(group), after[-1]))
+            known: defaultdict[int, dict[int, Floor]] = defaultdict(dict)
+            for (place, number), value in zip(groups, reversed(after), strict=True):
+                if value:
+                    known[id(slices[place])][number] = Floor(column, value[0])
+            return known
+    return {}
+
+
+def _least_of(scan: Scan, column: int) -> Callable[[RowGroup], Least]:
+    """What tells the least value of a column in a row group."""
+    slices = scan.slices or ()
+    constant = column - len(scan.file_columns)
+    if constant >= 0:
+        return lambda group: _known(slices[group[0]].constants[constant])
+    footers = [footer_of(part.path, part.size) for part in slices]
+    field = scan.columns.field(column)
+    sources = [FileColumns(parquet, case_sensitive=scan.case_sensitive).source_of(field) for parquet in footers]
+
+    def least(group: RowGroup) -> Least:
+        place, number = group
+        about = statistics_of(sources[place], footers[place], number)
+        if about is None or (about.low is None and about.nulls != about.rows):
+            return None
+        return _known(about.low)
+
+    return least
+
+
+def _known(value: Any) -> Least:
+    return () if value is None else (value,)
+
+
+def _lesser(one: Least, other: Least) -> Least:
+    return None if one is None or other is None else tuple(sorted((*one, *other))[:1])
+
+
+def _are_rising(least: Sequence[Least]) -> bool:
+    known = [value[0] for value in least if value]
+    rises = sum(before < after for before, after in pairwise(known))
+    falls = sum(before > after for before, after in pairwise(known))
+    return rises > 0 and falls <= _MOST_FALLS * rises

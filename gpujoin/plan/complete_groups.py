@@ -1,0 +1,69 @@
+"""Groups that are complete before all rows were read: those of a key in whose order the files are.
+
+Files are often in the order of a key or a time: orders by number, events by day. The statistics of row groups tell, for
+each of them, the least key of all that come later: its *floor*. Groups below it are complete::
+
+    SELECT order, sum(price) FROM lines GROUP BY order
+
+    row group   orders      floor    groups held    given out
+    0           1 to 400    400      1 to 400       1 to 399
+    1           400 to 830  831      400 to 830     400 to 830
+    2           831 to 999           831 to 999     831 to 999
+
+So few groups are held, none is merged but for those on an edge, and none goes to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.relations import Filter, PartialAggregate, Project, Relation, Scan
+from gpujoin.model.types import is_whole, logical
+
+
+@dataclass(frozen=True)
+class ScannedKeys:
+    """Keys of an aggregation that are columns of a scan, whose rows come piece by piece as the scan gives them."""
+
+    scan: Scan
+    keys: Mapping[int, int]
+    """Position of the key, by that of the column."""
+
+
+def scanned_keys(node: PartialAggregate, shared: Container[Relation]) -> ScannedKeys | None:
+    """Keys of whole numbers, dates and times that are read from files; ``None`` if there are none.
+
+    Between the scan and the aggregation may be filters and projections, none of them among ``shared`` parts, which are
+    read for others, too.
+    """
+    places = {
+        key.expression.index: n
+        for n, key in enumerate(node.keys)
+        if isinstance(key.expression, ColumnRef) and _is_ordered(key.expression.type)
+    }
+    relation = node.child
+    while places and relation not in shared:
+        match relation:
+            case Scan():
+                return ScannedKeys(relation, places)
+            case Filter():
+                relation = relation.child
+            case Project():
+                sources = {column: relation.outputs[column].expression for column in places}
+                places = {
+                    source.index: places[column] for column, source in sources.items() if isinstance(source, ColumnRef)
+                }
+                relation = relation.child
+            case _:
+                return None
+    return None
+
+
+def _is_ordered(dtype: pa.DataType) -> bool:
+    dtype = logical(dtype)
+    return is_whole(dtype) or pat.is_date(dtype) or pat.is_timestamp(dtype)
