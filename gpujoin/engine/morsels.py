@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from gpujoin.engine.hostgather import one_batch
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError, OutOfMemoryError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 AHEAD = 32
@@ -85,6 +87,31 @@ def in_order(
         finally:
             for queue in queues:
                 queue.close()
+
+
+def ahead(work: Callable[[S], T], items: Iterable[S], threads: int) -> Iterator[T]:
+    """Results of ``work`` over items, in their order, made by other threads while the results before are used.
+
+    The items are taken by the caller's thread, as many as there are other threads before the first result is given. A
+    single item needs none of them.
+    """
+    source = iter(items)
+    first = list(islice(source, 2))
+    if threads < 1 or len(first) < 2:
+        yield from map(work, chain(first, source))
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="gpujoin") as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in chain(first, source):
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for result in waiting:
+                result.cancel()
 
 
 class _ResultQueue(Generic[T]):

@@ -8,6 +8,7 @@ above.
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,6 +40,8 @@ FAN_OUT = 16
 
 Enough that one division lets sixteen times as many rows fit, and few enough that each part is written in blobs near a
 megabyte."""
+
+_counting = threading.Lock()
 
 Piece = TypeVar("Piece")
 State = TypeVar("State")
@@ -127,6 +130,11 @@ class PipelineMetrics:
     """Rows and bytes that operations gave, under the same names; of those whose rows were in memory by themselves."""
     read_rows: dict[str, int] = field(default_factory=dict)
     """Rows of the row groups that each scan read, before its filters."""
+
+    def count(self, name: str) -> None:
+        """Count one more. Several threads may count what pieces take that are computed ahead."""
+        with _counting:
+            setattr(self, name, getattr(self, name) + 1)
 
     def count_device_retry(self, problem: DeviceMemoryError) -> None:
         """Count work that a device did not take; the reason is kept where the device was lost."""

@@ -75,15 +75,20 @@ class Aggregation(Generic[Piece]):
         self._merging_is_useless = False
         """Whether the last merging left most of the rows. States that go to disk are not merged before, then."""
 
-    def add(self, piece: Piece, floor: Floor | None = None) -> Iterator[Piece]:
-        """Aggregate the rows of a piece; return groups that are complete, or where there are too many to hold.
-
-        ``floor`` is what is known of a key, by position, of the rows after them. Raises ``DecodeError`` if a row
-        belongs to a group that was complete by it.
-        """
-        held = len(self._states)
+    def add(self, piece: Piece) -> Iterator[Piece]:
+        """Aggregate the rows of a piece; return groups where there are too many to hold."""
         self.take(piece)
-        self._check_floor(self._states[held:])
+        yield from self.relieve()
+
+    def add_groups(self, states: Sequence[Any], floor: Floor | None = None) -> Iterator[Piece]:
+        """Take groups of rows; return those that are complete, and others where there are too many to hold.
+
+        ``floor`` is what is known of a key, by position, of the rows that come after. Raises ``DecodeError`` if a group
+        comes that was complete.
+        """
+        self._check_floor(states)
+        for state in states:
+            self.hold(state)
         if floor is not None and self._ordered is not None and self._store is None:
             yield from self._complete(self._ordered, floor)
         yield from self.relieve()
@@ -276,12 +281,12 @@ def aggregated_by_sets(
     state: RegroupingState[Piece, Any],
     finest: PartialAggregate,
     levels: Sequence[SetLevel],
-    pieces: Iterator[Piece],
+    reduced: Iterator[Sequence[Any]],
     memory_budget: int,
     metrics: PipelineMetrics,
     new_store: Callable[[], SpillStore],
 ) -> Iterator[tuple[int, Piece]]:
-    """Aggregate rows by the finest set; the groups that a set returns go to the sets that are merged from it.
+    """Merge groups of the finest set, piece by piece; those that a set returns go to the sets that are merged from it.
 
     Groups come with the place of their set, the finest one's being 0. ``memory_budget`` is that of each set.
     """
@@ -290,8 +295,9 @@ def aggregated_by_sets(
     for place in reversed(range(len(levels))):
         coarser = tuple((sets[n], level) for n, level in enumerate(levels) if level.source == place)
         sets[place] = Aggregation(state, finest, memory_budget, metrics, new_store, coarser=CoarserSets(state, coarser))
-    for piece in pieces:
-        sets[0].take(piece)
+    for states in reduced:
+        for each in states:
+            sets[0].hold(each)
         for place in range(len(levels)):
             for groups in sets[place].relieve():
                 yield place, groups

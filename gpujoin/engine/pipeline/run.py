@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.join.hash_join import AnyRun, HashJoin
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.morsels import ahead
 from gpujoin.engine.pipeline.aggregation import Aggregation, SetLevel, aggregated_by_sets
 from gpujoin.engine.pipeline.clock import OUTPUT, OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
@@ -90,6 +92,7 @@ _OF_TABLES = 8
 """A table that takes more than this part of the memory for tables is read by each task: others would have no room."""
 
 _Piece: TypeAlias = Any
+_T = TypeVar("_T")
 
 
 def run(
@@ -294,6 +297,14 @@ class _Runner:
                 return itertools.chain.from_iterable(self._pieces(child) for child in node.inputs)
         raise RelationError(f"{type(node).__name__} is no node that a pipeline runs")
 
+    def _collected(self, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+        return self._ahead(self._backend.collect, pieces)
+
+    def _ahead(self, work: Callable[[_Piece], _T], pieces: Iterator[_Piece]) -> Iterator[_T]:
+        """Results of work on pieces: with several threads that on the next piece is done while one is used."""
+        is_on_device = isinstance(self._plain_backend, MixedPipeline)
+        return ahead(work, pieces, 0 if is_on_device or (self._options.cpu_threads or 1) == 1 else 1)
+
     def _mapped(self, child: Relation, function: Callable[[_Piece], _Piece]) -> Iterator[_Piece]:
         return map(function, self._pieces(child))
 
@@ -414,7 +425,7 @@ class _Runner:
             return list(kept), None
         pieces: list[_Piece] = []
         size = 0
-        source = map(self._backend.collect, self._pieces(node))
+        source = self._collected(self._pieces(node))
         for piece in source:
             pieces.append(piece)
             rows, nbytes = self._backend.size(piece)
@@ -503,10 +514,9 @@ class _Runner:
     def _probed(self, node: Join, passed: AnyRun, known: _Piece | None, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         """Join pieces of the streamed side with a built side."""
         backend, side = self._backend, node.build_side
-        for piece in pieces:
+        for streamed in self._collected(pieces):
             if passed.can_stop:
                 break
-            streamed = backend.collect(piece)
             self._metrics.gather_joins += 1
             joined = self._pairs(node, passed.probe(backend.to_join(streamed, node, side.other)))
             yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._metrics)
@@ -517,7 +527,7 @@ class _Runner:
         return self._counts.given(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
 
     def _to_probe(self, node: Join, pieces: Iterator[_Piece]) -> Iterator[pa.RecordBatch]:
-        for piece in map(self._backend.collect, pieces):
+        for piece in self._collected(pieces):
             self._metrics.gather_joins += 1
             yield from self._backend.to_join(piece, node, node.build_side.other)
 
@@ -537,7 +547,7 @@ class _Runner:
         if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
             return self._aggregated_late(backend, node, sets, late)
         if sets is None:
-            return self._groups_of(node, self._aggregated_in_order(backend, node))
+            return self._groups_of(node, self._aggregated_in_order(node))
         return self._grouped(backend, node, sets.finest, sets, self._pieces(sets.finest.child))
 
     def _groups_of(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
@@ -600,37 +610,39 @@ class _Runner:
     ) -> Iterator[_Piece]:
         """Input of the final aggregation: sums over all pairs of a key where nothing can fail, else single pairs."""
         backend = self._backend
-        for piece in map(backend.collect, streamed):
+        for piece in self._collected(streamed):
             exact = backend.proves(eager.of_pairs, [piece, build]) and backend.proves(eager.of_joined, [piece, built])
             node, side, values = (eager.joined, built, eager.aggregated) if exact else (eager.join, build, eager.plain)
             for joined in self._joined(node, side, iter([piece])):
                 yield backend.project(joined, values)
 
-    def _aggregated(self, node: PartialAggregate, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    def _aggregated(
+        self, node: PartialAggregate, pieces: Iterator[_Piece], scanned: Mapping[int, int] = MappingProxyType({})
+    ) -> Iterator[_Piece]:
+        """Aggregate pieces. ``scanned`` are keys, by columns of a scan, that may tell which groups are complete."""
+        backend, budget = self._plain_backend, 2 * self._memory.state_bytes
         with ExitStack() as stack:
             new_store = partial(self._new_store, stack)
-            aggregation = self._new_aggregation(node, 2 * self._memory.state_bytes, new_store)
-            for piece in pieces:
-                yield from aggregation.add(piece)
+            if isinstance(backend, MixedPipeline):
+                mixed = MixedAggregation(backend, node, budget, new_store)
+                for piece in pieces:
+                    yield from mixed.add(piece)
+                yield from mixed.finish()
+                return
+            state = backend.aggregate(node, self._metrics)
+            aggregation = Aggregation(state, node, budget, self._metrics, new_store, ordered=state)
+            for states, floor in self._ahead(lambda piece: (state.reduce(piece), backend.floor(piece)), pieces):
+                key = None if floor is None else scanned.get(floor.column)
+                of_key = None if floor is None or key is None else Floor(key, floor.value)
+                yield from aggregation.add_groups(states, of_key)
             yield from aggregation.finish()
 
-    def _aggregated_in_order(self, backend: AnyPipelineBackend, node: PartialAggregate) -> Iterator[_Piece]:
+    def _aggregated_in_order(self, node: PartialAggregate) -> Iterator[_Piece]:
         """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
         read = scanned_keys(node, self._repeated)
-        if read is None:
-            yield from self._aggregated(node, self._pieces(node.child))
-            return
-        self._ascending[id(read.scan)] = tuple(read.keys)
-        with ExitStack() as stack:
-            state, new_store = backend.aggregate(node, self._metrics), partial(self._new_store, stack)
-            budget = 2 * self._memory.state_bytes
-            aggregation = Aggregation(state, node, budget, self._metrics, new_store, ordered=state)
-            for piece in self._pieces(node.child):
-                floor, key = backend.floor(piece), None
-                if floor is not None:
-                    key = read.keys.get(floor.column)
-                yield from aggregation.add(piece, None if floor is None or key is None else Floor(key, floor.value))
-            yield from aggregation.finish()
+        if read is not None:
+            self._ascending[id(read.scan)] = tuple(read.keys)
+        return self._aggregated(node, self._pieces(node.child), {} if read is None else read.keys)
 
     def _aggregated_late(
         self, backend: AnyPipelineBackend, node: PartialAggregate, sets: GroupingSets | None, late: LateKeys
@@ -646,7 +658,7 @@ class _Runner:
         rows = backend.numbered_rows(build, late.keys)
         pieces.clear()
         self._given[id(late.given)] = iter([rows.kept(late.kept)])
-        joined = map(backend.collect, self._pieces(late.numbered.child))
+        joined = self._collected(self._pieces(late.numbered.child))
         first, joined_rows = [], 0
         for piece in joined:
             first.append(piece)
@@ -683,18 +695,10 @@ class _Runner:
         with ExitStack() as stack:
             state = backend.aggregate(finest, self._metrics)
             new_store = partial(self._new_store, stack)
-            for place, groups in aggregated_by_sets(state, finest, levels, pieces, budget, self._metrics, new_store):
+            reduced = self._ahead(state.reduce, pieces)
+            for place, groups in aggregated_by_sets(state, finest, levels, reduced, budget, self._metrics, new_store):
                 self._counts.give(node, *self._backend.size(groups))
                 yield place, groups
-
-    def _new_aggregation(
-        self, node: PartialAggregate, budget: int, new_store: Callable[[], SpillStore]
-    ) -> Aggregation[_Piece] | MixedAggregation:
-        backend = self._plain_backend
-        if isinstance(backend, MixedPipeline):
-            return MixedAggregation(backend, node, budget, new_store)
-        state = backend.aggregate(node, self._metrics)
-        return Aggregation(state, node, budget, self._metrics, new_store)
 
     def _new_store(self, stack: ExitStack) -> SpillStore:
         """Make a store that is closed with a stack."""

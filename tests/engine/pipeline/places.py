@@ -43,10 +43,15 @@ def on_device() -> bool:
 
 
 def run(tree: Relation, *args: Any, options: Options | None = None, **kwargs: Any) -> Iterator[pa.RecordBatch]:
-    """`gpujoin.engine.pipeline.run` in the test's place; a device has memory for builds of ``memory_budget``."""
+    """`gpujoin.engine.pipeline.run` in the test's place; a device has memory for builds of ``memory_budget``.
+
+    Without options the CPU has two threads, so that pieces are computed ahead.
+    """
     device = _devices[-1]
     if device is not None and options is not None:
         device = DevicePipeline(device.columns, device.entered, 4 * options.memory_budget)
+    if device is None and options is None:
+        options = Options(cpu_threads=2)
     return pipeline.run(tree, *args, **{"options": options, "device": device, **kwargs})
 
 

@@ -96,7 +96,7 @@ class PolarsAggregation:
         frame = taken.frame.select([*keys, *prepared, *rows])
         runs = None if self._segment_states else self._runs(piece)
         if runs is not None:
-            self._metrics.ordered_pieces += 1
+            self._metrics.count("ordered_pieces")
             # Of rows in memory alone Polars knows that they are sorted by a column.
             grouped = taken.run(frame).with_columns(runs).lazy().group_by(_RUN)
             return [self._normalised(grouped.agg(pl.col(self._keys).first(), *added).drop(_RUN)).collect()]

@@ -85,11 +85,15 @@ class LazyBounds:
         return self._compute is not None or self._bounds is not None or type_bounds(self._dtype) is None
 
     def get(self) -> Bounds | None:
-        """The bounds; ``None`` for a type that has none. Raises ``Unmeasured`` if the values have not been read."""
+        """The bounds; ``None`` for a type that has none. Raises ``Unmeasured`` if the values have not been read.
+
+        Several threads may ask: what one has not found yet, another computes too.
+        """
+        compute = self._compute
         if self._bounds is None and type_bounds(self._dtype) is not None:
-            if self._compute is None:
+            if compute is None:
                 raise Unmeasured
-            self._bounds = self._compute() or (0, 0)
+            self._bounds = compute() or (0, 0)
             self._compute = None
         return self._bounds
 

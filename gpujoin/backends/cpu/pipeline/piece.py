@@ -163,7 +163,7 @@ class Piece:
                 piece = piece.where(lowered.expr)
             else:
                 piece = piece.collect()
-                piece.metrics.evaluated += 1
+                piece.metrics.count("evaluated")
                 batch = piece.batch(part)
                 mask = evaluate(_left_only(part), batch, _NO_COLUMNS, piece.rows)
                 piece = piece.where(pl.lit(pl.Series(mask)), rows=int(np.count_nonzero(mask)))
@@ -217,7 +217,7 @@ class Piece:
     def evaluated(self, expression: Expression) -> tuple[pl.Series, Column]:
         """Compute a column by the expression evaluator; the piece must have been collected."""
         dtype = logical(expression.type)
-        self.metrics.evaluated += 1
+        self.metrics.count("evaluated")
         values = evaluate_column(_left_only(expression), self.batch(expression), _NO_COLUMNS, self.rows)
         series, wide = series_of(values, dtype)
         name = fresh()
