@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from gpujoin.config import Options
 from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.checks import check_product
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import FrameSink
@@ -453,19 +454,24 @@ class _HostLookup:
             yield MixedPiece(self.node.schema, piece=joined)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _DeviceLookup:
     """A join of frames. What does not fit the device is joined on the host, in the same run."""
 
     mixed: MixedPipeline
     node: Join
     run: Run
+    probe_rows: int = 0
+    """Rows of the stream side so far."""
 
     def join(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Join rows of the stream side."""
         mixed, run = self.mixed, self.run
         frame = mixed.to_device(piece)
-        mixed.join_metrics.probe_rows += mixed.size(mixed.collect(piece))[0]
+        rows = mixed.size(mixed.collect(piece))[0]
+        mixed.join_metrics.probe_rows += rows
+        self.probe_rows += rows
+        check_product(run.built.layout, mixed.options, run.built.num_rows, self.probe_rows)
         if frame is not None:
             mixed.metrics.device_joins += 1
             yield from self._given(join_morsel(run, frame))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
-from gpujoin.backends.cudf.pipeline import words
+from gpujoin.backends.cudf.pipeline import quotients, words
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute
 from gpujoin.backends.cudf.pipeline.words import Words
 from gpujoin.config import Options
@@ -22,7 +22,20 @@ from gpujoin.errors import DecodeError, DeviceLostError, DeviceMemoryError, Expr
 from gpujoin.functions import FAMILIES
 from gpujoin.functions.spec import Evaluator, FunctionSpec
 from gpujoin.model.backend import BackendName
-from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
+from gpujoin.model.expressions import (
+    Call,
+    Case,
+    Cast,
+    EvalMode,
+    Expression,
+    Function,
+    Literal,
+    call,
+    coalesce,
+    left,
+    lit,
+    when,
+)
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import ExchangeSource, Join, Output, Project
@@ -77,6 +90,26 @@ def test_words_are_integers_of_128_bits(rng: np.random.Generator, seed: int) -> 
     assert not lost.any()
 
 
+@pytest.mark.parametrize("places", [0, 1, 6, 13, 14, 15, 29, 38, 76, -1, -9, -38])
+def test_quotients_of_128_bits_are_rounded_half_up(places: int, rng: np.random.Generator, seed: int) -> None:
+    """Of numbers drawn by size, of multiples of the divisor and their neighbours, and of ties."""
+    most = 10**38 - 1
+    drawn = [int.from_bytes(rng.bytes(16), "little") >> int(rng.integers(2, 127)) for _ in range(80)]
+    numbers = [number for number in (*EDGES, *drawn) if 0 <= number <= most]
+    divisors = [number for number in numbers if number][::3]
+    dividends = [number for number in numbers for _ in divisors] + [
+        multiple for n, d in enumerate(divisors) for multiple in (d * (n + 1), d * (n + 1) - 1, d // 2, 3 * d // 2)
+        if multiple <= most
+    ]  # fmt: skip
+    by = [divisors[at % len(divisors)] for at in range(len(dividends))]
+    quotients_, over = quotients.rounded(np, pairs(dividends), pairs(by), 38, places)
+    up, down = 10 ** max(places, 0), 10 ** max(-places, 0)
+    for dividend, divisor, quotient, lost in zip(dividends, by, integers(quotients_), over, strict=True):
+        exact = (2 * dividend * up + divisor * down) // (2 * divisor * down)
+        assert lost == (exact >= 2**127) or exact >= 10**38, (seed, dividend, divisor)
+        assert lost or quotient == exact, (seed, dividend, divisor)
+
+
 def d(name: str) -> Expression:
     return left(f"a_{name}")
 
@@ -92,6 +125,30 @@ COMPUTED: list[Expression] = [
     left("a_d9_2").cast(pa.decimal128(38, 10)),
     left("a_i64").cast(pa.decimal128(38, 4)),
     left("a_i8").cast(pa.decimal128(5, 1)),
+    left("a_d9_2") / left("b_d9_2"),
+    left("a_d9_2") / left("b_d18_6"),
+    left("a_d18_6") / left("b_d9_2"),
+    left("a_d18_6") / left("b_i64"),
+    left("a_i32") / left("b_d9_2"),
+    left("a_d38_18") / left("b_d9_2"),
+    left("a_d9_2") / left("b_d38_18"),
+    left("a_d38_18") / left("b_d38_18"),
+    left("a_d38_18") / left("b_i64"),
+    left("a_d9_2") / 7,
+    100 * left("a_d18_6") / left("b_d18_6"),
+    left("a_d18_6") * left("b_d38_18").cast(pa.decimal128(20, 10)),
+    left("a_d18_6") * left("b_d18_6") * left("a_d9_2"),
+    left("a_d38_18").cast(pa.decimal128(20, 4)) * left("b_d18_6"),
+    left("a_d38_18").cast(pa.decimal128(20, 4)),
+    left("a_d38_18").cast(pa.decimal128(38, 2)),
+    left("a_d38_18").cast(pa.decimal128(9, 0)),
+    left("a_d38_18").cast(pa.decimal128(38, 30)),
+    left("a_d18_6").cast(pa.decimal128(18, 2)),
+    left("a_d18_6").cast(pa.decimal128(4, 1)),
+    left("a_d9_2").cast(pa.decimal128(8, 0)),
+    left("a_i64").cast(pa.decimal128(10, 2)),
+    left("a_i32").cast(pa.decimal128(38, 34)),
+    when(left("b_d9_2") != 0, left("a_d9_2") / left("b_d9_2")).else_(None),
     left("a_d9_2").cast(pa.float64()),
     left("a_i32") + left("b_i32") * 2,
     left("a_i32").cast(pa.int64()) * left("b_i64"),
@@ -108,6 +165,21 @@ COMPUTED: list[Expression] = [
     lit("x"),
     lit(Decimal("1.50")),
 ]
+
+
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
+@pytest.mark.parametrize("result", [pa.decimal128(16, 6), pa.decimal128(38, 22), pa.decimal128(20, 0)], ids=str)
+@pytest.mark.parametrize("data", DATA)
+def test_averages_of_decimals_end_as_on_the_cpu(data: str, result: pa.DataType, mode: EvalMode) -> None:
+    """A total by a count of 20 digits, in the type of the average; none of no value."""
+    batch = DATA[data]
+    sides = batch.schema, batch.schema
+    total_, count_ = (resolve_value(left(name), *sides) for name in ("a_d38_18", "b_i64"))
+    none = resolve_value(left("b_i64") == 0, *sides)
+    by = Cast(child=count_, to=pa.decimal128(20, 0), mode=EvalMode.LEGACY, type=pa.decimal128(20, 0))
+    quotient = Call(function=Function.DIVIDE, arguments=(total_, by), mode=mode, type=result)
+    nothing = Literal(value=None, type=result)
+    assert_computed(Case(conditions=(none,), values=(nothing,), otherwise=quotient, type=result), batch)
 
 
 OFFERED = [spec for family in FAMILIES.values() for spec in family if Evaluator.CUDF not in spec.lacks]

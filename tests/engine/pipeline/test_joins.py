@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from decimal import Decimal
@@ -16,7 +17,8 @@ from gpujoin import asof_join_tables
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import supports
-from gpujoin.errors import CorruptBlobError, RelationError
+from gpujoin.errors import CorruptBlobError, ProductSizeError, RelationError
+from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
@@ -135,6 +137,32 @@ def test_residual_conditions(how: JoinType, unique: bool, rng: np.random.Generat
         assert metrics.device_joins > 0 or not unique  # repeated keys under a range are searched by order
     else:
         assert (metrics.query_joins > 0) == (how is JoinType.INNER and unique)
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "condition", [None, left("n") != right("n"), CONDITION], ids=["all pairs", "unequal", "either"]
+)
+def test_joins_without_keys(condition: Expression | None, rng: np.random.Generator, seed: int) -> None:
+    """On a device without a copy of rows to the host."""
+    left_table, right_table = side_table(rng, "i32", 45), side_table(rng, "i32", 30)
+    for how in (JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_ANTI, JoinType.EXISTENCE):
+        node = join_of(how, left_table, right_table, Side.RIGHT, condition=condition)
+        node = dataclasses.replace(node, spec=dataclasses.replace(node.spec, keys=()))
+        metrics = check(node, left_table, right_table, f"seed {seed}, {how}")
+        if on_device():
+            assert supports(node, BackendName.GPU) == ()
+            assert metrics.device_joins > 0
+            assert metrics.host_steps == 0
+
+
+@everywhere
+def test_a_product_beyond_its_limit_is_refused(rng: np.random.Generator) -> None:
+    left_table, right_table = side_table(rng, "i32", 45), side_table(rng, "i32", 30)
+    node = join_of(JoinType.INNER, left_table, right_table, Side.RIGHT)
+    node = dataclasses.replace(node, spec=dataclasses.replace(node.spec, keys=()))
+    with pytest.raises(ProductSizeError):
+        check(node, left_table, right_table, "", options=Options(max_product_rows=1000))
 
 
 @everywhere

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.relations import PartialAggregate, Relation, Scan
+from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Project, Relation, Scan
+from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing.cells import Cell, cells, float_bits
 from tests.engine.pipeline.places import everywhere
 from tests.engine.pipeline.places import run as run_here
@@ -290,3 +292,29 @@ def test_arithmetic_does_not_trust_statistics(inverted: bool, tmp_path: Path) ->
                     column_of(node, table)
                 continue
             assert column_of(node, table) == expected, str(resolved)
+
+
+@everywhere
+def test_quotients_and_rounded_decimals(place: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kind, by = pa.decimal128(38, 6), pa.decimal128(18, 2)
+    sizes = [int(rng.integers(1, 10**18)) * 10 ** int(rng.integers(0, 19)) for _ in range(200)]
+    dividends = [Decimal(int(rng.choice([-1, 1])) * size).scaleb(-6, Context(prec=60)) for size in sizes]
+    divisors = [None if n % 11 == 0 else Decimal(int(rng.integers(-50, 50))) for n in range(200)]
+    table = pa.table({"a": pa.array(dividends, kind), "b": pa.array(divisors, by)})
+    expressions = {
+        "quotient": left("a") / left("b"), "rounded": left("a").cast(pa.decimal128(34, 2)),
+        "narrow": left("a").cast(pa.decimal128(9, 0)), "product": left("a") * left("b"),
+    }  # fmt: skip
+    outputs = [
+        Output(name, resolve_value(expression, table.schema, table.schema)) for name, expression in expressions.items()
+    ]
+    tree = Project(ExchangeSource(0, table.schema), tuple(outputs))
+    metrics = PipelineMetrics()
+    result = pa.Table.from_batches(run_here(tree, {0: table}, metrics=metrics), tree.schema)
+    (batch,) = table.to_batches()
+    for output in outputs:
+        expected = evaluate_column(output.expression, batch, batch, batch.num_rows)
+        assert result.column(output.name).to_pylist() == expected.to_pylist(), output.name
+    if place != "cpu":
+        assert (metrics.device_steps, metrics.host_steps) == (1, 0)

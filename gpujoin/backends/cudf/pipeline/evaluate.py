@@ -14,11 +14,11 @@ from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.offer import Active
 from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, mask_and_not
-from gpujoin.backends.cudf.pipeline import words
-from gpujoin.backends.cudf.pipeline.offers import is_constant, is_decimal_arithmetic, natural
+from gpujoin.backends.cudf.pipeline import quotients, words
+from gpujoin.backends.cudf.pipeline.offers import is_certain, is_constant, is_decimal_arithmetic, natural
 from gpujoin.backends.cudf.pipeline.words import Words
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
-from gpujoin.model.types import MAX_PRECISION, is_whole, logical
+from gpujoin.model.types import MAX_PRECISION, logical
 
 
 def words_of(value: Value) -> Words:
@@ -64,9 +64,22 @@ class PipelineEvaluator(conditions.Evaluator):
         value, target = self.fixed(node.child, active), logical(node.type)
         if value.dtype == target:
             return value
-        scale = 0 if is_whole(value.dtype) else value.dtype.scale
-        unscaled = self._scaled(words_of(value), target.scale - scale)
-        return of_words(unscaled, target, value.valid)
+        digits, scale = (value.dtype.precision, value.dtype.scale) if pat.is_decimal(value.dtype) else (19, 0)
+        unscaled, dropped = words_of(value), scale - target.scale
+        if is_certain(value.dtype, target):
+            if dropped <= 0:
+                return of_words(self._scaled(unscaled, -dropped), target, value.valid)
+            return of_words(self._dropped(unscaled, digits, dropped), target, value.valid)
+        if dropped <= 0:
+            result, overflow = words.multiply(self.xp, unscaled, words.constant(self.xp, 10**-dropped))
+        else:
+            result, overflow = self._dropped(unscaled, digits, dropped), self.xp.zeros(1, dtype=bool)
+        return self._fitted(node, result, overflow, value.valid, active)
+
+    def _dropped(self, value: Words, digits: int, places: int) -> Words:
+        """Drop decimal places, rounding half up."""
+        size = words.magnitude(self.xp, value)
+        return words.signed(self.xp, quotients.without_places(self.xp, size, digits, places), value.high < 0)
 
     def _scaled(self, value: Words, digits: int) -> Words:
         """Multiply by a power of ten that is known to fit."""
@@ -74,13 +87,52 @@ class PipelineEvaluator(conditions.Evaluator):
             return value
         return words.multiply(self.xp, value, words.constant(self.xp, 10**digits))[0]
 
+    def _divided(self, node: Call, active: Active) -> Value:
+        """Evaluate the divisor first, as Spark does: the dividend is not evaluated where it is null or zero."""
+        xp, target = self.xp, logical(node.type)
+        right = self.fixed(node.arguments[1], active)
+        zero = right.data == 0 if right.low is None else (right.data == 0) & (right.low == 0)
+        left = self.fixed(node.arguments[0], mask_and_not(mask_and(active, right.valid), zero))
+        valid = mask_and(left.valid, right.valid)
+        if node.mode is EvalMode.ANSI:
+            self.fail_if(mask_and(mask_and(zero, valid), active), f"{node}: division by zero")
+        sides = [words_of(side) for side in (left, right)]
+        dividend, divisor = (words.magnitude(xp, side) for side in sides)
+        safe = Words(divisor.high, xp.where(zero, divisor.low.dtype.type(1), divisor.low))
+        places = target.scale + right.dtype.scale - left.dtype.scale
+        size, overflow = quotients.rounded(xp, dividend, safe, left.dtype.precision, places)
+        result = words.signed(xp, size, (sides[0].high < 0) ^ (sides[1].high < 0))
+        return self._fitted(node, result, overflow, mask_and_not(valid, zero), active)
+
+    def _rounded_product(self, left: Value, right: Value, dropped: int) -> tuple[Words, Array]:
+        """Product without its last places, rounded half up, and the mask of overflows.
+
+        It may have more than 128 bits before it is rounded. So one factor is split, and the last places of the product
+        come from its last places alone: ``1234 * 56`` without two places is ``12 * 56`` and what ``34 * 56`` rounds to.
+        """
+        xp = self.xp
+        many, few = sorted((left, right), key=lambda side: side.dtype.precision, reverse=True)
+        sides = [words_of(side) for side in (many, few)]
+        sizes = [words.magnitude(xp, side) for side in sides]
+        front, last = quotients.split(xp, sizes[0], many.dtype.precision, dropped)
+        high, overflow = words.multiply(xp, front, sizes[1])
+        low, _ = words.multiply(xp, last, sizes[1])
+        digits = dropped + few.dtype.precision
+        total = words.add(high, quotients.without_places(xp, low, digits, dropped))
+        negative = (sides[0].high < 0) ^ (sides[1].high < 0)
+        return words.signed(xp, total, negative), overflow | (total.high < 0)
+
     def _arithmetic(self, node: Call, active: Active) -> Value:
+        if node.function is Function.DIVIDE:
+            return self._divided(node, active)
         left, right, valid = self.pair(node, active)
         target = logical(node.type)
         precision, scale = natural(node)
+        if scale > target.scale:
+            result, overflow = self._rounded_product(left, right, scale - target.scale)
+            return self._fitted(node, result, overflow, valid, active)
         if target.precision <= v.NARROW_DIGITS and precision <= target.precision:
             return Value(target, self._narrow(node, left, right, scale), valid)
-        overflow: Array | None = None
         if node.function is Function.MULTIPLY:
             result, overflow = words.multiply(self.xp, words_of(left), words_of(right))
         else:
@@ -105,7 +157,9 @@ class PipelineEvaluator(conditions.Evaluator):
         )
         return left_unscaled + right_unscaled if node.function is Function.ADD else left_unscaled - right_unscaled
 
-    def _fitted(self, node: Call, unscaled: Words, overflow: Array, valid: Array | None, active: Active) -> Value:
+    def _fitted(
+        self, node: Call | Cast, unscaled: Words, overflow: Array, valid: Array | None, active: Active
+    ) -> Value:
         """Convert a result that may not fit its type: raise in ANSI mode, else make it null."""
         target = logical(node.type)
         bad = overflow | words.outside(self.xp, unscaled, min(target.precision, MAX_PRECISION))

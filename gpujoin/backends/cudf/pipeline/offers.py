@@ -1,8 +1,8 @@
 """Knows which expressions and nodes a pipeline computes on the device exactly as Spark does.
 
-These are the expressions of join conditions (:mod:`gpujoin.backends.cudf.expressions.evaluator`), and also sums,
-differences and products of decimals whose scale Spark does not reduce, and casts of integers and decimals to wider
-decimals.
+These are the expressions of join conditions (:mod:`gpujoin.backends.cudf.expressions.evaluator`), and also arithmetic
+of decimals, and casts of integers and decimals to decimals. Not offered are sums whose scale Spark reduces, and
+products whose last places need more than 128 bits.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits,
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, is_wide
 from gpujoin.functions.casts import is_lossless
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import (
+    Call,
+    Case,
+    Cast,
+    ColumnRef,
+    EvalMode,
+    Expression,
+    Function,
+    Literal,
+    conjuncts,
+)
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
@@ -23,7 +33,8 @@ _AGGREGATES = CENTRAL_MOMENTS | {
     AggregateFunction.SUM, AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.AVG,
     AggregateFunction.FIRST, AggregateFunction.LAST,
 }  # fmt: skip
-_ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY})
+_ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.DIVIDE})
+_ORDER = frozenset({Function.LT, Function.LE, Function.GT, Function.GE})
 _EXACT_DIGITS = 15
 """Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
 
@@ -95,7 +106,7 @@ def _cast(node: Cast) -> bool:
     if source is None or target is None:
         return False
     if pat.is_decimal128(target) and (is_whole(source) or pat.is_decimal128(source)):
-        return is_lossless(source, target)
+        return target.scale >= 0 and (is_whole(source) or source.scale >= 0)
     if pat.is_decimal128(source):
         return bool(pat.is_float64(target) and source.precision <= _EXACT_DIGITS and source.scale >= 0)
     return cast_fits(node)
@@ -149,9 +160,8 @@ def _join_obstacles(node: Join) -> list[Reason]:
         pairs.append((spec.as_of.left, spec.as_of.right))
         if not _has_order(node.left.schema.field(spec.as_of.left).type):
             reasons.append(_unsupported("join", "order keys of more than 64 bits go through host memory"))
-    elif not spec.keys:
-        why = f"{spec.join_type.value} joins without equal keys go through host memory"
-        reasons.append(_unsupported("join", why))
+    elif not spec.keys and any(map(_by_order, conjuncts(spec.condition) if spec.condition is not None else ())):
+        reasons.append(_unsupported("join", "joins by ranges alone go through host memory"))
     if spec.join_type.null_aware and (len(spec.keys) > 1 or spec.condition is not None):
         why = f"{spec.join_type.value} joins by several keys or with a condition go through host memory"
         reasons.append(_unsupported("join", why))
@@ -167,6 +177,12 @@ def _join_obstacles(node: Join) -> list[Reason]:
     return reasons
 
 
+def _by_order(part: Expression) -> bool:
+    """Whether a conjunct compares the sides by order, so that ranges may be searched."""
+    sides = {column.side for column in part.columns()}
+    return isinstance(part, Call) and part.function in _ORDER and len(sides) > 1
+
+
 def _has_order(dtype: pa.DataType) -> bool:
     """Whether values of a type have codes of 64 bits that keep their order."""
     dtype = logical(dtype)
@@ -177,8 +193,18 @@ def _unsupported(what: str, why: str) -> Reason:
     return Reason(ReasonKind.UNSUPPORTED, what, why)
 
 
+def is_certain(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a cast of integers or decimals to a decimal succeeds for every value. Rounding may need a digit more."""
+    if is_lossless(source, target):
+        return True
+    return bool(
+        pat.is_decimal(source) and source.scale > target.scale
+        and target.precision - target.scale > source.precision - source.scale
+    )  # fmt: skip
+
+
 def is_decimal_arithmetic(node: Call) -> bool:
-    """Whether a call adds, subtracts or multiplies decimals."""
+    """Whether a call adds, subtracts, multiplies or divides decimals."""
     kinds = [argument.type for argument in node.arguments]
     return (
         node.function in _ARITHMETIC and node.type is not None and pat.is_decimal128(node.type)
@@ -196,13 +222,20 @@ def natural(node: Call) -> tuple[int, int]:
 
 
 def _exact_scale(node: Call) -> bool:
-    precision, scale = natural(node)
+    """Whether words of 128 bits give the exact result, rounded where Spark rounds it."""
+    left, right = (logical(argument.type) for argument in node.arguments)
     result = logical(node.type)
+    if min(left.scale, right.scale, result.scale) < 0:
+        return False
+    if node.function is Function.DIVIDE:
+        return True
+    precision, scale = natural(node)
+    if result.scale < scale and node.function is Function.MULTIPLY:
+        return scale - result.scale + min(left.precision, right.precision) <= MAX_PRECISION
     if result.scale != scale or result.precision < min(precision, MAX_PRECISION):
         return False
     # A product beyond 127 bits has more than 38 digits. A rescaled operand beyond 127 bits may cancel out in the sum.
-    alike = len({logical(argument.type).scale for argument in node.arguments}) == 1
-    return node.function is Function.MULTIPLY or alike or precision <= MAX_PRECISION
+    return node.function is Function.MULTIPLY or left.scale == right.scale or precision <= MAX_PRECISION
 
 
 def _fixed(dtype: pa.DataType) -> bool:

@@ -65,11 +65,46 @@ def less(left: Words, right: Words) -> Array:
     return (left.high < right.high) | ((left.high == right.high) & (left.low < right.low))
 
 
+def unsigned_less(left: Words, right: Words) -> Array:
+    """Mask of the rows at which an unsigned number is less than another."""
+    high, top = left.high.view("uint64"), right.high.view("uint64")
+    return (high < top) | ((high == top) & (left.low < right.low))
+
+
+def as_double(value: Words) -> Array:
+    """Convert unsigned numbers to doubles, off by less than 2**-51 of them."""
+    return value.high.view("uint64").astype("float64") * 2.0**64 + value.low.astype("float64")
+
+
+def bits(value: Words, shift: int, count: int) -> Array:
+    """Some bits of numbers that are not negative, less than 64, as uint64."""
+    word = value.low.dtype.type
+    high = value.high.view("uint64")
+    if shift >= 64:
+        part = high >> word(shift - 64)
+    elif shift == 0:
+        part = value.low
+    else:
+        part = (value.low >> word(shift)) | (high << word(64 - shift))
+    return part & word((1 << count) - 1)
+
+
+def times(value: Words, factor: Array | int) -> Words:
+    """Multiply by an unsigned word, wrapping around."""
+    word = value.low.dtype.type(factor) if isinstance(factor, int) else factor
+    top, low = _product(value.low, word)
+    return Words((value.high.view("uint64") * word + top).view("int64"), low)
+
+
 def magnitude(xp: Any, value: Words) -> Words:
     """Absolute value as an unsigned number, also of the most negative one."""
-    negative = value.high < 0
-    turned = negate(value)
-    return Words(xp.where(negative, turned.high, value.high), xp.where(negative, turned.low, value.low))
+    return signed(xp, value, value.high < 0)
+
+
+def signed(xp: Any, size: Words, negative: Array) -> Words:
+    """Negate magnitudes where a mask is true."""
+    turned = negate(size)
+    return Words(xp.where(negative, turned.high, size.high), xp.where(negative, turned.low, size.low))
 
 
 def multiply(xp: Any, left: Words, right: Words) -> tuple[Words, Array]:
@@ -83,10 +118,7 @@ def multiply(xp: Any, left: Words, right: Words) -> tuple[Words, Array]:
     over = (high < top) | over_left | over_right | ((a_high != 0) & (b_high != 0))
     total = high + middle_right
     over = over | (total < high) | (total.view("int64") < 0)
-    negative = (left.high < 0) ^ (right.high < 0)
-    plain = Words(total.view("int64"), low)
-    turned = negate(plain)
-    return Words(xp.where(negative, turned.high, plain.high), xp.where(negative, turned.low, plain.low)), over
+    return signed(xp, Words(total.view("int64"), low), (left.high < 0) ^ (right.high < 0)), over
 
 
 def _times(left: Array, right: Array) -> tuple[Array, Array]:
@@ -109,9 +141,7 @@ def _product(left: Array, right: Array) -> tuple[Array, Array]:
 def outside(xp: Any, value: Words, digits: int) -> Array:
     """Mask of the numbers with more than ``digits`` decimal digits."""
     limit = constant(xp, 10**digits)
-    size = magnitude(xp, value)
-    high, top = size.high.view("uint64"), limit.high.view("uint64")
-    return ~((high < top) | ((high == top) & (size.low < limit.low)))
+    return ~unsigned_less(magnitude(xp, value), limit)
 
 
 def limbs(value: Words) -> tuple[Array, ...]:

@@ -1,0 +1,108 @@
+"""Quotients of 128-bit integers, rounded half up, for decimals.
+
+Numbers are divided digit by digit, by hand as at school, but the digits are large: first 46 bits of the dividend at a
+time, then as many decimal places as are asked for, 14 at a time. ``12 / 7`` with two places, one place at a time::
+
+    dividend 12    quotient  1      rest 5
+    place 1        50 // 7 = 7      rest 1       1.7
+    place 2        10 // 7 = 1      rest 3       1.71     3 is less than half of 7: not rounded up
+
+A digit is estimated with doubles. These have 53 bits, and a digit less than 47, so the estimate is off by one at most;
+one is taken off, and the rest, which is exact in 128 bits, says whether one or two are missing. Runs on CuPy and on
+NumPy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.pipeline import words
+from gpujoin.backends.cudf.pipeline.words import Words
+
+_DIGIT_BITS = 46
+_DIGIT_PLACES = 14
+"""Sizes of digits: below 2**47, so that an estimate by doubles, which is off by 2**-50 of it, is off by one at most."""
+_LARGEST = 10**38
+"""Largest divisor: three times as much is less than 2**128."""
+
+
+def rounded(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, places: int) -> tuple[Words, Array]:
+    """Divide magnitudes, rounding half up.
+
+    Parameters
+    ----------
+    xp : module
+        ``cupy`` or ``numpy``.
+    dividend, divisor : Words
+        Not negative; the divisor from 1 to 10**38.
+    dividend_digits : int
+        Most decimal digits of the dividend.
+    places : int
+        Decimal places of the quotient; where it is negative, of so many places before the point it is a multiple, and
+        these are left out.
+
+    Returns
+    -------
+    Words
+        Quotients, in units of the last place.
+    Array
+        Mask of the rows whose quotient has more than 38 digits before it is rounded, where it is arbitrary.
+    """
+    quotient, rest, over = _divided(xp, dividend, divisor, dividend_digits, max(places, 0))
+    if places >= 0:
+        up = ~words.unsigned_less(rest, words.subtract(divisor, rest))
+        return words.add(quotient, words.widened(up.astype("int64"))), over
+    # Half a unit more, and rounded down: what the first division has left out is less than one.
+    return without_places(xp, quotient, dividend_digits, -places), over
+
+
+def without_places(xp: Any, value: Words, digits: int, places: int) -> Words:
+    """Drop the last decimal places of magnitudes of at most ``digits`` digits, rounding half up."""
+    unit = 10**places
+    more = words.add(value, words.constant(xp, unit // 2))
+    return _divided(xp, more, words.constant(xp, unit), max(digits, places) + 1, 0)[0]
+
+
+def split(xp: Any, value: Words, digits: int, places: int) -> tuple[Words, Words]:
+    """Split magnitudes of at most ``digits`` digits into what stands before the last decimal places, and these."""
+    front, rest, _ = _divided(xp, value, words.constant(xp, 10**places), digits, 0)
+    return front, rest
+
+
+def _divided(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, places: int) -> tuple[Words, Words, Array]:
+    """Quotient with some decimal places, rounded down, the rest, and the mask of quotients of more than 38 digits."""
+    by = words.as_double(divisor)
+    zero = words.constant(xp, 0)
+    quotient, rest = zero, zero
+    count = -(-(10**dividend_digits).bit_length() // _DIGIT_BITS)
+    for shift in reversed(range(0, count * _DIGIT_BITS, _DIGIT_BITS)):
+        following = words.bits(dividend, shift, _DIGIT_BITS)
+        digit, rest = _digit(xp, rest, 1 << _DIGIT_BITS, following, divisor, by)
+        quotient = words.add(words.times(quotient, 1 << _DIGIT_BITS), Words(xp.zeros_like(digit.view("int64")), digit))
+    over = quotient.high < 0
+    while places > 0:
+        base = 10 ** min(places, _DIGIT_PLACES)
+        places -= _DIGIT_PLACES
+        digit, rest = _digit(xp, rest, base, None, divisor, by)
+        # Beyond this a product by the base has 39 digits or more; below it, less than 127 bits.
+        over = over | (quotient.high >= (1 << 63) // base)
+        quotient = words.add(words.times(quotient, base), Words(xp.zeros_like(digit.view("int64")), digit))
+    return quotient, rest, over
+
+
+def _digit(xp: Any, rest: Words, base: int, following: Array | None, divisor: Words, by: Array) -> tuple[Array, Words]:
+    """The next digit of a quotient in some base, as uint64, and the rest; ``following`` is the dividend's digit."""
+    estimate = words.as_double(rest) * float(base)
+    value = words.times(rest, base)
+    if following is not None:
+        estimate = estimate + following.astype("float64")
+        value = words.add(value, Words(xp.zeros_like(following.view("int64")), following))
+    digit = xp.clip(xp.floor(estimate / by) - 1.0, 0.0, float(base)).astype("uint64")
+    left = words.subtract(value, words.times(divisor, digit))
+    for _ in range(2):
+        missing = ~words.unsigned_less(left, divisor)
+        digit = digit + missing.astype("uint64")
+        less = words.subtract(left, divisor)
+        left = Words(xp.where(missing, less.high, left.high), xp.where(missing, less.low, left.low))
+    return digit, left
