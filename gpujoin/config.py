@@ -370,9 +370,10 @@ class Options:
     )  # fmt: skip
     exchange_adaptive: Adaptive = _setting(
         "exchange.adaptive", Adaptive.AUTO, _one_of(Adaptive),
-        "Whether tasks are made once the sizes of exchanged rows are known: small partitions are coalesced, and an "
-        "input of a join that proves small is sent to every task, in place of exchanging the other: `auto` (if "
-        "`spark.gpujoin.exchange.partitions` is unset), `on`, `off`. With `spark.sql.adaptive.enabled` or "
+        "Whether tasks are made once the sizes of exchanged rows are known: small partitions are coalesced, heavy ones "
+        "of joins are split by the settings of `spark.sql.adaptive.skewJoin`, and an input of a join that proves small "
+        "is sent to every task, in place of exchanging the other: `auto` (if `spark.gpujoin.exchange.partitions` is "
+        "unset), `on`, `off`. With `spark.sql.adaptive.enabled` or "
         "`spark.sql.adaptive.coalescePartitions.enabled` set to `false`, or another transport than `bytes`, none is.",
     )  # fmt: skip
     gpu_algorithm: AlgorithmChoice = _setting(

@@ -70,6 +70,16 @@ class DeterminismLevel(Enum):
     """The same rows in the same order, as from files."""
 
 
+class Share(Enum):
+    """What one of the tasks that compute a heavy partition gives."""
+
+    LEFT = "a share of the left rows of a heavy partition"
+    RIGHT = "a share of the right rows of a heavy partition"
+    BOTH = "shares of the left and the right rows of a heavy partition"
+    UNMATCHED_LEFT = "the left rows of a heavy partition that have no match"
+    UNMATCHED_RIGHT = "the right rows of a heavy partition that have no match"
+
+
 def null_keys_of(join_type: JoinType, side: Side) -> NullKeys:
     """Say what becomes of the rows of one side of a join that have a null key."""
     if join_type.null_aware:

@@ -47,6 +47,23 @@ def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -
     )
 
 
+def mirrored(spec: JoinSpec) -> JoinSpec:
+    """Exchange the sides of a join, whose type stays; an as-of join has no mirror image."""
+    return dataclasses.replace(
+        spec,
+        keys=tuple(KeyPair(pair.right, pair.left, pair.nulls) for pair in spec.keys),
+        condition=None if spec.condition is None else _of_other_side(spec.condition),
+        left_output=spec.right_output,
+        right_output=spec.left_output,
+    )
+
+
+def _of_other_side(node: Expression) -> Expression:
+    if isinstance(node, ColumnRef):
+        return dataclasses.replace(node, side=node.side.other)
+    return node.with_children([_of_other_side(child) for child in node.children]) if node.children else node
+
+
 def remapped_aggregate(node: PartialAggregate, child: Relation, positions: Mapping[int, int]) -> PartialAggregate:
     """Replace column positions in an aggregation, and its input."""
     keys = tuple(remapped_output(key, positions) for key in node.keys)

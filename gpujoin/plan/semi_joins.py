@@ -22,9 +22,10 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import Expand, Explode, Filter, Join, PartialAggregate, Project, Relation, Union
-from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.spec import JoinSpec
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.estimates import Sizes, build_side
+from gpujoin.plan.remap import mirrored
 
 _OF_VALUES = frozenset({AggregateFunction.MIN, AggregateFunction.MAX})
 """Aggregate functions that do not depend on how often a value occurs."""
@@ -84,29 +85,12 @@ def _as_semi_join(node: Join) -> Join:
     if not is_plain or (spec.left_output and spec.right_output) or not _never_fails(spec.condition):
         return node
     if spec.right_output:
-        return Join(node.right, node.left, _semi(_mirrored(spec)), node.build_side.other)
+        return Join(node.right, node.left, _semi(mirrored(spec)), node.build_side.other)
     return dataclasses.replace(node, spec=_semi(spec))
 
 
 def _semi(spec: JoinSpec) -> JoinSpec:
     return dataclasses.replace(spec, join_type=JoinType.LEFT_SEMI)
-
-
-def _mirrored(spec: JoinSpec) -> JoinSpec:
-    """The join with its sides exchanged."""
-    return dataclasses.replace(
-        spec,
-        keys=tuple(KeyPair(pair.right, pair.left, pair.nulls) for pair in spec.keys),
-        condition=None if spec.condition is None else _of_other_side(spec.condition),
-        left_output=spec.right_output,
-        right_output=spec.left_output,
-    )
-
-
-def _of_other_side(node: Expression) -> Expression:
-    if isinstance(node, ColumnRef):
-        return dataclasses.replace(node, side=node.side.other)
-    return node.with_children([_of_other_side(child) for child in node.children]) if node.children else node
 
 
 def _never_fails(condition: Expression | None) -> bool:

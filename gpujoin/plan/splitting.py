@@ -31,32 +31,45 @@ _ROW_BY_ROW = (Filter, Project, Expand, Explode, Limit, TopN)
 
 
 @dataclass(frozen=True)
-class SplitJoin:
-    """A join of two exchanged inputs."""
+class ExchangedJoin:
+    """A join of two exchanged inputs, whose rows any task of the stage may give."""
 
+    node: Join
+    """The join."""
     left: int
     right: int
     """Indexes of its sources."""
-    sides: tuple[Side, ...]
-    """Sides whose rows of a key may be divided."""
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Sides whose rows of a key may be divided."""
+        return tuple(side for side in Side if self.node.spec.join_type in DIVIDES[side])
 
     def source(self, side: Side) -> int:
         """Index of the source on one side."""
         return self.left if side is Side.LEFT else self.right
 
 
-def split_joins(stage: Stage) -> Iterator[SplitJoin]:
+def split_joins(stage: Stage) -> Iterator[ExchangedJoin]:
     """Joins of a stage in which keys may be divided, without those of earlier stages."""
+    join = exchanged_join(stage)
+    if join is not None and join.sides:
+        yield join
+
+
+def exchanged_join(stage: Stage) -> ExchangedJoin | None:
+    """Find the join of a stage's exchanged inputs above which nothing requires rows with equal keys to be in one task.
+
+    ``None`` where there is none. Above it, joins have one side whole in every task.
+    """
     shares = {exchange.index for exchange in stage.inputs if not exchange.replicated}
     keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
     node: Relation | None = stage.tree
     while node is not None:
         match node:
             case Join(left=ExchangeSource() as left, right=ExchangeSource() as right):
-                sides = tuple(side for side in Side if node.spec.join_type in DIVIDES[side])
-                if sides and keyed.issuperset((left.index, right.index)):
-                    yield SplitJoin(left.index, right.index, sides)
-                return
+                by_key = keyed.issuperset((left.index, right.index))
+                return ExchangedJoin(node, left.index, right.index) if by_key else None
             case Join():
                 node = _fed(node, shares)
             case PartialAggregate():
@@ -64,7 +77,8 @@ def split_joins(stage: Stage) -> Iterator[SplitJoin]:
             case _ if isinstance(node, _ROW_BY_ROW):
                 (node,) = node.children
             case _:
-                return
+                return None
+    return None
 
 
 def _fed(join: Join, shares: Collection[int]) -> Relation | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpujoin.backends.registry import unavailable
 from gpujoin.config import PREFIX, Adaptive, BackendChoice, Options, parse_bytes
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
+from gpujoin.plan.heavy_partitions import Splitting
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.jvm.gateway import settings_of
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpujoin.config import Strategy
+
+Number = TypeVar("Number", int, float)
 
 SPARK_BROADCAST_THRESHOLD = 10 << 20
 """Default of ``spark.sql.autoBroadcastJoinThreshold``."""
@@ -74,7 +77,7 @@ def broadcast_threshold(conf: Mapping[str, str], spark: Any) -> int:
     text = conf[_BROADCAST] if _BROADCAST in conf else spark.conf.get(_BROADCAST, None)
     if text is None:
         return SPARK_BROADCAST_THRESHOLD
-    return _spark_bytes(text)
+    return _spark_number(text, SPARK_BROADCAST_THRESHOLD, parse_bytes)
 
 
 def gpu_outlook(conf: Mapping[str, str]) -> GpuOutlook:
@@ -118,6 +121,20 @@ def may_adapt(options: Options, conf: Mapping[str, str]) -> bool:
     return all(conf.get(f"spark.sql.adaptive.{name}", "true").lower() == "true" for name in _ADAPTIVE)
 
 
+def partition_splitting(conf: Mapping[str, str]) -> Splitting | None:
+    """By which sizes heavy partitions of joins are split, as Spark's own settings say; ``None``: none is."""
+    if conf.get("spark.sql.adaptive.skewJoin.enabled", "true").lower() != "true":
+        return None
+    default = Splitting()
+    skewed = "spark.sql.adaptive.skewJoin.skewedPartition"
+    return Splitting(
+        _spark_number(conf.get(f"{skewed}Factor"), default.factor, float),
+        _spark_number(conf.get(f"{skewed}ThresholdInBytes"), default.threshold, parse_bytes),
+        _spark_number(conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes"), default.share_bytes, parse_bytes),
+        _spark_number(conf.get("spark.shuffle.sort.bypassMergeThreshold"), default.unsorted_partitions, int),
+    )
+
+
 def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
     """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
 
@@ -138,8 +155,9 @@ def _amount(text: str | None) -> float:
         return 0.0
 
 
-def _spark_bytes(text: str) -> int:
+def _spark_number(text: str | None, default: Number, parse: Callable[[str], Number]) -> Number:
+    """Read a setting of Spark's; one that is unset, or written as Spark alone reads it, has the default."""
     try:
-        return parse_bytes(text)
+        return default if text is None else parse(text)
     except ValueError:
-        return SPARK_BROADCAST_THRESHOLD
+        return default

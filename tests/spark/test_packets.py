@@ -17,12 +17,13 @@ from gpujoin.config import BackendChoice, Options, Transport
 from gpujoin.engine.blob import HEADER_BYTES
 from gpujoin.errors import CorruptBlobError
 from gpujoin.model.relations import ExchangeSource
-from gpujoin.model.stages import NullKeys
+from gpujoin.model.stages import NullKeys, Share
 from gpujoin.spark.query.running import RunStage
 from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.spark.shuffle.packets import PacketPacker
+from gpujoin.spark.shuffle.shares import share_packets, with_share
 from gpujoin.spark.worker.task import Task
 
 APP = Path(__file__).with_name("transport_app.py")
@@ -48,6 +49,27 @@ def received(partition: int, given: list[bytes]) -> list[bytes]:
         "gpujoin_island", transport=Transport.BYTES, arrow=SCHEMA,
     )  # fmt: skip
     return [bytes(message) for message in stage.run(iter(given), Task(stage=7, partition=partition))]
+
+
+def test_all_that_a_task_sends_to_a_partition_is_in_one_division_of_it() -> None:
+    form, rows = BlobFormat(SCHEMA), pa.record_batch([pa.array(range(40)), pa.array(["x"] * 40)], schema=SCHEMA)
+    outlet = Outlet(form, (0,), (pa.int64(),), (False,), NullKeys.DROP, frozenset(), (0, 1), 64)
+    for task in range(4):
+        packer = PacketPacker(form, 64, BlobCounts(), divisions=3, task=task)
+        sent = [bytes(packet) for packet in outlet.packed([rows], task, packer, BlobCounts())]
+        assert {int.from_bytes(number, "big") for number in sent[::2]} == {task % 3, 3 + task % 3}
+
+
+def test_a_share_is_told_by_the_first_packet() -> None:
+    blobs = packets(0, pa.record_batch([pa.array(range(40)), pa.array(["x"] * 40)], schema=SCHEMA))
+    for share, packet in share_packets().items():
+        told, rest = with_share(iter([packet.encode(), *blobs]))
+        assert (told, list(rest)) == (share, blobs)
+        assert with_share([packet.encode()])[0] is share
+    told, rest = with_share(blobs)
+    assert (told, list(rest)) == (None, blobs)
+    assert with_share([])[0] is None
+    assert len(share_packets()) == len(Share)
 
 
 def test_packets_arrive_as_they_were_sent() -> None:

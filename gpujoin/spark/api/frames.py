@@ -40,9 +40,9 @@ from gpujoin.plan.parts import StageLimits
 from gpujoin.plan.stages import plan_one_task, plan_stages
 from gpujoin.spark.compat import arrow_schema, context_of
 from gpujoin.spark.explaining import expected_backend
-from gpujoin.spark.query.choice import IslandRun, StageRun
 from gpujoin.spark.query.explained import explain_stages
 from gpujoin.spark.query.running import StageWork
+from gpujoin.spark.query.runs import IslandRun, StageRun
 from gpujoin.spark.query.shown import Leaves, Prices
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 from gpujoin.spark.settings import blob_bytes, gpu_outlook

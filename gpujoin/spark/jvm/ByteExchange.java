@@ -189,26 +189,28 @@ public final class ByteExchange {
         /** What a stage reads, in order. */
         List sources(Map stage) {
             ArrayList sources = new ArrayList();
-            PythonPartitioner partitioner = new PythonPartitioner(((Integer) stage.get("tasks")).intValue(), 0L);
+            int tasks = ((Integer) stage.get("tasks")).intValue();
             List inputs = (List) stage.get("inputs");
             for (int i = 0; i < inputs.size(); i++) {
-                sources.add(source((Map) inputs.get(i), partitioner));
+                sources.add(source((Map) inputs.get(i), tasks));
             }
             return sources;
         }
 
         /** The rows of a stage by partition; a stage that several others read is shuffled once. */
-        private MapStages.Source source(Map stage, PythonPartitioner partitioner) {
+        private MapStages.Source source(Map stage, int tasks) {
             Object number = stage.get("shared");
             if (number != null && shared.containsKey(number)) {
                 return (MapStages.Source) shared.get(number);
             }
             List below = sources(stage);
+            int divisions = ((Integer) stage.get("divisions")).intValue();
+            PythonPartitioner partitioner = new PythonPartitioner(tasks * divisions, 0L);
             JavaPairRDD rows = new PairwiseRDD(stage(stage, below)).asJavaPairRDD().partitionBy(partitioner);
             Map late = (Map) stage.get("late");
             List first = late == null ? below : Collections.singletonList(small(late, below));
             boolean waits = late != null || stage.get("coalescing") != null;
-            MapStages.Source source = new MapStages.Source(rows.rdd(), first, waits);
+            MapStages.Source source = new MapStages.Source(rows.rdd(), divisions, first, waits);
             if (number != null) {
                 shared.put(number, source);
             }
@@ -216,9 +218,11 @@ public final class ByteExchange {
         }
 
         private RDD coalesced(List sources, Map coalescing, int partitions) {
+            Map splitting = (Map) coalescing.get("splitting");
             return mapStages.coalesced(
                 sources, (List) coalescing.get("copies"), partitions, ((Integer) coalescing.get("tasks")).intValue(),
-                ((Number) coalescing.get("least")).longValue(), ((Number) coalescing.get("most")).longValue());
+                ((Number) coalescing.get("least")).longValue(), ((Number) coalescing.get("most")).longValue(),
+                splitting == null ? null : new PartitionShares(splitting));
         }
 
         private static RDD values(RDD pairs) {

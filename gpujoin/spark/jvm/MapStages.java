@@ -56,13 +56,16 @@ public final class MapStages {
     /** Shuffled rows, which a stage reads. */
     public static final class Source {
         final RDD rows;
+        /** Partitions of the rows that belong to one partition of the stage that reads them, side by side. */
+        final int divisions;
         /** What the stage that gives the rows reads, or that of it by whose size it is decided what else is read. */
         final List below;
         /** Whether the tasks of that stage, or of one before it, are not known before other map stages have run. */
         final boolean waits;
 
-        public Source(RDD rows, List below, boolean decided) {
+        public Source(RDD rows, int divisions, List below, boolean decided) {
             this.rows = rows;
+            this.divisions = divisions;
             this.below = below;
             boolean any = decided;
             for (int i = 0; i < below.size(); i++) {
@@ -76,7 +79,7 @@ public final class MapStages {
         }
     }
 
-    /** Rows of some sources: partition n of all of them, one after the other. */
+    /** Rows of some sources without divisions: partition n of all of them, one after the other. */
     public static RDD united(List sources) {
         RDD all = ((Source) sources.get(0)).rows;
         for (int i = 1; i < sources.size(); i++) {
@@ -87,37 +90,52 @@ public final class MapStages {
     }
 
     /**
-     * Rows of some sources, neighbouring partitions of which are coalesced where they are small.
+     * Rows of some sources, neighbouring partitions of which are coalesced where they are small, and heavy ones split.
      *
      * @param sources in the order in which a task reads them
      * @param copies for each source whether each of its partitions has the same rows
      * @param tasks how many tasks there should be at least, where these would have {@code least} bytes each
      * @param least bytes that are worth a task
      * @param most bytes of coalesced partitions
+     * @param shares how heavy partitions are split, or null; what a task that computes a share reads first says so
      */
-    public RDD coalesced(List sources, List copies, int partitions, int tasks, long least, long most) {
-        return grouped(sources, partitions, new Coalescer(this, sources, copies, partitions, tasks, least, most));
+    public RDD coalesced(
+        List sources, List copies, int partitions, int tasks, long least, long most, PartitionShares shares
+    ) {
+        Coalescer coalescer = new Coalescer(this, sources, copies, partitions, tasks, least, most, shares);
+        ArrayList rows = rows(sources);
+        if (shares != null) {
+            rows.add(shares.packets(context));
+        }
+        return grouped(rows, partitions, coalescer);
     }
 
     /** Rows of some sources: partition n of each, or all partitions of those that are {@code whole}. */
     public RDD sent(List sources, List whole, int tasks) {
-        int[] ends = new int[sources.size()];
-        int before = 0;
-        for (int i = 0; i < ends.length; i++) {
-            before += ((Source) sources.get(i)).rows.getNumPartitions();
-            ends[i] = before;
-        }
-        return grouped(sources, tasks, new Sending(ends, whole));
+        return grouped(rows(sources), tasks, new Sending(sources, whole));
     }
 
-    /** The partitions of some sources, those of the first before those of the second, in groups of one task each. */
-    private RDD grouped(List sources, int tasks, Grouping grouping) {
+    private static ArrayList rows(List sources) {
         ArrayList rows = new ArrayList();
         for (int i = 0; i < sources.size(); i++) {
             rows.add(((Source) sources.get(i)).rows);
         }
+        return rows;
+    }
+
+    /** The partitions of some RDDs, those of the first before those of the second, in groups of one task each. */
+    private RDD grouped(List rows, int tasks, Grouping grouping) {
         ClassTag any = ClassTag$.MODULE$.AnyRef();
         return new CoalescedRDD(new UnionRDD(context, PythonUtils.toSeq(rows), any), tasks, new Some(grouping), any);
+    }
+
+    /** Where the partitions of each source begin among those of a union of all, and where the last one's end. */
+    private static int[] begins(List sources) {
+        int[] begins = new int[sources.size() + 1];
+        for (int i = 0; i < sources.size(); i++) {
+            begins[i + 1] = begins[i] + ((Source) sources.get(i)).rows.getNumPartitions();
+        }
+        return begins;
     }
 
     /** The rows of a stage: as planned, or {@code instead} where a source proves to have at most {@code limit} bytes. */
@@ -234,24 +252,26 @@ public final class MapStages {
 
     /** Which partitions of a union of sources each of some tasks reads. */
     private static final class Sending extends Grouping {
-        private final int[] ends;
+        private final transient List sources;
         private final transient List whole;
 
-        Sending(int[] ends, List whole) {
-            this.ends = ends;
+        Sending(List sources, List whole) {
+            this.sources = sources;
             this.whole = whole;
         }
 
         public PartitionGroup[] coalesce(int tasks, RDD union) {
             List all = Arrays.asList(union.partitions());
+            int[] begins = begins(sources);
             PartitionGroup[] groups = new PartitionGroup[tasks];
             for (int task = 0; task < tasks; task++) {
                 groups[task] = new PartitionGroup(Option.empty());
-                for (int i = 0; i < ends.length; i++) {
-                    int begin = i == 0 ? 0 : ends[i - 1];
+                for (int i = 0; i < sources.size(); i++) {
                     boolean every = ((Boolean) whole.get(i)).booleanValue();
-                    List members = every ? all.subList(begin, ends[i]) : all.subList(begin + task, begin + task + 1);
-                    groups[task].partitions().appendAll(PythonUtils.toSeq(members));
+                    int divisions = ((Source) sources.get(i)).divisions;
+                    int first = every ? begins[i] : begins[i] + task * divisions;
+                    int last = every ? begins[i + 1] : first + divisions;
+                    groups[task].partitions().appendAll(PythonUtils.toSeq(all.subList(first, last)));
                 }
             }
             return groups;
@@ -306,7 +326,7 @@ public final class MapStages {
     }
 
     /**
-     * Coalesces neighbouring partitions until they are worth a task. ::
+     * Coalesces neighbouring partitions until they are worth a task, and splits heavy ones. ::
      *
      * <pre>
      *   source 0   3 MB   1 MB   0 MB   9 MB
@@ -319,12 +339,16 @@ public final class MapStages {
         private final transient MapStages stages;
         private final transient List sources;
         private final transient List copies;
+        private final transient PartitionShares shares;
         private final int partitions;
         private final int tasks;
         private final long least;
         private final long most;
 
-        Coalescer(MapStages stages, List sources, List copies, int partitions, int tasks, long least, long most) {
+        Coalescer(
+            MapStages stages, List sources, List copies, int partitions, int tasks, long least, long most,
+            PartitionShares shares
+        ) {
             this.stages = stages;
             this.sources = sources;
             this.copies = copies;
@@ -332,44 +356,75 @@ public final class MapStages {
             this.tasks = tasks;
             this.least = least;
             this.most = most;
+            this.shares = shares;
         }
 
         public PartitionGroup[] coalesce(int limit, RDD union) {
             long[][] bytes = stages.bytes(sources);
+            int[] divisions = divisions();
+            List[] split = shares == null ? new List[partitions] : shares.of(bytes, divisions, partitions);
             long[] sizes = new long[partitions];
             long all = 0;
-            for (int i = 0; i < bytes.length; i++) {
-                for (int p = 0; p < partitions && !isCopied(i); p++) {
-                    sizes[p] += bytes[i][p];
-                    all += bytes[i][p];
+            for (int p = 0; p < partitions; p++) {
+                for (int i = 0; i < bytes.length; i++) {
+                    sizes[p] += isCopied(i) ? 0 : PartitionShares.sum(bytes[i], p, divisions[i]);
                 }
+                all += split[p] == null ? sizes[p] : 0;
             }
             long target = Math.max(least, Math.min(most, (all + tasks - 1) / tasks));
             ArrayList groups = new ArrayList();
             int begin = 0;
             long taken = 0;
             for (int p = 0; p < partitions; p++) {
-                if (p > begin && taken + sizes[p] > target) {
-                    groups.add(group(union.partitions(), begin, p));
+                if (p > begin && (split[p] != null || taken + sizes[p] > target)) {
+                    groups.add(group(union.partitions(), begin, p, null));
                     begin = p;
                     taken = 0;
                 }
                 taken += sizes[p];
+                for (int i = 0; split[p] != null && i < split[p].size(); i++) {
+                    groups.add(group(union.partitions(), p, p + 1, (PartitionShares.Share) split[p].get(i)));
+                    begin = p + 1;
+                    taken = 0;
+                }
             }
-            groups.add(group(union.partitions(), begin, partitions));
+            if (begin < partitions) {
+                groups.add(group(union.partitions(), begin, partitions, null));
+            }
             return (PartitionGroup[]) groups.toArray(new PartitionGroup[groups.size()]);
         }
 
-        /** The partitions from {@code begin} to {@code end} of each source, of rows that all have a copy of the first. */
-        private PartitionGroup group(Partition[] all, int begin, int end) {
-            PartitionGroup group = new PartitionGroup(Option.empty());
-            for (int i = 0; i < sources.size(); i++) {
-                int first = i * partitions + begin;
-                int last = isCopied(i) ? first + 1 : i * partitions + end;
-                List members = Arrays.asList(all).subList(first, last);
-                group.partitions().appendAll(PythonUtils.toSeq(members));
+        /**
+         * The partitions from {@code begin} to {@code end} of each source, of rows that all have a copy of the first.
+         *
+         * <p>Of a share the packet that tells of it comes before them, and of divided rows only some divisions.
+         */
+        private PartitionGroup group(Partition[] all, int begin, int end, PartitionShares.Share share) {
+            int[] begins = begins(sources);
+            ArrayList members = new ArrayList();
+            if (share != null) {
+                members.add(all[begins[sources.size()] + share.kind]);
             }
+            for (int i = 0; i < sources.size(); i++) {
+                int divisions = ((Source) sources.get(i)).divisions;
+                int last = isCopied(i) ? begin + 1 : end;
+                for (int n = begin * divisions; n < last * divisions; n++) {
+                    if (share == null || share.reads(i, n - begin * divisions)) {
+                        members.add(all[begins[i] + n]);
+                    }
+                }
+            }
+            PartitionGroup group = new PartitionGroup(Option.empty());
+            group.partitions().appendAll(PythonUtils.toSeq(members));
             return group;
+        }
+
+        private int[] divisions() {
+            int[] divisions = new int[sources.size()];
+            for (int i = 0; i < divisions.length; i++) {
+                divisions[i] = ((Source) sources.get(i)).divisions;
+            }
+            return divisions;
         }
 
         private boolean isCopied(int source) {

@@ -40,7 +40,8 @@ _SEES = {
     "Determinism": "GpuJoinHint",
     "PlanReader": "Determinism",
     "PlanRewriter": "PlanReader",
-    "MapStages": "PlanRewriter",
+    "PartitionShares": "PlanRewriter",
+    "MapStages": "PartitionShares",
     "ByteExchange": "MapStages",
 }
 """The class whose loader is the parent of a class's own, which so may name it, and all that it may name."""

@@ -6,8 +6,8 @@ import dataclasses
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy, Transport
@@ -18,14 +18,13 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.amounts import show_bytes, show_paths
-from gpujoin.plan.coalescing import Coalescing, may_coalesce
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
-from gpujoin.plan.late_broadcast import LateBroadcast, late_broadcast
 from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.query.runs import IslandRun, StageRun
 from gpujoin.spark.query.sharing import shared_exchanges
 from gpujoin.spark.query.taskreads import Reads
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
@@ -33,7 +32,6 @@ from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 if TYPE_CHECKING:
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.trees.builder import ScanSource
-    from gpujoin.spark.shuffle.exchanges import HeavyRows
 
 _OF_GPU_JOIN = "strategy= or backend= of gpu_join, or spark.gpujoin.costs"
 _OF_SESSION = "spark.gpujoin.backend=cpu or gpu for the session, or spark.gpujoin.costs"
@@ -45,148 +43,6 @@ _SPARK_EXCHANGED = 4.0
 """What it costs Spark to take a byte of partial results, to shuffle and to merge it, in compressed bytes read."""
 _MOST_OUTLAYS = 1000
 _KEEPS_TABLES = "workers keep what they have read of tables while the files stay the same"
-
-
-@dataclass(frozen=True)
-class StageRun:
-    """How a stage runs."""
-
-    stage: Stage
-    """What its tasks compute."""
-    reads: tuple[Reads, ...]
-    """For each task what it reads; one entry for all tasks of a stage whose rows come by key, or from Spark."""
-    inputs: tuple[StageRun, ...] = ()
-    """The producers of its exchanges, in order."""
-
-    @property
-    def tasks(self) -> int:
-        """How many tasks there are; of a stage that takes rows from Spark it is not known, and 1 is given."""
-        return len(self.reads) if self.stage.branches else self.stage.partitions
-
-    def walk(self) -> Iterator[StageRun]:
-        """Give this stage and all before it."""
-        yield self
-        for before in self.inputs:
-            yield from before.walk()
-
-
-@dataclass(frozen=True)
-class IslandRun:
-    """How an island runs."""
-
-    last: StageRun
-    """The last stage, with those before it."""
-    scans: tuple[int, ...]
-    """The scan of the island that each scan of the stages is."""
-    threads: int
-    """Threads of each task."""
-    notes: tuple[str, ...]
-    """What decided."""
-    heavy: Mapping[int, HeavyRows] = field(default_factory=dict)
-    """Keys with very many rows, by the index of the exchange."""
-    keeps_tables: bool = False
-    """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
-    stores: frozenset[str] = frozenset()
-    """Names of the stores that its files are in."""
-    coalescing: Coalescing | None = None
-    """How small partitions are coalesced once their sizes are known; ``None``: none are."""
-    late_threshold: int | None = None
-    """Most bytes of a side that may be sent to every task where it proves small; ``None``: none is."""
-    shared: Mapping[int, int] = field(default_factory=dict)
-    """Numbers of exchanges whose rows are computed once for several stages, by their indexes: those alike have the
-    same number."""
-
-    @property
-    def repeated(self) -> frozenset[int]:
-        """Indexes of the exchanges alike another one before them, in the order in which stages are put into a plan."""
-        first: dict[int, int] = {}
-
-        def visit(run: StageRun) -> None:
-            for exchange, before in zip(run.stage.inputs, run.inputs, strict=True):
-                if exchange.index in self.shared:
-                    first.setdefault(self.shared[exchange.index], exchange.index)
-                visit(before)
-
-        visit(self.last)
-        return frozenset(self.shared).difference(first.values())
-
-    @property
-    def exchanges(self) -> int:
-        """How many exchanges are computed."""
-        return self.last.stage.exchanges - len(self.repeated)
-
-    @property
-    def tasks(self) -> int:
-        """How many tasks of the last stage there are."""
-        return self.last.tasks
-
-    @property
-    def in_one_task(self) -> bool:
-        """Whether one task reads everything."""
-        return bool(self.last.stage.branches) and self.tasks == 1
-
-    def with_heavy(self, heavy: Mapping[int, HeavyRows]) -> IslandRun:
-        """Give the same run, in which some keys are split."""
-        if not heavy:
-            return self
-        keys = sum(len(rows.keys.hashes) for rows in heavy.values() if not rows.replicated)
-        note = (
-            f"{keys} heavy keys are split over the partitions of their join"
-            if keys > 1
-            else "a heavy key is split over the partitions of its join"
-        )
-        shared = {index: number for index, number in self.shared.items() if index not in heavy}
-        return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note), shared=shared)
-
-    def coalesces(self, stage: Stage) -> bool:
-        """Whether small partitions of a stage are coalesced."""
-        return self.coalescing is not None and may_coalesce(stage, self.heavy)
-
-    @property
-    def adapts(self) -> bool:
-        """Whether tasks of any stage are made once sizes are known."""
-        return self.coalescing is not None or self.late_threshold is not None
-
-    def late(self, run: StageRun) -> LateRun | None:
-        """Give what may run in the place of a stage."""
-        if self.late_threshold is None:
-            return None
-        planned = late_broadcast(run.stage, {*self.shared, *self.heavy})
-        if planned is None:
-            return None
-        before = dict(zip((exchange.index for exchange in run.stage.inputs), run.inputs, strict=True))
-        producer = before[planned.large.index]
-        before |= zip((exchange.index for exchange in producer.stage.inputs), producer.inputs, strict=True)
-        reads = tuple({**own, **run.reads[0]} for own in producer.reads)
-        inputs = tuple(before[exchange.index] for exchange in planned.stage.inputs)
-        fused = StageRun(planned.stage, reads, inputs)
-        limit = planned.limit(fused.tasks, self.late_threshold)
-        return LateRun(fused, planned, limit) if planned.may_have(limit) else None
-
-    def adapting(self, tasks: int, threshold: int) -> IslandRun:
-        """Give the same run, in which tasks are made once sizes are known, where any may be.
-
-        Small partitions are coalesced to about ``tasks``; a side of up to ``threshold`` bytes is sent to every task.
-        """
-        run = self
-        if any(may_coalesce(stage, self.heavy) for stage in self.last.stage.walk()):
-            notes = (*run.notes, "small partitions are coalesced once their sizes are known")
-            run = dataclasses.replace(run, coalescing=Coalescing(tasks), notes=notes)
-        late = dataclasses.replace(run, late_threshold=threshold)
-        if threshold > 0 and any(late.late(stage) for stage in self.last.walk()):
-            told = "an input of a join that proves small is sent to every task, and the other not exchanged"
-            run = dataclasses.replace(late, notes=(*run.notes, told))
-        return run
-
-
-@dataclass(frozen=True)
-class LateRun:
-    """How a stage runs where one of its inputs proves small."""
-
-    run: StageRun
-    planned: LateBroadcast
-    limit: int
-    """Most bytes of that input, as Spark compresses them."""
 
 
 @dataclass(frozen=True)

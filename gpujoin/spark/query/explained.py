@@ -29,9 +29,9 @@ from gpujoin.spark.query.shown import (
 if TYPE_CHECKING:
     from gpujoin.model.stages import Stage
     from gpujoin.plan.cost import Estimate
-    from gpujoin.spark.query.choice import IslandRun
     from gpujoin.spark.query.island import Island
     from gpujoin.spark.query.plans import PlanNode
+    from gpujoin.spark.query.runs import IslandRun
 
 
 def explain_island(

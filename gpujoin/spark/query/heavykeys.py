@@ -18,7 +18,7 @@ from gpujoin.logs import log
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Limit, Relation
 from gpujoin.model.stages import DeterminismLevel
-from gpujoin.plan.splitting import SplitJoin, cheap_to_sample, split_joins
+from gpujoin.plan.splitting import ExchangedJoin, cheap_to_sample, split_joins
 from gpujoin.spark.failures import is_survivable
 from gpujoin.spark.jvm.gateway import dataframe_of, first_of_partitions
 from gpujoin.spark.query.stores import without_logs_of_calls
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gpujoin.model.stages import Exchange
     from gpujoin.model.stores import Store
-    from gpujoin.spark.query.choice import IslandRun, StageRun
+    from gpujoin.spark.query.runs import IslandRun, StageRun
     from gpujoin.spark.query.taskreads import Reads
     from gpujoin.spark.query.trees.builder import SparkRows
     from gpujoin.spark.worker.task import Batches, Task
@@ -172,7 +172,7 @@ def _producer(run: StageRun, source: int) -> tuple[Exchange, StageRun]:
     return exchange, run.inputs[run.stage.inputs.index(exchange)]
 
 
-def _worth_a_look(run: StageRun, join: SplitJoin, mode: Skew, spark_rows: Sequence[SparkRows]) -> bool:
+def _worth_a_look(run: StageRun, join: ExchangedJoin, mode: Skew, spark_rows: Sequence[SparkRows]) -> bool:
     exchanges = [_exchange(run, join.source(side)) for side in Side]
     taken = [spark_rows[exchange.producer.spark.rows] for exchange in exchanges if exchange.producer.spark is not None]
     if not all(cheap_to_sample(exchange.producer) for exchange in exchanges) or not all(map(_is_plain, taken)):

@@ -25,7 +25,7 @@ from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.asof import AsOfTerms
-from gpujoin.spark.query.choice import IslandRun, Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
+from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -34,11 +34,12 @@ from gpujoin.spark.query.named import expression_name, part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
+from gpujoin.spark.query.runs import IslandRun
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues
-from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt
+from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt, partition_splitting
 from gpujoin.spark.worker.python import refusal
 
 if TYPE_CHECKING:
@@ -303,7 +304,9 @@ class QueryPlanner:
         """Give the run of an island with what the transport of its exchanges allows."""
         if not run.exchanges or not sends_bytes(island, run, options):
             return dataclasses.replace(run, shared={}) if run.shared else run
-        return run.adapting(self._cores, options.broadcast_threshold) if may_adapt(options, self._conf) else run
+        if not may_adapt(options, self._conf):
+            return run
+        return run.adapting(self._cores, options.broadcast_threshold, partition_splitting(self._conf))
 
     def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
         """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""

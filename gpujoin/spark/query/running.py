@@ -32,9 +32,10 @@ from gpujoin.plan.progress import stage_names
 from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
 from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import gateway_of
-from gpujoin.spark.query.choice import IslandRun, LateRun, StageRun
+from gpujoin.spark.query.adapted import described_coalescing
 from gpujoin.spark.query.columns import arrow_form, column_numbers, described_finish, named_attributes, schema_of
 from gpujoin.spark.query.island import Finish, Island
+from gpujoin.spark.query.runs import IslandRun, LateRun, SplitRun, StageRun
 from gpujoin.spark.query.stores import without_logs_of_calls
 from gpujoin.spark.query.taskreads import Reads, TaskReads
 from gpujoin.spark.settings import blob_bytes
@@ -43,6 +44,7 @@ from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet, row_entries
 from gpujoin.spark.shuffle.labels import has_direct_partition_ids, partition_labels
 from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets
 from gpujoin.spark.shuffle.scattering import conform
+from gpujoin.spark.shuffle.shares import with_share
 from gpujoin.spark.worker.devices import chosen_device
 from gpujoin.spark.worker.functions import packet_function, stage_function
 
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from gpujoin.plan.coalescing import Coalescing
     from gpujoin.plan.cost import Estimate
     from gpujoin.plan.explain import IslandExplanation
+    from gpujoin.plan.heavy_partitions import SplitPartitions
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.functions import StageFunction
@@ -94,6 +97,8 @@ class RunStage:
     """Indexes of the scans that each of several tasks reads whole."""
     remark: str | None = None
     """What is reported of each task."""
+    split: SplitPartitions | None = None
+    """The join whose heavy partitions are split, if tasks may compute shares of partitions."""
 
     def run(self, batches: Iterable[Any], task: Task) -> Iterator[Any]:
         """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one.
@@ -119,7 +124,7 @@ class RunStage:
         round_bytes = HostMemory.of(self.options.memory_budget).round_bytes
         if self.transport is Transport.ROWS:
             return outlet.split(rows, task.partition, sent, round_bytes)
-        packer = PacketPacker(outlet.form, outlet.blob_bytes, sent)
+        packer = PacketPacker(outlet.form, outlet.blob_bytes, sent, outlet.divisions, task.partition)
         return outlet.packed(rows, task.partition, packer, sent, round_bytes)
 
     def _rows(
@@ -137,10 +142,16 @@ class RunStage:
                 notes.append(f"{rung.value}: Spark has tried the task before")
             measured.joins.backends[place.chosen.backend.name.value] = 1
             measured.joins.wait_seconds += place.chosen.waited
+            tree = self.tree
+            if self.split is not None:
+                share, batches = with_share(batches)
+                if share is not None:
+                    notes.append(share.value)
+                    tree = self.split.trees.get(share, tree)
             work = self._of_rows(batches) if self.transport is Transport.ROWS else self._of_packets(batches, task)
             for inputs, reads in work:
                 yield from run(
-                    self.tree, inputs, reads, options=place.options, metrics=measured.pipeline,
+                    tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
                     tables=TABLES, residents=place.chosen.residents, keep_tables=self.keeps_tables,
                     whole=self._keepable(reads),
@@ -204,6 +215,8 @@ class StageWork:
     """A number that it has in common with the works whose rows are the same."""
     coalescing: Coalescing | None = None
     """How its partitions are coalesced, if they are."""
+    split: SplitRun | None = None
+    """How its heavy partitions are split, if they are."""
     late: LateWork | None = None
     """What runs in its place where one of its inputs proves small."""
     predicted: Estimate | None = None
@@ -244,7 +257,7 @@ class StageWork:
             fused = dataclasses.replace(
                 work, tree=stage.tree, reads=TaskReads.of(late.run.reads), sources=tuple(e.index for e in stage.inputs),
                 forms=tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs)),
-                labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL,
+                labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL, split=None,
             )  # fmt: skip
             below = tuple(inputs[exchange.index] for exchange in stage.inputs)
             return LateWork(cls(late.run, fused, below), late.planned.small.index, late.limit)
@@ -258,8 +271,12 @@ class StageWork:
             forms = tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs))
             labelled = partition_labels if transport is Transport.ROWS else np.arange
             places = labelled(run.tasks).tolist() if forms else []
+            split = island.splits(run)
+            divisions = {} if split is None else split.divisions
             outlets = [
-                Outlet.of(exchange, form, places, blob_bytes, heavy.get(exchange.index))
+                Outlet.of(
+                    exchange, form, places, blob_bytes, heavy.get(exchange.index), divisions.get(exchange.index, 1)
+                )
                 for exchange, form in zip(stage.inputs, forms, strict=True)
             ]
             inputs = tuple(
@@ -273,11 +290,12 @@ class StageWork:
             work = RunStage(
                 stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
                 stores, transport, arrow if outlet is None else None, frozenset() if reads_all else stage.read_by_all,
+                split=None if split is None else split.planned,
             )  # fmt: skip
             made.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
             coalescing = island.coalescing if island.coalesces(stage) else None
             late_work = None if late is None else late_work_of(late, work, made)
-            return cls(run, work, inputs, number, coalescing, late_work)
+            return cls(run, work, inputs, number, coalescing, split, late_work)
 
         heavy = run.heavy
         made: dict[int, StageWork] = {}
@@ -294,10 +312,8 @@ class StageWork:
         if context is not None:
             accumulator = accumulator_of(context)
             planned = None if self.coalescing is None else self.run.tasks
-            described = StageDescription(
-                self.work.name, _described(counts), self.predicted, self.explanation, planned
-            )  # fmt: skip
-            store_of(context).register(described)
+            name, described = self.work.name, _described(counts)
+            store_of(context).register(StageDescription(name, described, self.predicted, self.explanation, planned))
         shown = "_".join(f"{n}{label}s" if n > 1 else label for (_, label), n in counts.items())
         return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
 
@@ -390,7 +406,8 @@ class IslandPlacer:
             "inputs": inputs,
             "announced": work.work.labels,
             "shared": work.shared,
-            "coalescing": _coalescing(work),
+            "coalescing": described_coalescing(run.stage, work.coalescing, work.split),
+            "divisions": 1 if work.work.outlet is None else work.work.outlet.divisions,
             "spark": None if run.stage.spark is None else self._from_spark(run.stage.spark),
             **self._command(
                 (function, schema)
@@ -450,18 +467,6 @@ def _may_send_bytes(run: IslandRun, options: Options) -> bool:
         and bool(run.last.inputs)
         and all(stage.stage.spark is None for stage in run.last.walk())
     )
-
-
-def _coalescing(work: StageWork) -> dict[str, Any] | None:
-    """Describe how a stage's partitions are coalesced."""
-    if work.coalescing is None:
-        return None
-    return {
-        "tasks": work.coalescing.tasks,
-        "least": work.coalescing.least_bytes,
-        "most": work.coalescing.most_bytes,
-        "copies": [exchange.replicated for exchange in work.run.stage.inputs],
-    }
 
 
 def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:

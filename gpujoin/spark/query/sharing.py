@@ -25,7 +25,7 @@ from gpujoin.plan.repeated import Kinds
 if TYPE_CHECKING:
     from gpujoin.model.files import FileSlice
     from gpujoin.model.stages import Exchange
-    from gpujoin.spark.query.choice import StageRun
+    from gpujoin.spark.query.runs import StageRun
 
     _Read = tuple[tuple[tuple[FileSlice, ...], ...], ...]
 

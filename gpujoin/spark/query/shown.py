@@ -64,7 +64,7 @@ from gpujoin.spark.query.asof import AsOfTerms
 if TYPE_CHECKING:
     from gpujoin.costs import Costs
     from gpujoin.model.stages import Exchange, Stage
-    from gpujoin.spark.query.choice import StageRun
+    from gpujoin.spark.query.runs import StageRun
     from gpujoin.spark.query.trees.builder import ScanSource
 
 _SHOWN = 400

@@ -67,6 +67,8 @@ class Outlet:
     """Keys whose rows go elsewhere than the hash says."""
     replicated: bool = False
     last_complete: bool = False
+    divisions: int = 1
+    """Divisions of each partition, to one of which the rows of a task go."""
 
     @classmethod
     def of(
@@ -76,11 +78,12 @@ class Outlet:
         labels: Sequence[int],
         blob_bytes: int,
         heavy: HeavyRows | None = None,
+        divisions: int = 1,
     ) -> Outlet:  # fmt: skip
         """Make the outlet of an exchange's producer."""
         return cls(
             form, exchange.columns, exchange.types, exchange.null_safe, exchange.nulls, exchange.indeterminate,
-            tuple(labels), blob_bytes, heavy, exchange.replicated, exchange.last_complete,
+            tuple(labels), blob_bytes, heavy, exchange.replicated, exchange.last_complete, divisions,
         )  # fmt: skip
 
     def split(

@@ -9,7 +9,14 @@ and the blob. Spark's ``PythonPartitioner`` takes the number as it is. The worke
     8 bytes: 1      blob of C      blob of C
 
 The blobs of a source come together, sources in the order in which they are read. The tag of a blob is the place of its
-source in that order, or a number that is the same in all stages that read these blobs. Between the workers no row is
+source in that order, or a number that is the same in all stages that read these blobs. Where partitions may be split
+(`gpujoin.plan.heavy_partitions`), each has several *divisions* that Spark takes for partitions, and all that a task
+sends to one partition is in one division of it::
+
+    partition            0      1      2       two divisions each: 0 1   2 3   4 5
+    task 7 sends         A      B      B       7 modulo 2 is 1: to 1, 3 and 3
+
+Between the workers no row is
 built, and Arrow is not read: each byte is copied half as often as in a blob row.
 """
 
@@ -28,6 +35,7 @@ from gpujoin.spark.shuffle.exchanges import ANNOUNCED
 from gpujoin.spark.shuffle.scattering import conform
 
 if TYPE_CHECKING:
+    from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat
     from gpujoin.spark.shuffle.exchanges import Entry
 
 Packet: TypeAlias = "bytes | pa.Buffer"
@@ -36,10 +44,20 @@ _PARTITION = struct.Struct(">q")
 
 
 class PacketPacker(Packer[Packet]):
-    """Gives two packets for each blob as soon as it is written; the label of a blob is the number of its partition."""
+    """Gives two packets for each blob as soon as it is written; the label of a blob is the number of its partition.
+
+    Of ``divisions`` of each partition the task numbered ``task`` sends to one.
+    """
+
+    def __init__(
+        self, form: BlobFormat, blob_bytes: int, counts: BlobCounts, divisions: int = 1, task: int = 0
+    ) -> None:
+        super().__init__(form, blob_bytes, counts)
+        self._divisions = divisions
+        self._division = task % divisions
 
     def _send(self, blob: pa.Buffer, label: int) -> Iterator[Packet]:
-        yield _PARTITION.pack(label)
+        yield _PARTITION.pack(label * self._divisions + self._division)
         yield blob
 
     def flush(self) -> Iterator[Packet]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import gpujoin
 from gpujoin.plan.coalescing import Coalescing
 from gpujoin.spark.failures import Failure, failure_of
-from gpujoin.spark.query import choice, running
+from gpujoin.spark.query import running, runs
 from tests.spark.query.faults import HangingStage, KilledStage
 from tests.spark.query.queries import EXCHANGED, check
 
@@ -68,7 +68,7 @@ def test_partitions_are_coalesced_up_to_a_size(
     tables: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int, expected: set[int]
 ) -> None:
     """One partition is empty; a larger one stays by itself."""
-    monkeypatch.setattr(choice, "Coalescing", lambda tasks: Coalescing(1, 1, most))
+    monkeypatch.setattr(runs, "Coalescing", lambda tasks: Coalescing(1, 1, most))
     for name in ("full join", "two joins"):
         check(tables.sql(QUERIES[name]))
     frame = gpujoin.accelerate(tables.sql(JOIN))
