@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
@@ -98,7 +99,7 @@ def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
         return None
 
 
-def column_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+def column_names(given: Any) -> tuple[str, ...]:
     """The names of key columns. Raises ``JoinSpecError`` if they are not given by name."""
     if given is None:
         return ()
@@ -106,11 +107,23 @@ def column_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
         raise JoinSpecError(
             f"key columns are given by name or as a sequence of names, got {given!r}; for an expression use condition="
         )
+    if isinstance(given, (Mapping, AbstractSet)) and not isinstance(given, KeysView):
+        raise JoinSpecError(f"key columns are given as a sequence of names, got {given!r}{_pairs(given)}")
     names = (given,) if isinstance(given, str) else tuple(given)
     for name in names:
         if not isinstance(name, str):
-            raise JoinSpecError(f"key columns are given by name, got {name!r}; for an expression use condition=")
+            advice = _pairs([name]) or "; for an expression use condition="
+            raise JoinSpecError(f"key columns are given by name, got {name!r}{advice}")
     return names
+
+
+def _pairs(given: Any) -> str:
+    """What to write for pairs of names, which other libraries take; nothing for anything else."""
+    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        return ""
+    lefts, rights = map(list, zip(*pairs, strict=True))
+    return f"; write left_on={lefts!r}, right_on={rights!r}"
 
 
 def check_metrics(given: Any) -> None:

@@ -317,6 +317,9 @@ REFUSALS: dict[str, tuple[dict[str, Any], type[GpuJoinError], str]] = {
     "unpaired": ({"left_on": ["k", "x"], "right_on": ["k"]}, JoinSpecError, "2 keys, right_on has 1"),
     "key twice": ({"on": ["k", "k"]}, JoinSpecError, "given twice"),
     "key that is no name": ({"on": [3]}, JoinSpecError, "given by name, got 3"),
+    "keys by a mapping": ({"on": {"k": "x"}}, JoinSpecError, r"write left_on=\['k'\], right_on=\['x'\]"),
+    "keys by a pair": ({"on": [("k", "x")]}, JoinSpecError, r"write left_on=\['k'\], right_on=\['x'\]"),
+    "keys without an order": ({"on": {"k"}}, JoinSpecError, "sequence of names"),
     "cross with keys": ({"on": "k", "how": "cross"}, JoinSpecError, "takes no keys"),
     "not in without a key": (
         {"how": "null_aware_anti", "condition": left("k") < right("k")}, JoinSpecError, "1 to 62 keys",

@@ -1,4 +1,4 @@
-"""Each extra, as pip resolves it from the wheel into an empty environment, and a join there. Needs an index."""
+"""Each extra, installed by pip from the wheel into an empty environment of each Python, and used. Needs an index."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,70 +64,7 @@ print("joined")
 """
 
 
-def environment_with(wheel: Path, extra: str, home: Path) -> Path:
-    """A new virtual environment with nothing but what pip takes for the wheel; gives its Python."""
-    run(sys.executable, "-m", "venv", home)
-    python = home / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", f"{wheel}[{extra}]" if extra else wheel, env=variables())
-    return python
-
-
-def variables() -> dict[str, str]:
-    """The environment of programs: that of a shell in which no virtual environment is activated."""
-    hidden = ("PYSPARK_", "PYTHON", "VIRTUAL_ENV", "SPARK_")
-    shown = ("SPARK_SUBMIT_OPTS",)  # how fast Java starts
-    kept = {name: value for name, value in os.environ.items() if name in shown or not name.startswith(hidden)}
-    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-@pytest.mark.parametrize(
-    ("extra", "program"),
-    [
-        pytest.param("", ENGINE.replace("ENCRYPTED", "False"), id="none"),
-        pytest.param("encryption", ENGINE.replace("ENCRYPTED", "True"), id="encryption"),
-        pytest.param("spark", SPARK, id="spark", marks=pytest.mark.spark),
-        pytest.param("connect", CONNECT, id="connect", marks=pytest.mark.spark),
-    ],
-)
-def test_a_program_joins(distributions: tuple[Path, Path], tmp_path: Path, extra: str, program: str) -> None:
-    python = environment_with(distributions[1], extra, tmp_path / "environment")
-    # The server that a Connect program starts is Spark's: it is told the Python of its workers as any other is.
-    told = {"PYSPARK_PYTHON": str(python)} if extra == "connect" else {}
-    assert run(python, "-c", program, cwd=tmp_path, env=variables() | told).splitlines()[-1] == "joined"
-    assert "site-packages" in run(
-        python, "-c", "import gpujoin; print(gpujoin.__file__)", cwd=tmp_path, env=variables()
-    )
-
-
-@pytest.mark.spark
-def test_the_demo_runs(distributions: tuple[Path, Path], tmp_path: Path) -> None:
-    python = environment_with(distributions[1], "demo", tmp_path / "environment")
-    command = [python, "-m", "gpujoin", "demo", "--sf", "0.001", "--only", "inner"]
-    told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
-    assert re.search(r"^(\d+) of \1 results equal$", told, re.MULTILINE), told
-
-
-@pytest.mark.spark
-def test_the_benchmark_runs(distributions: tuple[Path, Path], tmp_path: Path) -> None:
-    """Benchmarks are no part of the wheel, and need what its extra brings."""
-    python = environment_with(distributions[1], "bench", tmp_path / "environment")
-    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
-    command = [
-        python,
-        "-m",
-        "benchmarks.tpch",
-        "--sf",
-        "0.01",
-        "--queries",
-        "12",
-        "--repeats",
-        "0",
-        "--out",
-        "results",
-    ]
-    told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
-    assert "1 of 1 answers equal" in told
-    assert (tmp_path / "results" / "tpch.svg").is_file()
+VERSIONS = ("3.11", "3.12", "3.13")
 
 
 def python_of(version: str) -> str:
@@ -140,11 +78,100 @@ def python_of(version: str) -> str:
     pytest.skip(f"no Python {version}")
 
 
+def variables() -> dict[str, str]:
+    """The environment of programs: that of a shell in which no virtual environment is activated."""
+    hidden = ("PYSPARK_", "PYTEST_", "PYTHON", "VIRTUAL_ENV", "SPARK_")
+    shown = ("SPARK_SUBMIT_OPTS",)  # how fast Java starts
+    kept = {name: value for name, value in os.environ.items() if name in shown or not name.startswith(hidden)}
+    return {**kept, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+Install = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def install(distributions: tuple[Path, Path], tmp_path: Path) -> Iterator[Install]:
+    """Makes an environment with nothing but what pip takes for an extra of the wheel; gives its Python."""
+    home = tmp_path / "environment"
+
+    def made(extra: str, version: str) -> Path:
+        run(python_of(version), "-m", "venv", home)
+        python = home / "bin" / "python"
+        wanted = f"{distributions[1]}[{extra}]" if extra else distributions[1]
+        run(python, "-m", "pip", "install", "-q", wanted, env=variables())
+        return python
+
+    yield made
+    shutil.rmtree(home, ignore_errors=True)  # most of them have more than 1 GB
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("extra", "program"),
+    [
+        pytest.param("", ENGINE.replace("ENCRYPTED", "False"), id="none"),
+        pytest.param("encryption", ENGINE.replace("ENCRYPTED", "True"), id="encryption"),
+        pytest.param("spark", SPARK, id="spark", marks=pytest.mark.spark),
+        pytest.param("connect", CONNECT, id="connect", marks=pytest.mark.spark),
+    ],
+)
+def test_a_program_joins(install: Install, tmp_path: Path, extra: str, program: str, version: str) -> None:
+    python = install(extra, version)
+    # The server that a Connect program starts is Spark's: it is told the Python of its workers as any other is.
+    told = {"PYSPARK_PYTHON": str(python)} if extra == "connect" else {}
+    assert run(python, "-c", program, cwd=tmp_path, env=variables() | told).splitlines()[-1] == "joined"
+    assert "site-packages" in run(
+        python, "-c", "import gpujoin; print(gpujoin.__file__)", cwd=tmp_path, env=variables()
+    )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_demo_runs(install: Install, tmp_path: Path, version: str) -> None:
+    python = install("demo", version)
+    command = [python, "-m", "gpujoin", "demo", "--sf", "0.001", "--only", "inner"]
+    told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
+    assert re.search(r"^(\d+) of \1 results equal$", told, re.MULTILINE), told
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_benchmark_runs(install: Install, tmp_path: Path, version: str) -> None:
+    """Benchmarks are no part of the wheel, and need what its extra brings."""
+    python = install("bench", version)
+    (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")
+    command = f"{python} -m benchmarks.tpch --sf 0.01 --queries 12 --repeats 0 --out results".split()
+    told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
+    assert "1 of 1 answers equal" in told
+    assert (tmp_path / "results" / "tpch.svg").is_file()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("version", VERSIONS)
+def test_tests_run(install: Install, tmp_path: Path, version: str) -> None:
+    """Those that start Spark, and the notebook of the tutorial, among them."""
+    python = install("test", version)
+    chosen = ["tests/test_config.py", "tests/docs/test_tutorial.py", "tests/docs/test_pages.py"]
+    told = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, cwd=ROOT, env=variables())
+    assert re.search(r"^\d+ passed", told.splitlines()[-1]), told
+    imported = "build, flask, flask_cors, hatchling, hypothesis, moto.server, nbclient, xdist, yaml"
+    run(python, "-c", f"import {imported}", cwd=tmp_path, env=variables())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_site_is_built(install: Install, tmp_path: Path, version: str) -> None:
+    python = install("docs", version)
+    command = [python, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path / "site"]
+    run(*command, cwd=ROOT, env={**variables(), "NO_MKDOCS_2_WARNING": "1"})
+    assert (tmp_path / "site" / "index.html").is_file()
+    assert run(python.parent / "mike", "--version", cwd=tmp_path, env=variables()).startswith("mike")
+
+
 TOGETHER = "spark,connect,encryption,demo,bench"
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-@pytest.mark.parametrize("extra", [f"{TOGETHER},cu12", f"{TOGETHER},cu13", "docs"])
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("extra", [f"{TOGETHER},cu12", f"{TOGETHER},cu13"])
 def test_extras_resolve_together(distributions: tuple[Path, Path], tmp_path: Path, extra: str, version: str) -> None:
     """With the GPU libraries that are imported, and without cuDF's Python package, compiler and pandas 3."""
     run(python_of(version), "-m", "venv", tmp_path / "environment")
@@ -152,9 +179,6 @@ def test_extras_resolve_together(distributions: tuple[Path, Path], tmp_path: Pat
     run(*pip, "--report", tmp_path / "report", f"{distributions[1]}[{extra}]", env=variables())
     installed = json.loads((tmp_path / "report").read_text())["install"]
     chosen = {entry["metadata"]["name"].lower(): entry["metadata"]["version"] for entry in installed}
-    if extra == "docs":
-        assert {"mkdocs-material", "mkdocstrings"} <= set(chosen)
-        return
     assert chosen[f"pylibcudf-{extra[-4:]}"].startswith("26.10.")
     assert chosen["pandas"].startswith("2.")
     unused = ("cudf-", "numba", "nvidia-cublas", "nvidia-cusolver", "nvidia-cuda-nvcc")
