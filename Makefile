@@ -28,7 +28,7 @@ SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chaos sweep lint format bench mutation gpu-check docs site site-version image-test clean
+.PHONY: help demo test test-all tutorial chaos sweep lint format bench mutation gpu-check docs site site-version image-test clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -55,6 +55,10 @@ test-all: ## Run all tests, long sweeps, injected faults and the oldest librarie
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 	@$(JAVA) && $(VENV)-oldest/bin/python $(PYTEST) -m "not slow and not extra and not gpu and not chaos or spark and not slow and not chaos"
+
+tutorial: ## Run the notebook of the tutorial, and check that it gives what its text says (half a minute)
+	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) -m pytest $(PYTEST_ARGS) tests/docs/test_tutorial.py
 
 chaos: export GPUJOIN_TEST_SEED ?= random
 chaos: ## Inject faults of disks, files, processes, signals and inputs, and count what becomes of them (15 minutes)

@@ -3,6 +3,11 @@
 
     make site && python scripts/take_pictures.py [explain] [site]
 
+The seconds of explain.png are measured while it is taken, by the last of some runs of README's query over TPC-H at
+scale 0.5. Take it where nothing else runs; the rows and the predicted numbers are the same anywhere:
+
+    JAVA_HOME=$(scripts/java_home.sh) python scripts/take_pictures.py explain
+
 Needs Chromium on ``PATH`` (Debian: ``apt-get install chromium``), and for the report the extra ``demo`` and Java.
 """
 

@@ -152,7 +152,8 @@ def test_tests_run(install: Install, tmp_path: Path, version: str) -> None:
     """Those that start Spark, and the notebook of the tutorial, among them."""
     python = install("test", version)
     chosen = ["tests/test_config.py", "tests/docs/test_tutorial.py", "tests/docs/test_pages.py"]
-    told = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, cwd=ROOT, env=variables())
+    options = ["-q", "-p", "no:cacheprovider", "--basetemp", tmp_path / "folders"]
+    told = run(python, "-m", "pytest", *options, *chosen, cwd=ROOT, env=variables())
     assert re.search(r"^\d+ passed", told.splitlines()[-1]), told
     imported = "build, flask, flask_cors, hatchling, hypothesis, moto.server, nbclient, xdist, yaml"
     run(python, "-c", f"import {imported}", cwd=tmp_path, env=variables())
