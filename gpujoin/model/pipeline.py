@@ -315,7 +315,7 @@ class PipelineBackend(Protocol[Piece]):
         """Prepare a join within the backend's query; ``None`` where that would be inexact or slow."""
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
-        """Number of rows of the commonest key in a sample of a collected piece."""
+        """Rows that the commonest key of a collected piece has at least, by a sample or the number of possible keys."""
 
     def numbered_rows(self, piece: Piece, late: Sequence[Expression]) -> NumberedRows[Piece]:
         """Number the rows of a collected piece; late columns are computed of all of them."""

@@ -14,7 +14,9 @@ and 10⁶ on the other then takes 10⁶ steps, not 10⁹. An example:
              x                  4                      60                   30
              y                  1                       5                    9
 
-The join has three rows, one for each left row, and not the five pairs. Least and greatest values need no weights.
+The join has three rows, one for each left row, and not the five pairs. Least and greatest values need no weights. In an
+outer join that keeps the rows of the other side, a row without a match counts once, and has no values of the build
+side.
 
 Only exact functions are rewritten: counts, sums of integers, least and greatest values. The caller must prove from the
 values of each piece that nothing overflows on the way. Where it cannot, pairs are made and go into the same
@@ -39,6 +41,8 @@ from gpujoin.model.types import is_whole, logical
 
 _INT64 = pa.int64()
 _LINEAR = frozenset({Function.ADD, Function.SUBTRACT})
+_OUTER = {Side.LEFT: JoinType.LEFT, Side.RIGHT: JoinType.RIGHT}
+"""The outer join that keeps all rows of one side."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +76,16 @@ class EagerAggregation:
 def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
     """Rewrite an aggregation over a join so that the build side is aggregated first.
 
-    ``None`` if the input is no inner join by equality alone, if groups depend on the build side, or if an aggregate
-    cannot be computed this way.
+    ``None`` if the input is no join by equality alone, inner or one that keeps all rows of the other side, if groups
+    depend on the build side, or if an aggregate cannot be computed this way.
     """
     join = node.child
     if not isinstance(join, Join) or not node.aggregates:
         return None
     spec = join.spec
-    if spec.join_type is not JoinType.INNER or not spec.keys or spec.condition is not None:
+    if spec.join_type not in (JoinType.INNER, _OUTER[join.build_side.other]) or not spec.keys:
+        return None
+    if spec.condition is not None or spec.as_of is not None:
         return None
     return _Rewrite(node, join).rewrite()
 
@@ -157,7 +163,7 @@ class _Rewrite:
             counted = AggregateCall(
                 function=AggregateFunction.COUNT, arguments=tuple(map(self._of_build, call.arguments))
             )
-            return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, self._term(counted), plain)
+            return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, self._or(self._term(counted), 0), plain)
         weight = Case(conditions=(every,), values=(self._build_count,), otherwise=zero, type=_INT64)
         return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, weight, plain)
 
@@ -179,7 +185,7 @@ class _Rewrite:
         if value.function is Function.MULTIPLY:
             return _product(_wide(of_stream), total)
         counted = self._term(AggregateCall(function=AggregateFunction.COUNT, arguments=(self._of_build(of_build),)))
-        times = _product(_wide(of_stream), counted)
+        times = _product(_wide(of_stream), self._or(counted, 0))
         pair = (times, total) if value.arguments[0] is of_stream else (total, times)
         return Call(function=value.function, arguments=pair, mode=EvalMode.ANSI, type=_INT64)
 
@@ -210,7 +216,14 @@ class _Rewrite:
 
     @property
     def _build_count(self) -> Expression:
-        return self._reference(0)
+        """Number of the pairs that a row of the new join replaces; a row without a match stands for itself."""
+        return self._or(self._reference(0), 1)
+
+    def _or(self, counted: Expression, unmatched: int) -> Expression:
+        """A count of build rows, with that of a row without a match."""
+        if self.join.spec.join_type is JoinType.INNER:
+            return counted
+        return Call(function=Function.COALESCE, arguments=(counted, Literal(value=unmatched, type=_INT64)), type=_INT64)
 
     def _term(self, call: AggregateCall) -> Expression:
         """Add an aggregate of a key's build rows, and return a reference to it. Equal aggregates are added once."""
@@ -238,11 +251,9 @@ class _Rewrite:
         )
         terms = tuple(len(keys) + n for n in range(len(self.terms)))
         outputs = {stream: spec.output_of(stream), build: terms}
-        inner = JoinSpec(
-            JoinType.INNER, pairs, None, outputs[Side.LEFT], outputs[Side.RIGHT]
-        )  # fmt: skip
+        of_groups = JoinSpec(spec.join_type, pairs, None, outputs[Side.LEFT], outputs[Side.RIGHT])
         sides = {stream: join.side(stream), build: built}
-        joined = Join(sides[Side.LEFT], sides[Side.RIGHT], inner, build)
+        joined = Join(sides[Side.LEFT], sides[Side.RIGHT], of_groups, build)
         of_rows = self._joined_places(joined, terms)
         of_columns = self._separate_columns(len(keys))
         groups = tuple(key.expression for key in self.node.keys)

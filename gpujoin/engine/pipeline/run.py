@@ -610,10 +610,13 @@ class _Runner:
     ) -> Iterator[_Piece]:
         """Input of the final aggregation: sums over all pairs of a key where nothing can fail, else single pairs."""
         backend = self._backend
-        for piece in self._collected(streamed):
-            exact = backend.proves(eager.of_pairs, [piece, build]) and backend.proves(eager.of_joined, [piece, built])
+
+        def is_exact(piece: _Piece) -> bool:
+            return backend.proves(eager.of_pairs, [piece, build]) and backend.proves(eager.of_joined, [piece, built])
+
+        for exact, pieces in itertools.groupby(self._collected(streamed), is_exact):
             node, side, values = (eager.joined, built, eager.aggregated) if exact else (eager.join, build, eager.plain)
-            for joined in self._joined(node, side, iter([piece])):
+            for joined in self._joined(node, side, pieces):
                 yield backend.project(joined, values)
 
     def _aggregated(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from gpujoin.engine.pipeline import run, supports
@@ -16,8 +17,8 @@ from gpujoin.model.expressions import EvalMode, left, lit
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Join, PartialAggregate
-from gpujoin.model.spec import NullEquality
-from gpujoin.plan.eager_aggregation import eager_aggregation
+from gpujoin.model.spec import AsOf, NullEquality
+from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
 from tests.oracle.join import oracle_join
 from tests.trees import Aggregate, Tree, count, total
@@ -46,13 +47,13 @@ def sides(rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
 
 def tree(
     left_table: pa.Table, right_table: pa.Table, build: Side, mode: EvalMode = EvalMode.ANSI,
-    nulls: NullEquality = NullEquality.UNEQUAL,
+    nulls: NullEquality = NullEquality.UNEQUAL, how: str = "inner",
 ) -> Tree:  # fmt: skip
     left_tree, right_tree = (
         Tree.source(left_table.schema, 0, mode=mode),
         Tree.source(right_table.schema, 1, mode=mode),
     )
-    return left_tree.join(right_tree, {"k": "q"}, build=build, nulls=nulls)
+    return left_tree.join(right_tree, {"k": "q"}, how, build=build, nulls=nulls)
 
 
 def check(made: Tree, left_table: pa.Table, right_table: pa.Table, *, eager: int, context: str = "") -> None:
@@ -98,6 +99,41 @@ def test_against_the_row_loop(keys: tuple[str, ...], build: Side, rng: np.random
         check(dataclasses.replace(made, relation=once), left_table, right_table, eager=1, context=context)
 
 
+@pytest.mark.parametrize("build", Side, ids=lambda side: f"build {side.value}")
+@pytest.mark.parametrize("keys", [(), ("i",), ("k", "s")], ids=str)
+def test_outer_joins_against_the_row_loop(
+    keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int
+) -> None:
+    """A half of the streamed rows, and those with a null for a key, have no match."""
+    left_table, right_table = sides(rng)
+    if build is Side.RIGHT:
+        names, how, right_table = keys, "left", right_table.filter(pc.greater(right_table["q"], 5))
+    else:
+        names, how, left_table = keys, "right", left_table.filter(pc.greater(left_table["k"], 5))
+        names = tuple({"i": "j", "k": "q", "s": "t"}[key] for key in keys)
+    for mode, nulls in ((EvalMode.ANSI, NullEquality.UNEQUAL), (EvalMode.LEGACY, NullEquality.EQUAL)):
+        made = tree(left_table, right_table, build, mode, nulls, how).group(*names, **every(build))
+        check(made, left_table, right_table, eager=1, context=f"seed {seed}, {mode.value}, {nulls.value}")
+
+
+def test_many_rows_of_each_of_many_keys(rng: np.random.Generator) -> None:
+    """The commonest key of a sample has few rows, but there are fewer possible keys than a tenth of the rows."""
+    rows = 600_000
+    numbers = pa.table({"q": pa.array(rng.integers(0, 50_000, rows), pa.int32()), "j": rng.integers(0, 9, rows)})
+    streamed = pa.table({"k": pa.array(np.arange(0, 100_000), pa.int32()), "i": np.arange(0, 100_000) % 5})
+    made = tree(streamed, numbers, Side.RIGHT, how="left").group("i", n=count(), c=count(left("j")), s=total(left("j")))
+    metrics = PipelineMetrics()
+    out = pa.Table.from_batches(run(made.relation, {0: streamed, 1: numbers}, metrics=metrics), made.relation.schema)
+    assert metrics.eager_aggregations == 1
+    keys, values = numbers["q"].to_numpy(), numbers["j"].to_numpy()
+    matched = np.bincount(keys, minlength=100_000)
+    for row in out.to_pylist():
+        of_group = np.arange(0, 100_000) % 5 == row["i"]
+        assert row["n.count"] == np.maximum(matched, 1)[of_group].sum()
+        assert row["c.count"] == matched[of_group].sum()
+        assert row["s.sum"] == values[keys % 5 == row["i"]].sum()
+
+
 def test_empty_sides(rng: np.random.Generator) -> None:
     left_table, right_table = sides(rng)
     for left_rows, right_rows in (
@@ -138,10 +174,19 @@ def test_unique_and_light_keys_are_joined_first(rng: np.random.Generator) -> Non
     )
 
 
+def eager_aggregation_of(made: Tree) -> EagerAggregation | None:
+    assert isinstance(made.relation, PartialAggregate)
+    return eager_aggregation(made.relation)
+
+
 def test_aggregations_that_are_not_eager(rng: np.random.Generator) -> None:
     left_table, right_table = sides(rng)
     left_tree, right_tree = Tree.source(left_table.schema, 0), Tree.source(right_table.schema, 1)
     joined = tree(left_table, right_table, Side.RIGHT)
+    outer = tree(left_table, right_table, Side.RIGHT, how="left").relation
+    assert isinstance(outer, Join)
+    assert eager_aggregation_of(Tree(outer).group(a=count())) is not None
+    nearest = Tree(dataclasses.replace(outer, spec=dataclasses.replace(outer.spec, as_of=AsOf(2, 2))))
     for name, made in {
         "groups of the build side": joined.group("j", a=count()),
         "both sides' columns are counted": joined.group(a=count(left("i"), left("j"))),
@@ -150,10 +195,11 @@ def test_aggregations_that_are_not_eager(rng: np.random.Generator) -> None:
         "no linear sum": joined.group(a=total(left("i") * left("j") + left("n"))),
         "a filter": joined.group(a=Aggregate(AggregateFunction.COUNT, (), left("i") > lit(3))),
         "a condition": left_tree.join(right_tree, {"k": "q"}, condition=left("i") < lit(3)).group(a=count()),
-        "an outer join": left_tree.join(right_tree, {"k": "q"}, "left").group(a=count()),
+        "the build side's rows are kept": left_tree.join(right_tree, {"k": "q"}, "right").group(a=count()),
+        "the nearest row of the build side": nearest.group(a=count()),
+        "all rows are kept": left_tree.join(right_tree, {"k": "q"}, "full").group(a=count()),
     }.items():
-        assert isinstance(made.relation, PartialAggregate)
-        assert eager_aggregation(made.relation) is None, name
+        assert eager_aggregation_of(made) is None, name
 
 
 def test_the_worked_example() -> None:

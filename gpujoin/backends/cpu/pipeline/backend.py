@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -157,10 +158,14 @@ class CpuPipeline:
         return None if self._rung is Rung.CAREFUL else QueryJoin.of(node, build)
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
-        names = list(dict.fromkeys(piece.columns[i].name for i in keys))
+        columns = [piece.columns[i] for i in keys]
+        names = list(dict.fromkeys(column.name for column in columns))
+        ranges = [bounds[1] - bounds[0] + 1 for column in columns if (bounds := column.bounds.get()) is not None]
+        rows = piece.rows - max(piece.values(column).null_count() for column in columns)
+        least = rows // math.prod(ranges) if len(ranges) == len(columns) else 0
         step = max(1, piece.rows // _SAMPLE)
         sample = piece.frame.gather_every(step).select(names).drop_nulls()
-        return int(piece.run(sample.group_by(names).len().select(pl.col("len").max())).item() or 0)
+        return max(least, piece.run(sample.group_by(names).len().select(pl.col("len").max())).item() or 0)
 
     def numbered_rows(self, piece: Piece, late: Sequence[Expression]) -> NumberedRows:
         return NumberedRows(piece, self.project(piece, late).collect())
