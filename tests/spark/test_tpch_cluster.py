@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from gpujoin.cli.demo.data import tpch_directory
 from tests.spark.standalone import Cluster
 
 pytest.importorskip("duckdb_extension_tpch", reason="no TPC-H queries: pip install gpujoin[bench]")
-from tests.spark.tpch_cluster_app import DISTURBED, SHARED
+from tests.spark.tpch_cluster_app import DISTURBED, SHARED, SPLIT
 
 APP = Path(__file__).with_name("tpch_cluster_app.py")
 WITHOUT_EXCHANGE = (1, 6, 16)
@@ -42,7 +43,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
     return {line["query"]: line for line in map(json.loads, done.stdout.splitlines())}
 
 
-@pytest.mark.parametrize("number", range(1, 24))
+@pytest.mark.parametrize("number", range(1, 25))
 def test_answers_are_sparks_whatever_happens_to_tasks(told: dict[int, dict[str, Any]], number: int) -> None:
     found = told[number]
     assert not found["difference"]
@@ -52,4 +53,8 @@ def test_answers_are_sparks_whatever_happens_to_tasks(told: dict[int, dict[str, 
         assert "exchange by" in found["explain"]
     if number == SHARED:
         assert "computed once with an exchange alike" in found["explain"]
+    if number == SPLIT:
+        assert "a heavy partition of a join is computed by several tasks" in found["explain"]
+        assert re.search(r"[2-8] tasks: a share of the left rows of a heavy partition", found["metrics"])
+        assert "1 task: the right rows of a heavy partition that have no match" in found["metrics"]
     assert found["faults"] == ([f"fail-{number}", f"kill-{number}"] if number in DISTURBED else [])

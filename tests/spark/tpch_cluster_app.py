@@ -21,7 +21,7 @@ from gpujoin.cli.demo.data import TABLES
 from gpujoin.plan import late_broadcast
 from gpujoin.spark.query import running
 from gpujoin.testing import assert_same_rows
-from tests.spark.query.faults import DisturbedStage
+from tests.spark.query.faults import DisturbedShare, DisturbedStage
 
 SHARED = 23
 """Number of a query that TPC-H has not: a stage gives its rows to two others."""
@@ -30,7 +30,14 @@ with sums as (select l_suppkey s, l_linenumber n, sum(l_quantity) q from lineite
 select a.s, a.n, a.q, b.q as before from sums a full join (select s + 1 as s, n, q from sums) b
 on a.s = b.s and a.n = b.n
 """
-DISTURBED = (3, 4, 5, 7, 9, 10, 12, 14, 18, 21, SHARED)
+SPLIT = 24
+"""Another one: many orders are of one customer, so that a partition is heavy."""
+SPLIT_TEXT = """
+with o as (select if(o_orderkey % 2 = 0, 7, o_custkey) k, o_orderkey, o_totalprice from orders where o_orderkey > 0)
+select o.o_orderkey, o.o_totalprice, c.c_name, c.c_acctbal from o full join customer c
+on o.k = c.c_custkey and o.o_totalprice > c.c_acctbal * 10
+"""
+DISTURBED = (3, 4, 5, 7, 9, 10, 12, 14, 18, 21, SHARED, SPLIT)
 """In each of these a task fails, and an executor is killed."""
 SETTINGS = {
     "spark.executor.memory": "700m",
@@ -48,6 +55,14 @@ SETTINGS = {
     "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "4",
 }
+SPLITTING = {
+    "spark.gpujoin.exchange.adaptive": "on",
+    "spark.gpujoin.exchange.partitions": "8",
+    "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "2",
+    "spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes": "16k",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16k",
+}
+"""Settings by which that partition is split."""
 
 
 def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str, Any]:
@@ -58,9 +73,13 @@ def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str,
     session.conf.set("spark.gpujoin.exchange.adaptive", "on" if number % 2 else "off")
     late_broadcast.STAGE_BYTES = 0  # type: ignore[attr-defined]  # so that inputs as small as these may prove small
     late_broadcast.LateBroadcast.limit = lambda *_: 20_000  # type: ignore[method-assign]
+    if number == SPLIT:
+        for name, value in SPLITTING.items():
+            session.conf.set(name, value)
     plain = running.RunStage
     if number in DISTURBED:
-        running.RunStage = partial(DisturbedStage, flags=flags, query=number)  # type: ignore[misc, assignment]
+        stage = DisturbedShare if number == SPLIT else DisturbedStage
+        running.RunStage = partial(stage, flags=flags, query=number)  # type: ignore[misc, assignment]
     start = time.monotonic()
     try:
         frame = session.sql(text)
@@ -82,6 +101,7 @@ def told(session: SparkSession, flags: str, number: int, text: str) -> dict[str,
         "faults": sorted(path.name for path in Path(flags).glob(f"*-{number}")),
         "explain": str(explain(session.sql(text))),
         "tasks": sum(part.tasks for part in found),
+        "metrics": str(found),
     }
 
 
@@ -97,7 +117,7 @@ def main(master: str, data: str, flags: str, wanted: Sequence[str]) -> None:
         session.table(table).repartition(4).write.parquet(folder)
         session.read.parquet(folder).createOrReplaceTempView(table)
     with SUITE.connect(Path(data)) as connection:
-        texts = {**SUITE.texts(connection), SHARED: SHARED_TEXT}
+        texts = {**SUITE.texts(connection), SHARED: SHARED_TEXT, SPLIT: SPLIT_TEXT}
     for number, text in texts.items():
         if not wanted or str(number) in wanted:
             print(json.dumps(told(session, flags, number, text)), flush=True)

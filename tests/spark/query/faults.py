@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from gpujoin.spark.query.heavykeys import SampleExchanges
 from gpujoin.spark.query.running import RunStage
+from gpujoin.spark.shuffle.shares import share_packets, with_share
 from tests.spark.cluster_app import fail, kill_executor, once
 
 HANGS = 30.0
@@ -73,6 +75,22 @@ class DisturbedStage(RunStage):
                 fail()
             if self.forms and once(self.flags, f"kill-{self.query}"):
                 kill_executor()
+
+
+@dataclass(frozen=True)
+class DisturbedShare(DisturbedStage):
+    """Does the same in tasks that compute shares of heavy partitions alone."""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        """Compute what the stage does, with a fault after the first batch of a share."""
+        share = None
+        if self.split is not None:
+            share, batches = with_share(batches)
+        if share is None:
+            yield from RunStage.run(self, batches, task)
+        else:
+            packet = share_packets()[share].encode()
+            yield from super().run(itertools.chain((packet,), batches), task)
 
 
 @dataclass(frozen=True)
