@@ -207,6 +207,15 @@ def _schemes(value: Any) -> tuple[str, ...]:
     return schemes
 
 
+def _class_names(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    names = tuple(sorted({str(part).strip() for part in parts} - {""}))
+    wrong = [name for name in names if not all(part.isidentifier() for part in name.replace("$", "_").split("."))]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no name of a class")
+    return names
+
+
 def _setting(key: str, default: Any, parse: Callable[[Any], Any], doc: str) -> Any:
     return field(default=default, metadata={"key": PREFIX + key, "parse": parse, "doc": doc})
 
@@ -318,6 +327,15 @@ class Options:
         "speak S3; `gs` for Google's; `abfs`, `abfss` for Azure's; `hdfs` where Hadoop's native library is installed. "
         "Workers are told the endpoint and the credentials that Hadoop was told, or find them as the store's own tools "
         "do.",
+    )
+    scan_parquet_formats: tuple[str, ...] = _setting(
+        "scan.parquetFormats",
+        (),
+        _class_names,
+        "Full names of classes, separated by commas: subclasses of Spark's `ParquetFileFormat` whose tables workers "
+        "read by themselves, such as `org.apache.spark.sql.delta.DeltaParquetFileFormat`. Their files must hold the "
+        "rows and the columns of the table as Parquet files do. Tables that say otherwise, by deletion vectors or "
+        "mapped columns, are left to Spark.",
     )
     scan_footers: int = _setting(
         "scan.footers", 500, _whole(1, 1 << 20),

@@ -32,6 +32,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "not a number": ({"gpu_memory_fraction": float("nan")}, "nan must be between"),
     "over all": ({"gpu_memory_fraction": 1.01}, "must be between 0.01 and 1"),
     "unknown store": ({"scan_schemes": "file,viewfs"}, "'viewfs' is not covered"),
+    "no class": ({"scan_parquet_formats": "a.B, no class"}, "'no class' is no name of a class"),
     "no size": ({"memory_budget": "lots"}, "'lots' is not a size"),
     "empty size": ({"memory_budget": 0}, "0 must be between 1 byte"),
     "absurd size": ({"memory_budget": "9999t"}, "must be between 1 byte and 1024 TiB"),

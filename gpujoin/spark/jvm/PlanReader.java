@@ -608,6 +608,12 @@ public final class PlanReader {
                 HadoopFsRelation relation = (HadoopFsRelation) node.relation();
                 field("format");
                 quote(relation.fileFormat().getClass().getName());
+                if (isDerived(relation)) {
+                    field("derived");
+                    text.append(true);
+                    field("obstacle");
+                    quote(obstacle(relation.fileFormat()));
+                }
                 field("paths");
                 text.append('[');
                 Seq paths = relation.location().rootPaths();
@@ -670,6 +676,86 @@ public final class PlanReader {
                 && relation.partitionSchema().isEmpty();
         }
 
+        /** Whether its format is one of another package that reads Parquet files. */
+        private static boolean isDerived(HadoopFsRelation relation) {
+            Object format = relation.fileFormat();
+            return format instanceof ParquetFileFormat && format.getClass() != ParquetFileFormat.class;
+        }
+
+        /** What a format says of its files that keeps others from reading them, by the methods of Delta's; or nothing. */
+        private static String obstacle(Object format) {
+            try {
+                Object mapping = called(format, "columnMappingMode");
+                if (mapping != null && !"none".equals(called(mapping, "name"))) {
+                    return "its columns have other names in its files";
+                }
+                return Boolean.TRUE.equals(called(format, "hasTablePath")) ? "its files have deleted rows" : "";
+            } catch (Exception unknown) {
+                return "its format does not say how its files are read";
+            }
+        }
+
+        /** What a method of an object gives; null: there is no such method. */
+        private static Object called(Object object, String name) throws Exception {
+            java.lang.reflect.Method method;
+            try {
+                method = object.getClass().getMethod(name, new Class[0]);
+            } catch (NoSuchMethodException none) {
+                return null;
+            }
+            method.setAccessible(true);
+            return method.invoke(object, new Object[0]);
+        }
+
+        /** Writes the files that the list of a format of another package has, with the values of their folders. */
+        private void writeDerivedFiles(FileIndex location, Seq chosen) {
+            Seq none = CollectionConverters.asScala(new ArrayList()).toSeq();
+            HashMap folders = new HashMap();
+            String obstacle = "";
+            field("files");
+            text.append('[');
+            int count = 0;
+            for (Iterator directories = location.listFiles(chosen, none).iterator(); directories.hasNext();) {
+                PartitionDirectory directory = (PartitionDirectory) directories.next();
+                for (Iterator files = directory.files().iterator(); files.hasNext();) {
+                    FileStatusWithMetadata file = (FileStatusWithMetadata) files.next();
+                    comma(count++);
+                    writeFile(file.fileStatus());
+                    if (!file.metadata().isEmpty()) {
+                        obstacle = "its list of files has more to say of a file than where it is";
+                    }
+                    String folder = file.getPath().getParent().toString();
+                    Object before = folders.put(folder, directory.values());
+                    if (before != null && !before.equals(directory.values())) {
+                        obstacle = "a folder has files of several partitions";
+                    }
+                }
+            }
+            text.append(']');
+            field("obstacle");
+            quote(obstacle);
+            field("folders");
+            text.append('{');
+            count = 0;
+            for (java.util.Iterator each = folders.entrySet().iterator(); each.hasNext();) {
+                Map.Entry folder = (Map.Entry) each.next();
+                comma(count++);
+                writeFolder((String) folder.getKey(), (InternalRow) folder.getValue(), location.partitionSchema());
+            }
+            text.append('}');
+        }
+
+        private void writeFolder(String path, InternalRow values, StructType schema) {
+            StructField[] fields = schema.fields();
+            quote(path);
+            text.append(":[");
+            for (int i = 0; i < fields.length; i++) {
+                comma(i);
+                writeInternal(values.isNullAt(i) ? null : values.get(i, fields[i].dataType()));
+            }
+            text.append(']');
+        }
+
         private void writeFiles(HadoopFsRelation relation, ArrayList conditions) {
             FileIndex location = relation.location();
             Seq none = CollectionConverters.asScala(new ArrayList()).toSeq();
@@ -678,10 +764,12 @@ public final class PlanReader {
             }
             text.append("{\"index\":");
             quote(location.getClass().getName());
-            if (location.getClass() == InMemoryFileIndex.class) {
+            Seq chosen = CollectionConverters.asScala(conditions).toSeq();
+            if (isDerived(relation)) {
+                writeDerivedFiles(location, chosen);
+            } else if (location.getClass() == InMemoryFileIndex.class) {
                 field("files");
                 text.append('[');
-                Seq chosen = CollectionConverters.asScala(conditions).toSeq();
                 Iterator directories = location.listFiles(chosen, none).iterator();
                 int count = 0;
                 while (directories.hasNext()) {
@@ -710,18 +798,10 @@ public final class PlanReader {
         private void writeFolders(Iterator partitions, StructType schema) {
             field("folders");
             text.append('{');
-            StructField[] fields = schema.fields();
             for (int n = 0; partitions.hasNext(); n++) {
                 PartitionPath partition = (PartitionPath) partitions.next();
-                InternalRow row = partition.values();
                 comma(n);
-                quote(partition.path().toString());
-                text.append(":[");
-                for (int i = 0; i < fields.length; i++) {
-                    comma(i);
-                    writeInternal(row.isNullAt(i) ? null : row.get(i, fields[i].dataType()));
-                }
-                text.append(']');
+                writeFolder(partition.path().toString(), partition.values(), schema);
             }
             text.append('}');
         }

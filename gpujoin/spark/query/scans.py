@@ -107,9 +107,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     worker cannot read it, or might read something else than Spark does.
     """
     relation = node.fields["@relation"]
-    file_format = _FORMATS.get(relation["format"]) if relation["class"] == _FILES else None
-    if file_format is None:
-        raise NotTranslatableError("only Parquet and ORC files are read here")
+    file_format = _format_of(relation, options)
     unknown = {name.lower() for name in relation["options"]} - _HARMLESS_OPTIONS
     if unknown:
         raise NotTranslatableError(f"it is read with option {min(unknown)}")
@@ -125,7 +123,7 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     parts = {by_name[name].expr_id: field_of(by_name[name]) for name in keys}
     choosing = [condition for condition in conditions if prunes(condition, {i: f.name for i, f in parts.items()})]
     listing = relation.get("listing") or node.files(choosing)
-    _expect(listing["index"], _INDEX, "the list of files")
+    _check_listing(listing, derived=relation["format"] not in _FORMATS)
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
     stores = _Stores(options, node)
     if file_format is FileFormat.ORC and (stores.configuration.get(_BY_POSITION) or "").lower() == "true":
@@ -145,9 +143,31 @@ def field_of(attribute: Node) -> pa.Field:
     return pa.field(str(attribute.fields["name"]), dtype, bool(attribute.fields["nullable"]))
 
 
-def _expect(actual: str, wanted: str, what: str) -> None:
-    if actual != wanted:
-        raise NotTranslatableError(f"{what} is {actual.rpartition('.')[2]}")
+def _format_of(relation: Mapping[str, Any], options: Options) -> FileFormat:
+    """Give the format of a relation's files; that of a class in ``scan.parquetFormats`` is Parquet."""
+    name = relation["format"] if relation["class"] == _FILES else ""
+    if name in _FORMATS:
+        return _FORMATS[name]
+    if name not in options.scan_parquet_formats or not relation["derived"]:
+        raise NotTranslatableError("only Parquet and ORC files are read here")
+    if relation["obstacle"]:
+        raise NotTranslatableError(relation["obstacle"])
+    # Columns that the format computes, such as Delta's marks of deleted rows, are in no file.
+    computed = [column["name"] for column in relation["schema"]["fields"] if column["name"].startswith("__")]
+    if computed:
+        raise NotTranslatableError(f"column {computed[0]} may be computed by {name.rpartition('.')[2]}")
+    return FileFormat.PARQUET
+
+
+def _check_listing(listing: Mapping[str, Any], *, derived: bool) -> None:
+    """Check that a list of files has all that there is to know of them; ``derived``: of a subclass of Parquet's format.
+
+    Lists of such formats are of classes of their own, such as a log of changes.
+    """
+    if not derived and listing["index"] != _INDEX:
+        raise NotTranslatableError(f"the list of files is {listing['index'].rpartition('.')[2]}")
+    if listing.get("obstacle"):
+        raise NotTranslatableError(listing["obstacle"])
 
 
 def _files(
