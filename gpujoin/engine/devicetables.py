@@ -208,7 +208,7 @@ def open_table(data: Any) -> OpenedTable | None:
     ):
         if isinstance(data, getattr(sys.modules.get(module), name, ())):
             return OpenedTable(kind, data)
-    if getattr(data, "is_cpu", False):
+    if getattr(data, "is_cpu", False) is True:  # a DataFrame of Spark Connect has any attribute: a Column
         return None
     capsules = registry.device_capsules(data)
     return None if capsules is None else OpenedTable(TableKind.OWN, capsules)

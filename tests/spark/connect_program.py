@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+import gpujoin
 from gpujoin import FallbackError, explain, gpu_asof_join, gpu_join
 from gpujoin.testing import assert_same_rows
 
@@ -67,6 +68,26 @@ def refusal(*given: Any, **options: Any) -> str:
     return "not refused"
 
 
+def refused_reports(frame: DataFrame) -> dict[str, str]:
+    """What functions say that need a classic session."""
+    messages = {}
+    for function in (gpujoin.metrics, gpujoin.profile):
+        try:
+            function(frame)
+        except gpujoin.GpuJoinError as problem:
+            messages[function.__name__] = str(problem)
+    return messages
+
+
+def unchanged(spark: SparkSession, frame: DataFrame) -> bool:
+    """Whether a query gives its rows where it was asked to run here, and Spark runs it."""
+    gpujoin.enable(spark)
+    rows = frame.collect()
+    same = gpujoin.accelerate(frame).collect() == rows
+    gpujoin.disable(spark)
+    return same and frame.collect() == rows
+
+
 def main() -> None:
     spark = (
         SparkSession.builder.remote("local[2]")
@@ -106,6 +127,14 @@ def main() -> None:
     failing = right.selectExpr("cast(raise_error('computed') as int) k", "rid")
     found["lazy"] = gpu_join(left, failing, "k", strategy="broadcast").columns
     found["as-of"] = {strategy: quoted(spark, strategy) for strategy in ("shuffle", "broadcast")}
+    found["refused reports"] = refused_reports(third)
+    found["unchanged"] = unchanged(spark, left.join(right, "k").selectExpr("count(*)"))
+    plain = explain(left.join(right, "k", "left"))
+    found["plain join"] = [[join.join_type, join.backend] for join in plain.joins]
+    tables: tuple[Any, Any] = (left.select("K", "s"), right.select("k"))
+    if not hasattr(DataFrame, "__arrow_c_stream__"):  # before PySpark 4.2
+        tables = tables[0].toArrow(), tables[1].toArrow()
+    found["in the client"] = gpujoin.join_tables(*tables, left_on="K", right_on="k", backend="cpu").num_rows
     spark.conf.set("spark.gpujoin.enabled", "false")
     found["off"] = [join.backend for join in explain(gpu_join(left, right, "k", strategy="shuffle")).joins]
     spark.stop()

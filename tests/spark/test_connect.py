@@ -96,6 +96,20 @@ def test_nothing_runs_when_a_join_is_made(found: dict[str, Any]) -> None:
     assert found["lazy"] == ["K", "s", "d", "payload", "rid"]
 
 
+def test_reports_of_runs_are_refused(found: dict[str, Any]) -> None:
+    assert set(found["refused reports"]) == {"metrics", "profile"}
+    assert all("classic session" in message for message in found["refused reports"].values())
+
+
+def test_whole_queries_stay_as_they_are(found: dict[str, Any]) -> None:
+    assert found["unchanged"]
+    assert found["plain join"] == [["left", "spark"]]
+
+
+def test_frames_are_joined_in_the_client(found: dict[str, Any]) -> None:
+    assert found["in the client"] == 4
+
+
 def test_switched_off(found: dict[str, Any]) -> None:
     assert found["off"] == ["spark"]
 
