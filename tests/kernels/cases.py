@@ -19,6 +19,17 @@ SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 2049)
 DTYPES: dict[int, Any] = {4: np.int32, 8: np.int64, 16: np.uint64}
 
 
+_MASK = (1 << 64) - 1
+
+
+def mix(bits: int) -> int:
+    """Mix a number as ``key.cuh`` does."""
+    bits = (bits + 0x9E3779B97F4A7C15) & _MASK
+    bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & _MASK
+    return bits ^ bits >> 31
+
+
 @dataclass(frozen=True)
 class Side:
     """Key codes on the host; those of 16 bytes as rows of two words."""

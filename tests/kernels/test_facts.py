@@ -7,7 +7,7 @@ import pytest
 
 from gpujoin.launch import facts
 from gpujoin.launch.facts import ColumnFacts
-from tests.kernels.cases import DTYPES, SIZES, Side, extremes, side
+from tests.kernels.cases import DTYPES, SIZES, Side, extremes, mix, side
 from tests.kernels.devices import RecordingDevice
 
 WIDTHS = (4, 8, 16)
@@ -55,6 +55,35 @@ def test_samples_are_rows_from_all_over(
         if samples == 999:
             assert rows != sorted(rows)
     assert facts.sampled(device, side(rng, "unique", 0, key_bytes).on(device)).rows == 0
+
+
+def shuffled(number: int, bits: int, seed: int) -> int:
+    """What a number below ``2**bits`` becomes, as ``facts.cu`` has it."""
+    mask, half = (1 << bits) - 1, bits // 2 if bits > 1 else 1
+    for turn in range(3):
+        number = (number * 0x9E3779B97F4A7C15 + mix(seed + turn)) & mask
+        number ^= number >> half
+    return number
+
+
+def drawn(sample: int, rows: int, seed: int) -> int:
+    """The row of a sample."""
+    bits = (rows - 1).bit_length()
+    row = shuffled(sample, bits, seed)
+    while row >= rows:
+        row = shuffled(row, bits, seed)
+    return row
+
+
+@pytest.mark.parametrize("rows", [2, 3, 70, 128, 1000])
+def test_rows_of_samples_are_those_of_a_bijection(device: RecordingDevice, rows: int) -> None:
+    """Its rounds, and what the seed adds in each, tell one seed's rows from another's."""
+    bits = (rows - 1).bit_length()
+    assert sorted(shuffled(row, bits, 5) for row in range(1 << bits)) == list(range(1 << bits))
+    column = Side(np.arange(rows, dtype=DTYPES[4]))
+    for seed, samples in ((0, rows - 1), (1, rows - 1), (2, rows // 2), (1 << 40, rows - 1)):
+        sample = facts.sampled(device, column.on(device), samples, seed)
+        assert device.download(sample.codes).tolist() == [drawn(at, rows, seed) for at in range(samples)]
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)

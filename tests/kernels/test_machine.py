@@ -6,19 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.kernels import accesses
+from tests.kernels.cases import mix
 from tests.kernels.devices import RecordingDevice
 
-MASK = (1 << 64) - 1
 MANY = 2100
 """More than the emulated device has threads."""
-
-
-def mix(bits: int) -> int:
-    """Mix a number as ``key.cuh`` does."""
-    bits = (bits + 0x9E3779B97F4A7C15) & MASK
-    bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & MASK
-    bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & MASK
-    return bits ^ bits >> 31
 
 
 def places(count: int, of: int) -> npt.NDArray[np.int64]:
@@ -60,12 +52,13 @@ def test_every_counter_is_added_to(device: RecordingDevice) -> None:
 
 
 def test_every_free_slot_is_taken(device: RecordingDevice) -> None:
+    """Of many slots too, most of which a single take comes to."""
     free = (1 << 64) - 1
-    for takes in (0, 1, MANY):
-        slots = device.full(100, free, np.uint64)
+    for takes, count in ((0, 100), (1, 100), (MANY, 100), (MANY, 20 * MANY)):
+        slots = device.full(count, free, np.uint64)
         accesses.take_slots(device, slots, takes)
         taken = device.download(slots)
-        wanted = places(takes, 100)
+        wanted = places(takes, count)
         for place, by in enumerate(taken.tolist()):
             assert (by == free) == (place not in wanted)
             assert by == free or wanted[by] == place
