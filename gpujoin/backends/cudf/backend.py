@@ -16,11 +16,11 @@ from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
-from gpujoin.backends.cudf.expressions.evaluator import can_evaluate
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, assembled, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
+from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate, restricted
@@ -102,7 +102,7 @@ class CudfBackend:
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        return can_evaluate(condition)
+        return can_test(condition)
 
     @_on_device
     def from_arrow(self, table: pa.Table) -> CudfFrame:

@@ -5,7 +5,7 @@ drops the matches for which the condition is not true.
 
 Conditions over fixed-width values are translated to C++: logic, comparisons, null tests, widening casts, sums and
 differences of integers, and sums, differences and products of doubles. All others, and those that fail for some pair,
-are evaluated by :class:`~gpujoin.backends.cudf.expressions.evaluator.Evaluator`, which knows for which rows Spark
+are evaluated by :class:`~gpujoin.backends.cudf.pipeline.evaluate.PipelineEvaluator`, which knows for which rows Spark
 evaluates each node.
 """
 
@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Source
+from gpujoin.backends.cudf.expressions.evaluator import Source
 from gpujoin.backends.cudf.expressions.values import Value, constant, is_wide
+from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.errors import GpuJoinError, KernelCompileError
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
@@ -55,7 +56,7 @@ def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int)
         compiled = compiled_mask(ops.kernels, source, condition, length)
         if compiled is not None:
             return compiled
-    return Evaluator(ops.xp, source).mask(condition, length)
+    return PipelineEvaluator(ops.xp, source).mask(condition, length)
 
 
 def compiled_mask(device: Device, source: Source, condition: Expression, length: int) -> Array | None:
@@ -263,6 +264,8 @@ def _arithmetic(integers: str | None, doubles: str) -> Callable[[_Writer, Call],
     def write_arithmetic(run: _Writer, node: Call) -> str:
         left, right = map(run.node, node.arguments)
         kind = _c_type(node.type)
+        if pat.is_decimal(node.type):  # whose operands may have other scales
+            raise _NotWrittenError(str(node))
         if kind == "double":
             return f"{left}.{doubles}({right})"
         if integers is None or kind not in ("i32", "i64"):

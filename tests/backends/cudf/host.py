@@ -18,10 +18,12 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.emission import EmittedSide, emitted
-from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text, can_evaluate
+from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
+from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
+from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.utf8 import is_utf8
@@ -409,7 +411,7 @@ class HostBackend:
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        return can_evaluate(condition)
+        return can_test(condition)
 
     def from_arrow(self, table: pa.Table) -> pa.Table:
         return table
@@ -530,7 +532,7 @@ class HostBackend:
             mask = residual.compiled_mask(self.ops.kernels, source, condition, length)
             if mask is not None:
                 return mask
-        return self.ops.xp.asarray(Evaluator(np, source).mask(condition, length))
+        return self.ops.xp.asarray(PipelineEvaluator(np, source).mask(condition, length))
 
     def restrict(
         self, probe: IndexProbe, condition: Expression, own: pa.Table, other: pa.Table, probe_side: Side

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from gpujoin import join_tables
 from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.backends.cudf.pipeline import quotients, words
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute
@@ -34,6 +37,7 @@ from gpujoin.model.expressions import (
     coalesce,
     left,
     lit,
+    right,
     when,
 )
 from gpujoin.model.jointype import JoinType, Side
@@ -42,6 +46,7 @@ from gpujoin.model.relations import ExchangeSource, Join, Output, Project
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
 from gpujoin.testing.compare import Zeros, assert_same_rows
+from tests.backends.cudf.host import HostBackend
 from tests.backends.cudf.pipeline import HostColumns, ShortBackend, host_pipeline
 from tests.engine.pipeline.test_lowering import DATA, SMALL, bits
 from tests.functions.calls import calls
@@ -149,6 +154,10 @@ COMPUTED: list[Expression] = [
     left("a_i64").cast(pa.decimal128(10, 2)),
     left("a_i32").cast(pa.decimal128(38, 34)),
     when(left("b_d9_2") != 0, left("a_d9_2") / left("b_d9_2")).else_(None),
+    left("a_f64").cast(pa.decimal128(11, 6)),
+    left("a_f64").cast(pa.decimal128(14, 0)),
+    call(Function.ABS, left("a_d18_6") - left("b_d9_2")),
+    call(Function.NEGATE, left("a_d38_18").cast(pa.decimal128(30, 4))),
     left("a_d9_2").cast(pa.float64()),
     left("a_i32") + left("b_i32") * 2,
     left("a_i32").cast(pa.int64()) * left("b_i64"),
@@ -167,6 +176,23 @@ COMPUTED: list[Expression] = [
 ]
 
 
+@pytest.mark.parametrize("scale", [0, 2, 6, 14])
+def test_doubles_become_the_decimals_that_are_printed_of_them(scale: int, rng: np.random.Generator) -> None:
+    """Halves of the last place, the doubles next to them, averages of cents, and numbers that do not fit."""
+    top = 10 ** (14 - scale)
+    halves = [(2 * int(rng.integers(0, 10**13)) + 1) / (2 * 10**scale) for _ in range(400)]
+    halves += [(2 * n + 1) / (2 * 10**scale) for n in range(100)]
+    near = [math.nextafter(half, to) for half in halves for to in (-math.inf, math.inf)]
+    averages = [int(rng.integers(0, 10**9)) / int(rng.integers(1, 1000)) / 100.0 for _ in range(400)]
+    edges = [0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7e308, top - 0.5, float(top), top * 1.5, 2.675, 1.005]
+    drawn = [*halves, *near, *averages, *edges]
+    batch = pa.record_batch({"x": pa.array([*drawn, *(-x for x in drawn), None], pa.float64())})
+    for mode in (EvalMode.LEGACY, EvalMode.ANSI):
+        target = pa.decimal128(14, scale)
+        fits = batch if mode is EvalMode.LEGACY else batch.filter(pc.less(pc.abs(batch.column(0)), top / 2.0))
+        assert_computed(resolve_value(left("x").cast(target), batch.schema, batch.schema, mode=mode), fits)
+
+
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
 @pytest.mark.parametrize("result", [pa.decimal128(16, 6), pa.decimal128(38, 22), pa.decimal128(20, 0)], ids=str)
 @pytest.mark.parametrize("data", DATA)
@@ -180,6 +206,39 @@ def test_averages_of_decimals_end_as_on_the_cpu(data: str, result: pa.DataType, 
     quotient = Call(function=Function.DIVIDE, arguments=(total_, by), mode=mode, type=result)
     nothing = Literal(value=None, type=result)
     assert_computed(Case(conditions=(none,), values=(nothing,), otherwise=quotient, type=result), batch)
+
+
+@pytest.mark.parametrize("how", ["inner", "full", "left_anti"])
+@pytest.mark.parametrize(
+    "condition",
+    [left("d") / right("d") > left("w"), left("d").cast(pa.decimal128(4, 0)) == right("d").cast(pa.decimal128(4, 0))],
+    ids=str,
+)
+def test_conditions_over_decimals_of_rows_on_the_host(
+    condition: Expression, how: str, rng: np.random.Generator, seed: int
+) -> None:
+    """Their decimals have two words on the device, whatever their digits."""
+
+    class Counting(HostBackend):
+        tested = 0
+
+        def evaluate(self, condition: Expression, left: pa.Table, right: pa.Table, length: int) -> Any:
+            self.tested += length
+            return super().evaluate(condition, left, right, length)
+
+    def side(rows: int) -> pa.Table:
+        cents = [None if row % 7 == 0 else Decimal(int(rng.integers(-999, 999))) / 100 for row in range(rows)]
+        wide = [Decimal(int(number)) for number in rng.integers(-(10**9), 10**9, rows)]
+        return pa.table({
+            "k": rng.integers(0, 9, rows), "d": pa.array(cents, pa.decimal128(9, 2)),
+            "w": pa.array(wide, pa.decimal128(38, 4)),
+        })  # fmt: skip
+
+    a, b, backend = side(60), side(50), Counting()
+    result = join_tables(a, b, on="k", how=how, condition=condition, backend=backend)
+    wanted = join_tables(a, b, on="k", how=how, condition=condition, backend="cpu")
+    assert_same_rows(result, wanted, allow_empty=True, context=f"seed {seed}")
+    assert backend.tested > 0
 
 
 OFFERED = [spec for family in FAMILIES.values() for spec in family if Evaluator.CUDF not in spec.lacks]

@@ -19,7 +19,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import supports
 from gpujoin.errors import CorruptBlobError, ProductSizeError, RelationError
 from gpujoin.model.backend import BackendName
-from gpujoin.model.expressions import EvalMode, Expression, left, right
+from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right, when
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Filter, Join, Relation
@@ -154,6 +154,29 @@ def test_joins_without_keys(condition: Expression | None, rng: np.random.Generat
             assert supports(node, BackendName.GPU) == ()
             assert metrics.device_joins > 0
             assert metrics.host_steps == 0
+
+
+DECIMAL_CONDITIONS = {
+    "product": left("d9_2").cast(pa.decimal128(20, 4)) > Decimal("1.2") * right("d9_2"),
+    "quotient": when(left("d9_2") > 0, right("d9_2") / left("d9_2")).else_(None) > lit(Decimal("0.5")),
+    "difference": call(Function.ABS, left("d9_2") - right("d9_2")) < 5,
+    "two scales": left("d9_2") + right("d9_2").cast(pa.decimal128(12, 4)) != right("d38_18").cast(pa.decimal128(30, 4)),
+}
+
+
+@everywhere
+@pytest.mark.parametrize("name", DECIMAL_CONDITIONS)
+def test_conditions_over_decimals(name: str, rng: np.random.Generator, seed: int) -> None:
+    """Tested on a device, of frames and of rows that are copied there."""
+    left_table, right_table = side_table(rng, "i32", 80), side_table(rng, "i32", 80)
+    for how in (JoinType.INNER, JoinType.FULL):
+        condition = resolve(DECIMAL_CONDITIONS[name], left_table.schema, right_table.schema)
+        node = join_of(how, left_table, right_table, Side.RIGHT)
+        node = dataclasses.replace(node, spec=dataclasses.replace(node.spec, condition=condition))
+        metrics = check(node, left_table, right_table, f"seed {seed}, {how}")
+        if on_device():
+            assert supports(node, BackendName.GPU) == ()
+            assert metrics.device_joins > 0 or name == "product", "repeated keys under a range are searched by order"
 
 
 @everywhere

@@ -9,7 +9,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.canonical import float_bits
-from gpujoin.backends.cudf.expressions.evaluator import Text, can_evaluate
+from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, constant
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
@@ -39,9 +39,7 @@ def filtered(columns: Columns[Frame], frame: Frame, condition: Expression) -> Fr
 def mask_of(columns: Columns[Frame], frame: Frame, condition: Expression) -> Array:
     """Mask of the rows for which a condition is true."""
     rows = columns.backend.frame_rows(frame)
-    if can_evaluate(condition):
-        return columns.backend.evaluate(condition, frame, columns.select(frame, ()), rows)
-    return evaluator(columns, frame).mask(condition, rows)
+    return columns.backend.evaluate(condition, frame, columns.select(frame, ()), rows)
 
 
 def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expression]) -> Frame:

@@ -15,7 +15,13 @@ from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.offer import Active
 from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, mask_and_not
 from gpujoin.backends.cudf.pipeline import quotients, words
-from gpujoin.backends.cudf.pipeline.offers import is_certain, is_constant, is_decimal_arithmetic, natural
+from gpujoin.backends.cudf.pipeline.offers import (
+    is_certain,
+    is_constant,
+    is_decimal_arithmetic,
+    is_decimal_sign,
+    natural,
+)
 from gpujoin.backends.cudf.pipeline.words import Words
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, logical
@@ -50,7 +56,14 @@ class PipelineEvaluator(conditions.Evaluator):
             assert node.type is not None
             value = node.child.value
             return v.constant(self.xp, None if value is None else Decimal(value), logical(node.type))
+        if isinstance(node, Call) and is_decimal_sign(node):
+            value = self.fixed(node.arguments[0], active)
+            unscaled = words_of(value)
+            turned = words.magnitude(self.xp, unscaled) if node.function is Function.ABS else words.negate(unscaled)
+            return of_words(turned, value.dtype, value.valid)
         if isinstance(node, Cast) and node.type is not None and node.child.type is not None:
+            if pat.is_decimal128(node.type) and pat.is_float64(node.child.type):
+                return self._of_double(node, active)
             if pat.is_decimal128(node.type):
                 return self._to_decimal(node, active)
             if pat.is_decimal128(node.child.type) and pat.is_float64(node.type):
@@ -75,6 +88,29 @@ class PipelineEvaluator(conditions.Evaluator):
         else:
             result, overflow = self._dropped(unscaled, digits, dropped), self.xp.zeros(1, dtype=bool)
         return self._fitted(node, result, overflow, value.valid, active)
+
+    def _of_double(self, node: Cast, active: Active) -> Value:
+        """Round doubles half up, as the decimals that are printed of them. NaN and the infinities are null.
+
+        The decimal half way between two results has at most 15 digits, so no other one as short is near enough to be
+        printed of the same double. So a double is rounded up if it is not less than the double of that decimal, which
+        is a quotient of two exact doubles::
+
+            2.675 to two places   267.5 is half way, and 535 / 200 is the same double: rounded up to 2.68,
+                                  although the double is 2.67499999999999982 exactly
+        """
+        xp, target, value = self.xp, logical(node.type), self.fixed(node.child, active)
+        unit, bound = 10.0**target.scale, 10.0 ** (target.precision - target.scale)
+        size = xp.abs(value.data)
+        finite = size < float("inf")
+        size = xp.where(finite, xp.minimum(size, bound + 1.0), 0.0)
+        below = xp.floor(size * unit) - 1.0  # the product is off by less than one
+        rounded = below
+        for step in range(3):
+            rounded = rounded + (size >= (2.0 * (below + float(step)) + 1.0) / (2.0 * unit))
+        unscaled = xp.where(value.data < 0, -rounded, rounded).astype("int64")
+        none = xp.zeros(1, dtype=bool)
+        return self._fitted(node, words.widened(unscaled), none, mask_and(value.valid, finite), active)
 
     def _dropped(self, value: Words, digits: int, places: int) -> Words:
         """Drop decimal places, rounding half up."""

@@ -1,8 +1,8 @@
 """Knows which expressions and nodes a pipeline computes on the device exactly as Spark does.
 
 These are the expressions of join conditions (:mod:`gpujoin.backends.cudf.expressions.evaluator`), and also arithmetic
-of decimals, and casts of integers and decimals to decimals. Not offered are sums whose scale Spark reduces, and
-products whose last places need more than 128 bits.
+of decimals, and casts of integers, doubles and decimals to decimals. Not offered are sums whose scale Spark reduces,
+and products whose last places need more than 128 bits.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ _AGGREGATES = CENTRAL_MOMENTS | {
 }  # fmt: skip
 _ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.DIVIDE})
 _ORDER = frozenset({Function.LT, Function.LE, Function.GT, Function.GE})
+_NEGATED_DIGITS = 34
+"""Most digits of decimals whose sign Spark turns without rounding them."""
+_PRINTED_DIGITS = 14
+"""Most digits of decimals that are made of doubles: halves of the last place have one more, and are exact up to 15."""
 _EXACT_DIGITS = 15
 """Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
 
@@ -62,6 +66,12 @@ def can_compute(node: Expression) -> bool:
     return _computable(node)
 
 
+def can_test(condition: Expression) -> bool:
+    """Whether a resolved boolean expression is evaluated exactly as in Spark, over pairs of rows or rows."""
+    boolean = condition.type is not None and pat.is_boolean(condition.type)
+    return boolean and (can_evaluate(condition) or can_compute(condition))
+
+
 def _computable(node: Expression) -> bool:
     if node.type is None:
         return False
@@ -80,6 +90,8 @@ def _computable(node: Expression) -> bool:
 def _call(node: Call) -> bool:
     if is_decimal_arithmetic(node):
         return _exact_scale(node) and all(map(_computable, node.arguments))
+    if is_decimal_sign(node):
+        return all(map(_computable, node.arguments))
     if node.function is Function.UNSCALED_VALUE:
         child = node.arguments[0]
         return child.type is not None and child.type.precision <= NARROW_DIGITS and _computable(child)
@@ -107,6 +119,8 @@ def _cast(node: Cast) -> bool:
         return False
     if pat.is_decimal128(target) and (is_whole(source) or pat.is_decimal128(source)):
         return target.scale >= 0 and (is_whole(source) or source.scale >= 0)
+    if pat.is_decimal128(target) and pat.is_float64(source):
+        return bool(target.precision <= _PRINTED_DIGITS and target.scale >= 0)
     if pat.is_decimal128(source):
         return bool(pat.is_float64(target) and source.precision <= _EXACT_DIGITS and source.scale >= 0)
     return cast_fits(node)
@@ -169,7 +183,7 @@ def _join_obstacles(node: Join) -> list[Reason]:
         left_type, right_type = node.left.schema.field(left_at).type, node.right.schema.field(right_at).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
             reasons.append(_unsupported("join", f"keys of {left_type} and {right_type} go through host memory"))
-    if spec.condition is not None and not can_evaluate(spec.condition):
+    if spec.condition is not None and not can_test(spec.condition):
         why = f"the condition {spec.condition} is not computed on a GPU exactly as Spark does"
         reasons.append(_unsupported("join", why))
     if not all(can_carry(field.type) for child in node.children for field in child.schema):
@@ -209,6 +223,14 @@ def is_decimal_arithmetic(node: Call) -> bool:
     return (
         node.function in _ARITHMETIC and node.type is not None and pat.is_decimal128(node.type)
         and all(kind is not None and pat.is_decimal128(kind) for kind in kinds)
+    )  # fmt: skip
+
+
+def is_decimal_sign(node: Call) -> bool:
+    """Whether a call turns or drops the sign of a decimal that is not rounded."""
+    kind = node.type
+    return node.function in (Function.ABS, Function.NEGATE) and kind is not None and (
+        pat.is_decimal128(kind) and kind.precision <= _NEGATED_DIGITS and kind == node.arguments[0].type
     )  # fmt: skip
 
 
