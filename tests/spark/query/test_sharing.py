@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -131,3 +134,26 @@ def test_a_worker_reads_once_what_every_task_reads(tables: SparkSession) -> None
     (report,) = gpujoin.metrics(frame)
     assert report.metrics.pipeline.tables_kept == 2
     assert "kept from an earlier task" in str(report)
+
+
+@pytest.mark.slow
+def test_a_thousand_tasks_decode_a_table_once_for_each_worker(spark: SparkSession, tmp_path: Path) -> None:
+    rows = np.random.default_rng(7).permutation(2_500_000)
+    (tmp_path / "items").mkdir()
+    table = pa.table({"k": rows, "v": rows % 1000})
+    pq.write_table(table, tmp_path / "items" / "items.parquet", use_dictionary=["v"], compression="none")
+    (items,) = (tmp_path / "items").iterdir()
+    assert items.stat().st_size > 20_000_000
+    spark.range(0, 50_000, 1, 1000).selectExpr("id", "id * 49 as k").write.parquet(str(tmp_path / "sales"))
+    spark.conf.set("spark.gpujoin.broadcastThreshold", "1g")
+    with views(spark, tmp_path, {"items": None, "sales": None}):
+        text = "select /*+ broadcast(b) */ count(*), sum(a.id), sum(b.v) from sales a join items b on a.k = b.k"
+        frame = gpujoin.accelerate(spark.sql(text))
+        assert "read by every task" in str(gpujoin.explain(frame))
+        (row,) = frame.collect()
+        assert tuple(row) == (50_000, 49_999 * 25_000, int((np.arange(50_000) * 49 % 1000).sum()))
+        stage = max(gpujoin.metrics(frame), key=lambda report: report.tasks)
+    assert stage.tasks == 1000
+    decoded = stage.tasks - stage.metrics.pipeline.tables_kept
+    assert 1 <= decoded <= spark.sparkContext.defaultParallelism
+    assert stage.metrics.pipeline.files == 1000 + decoded
