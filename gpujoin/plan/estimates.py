@@ -198,6 +198,11 @@ def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
             return Estimate(max(right.rows, _pairs(relation, left, right)), right.kept, read)
         case JoinType.FULL:
             return Estimate(max(left.rows + right.rows, _pairs(relation, left, right)), 1.0, read)
+        case _ if not relation.spec.keys and shape_of_node(relation) is Shape.ONE_ROW:
+            streamed = left if relation.build_side is Side.RIGHT else right
+            condition = relation.spec.condition
+            share = 1.0 if condition is None else selectivity(condition)
+            return Estimate(max(1.0, streamed.rows * share), streamed.kept * share, read)
         case _ if not relation.spec.keys and shape_of_node(relation) is Shape.RANGE:
             return Estimate(max(left.rows, right.rows), left.kept * right.kept, read)
         case _ if not relation.spec.keys:

@@ -26,7 +26,7 @@ import pyarrow.types as pat
 from gpujoin.errors import KeyTypeError
 from gpujoin.model.expressions import Call, Cast, Expression, Function, Literal, conjuncts
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Join
+from gpujoin.model.relations import Join, PartialAggregate, Project, Relation
 from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.plan.key_types import key_type
 
@@ -43,6 +43,7 @@ class Shape(Enum):
     """How matches are found. Values are shown to users; n and m in the costs are numbers of rows and of matches."""
 
     EQUALITY = "equality: n + m"
+    ONE_ROW = "one row: n"
     RANGE = "range: n log n + m"
     NOT_IN = "not in: n for each pair of null patterns"
     AS_OF = "as-of: n log n"
@@ -453,4 +454,18 @@ def shape_of_node(node: Join) -> Shape:
     """Shape in which a join of a tree is computed."""
     spec = node.spec
     as_of = spec.as_of is not None
+    without_keys = spec.join_type in (JoinType.INNER, JoinType.CROSS) and not spec.keys
+    if without_keys and _has_one_row(node.side(node.build_side)):
+        return Shape.ONE_ROW
     return shape_of(spec.join_type, len(spec.keys), spec.condition, node.build_side, as_of=as_of)
+
+
+def _has_one_row(relation: Relation) -> bool:
+    match relation:
+        case PartialAggregate():
+            return relation.once and not relation.keys
+        case Project():
+            return _has_one_row(relation.child)
+        case Join():
+            return relation.spec.join_type is JoinType.CROSS and all(map(_has_one_row, relation.children))
+    return False

@@ -97,6 +97,8 @@ class Island:
     """Partial results, by position among the aggregates."""
     distinct: tuple[Node, ...] = ()
     """What the distinct aggregates read, beside the keys."""
+    computes_subqueries: bool = False
+    """Whether it has the scalar subqueries of its nodes within it."""
     sizes: Sizes = field(kw_only=True, repr=False)
     """Estimated sizes of its relations."""
     whole: Callable[[], Island | None] = field(default=lambda: None, repr=False)
@@ -159,8 +161,8 @@ class IslandFinder:
     ----------
     options : Options
         Settings.
-    constant : callable
-        Gives the value of a scalar subquery.
+    constant : callable or None
+        Gives the value of a scalar subquery; ``None``: islands compute it.
     unreadable : Reason or None
         Why workers may read no files; ``None``: they may.
     stream_rows : float or None
@@ -177,7 +179,7 @@ class IslandFinder:
     def __init__(
         self,
         options: Options,
-        constant: Callable[[Node], Literal],
+        constant: Callable[[Node], Literal] | None,
         unreadable: Reason | None = None,
         stream_rows: float | None = None,
         *,
@@ -323,7 +325,10 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     plain = Project(below.relation, outputs)
     relation = with_runtime_filters(with_semi_joins(plain, builder.sizes), builder.sizes)
     sources, rows = builder.sources, tuple(builder.spark_sources)
-    return Island(node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {}, sizes=builder.sizes)
+    return Island(
+        node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {},
+        computes_subqueries=builder.constant is None, sizes=builder.sizes,
+    )  # fmt: skip
 
 
 def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
@@ -357,6 +362,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
         read,
         calls,
         read.distinct_columns,
+        computes_subqueries=builder.constant is None,
         sizes=builder.sizes,
         whole=whole,
     )

@@ -173,7 +173,7 @@ class QueryPlanner:
                 _tables.missed(self._stream.run, self._missed)
         return self._rewriting.result(root, self._large) if visited.changed and self._runs else plan
 
-    def _finder_with(self, constant: Callable[[Node], Literal]) -> IslandFinder:
+    def _finder_with(self, constant: Callable[[Node], Literal] | None) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
         zone = self._conf.get("spark.sql.session.timeZone")
         return IslandFinder(self._options, constant, self._unreadable, rows, zone=zone)
@@ -283,7 +283,7 @@ class QueryPlanner:
         run = self._as_sent(island, run, options)
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
-        if not self._runs:
+        if not self._runs and not island.computes_subqueries:
             below += [self._visit_subquery(part) for part in _subqueries(island)]
         # Otherwise subqueries have run, as queries of their own.
         inputs = (*(part for visited in below for part in visited.parts), *self._of_values)
@@ -334,7 +334,11 @@ class QueryPlanner:
         estimate = self._faster(island, run)
         if estimate is None:
             return None
-        if self._values.asked > asked and self._runs:
+        asks = self._values.asked > asked
+        whole = self._with_subqueries(island, run, top) if asks else None
+        if whole is not None:
+            return (*self._finished(*whole), estimate)
+        if asks and self._runs:
             island = self._island_at(self._finder_with(self._values.value), node, top)
             if island is None:
                 why = "the value of a subquery changed it"
@@ -345,6 +349,18 @@ class QueryPlanner:
                 self._reasons.append(run)
                 return None
         return (*self._finished(island, run), estimate)
+
+    def _with_subqueries(self, island: Island, run: IslandRun, top: Top | None) -> tuple[Island, IslandRun] | None:
+        """Have an island of one task compute its scalar subqueries; ``None`` where they are queries of their own."""
+        if not run.in_one_task or island.streamed:
+            return None
+        whole = self._island_at(self._finder_with(None), island.node, top)
+        if whole is None or len(whole.spark_sources) > len(island.spark_sources):
+            return None
+        run_of_whole = self._arranged(whole)
+        if isinstance(run_of_whole, Reason) or not run_of_whole.in_one_task:
+            return None
+        return whole, run_of_whole
 
     def _island_at(self, finder: IslandFinder, node: PlanNode, top: Top | None) -> Island | None:
         """Find the island at a node; one of a stream builds the tables that it is joined with, where they are small."""

@@ -30,7 +30,7 @@ class SubqueryValues:
     def placeholder(self, node: Node) -> Literal:
         """Stand in for a value while it is not known whether it will be needed."""
         self.asked += 1
-        _check(node)
+        check_subquery(node)
         return Literal(value=None, type=arrow_of(node.data_type), written="(a subquery)")
 
     def value(self, node: Node) -> Literal:
@@ -38,7 +38,7 @@ class SubqueryValues:
 
         Raises ``NotTranslatableError`` if the subquery has more than one row, or a type that is not covered.
         """
-        subquery = _check(node)
+        subquery = check_subquery(node)
         number = first_alike(subquery)
         if number not in self._known:
             rows = self._run(subquery_plan(subquery))
@@ -52,7 +52,7 @@ class SubqueryValues:
         return Literal(value=value, type=arrow_of(node.data_type))
 
 
-def _check(node: Node) -> Node:
+def check_subquery(node: Node) -> Node:
     """Give the subquery that is to be run for a node. Raises ``NotTranslatableError`` if it is not covered."""
     subquery = subquery_in(node)
     if not isinstance(node.data_type, _COVERED) or "collate" in node.type_name.lower():

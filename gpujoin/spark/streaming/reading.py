@@ -115,7 +115,7 @@ class _StreamBuilder(TreeBuilder):
 
     def reader(self, *fragments: Fragment) -> ColumnReader:
         """Make a translator over one fragment, or over a join's two."""
-        return _StreamReader(dict(zip(Side, fragments, strict=False)), self.constant)
+        return _StreamReader(dict(zip(Side, fragments, strict=False)), _no_subquery)
 
 
 def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJoin:

@@ -26,10 +26,11 @@ from gpujoin.model.relations import ExchangeSource, Filter, Join, Relation
 from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import Zeros, assert_same_rows
+from tests.brief import brief
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.expressions.values import VALUES
 from tests.oracle.join import oracle_join
-from tests.trees import Tree, total
+from tests.trees import Tree, count, total
 
 PAYLOAD = ("d9_2", "d38_18", "str", "bin", "f64", "ts", "ntz", "date", "bool")
 
@@ -52,12 +53,14 @@ def join_of(
     how: JoinType, left_table: pa.Table, right_table: pa.Table, build: Side, *,
     nulls: NullEquality = NullEquality.UNEQUAL,
     condition: Expression | None = None,
+    keys: tuple[KeyPair, ...] | None = None,
 ) -> Join:  # fmt: skip
     resolved = (
         None if condition is None else resolve(condition, left_table.schema, right_table.schema, mode=EvalMode.ANSI)
     )
     spec = JoinSpec(
-        how, (KeyPair(0, 0, nulls),), condition=resolved, left_output=tuple(range(left_table.num_columns)),
+        how, (KeyPair(0, 0, nulls),) if keys is None else keys, condition=resolved,
+        left_output=tuple(range(left_table.num_columns)),
         right_output=() if how.left_rows_only else tuple(range(right_table.num_columns)),
     )  # fmt: skip
     return Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, build)
@@ -394,3 +397,29 @@ def test_as_of_joins(direction: Direction, by: bool, rng: np.random.Generator) -
     assert dict(pairs) == dict(zip(wanted["n"].to_pylist(), wanted["n_right"].to_pylist(), strict=True))
     if on_device():
         assert metrics.device_joins > 0
+
+
+@pytest.mark.parametrize("side", Side, ids=lambda side: f"build {side.value}")
+@pytest.mark.parametrize("kind", brief(VALUES, "i32", "str", "bin", "d9_2", "d38_18", "f64", "date", "ts", "bool"))
+def test_joins_with_one_row_become_constants(kind: str, side: Side, rng: np.random.Generator, seed: int) -> None:
+    """Whatever its values are, null among them, with and without a condition, which may be null."""
+    many = side_table(rng, kind, 90)
+    for value in [*VALUES[kind][1][:6], None]:
+        one = side_table(rng, kind, 1)
+        one = one.set_column(0, "k", pa.array([value], VALUES[kind][0]))
+        left_table, right_table = (many, one) if side is Side.RIGHT else (one, many)
+        for condition in (None, left("k") <= right("k"), (left("n") > right("n")) | (left("k") == right("k"))):
+            how = JoinType.CROSS if condition is None else JoinType.INNER
+            node = join_of(how, left_table, right_table, side, condition=condition, keys=())
+            metrics = check(node, left_table, right_table, f"seed {seed}, {value!r}, {condition}")
+            assert (metrics.gather_joins, metrics.query_joins > 0) == (0, True)
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_joins_without_keys_with_no_row_or_two_are_no_constants(rows: int, rng: np.random.Generator) -> None:
+    many, few = side_table(rng, "i32", 90), side_table(rng, "i32", 2).slice(0, rows)
+    node = join_of(JoinType.INNER, many, few, Side.RIGHT, condition=left("k") <= right("k"), keys=())
+    assert check(node, many, few, "no row or two").query_joins == 0
+    counted = Tree(join_of(JoinType.CROSS, many, few, Side.RIGHT, keys=())).group(n=count()).relation
+    result = pa.Table.from_batches(run(counted, {0: many, 1: few}), counted.schema)
+    assert result["n.count"].to_pylist() == [90 * rows]

@@ -15,7 +15,7 @@ from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.choice import Outlay
 from gpujoin.testing import assert_same_rows
 from tests.brief import brief
-from tests.spark.query.queries import check
+from tests.spark.query.queries import EXCHANGED, check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -141,6 +141,72 @@ def test_equal_scalar_subqueries_are_computed_once(tables: SparkSession, query: 
     if query == REPEATED["in spark"][0]:
         assert "ReusedSubquery" in executed
         assert len(set(re.findall("gpujoin_[0-9a-f]+", executed))) == 1
+
+
+WITHIN = {
+    "of groups": """select k, sum(price) p from sales group by k
+        having sum(price) >= (select max(p) / 100 from (select k, sum(price) p from sales group by k))""",
+    "of a scan": "select s, count(*) from sales where k >= (select min(k) from items) group by s",
+    "of two": """select s, count(*) from sales where price < (select max(cost) from items) and day is not null
+        and k > (select count(*) from none) group by s""",
+    "the same twice": """select s, count(*) from sales where price > (select max(cost) from items where k = 1)
+        or weight > (select max(cost) from items where k = 1) group by s""",
+    "in a subquery": """select count(*) from sales where price > (select avg(cost) from items
+        where k <= (select max(k) from sales where s = 'x'))""",
+    "no columns are read": "select count(*) from sales where (select count(*) from items) > 3",
+    "no rows": "select count(*), sum(k) from sales where k > (select max(k) from none)",
+    "null or not": "select count(*) from sales where (k > (select max(k) from none)) is null",
+    "text": "select k, count(*) from sales where s = (select max(s) from items) group by k",
+    "wide decimal": """select k, count(*) from sales
+        where price < (select sum(cast(cost as decimal(30, 6))) from items) group by k""",
+    "of a join": """select a.id, b.item from sales a left join items b on a.k = b.k
+        where coalesce(b.cost, a.price) > (select avg(price) / 1e8 from sales)""",
+    "below a join": """select b.item, sum(a.price) from items b left join
+        (select k, price from sales where price < (select avg(price) from sales)) a on a.k = b.k group by b.item""",
+    "expression": "select count(*) from sales where year(day) > 1 + (select min(k) from items) and k is not null",
+}
+
+
+@pytest.mark.parametrize("query", WITHIN.values(), ids=WITHIN)
+def test_subqueries_within_an_island_of_one_task(tables: SparkSession, query: str) -> None:
+    """No query of their own is run for them; where inputs are divided among tasks, one is."""
+    frame = tables.sql(query)
+    found = check(frame)
+    assert len(found.islands) == 1
+    assert any("(one row: n)" in line for line in found.islands[0].tree)
+    assert len(rewrite(frame, Purpose.EXPLAIN).explanation.islands) == 1
+    for name, value in EXCHANGED.items():
+        tables.conf.set(name, value)
+    divided = check(frame)
+    assert not any("(one row: n)" in line for line in divided.islands[0].tree)
+
+
+OUTSIDE = {
+    "perhaps no row": "select count(*) from sales where k > (select k from items where item = 10)",
+    "groups": "select count(*) from sales where k > (select max(cost) from items group by k having k = 3)",
+    "limit": "select count(*) from sales where k > (select max(k) from items limit 0)",
+    "a field of two values": """select count(*) from sales where price < (select max(cost) from items)
+        and weight < (select sum(item) from items where k = 1)""",
+    "in the condition of a join": """select a.id, b.item from sales a join items b on a.k = b.k
+        where a.price + b.cost > (select avg(price) / 1e8 from sales)""",
+    "in a projection": """select b.item, a.price > (select avg(price) from sales) e from sales a
+        join items b on a.k = b.k""",
+}
+
+
+@pytest.mark.parametrize("query", OUTSIDE.values(), ids=OUTSIDE)
+def test_subqueries_that_stay_queries_of_their_own(tables: SparkSession, query: str) -> None:
+    found = check(tables.sql(query))
+    assert not any("(one row: n)" in line for island in found.islands for line in island.tree)
+
+
+def test_a_subquery_fails_as_in_spark(tables: SparkSession) -> None:
+    """Also where no row is compared with its value."""
+    frame = tables.sql("select count(*) from none where k > (select max(1 / (k - 1)) from items)")
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        frame.collect()
+    with pytest.raises(Exception, match="division by zero"):
+        accelerate(frame).collect()
 
 
 def test_scalar_subqueries_that_spark_makes_one_of_are_constants_of_an_island(tables: SparkSession) -> None:

@@ -14,7 +14,7 @@ from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_col
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
 from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
-from gpujoin.backends.cpu.pipeline.joins import QueryJoin
+from gpujoin.backends.cpu.pipeline.joins import OneRowJoin, QueryJoin
 from gpujoin.backends.cpu.pipeline.latekeys import NumberedRows
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
@@ -153,9 +153,9 @@ class CpuPipeline:
     def head(self, piece: Piece, count: int) -> Piece:
         return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
 
-    def lookup(self, node: Join, build: Piece) -> QueryJoin | None:
+    def lookup(self, node: Join, build: Piece) -> OneRowJoin | QueryJoin | None:
         """Prepare a join within the query."""
-        return None if self._rung is Rung.CAREFUL else QueryJoin.of(node, build)
+        return None if self._rung is Rung.CAREFUL else OneRowJoin.of(node, build) or QueryJoin.of(node, build)
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         columns = [piece.columns[i] for i in keys]

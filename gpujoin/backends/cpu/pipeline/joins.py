@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,7 +17,7 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Join
-from gpujoin.model.spec import NullEquality
+from gpujoin.model.spec import JoinSpec, NullEquality
 from gpujoin.model.types import is_bytes, is_float, is_text, logical
 
 _MOST_BUILD_ROWS = 1 << 18
@@ -114,8 +114,46 @@ class QueryJoin:
         result = dataclasses.replace(piece, frame=joined, rows=rows)
         if spec.condition is not None:
             result = _filtered(result, spec.condition, sides)
-        columns = [sides[Side.LEFT][i] for i in spec.left_output] + [sides[Side.RIGHT][i] for i in spec.right_output]
-        return dataclasses.replace(result, columns=tuple(columns))
+        return dataclasses.replace(result, columns=_output(spec, sides))
+
+
+@dataclass(frozen=True)
+class OneRowJoin:
+    """A join without keys with a single row, whose values become constants of the stream side's Polars query."""
+
+    node: Join
+    build: Piece
+
+    @classmethod
+    def of(cls, node: Join, build: Piece) -> OneRowJoin | None:
+        """Prepare a join; ``None`` if there are keys, not one row, or rows are returned without a match."""
+        spec = node.spec
+        fits = spec.join_type in (JoinType.INNER, JoinType.CROSS) and not spec.keys
+        return cls(node, build) if fits and build.rows == 1 else None
+
+    def join(self, piece: Piece) -> Iterator[Piece]:
+        """Join rows of the stream side."""
+        spec, side = self.node.spec, self.node.build_side
+        constants: dict[int, Column] = {}
+        added: list[pl.Expr] = []
+        for i in sorted(set(spec.output_of(side)) | _read(spec.condition, side)):
+            values, name = self.build.values(self.build.columns[i]), fresh()
+            added.append(pl.lit(values.item(), values.dtype).alias(name))
+            column = self.build.columns[i]
+            constants[i] = column_of(name, values, column.dtype, wide=column.wide)
+        sides = {side.other: dict(enumerate(piece.columns)), side: constants}
+        result = dataclasses.replace(piece, frame=piece.frame.with_columns(added))
+        if spec.condition is not None:
+            result = _filtered(result, spec.condition, sides)
+        yield dataclasses.replace(result, columns=_output(spec, sides))
+
+    def finish(self) -> Iterator[Piece]:
+        """No rows: a row without a match is not returned."""
+        return iter(())
+
+
+def _output(spec: JoinSpec, sides: Mapping[Side, Mapping[int, Column]]) -> tuple[Column, ...]:
+    return tuple(sides[side][i] for side in Side for i in spec.output_of(side))
 
 
 def _most_matches(build: Piece, keys: Sequence[Column]) -> int:

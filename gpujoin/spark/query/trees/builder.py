@@ -144,7 +144,7 @@ class ColumnReader(ExpressionReader):
     def __init__(
         self,
         fragments: Mapping[Side, Fragment],
-        constant: Callable[[Node], Literal],
+        constant: Callable[[Node], Expression],
     ) -> None:
         self._fragments = fragments
         self._constant = constant
@@ -195,8 +195,8 @@ class TreeBuilder:
 
     options: Options
     """Settings."""
-    constant: Callable[[Node], Literal]
-    """Gives the value of a scalar subquery."""
+    constant: Callable[[Node], Literal] | None
+    """Gives the value of a scalar subquery; ``None``: the island computes it."""
     nodes: Mapping[str, BuildNode] = field(repr=False)
     """How each class of plan nodes is translated, given the builder, the node, and what is required of it."""
     unreadable: Reason | None = None
@@ -321,7 +321,11 @@ class TreeBuilder:
     def reader(self, *fragments: Fragment) -> ColumnReader:
         """Make a translator over one fragment, or over a join's two."""
         sides = dict(zip(Side, fragments, strict=False))
-        return ColumnReader(sides, self.constant)
+        return ColumnReader(sides, self.constant or _no_value)
+
+
+def _no_value(node: Node) -> Literal:
+    raise NotTranslatableError(f"{node.name} outside of a filter")
 
 
 def is_joined_with_tables(node: PlanNode) -> bool:

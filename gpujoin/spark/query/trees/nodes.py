@@ -39,6 +39,7 @@ from gpujoin.spark.query.trees.builder import (
     narrowed,
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
+from gpujoin.spark.query.trees.onerow import filtered_by_values, reads_subquery
 from gpujoin.spark.query.trees.pivot import is_pivot, pivoted, without_arrays
 from gpujoin.spark.query.trees.sessions import with_sessions
 
@@ -80,10 +81,17 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
 
 def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Filter an input; conditions right above a scan become part of it."""
-    condition, child = node.expression("condition"), node.children[0]
+    child, parts = node.children[0], conjuncts(node.expression("condition"))
+    first = next((n for n, part in enumerate(parts) if reads_subquery(part)), len(parts))
+    if builder.constant is not None or first == len(parts):
+        return _filtered(builder, child, parts, required)
+    below = _filtered(builder, child, parts[:first], required.union(*(part.attribute_ids for part in parts[first:])))
+    return filtered_by_values(builder, below, parts[first:], required)
+
+
+def _filtered(builder: TreeBuilder, child: PlanNode, parts: Sequence[Node], required: frozenset[int]) -> Fragment:
     if child.class_name == RELATION:
-        return scan(builder, child, required, conjuncts(condition))
-    parts = conjuncts(condition)
+        return scan(builder, child, required, parts)
     below = builder.build(child, required.union(*(part.attribute_ids for part in parts)))
     whole = all_of(map(builder.reader(below), parts))
     relation = below.relation if whole is None else Filter(below.relation, whole)
