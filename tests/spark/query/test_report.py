@@ -98,7 +98,7 @@ def test_measured_rows_are_those_of_the_query(enabled: SparkSession) -> None:
 
 def test_a_subquery_is_named_before_its_value_is_known(enabled: SparkSession) -> None:
     """Where inputs are divided among tasks; an island of one task computes it itself."""
-    for name, value in {**FORCED, "spark.gpujoin.scan.oneTaskBytes": "1"}.items():
+    for name, value in EXCHANGED.items():
         enabled.conf.set(name, value)
     frame = enabled.sql(QUERIES["a subquery"])
     assert "> cast((a subquery) as decimal(11,3))" in str(gpujoin.explain(frame))
