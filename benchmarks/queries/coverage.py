@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from gpujoin.plan.explain import Explanation, Operations
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.explained import operations
-from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
+from gpujoin.spark.query.plans import read_plan, with_subqueries
 from gpujoin.spark.settings import session_conf
 
 if TYPE_CHECKING:
@@ -47,14 +46,4 @@ class Coverage:
 def coverage(frame: DataFrame) -> Coverage:
     """Plan a query, and tell what of it runs where."""
     plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession), session_conf(frame.sparkSession))
-    return Coverage(operations(_every_node(plan, set())), rewrite(frame, Purpose.EXPLAIN).explanation)
-
-
-def _every_node(plan: PlanNode, seen: set[int]) -> Iterator[PlanNode]:
-    """Yield the nodes of a plan and of its subqueries; subqueries that are alike are ``seen`` once."""
-    for node in plan.walk():
-        yield node
-        for subquery in node.subqueries:
-            if first_alike(subquery) not in seen:
-                seen.add(first_alike(subquery))
-                yield from _every_node(subquery_plan(subquery), seen)
+    return Coverage(operations(with_subqueries(plan.walk(), set())), rewrite(frame, Purpose.EXPLAIN).explanation)

@@ -31,7 +31,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.named import part_name
-from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.plans import PlanNode, with_subqueries
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
 from gpujoin.spark.query.trees.builder import (
@@ -141,7 +141,8 @@ class Island:
 
     def own_nodes(self) -> Iterator[PlanNode]:
         """Yield its nodes, parents first, without those that Spark computes."""
-        return preorder(self.node, {id(source.node) for source in self.spark_sources})
+        nodes = preorder(self.node, {id(source.node) for source in self.spark_sources})
+        return with_subqueries(nodes, set()) if self.computes_subqueries else nodes
 
     @property
     def as_of_joins(self) -> tuple[PlanNode, ...]:

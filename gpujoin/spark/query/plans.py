@@ -205,6 +205,16 @@ def first_alike(expression: Node) -> int:
     return int(expression.fields["@first"])
 
 
+def with_subqueries(nodes: Iterable[PlanNode], seen: set[int]) -> Iterator[PlanNode]:
+    """Yield nodes, each followed by those of the plans in its expressions; plans that are alike are ``seen`` once."""
+    for node in nodes:
+        yield node
+        for subquery in node.subqueries:
+            if first_alike(subquery) not in seen:
+                seen.add(first_alike(subquery))
+                yield from with_subqueries(subquery_plan(subquery).walk(), seen)
+
+
 def _tree(reading: Reading, rows: Iterable[dict[str, Any]]) -> PlanNode:
     rest = iter(rows)
 
