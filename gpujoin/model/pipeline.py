@@ -124,7 +124,8 @@ class PipelineMetrics:
     counters too."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Time in each operation, without that in its inputs. What a backend puts off counts where it is run: a scan's
-    rows may be read only when a join or an aggregation above asks for them."""
+    rows may be read only when a join or an aggregation above asks for them. Of what is done ahead by another thread
+    the time counts in which it is waited for."""
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     """Rows and bytes that operations gave, under the same names; of those whose rows were in memory by themselves."""

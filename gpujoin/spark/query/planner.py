@@ -355,7 +355,7 @@ class QueryPlanner:
         if not run.in_one_task or island.streamed:
             return None
         whole = self._island_at(self._finder_with(None), island.node, top)
-        if whole is None or len(whole.spark_sources) > len(island.spark_sources):
+        if whole is None or not set(map(id, island.own_nodes())) <= set(map(id, whole.own_nodes())):
             return None
         run_of_whole = self._arranged(whole)
         if isinstance(run_of_whole, Reason) or not run_of_whole.in_one_task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
-from gpujoin import disable, enable
+from gpujoin import accelerate, disable, enable
+from gpujoin.backends.cpu.pipeline import parquet
+from gpujoin.backends.cpu.pipeline.parquet import footer
+from gpujoin.config import Options
+from gpujoin.model.relations import Constant, FileFooter, Scan
 from gpujoin.spark.query import running
-from gpujoin.spark.query.accelerate import PlannedQuery
+from gpujoin.spark.query.accelerate import PlannedQuery, Purpose, rewrite
 from gpujoin.spark.worker.functions import stage_function
 from gpujoin.testing import assert_same_rows
 from tests.brief import each_once
@@ -167,3 +173,37 @@ def test_a_file_that_is_not_as_the_sample_gives_the_query_back(
             assert_same_rows(result, expected)
         else:
             assert result is expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
+def test_100_000_files_are_planned_by_the_footers_of_a_sample(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other footer is read before tasks read the files; all files are read."""
+    opened: list[str] = []
+
+    def noted(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+        opened.append(path)
+        return footer(scan, path, constants)
+
+    monkeypatch.setattr(parquet, "footer", noted)
+    table, files = tmp_path / "table", 100_000
+    table.mkdir()
+    for number in range(files):
+        if number % 10_000 == 0:  # a file system has a limit of links to a file
+            whole = tmp_path / f"{number}.parquet"
+            pq.write_table(rows(0), whole)
+        os.link(whole, table / f"part-{number:06}.parquet")
+
+    def totals(path: Path) -> DataFrame:
+        return spark.read.schema("k long, v int, day date, s string").parquet(str(path)).groupBy("s").agg(
+            sf.count("*").alias("rows"), sf.sum("v").alias("v"), sf.max("day").alias("day")
+        )  # fmt: skip
+
+    frame = totals(table)
+    explanation = rewrite(frame, Purpose.EXPLAIN).explanation
+    assert f"({files:,} files, about " in str(explanation)
+    assert 0 < len(set(opened)) <= Options().scan_footers
+    expected = {row.s: (files * row.rows, files * row.v, row.day) for row in totals(whole).collect()}
+    assert {row.s: (row.rows, row.v, row.day) for row in accelerate(frame).collect()} == expected

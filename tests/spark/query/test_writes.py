@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -294,16 +295,13 @@ def test_a_cancelled_write_touches_nothing(
     old_rows(session).write.parquet(path)
     before = {file.name for file in Path(path).iterdir()}
 
-    def hanging(*arguments: Any) -> HangingStage:
-        return HangingStage(*arguments, flag=str(flag))  # type: ignore[misc]  # of a tuple of any length
-
     def cancel() -> None:
         while not flag.exists():
             stop.wait(0.05)
         session.sparkContext.cancelAllJobs()
 
     stop = threading.Event()
-    monkeypatch.setattr(running, "RunStage", hanging)
+    monkeypatch.setattr(running, "RunStage", partial(HangingStage, flag=str(flag)))
     gpujoin.enable(session)
     canceller = threading.Thread(target=cancel)
     canceller.start()
