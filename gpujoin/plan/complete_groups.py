@@ -22,7 +22,17 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.expressions import ColumnRef
-from gpujoin.model.relations import Filter, PartialAggregate, Project, Relation, Scan
+from gpujoin.model.relations import (
+    Filter,
+    Join,
+    Limit,
+    PartialAggregate,
+    Project,
+    Relation,
+    Scan,
+    TopN,
+    Window,
+)
 from gpujoin.model.types import is_whole, logical
 
 
@@ -67,3 +77,31 @@ def scanned_keys(node: PartialAggregate, shared: Container[Relation]) -> Scanned
 def _is_ordered(dtype: pa.DataType) -> bool:
     dtype = logical(dtype)
     return is_whole(dtype) or pat.is_date(dtype) or pat.is_timestamp(dtype)
+
+
+def may_stop(tree: Relation) -> frozenset[int]:
+    """Aggregations, by ``id()``, of whose groups a limit, a join that finds no more, or Spark may ask for some only.
+
+    Where they give groups before all rows are read, rows that are not read cannot fail, as in Spark they do.
+    """
+    stopped: set[int] = set()
+
+    def visit(node: Relation, *, may: bool) -> None:
+        match node:
+            case PartialAggregate():
+                if may:
+                    stopped.add(id(node))
+                visit(node.child, may=False)
+            case Limit():
+                visit(node.child, may=True)
+            case Join():
+                visit(node.side(node.build_side), may=False)
+                visit(node.side(node.build_side.other), may=True)
+            case TopN() | Window():
+                visit(node.child, may=False)
+            case _:
+                for child in node.children:
+                    visit(child, may=may)
+
+    visit(tree, may=True)
+    return frozenset(stopped)

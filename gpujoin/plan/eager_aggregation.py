@@ -41,6 +41,8 @@ from gpujoin.model.types import is_whole, logical
 
 _INT64 = pa.int64()
 _LINEAR = frozenset({Function.ADD, Function.SUBTRACT})
+_STRICT = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.NEGATE, Function.ABS})
+"""Functions that are null where an argument is."""
 _OUTER = {Side.LEFT: JoinType.LEFT, Side.RIGHT: JoinType.RIGHT}
 """The outer join that keeps all rows of one side."""
 
@@ -208,6 +210,9 @@ class _Rewrite:
         )  # fmt: skip
 
     def _of_build(self, value: Expression) -> Expression:
+        """Bring a value of a pair to the build side's rows: one that is null where a row has no match."""
+        if self.join.spec.join_type is not JoinType.INNER and not _is_null_for_nulls(value):
+            raise _NotApplicable
         schema = self.join.side(self.build).schema
         return _mapped(value, {i: column(schema, at) for i, (side, at) in self._places() if side is self.build})
 
@@ -314,6 +319,18 @@ class _Rewrite:
                 value = Call(function=Function.COALESCE, arguments=(value, zero), type=_INT64)
             outputs.append(value)
         return outputs
+
+
+def _is_null_for_nulls(value: Expression) -> bool:
+    """Whether a value is null where all columns are, as far as that is plain to see."""
+    match value:
+        case ColumnRef():
+            return True
+        case Cast():
+            return _is_null_for_nulls(value.child)
+        case Call() if value.function in _STRICT:
+            return any(map(_is_null_for_nulls, value.arguments))
+    return False
 
 
 def _mapped(value: Expression, places: Mapping[int, ColumnRef]) -> Expression:

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from gpujoin.backends.parquet.footers import FileColumns, footer_of, row_groups, statistics_of
 from gpujoin.backends.parquet.locations import is_local
-from gpujoin.model.files import Floor
+from gpujoin.errors import ScanError
+from gpujoin.model.files import FileSlice, Floor
 from gpujoin.model.relations import Scan
 
 _MOST_SLICES = 64
@@ -30,16 +31,21 @@ def floors_of(scan: Scan) -> Mapping[int, Mapping[int, Floor]]:
 
     That is the first such one among the scan's ``ascending`` columns.
 
-    There are none of files in stores, whose footers would be read twice, and of scans with very many slices, or one
-    slice twice.
-
-    Raises ``ScanError`` if a file cannot be opened, or a column cannot be read as Spark reads it.
+    There are none of files in stores, whose footers would be read twice, of scans with very many slices, or one slice
+    twice, and where a file is not as planned, which reading it tells.
     """
     slices = scan.slices or ()
     if not scan.ascending or len(slices) > _MOST_SLICES or len({id(part) for part in slices}) < len(slices):
         return {}
     if not all(is_local(part.path) for part in slices):
         return {}
+    try:
+        return _floors_of(scan, slices)
+    except ScanError:
+        return {}
+
+
+def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[int, Mapping[int, Floor]]:
     footers = [footer_of(part.path, part.size) for part in slices]
     groups = [
         (n, group)

@@ -56,11 +56,11 @@ from gpujoin.model.relations import (
     Window,
     bind_slices,
 )
-from gpujoin.plan.complete_groups import scanned_keys
+from gpujoin.plan.complete_groups import may_stop, scanned_keys
 from gpujoin.plan.eager_aggregation import EagerAggregation, eager_aggregation
 from gpujoin.plan.grouping_sets import GroupingSets, grouping_sets, most_held
 from gpujoin.plan.late_keys import LateKeys, late_keys
-from gpujoin.plan.runtime_filters import keys_of
+from gpujoin.plan.runtime_filters import keys_of, may_raise
 from gpujoin.plan.skipping import matching_keys, scans_of
 from gpujoin.plan.tables import is_table, kept_tables
 
@@ -228,6 +228,7 @@ class _Runner:
         self._counts = OperationCounts(self._clock)
         self._repeated = KeptParts(tree, self._metrics)
         self._places = Counter(id(node) for node in tree.walk())
+        self._may_stop = may_stop(tree)
         self._given: dict[int, Iterator[_Piece]] = {}
         self._wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
         self._ascending: dict[int, tuple[int, ...]] = {}
@@ -642,7 +643,9 @@ class _Runner:
 
     def _aggregated_in_order(self, node: PartialAggregate) -> Iterator[_Piece]:
         """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
-        read = scanned_keys(node, self._repeated)
+        whole = frozenset(range(len(node.schema)))
+        stopped = id(node) in self._may_stop and may_raise(node, whole)
+        read = None if stopped else scanned_keys(node, self._repeated)
         if read is not None:
             self._ascending[id(read.scan)] = tuple(read.keys)
         return self._aggregated(node, self._pieces(node.child), {} if read is None else read.keys)

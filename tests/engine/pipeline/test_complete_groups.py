@@ -15,11 +15,11 @@ import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import run
-from gpujoin.errors import DecodeError
+from gpujoin.errors import DecodeError, ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateFunction
-from gpujoin.model.expressions import left
+from gpujoin.model.expressions import left, lit
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import PartialAggregate, Scan
+from gpujoin.model.relations import Limit, PartialAggregate, Scan
 from gpujoin.testing.compare import assert_same_rows
 from tests.trees import Aggregate, Tree, count, file_slice, total
 
@@ -32,7 +32,8 @@ PIECE_BYTES = 1_000
 def lines(keys: np.ndarray, dtype: pa.DataType | None = None) -> pa.Table:
     """Rows of keys, of which some are null, with a value and a number of few values."""
     null = np.arange(len(keys)) % 97 == 5
-    return pa.table({"k": pa.array(keys, mask=null).cast(dtype or pa.int64()), "v": keys % 7, "g": keys % 3})
+    small = {name: pa.array(keys % most, pa.int32()) for name, most in {"v": 7, "g": 3}.items()}
+    return pa.table({"k": pa.array(keys, mask=null).cast(dtype or pa.int64()), **small})
 
 
 def grouped(rows: Tree, *keys: str, once: bool) -> PartialAggregate:
@@ -149,7 +150,7 @@ def test_filters_and_projections_between(tmp_path: Path) -> None:
     [path] = written(table, tmp_path)
 
     def tree(rows: Tree) -> PartialAggregate:
-        return grouped(rows.where(left("v") > 2).select(v=left("v") + 1, k=left("k"), g=left("g")), "k", once=True)
+        return grouped(rows.where(left("v") > 2).select("g", "k", "v"), "k", once=True)
 
     metrics = PipelineMetrics()
     node, given = tree(Tree.scan(path)), tree(Tree.source(table.schema))
@@ -198,7 +199,7 @@ def test_without_statistics(tmp_path: Path) -> None:
 
 def faulty(folder: Path) -> tuple[Path, pa.Table]:
     """A file whose statistics say that its last row group begins with 1150, where it begins with 1100."""
-    table = pa.table({"k": np.arange(ROWS), "v": np.ones(ROWS, np.int64), "g": np.ones(ROWS, np.int64)})
+    table = pa.table({"k": np.arange(ROWS), "v": np.ones(ROWS, np.int32), "g": np.ones(ROWS, np.int32)})
     [path] = written(table, folder)
     data = path.read_bytes()
     footer = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
@@ -226,3 +227,28 @@ def test_wrong_statistics_after_rows_were_returned(tmp_path: Path) -> None:
         list(run(node, piece_bytes=PIECE_BYTES, options=Options(batch_bytes=64)))
     out = pa.Table.from_batches(run(node, piece_bytes=PIECE_BYTES, rung=Rung.CAREFUL), node.schema)
     assert sorted(out["k"].to_pylist()) == table["k"].to_pylist()
+
+
+def test_a_row_that_fails_does_though_a_limit_needs_it_not(tmp_path: Path) -> None:
+    """The last row divides by zero: all rows are read before a group is given, as in Spark."""
+    table = pa.table({"k": np.arange(ROWS), "d": np.append(np.ones(ROWS - 1, np.int64), 0)})
+    [path] = written(table, tmp_path)
+    failing = Tree.scan(path).group("k", s=total(lit(10) % left("d"))).relation
+    assert isinstance(failing, PartialAggregate)
+    for node in (Limit(dataclasses.replace(failing, once=True), 3), dataclasses.replace(failing, once=True)):
+        metrics = PipelineMetrics()
+        with pytest.raises(ExpressionEvaluationError, match="division by zero"):
+            next(run(node, metrics=metrics, piece_bytes=PIECE_BYTES, options=Options(batch_bytes=64)))
+        assert metrics.complete_groups == 0
+    above = Tree(dataclasses.replace(failing, once=True)).group(n=count()).relation
+    metrics = PipelineMetrics()
+    with pytest.raises(ExpressionEvaluationError, match="division by zero"):
+        list(run(above, metrics=metrics, piece_bytes=PIECE_BYTES))
+    assert metrics.complete_groups > 0
+
+
+def test_days_before_the_year_1(tmp_path: Path) -> None:
+    """Python has no such dates."""
+    days = np.concatenate([np.arange(-800_000, -800_000 + 300), np.arange(300, ROWS)]) // 2
+    table = lines(days.astype(np.int32), pa.date32())
+    assert check(written(table, tmp_path), table, "k").recovered == {}

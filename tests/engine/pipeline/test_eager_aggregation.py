@@ -13,7 +13,7 @@ import pytest
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateFunction
-from gpujoin.model.expressions import EvalMode, left, lit
+from gpujoin.model.expressions import EvalMode, coalesce, left, lit
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Join, PartialAggregate
@@ -186,6 +186,7 @@ def test_aggregations_that_are_not_eager(rng: np.random.Generator) -> None:
     outer = tree(left_table, right_table, Side.RIGHT, how="left").relation
     assert isinstance(outer, Join)
     assert eager_aggregation_of(Tree(outer).group(a=count())) is not None
+    outer_tree = Tree(outer)
     nearest = Tree(dataclasses.replace(outer, spec=dataclasses.replace(outer.spec, as_of=AsOf(2, 2))))
     for name, made in {
         "groups of the build side": joined.group("j", a=count()),
@@ -197,6 +198,11 @@ def test_aggregations_that_are_not_eager(rng: np.random.Generator) -> None:
         "a condition": left_tree.join(right_tree, {"k": "q"}, condition=left("i") < lit(3)).group(a=count()),
         "the build side's rows are kept": left_tree.join(right_tree, {"k": "q"}, "right").group(a=count()),
         "the nearest row of the build side": nearest.group(a=count()),
+        "a value of a row without a match": outer_tree.group(a=total(coalesce(left("m"), lit(5)))),
+        "the same, the greatest": outer_tree.group(a=Aggregate(MOST, (coalesce(left("m"), lit(99)),))),
+        "a count of rows without a match": outer_tree.group(a=count(coalesce(left("m"), lit(5)))),
+        "a sum with it": outer_tree.group(a=total(left("n") + coalesce(left("m"), lit(7)))),
+        "whether there is no match": outer_tree.group(a=Aggregate(MOST, (left("q").is_null(),))),
         "all rows are kept": left_tree.join(right_tree, {"k": "q"}, "full").group(a=count()),
     }.items():
         assert eager_aggregation_of(made) is None, name

@@ -423,3 +423,29 @@ def test_joins_without_keys_with_no_row_or_two_are_no_constants(rows: int, rng: 
     counted = Tree(join_of(JoinType.CROSS, many, few, Side.RIGHT, keys=())).group(n=count()).relation
     result = pa.Table.from_batches(run(counted, {0: many, 1: few}), counted.schema)
     assert result["n.count"].to_pylist() == [90 * rows]
+
+
+def test_numbers_of_one_row_are_no_constants_to_polars(rng: np.random.Generator) -> None:
+    """It would multiply by the inverse of a constant, and leave out a zero that is added: other last bits and signs."""
+    many = pa.table({"d": rng.random(1000) * 7, "n": pa.array([-0.0] * 1000), "i": rng.integers(1, 99, 1000)})
+    one = pa.table({"m": [0.37 * 7], "z": [0.0], "w": pa.array([3])})
+    node = join_of(JoinType.CROSS, many, one, Side.RIGHT, keys=())
+    tree = Tree(node, EvalMode.LEGACY).select(
+        q=left("d") / left("m"), a=left("n") + left("z"), s=left("z") - left("n"), w=left("d") / left("w"),
+    ).relation  # fmt: skip
+    out = pa.Table.from_batches(run(tree, {0: many, 1: one}), tree.schema)
+    d, n = many["d"].to_numpy(), many["n"].to_numpy()
+    for name, wanted in {"q": d / (0.37 * 7), "a": n + 0.0, "s": 0.0 - n, "w": d / 3.0}.items():
+        assert out[name].to_numpy().tobytes() == wanted.tobytes(), name
+
+
+@pytest.mark.parametrize("kind", ["date", "ts", "ntz"])
+def test_one_row_of_a_day_before_the_year_1(kind: str) -> None:
+    dtype = VALUES[kind][0]
+    early = pa.array([-800_000], pa.int32()).cast(dtype) if kind == "date" else pa.array([-(10**17)]).cast(dtype)
+    many, one = pa.table({"i": [1, 2]}), pa.table({"t": early})
+    node = join_of(JoinType.CROSS, many, one, Side.RIGHT, keys=())
+    metrics = PipelineMetrics()
+    out = pa.Table.from_batches(run(node, {0: many, 1: one}, metrics=metrics), node.schema)
+    assert out["t"].combine_chunks().equals(pa.concat_arrays([early, early]).cast(node.schema.field("t").type))
+    assert metrics.recovered == {}

@@ -163,6 +163,7 @@ WITHIN = {
         where coalesce(b.cost, a.price) > (select avg(price) / 1e8 from sales)""",
     "below a join": """select b.item, sum(a.price) from items b left join
         (select k, price from sales where price < (select avg(price) from sales)) a on a.k = b.k group by b.item""",
+    "a share": "select k, count(*) from sales where weight / (select max(id) / 7D from sales) >= 0 group by k",
     "expression": "select count(*) from sales where year(day) > 1 + (select min(k) from items) and k is not null",
 }
 

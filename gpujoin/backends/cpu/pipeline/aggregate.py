@@ -152,7 +152,7 @@ class PolarsAggregation:
         *earlier, last = states
         if not earlier:
             return [last]
-        keys = pl.col(self._keys[key])
+        keys = pl.col(self._keys[key]).to_physical()  # Python has no date before the year 1
         edge = pl.lit(max(state.select(keys.max()).item() for state in earlier))
         merged = self.merge([*earlier, last.filter(keys <= edge)])
         return [state for state in (merged, last.filter(keys > edge)) if state.height]

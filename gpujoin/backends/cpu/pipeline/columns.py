@@ -115,6 +115,8 @@ class Column:
     """Bounds of integers, unscaled decimals or days."""
     wide: bool = False
     """Whether values are carried in the wider of two forms: decimals in 128 bits, text as bytes."""
+    constant: bool = False
+    """Whether it has one value for all rows, of which Polars may know."""
 
 
 _PLAIN: dict[pa.DataType, type[pl.DataType]] = {

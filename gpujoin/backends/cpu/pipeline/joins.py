@@ -138,9 +138,12 @@ class OneRowJoin:
         added: list[pl.Expr] = []
         for i in sorted(set(spec.output_of(side)) | _read(spec.condition, side)):
             values, name = self.build.values(self.build.columns[i]), fresh()
-            added.append(pl.lit(values.item(), values.dtype).alias(name))
+            whole = values.to_physical()  # Python has no date before the year 1
+            constant = pl.lit(whole.item(), whole.dtype).cast(values.dtype)
+            added.append(constant.alias(name))
             column = self.build.columns[i]
-            constants[i] = column_of(name, values, column.dtype, wide=column.wide)
+            described = column_of(name, values, column.dtype, wide=column.wide)
+            constants[i] = dataclasses.replace(described, constant=True)
         sides = {side.other: dict(enumerate(piece.columns)), side: constants}
         result = dataclasses.replace(piece, frame=piece.frame.with_columns(added))
         if spec.condition is not None:

@@ -271,7 +271,9 @@ def _piece(
         constant = lower(Literal(value=value, type=logical(field.type)), ())
         name = fresh()
         added.append(as_column(constant, any_column).alias(name))
-        columns.append(Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide))
+        columns.append(
+            Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide, constant=True)
+        )
     if decoded_names:
         # Columns of the file are dropped: their names may clash with those of pieces.
         frame = frame.select(added)

@@ -194,7 +194,9 @@ class Piece:
                 name = fresh()
                 any_column = pl.col(piece.columns[0].name) if piece.columns else pl.first()
                 added.append(as_column(value, any_column).alias(name))
-                columns.append(Column(name, value.dtype, as_lazy(value.bounds, value.dtype), value.wide))
+                columns.append(
+                    Column(name, value.dtype, as_lazy(value.bounds, value.dtype), value.wide, value.constant)
+                )
         frame = piece.frame.with_columns(added) if added else piece.frame
         result = dataclasses.replace(piece, frame=frame, columns=tuple(columns))
         # A column that was computed outside the query must not be moved past a filter within it.

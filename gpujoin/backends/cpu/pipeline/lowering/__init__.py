@@ -8,7 +8,8 @@ floats. With rows `x = -0.0, 7.0`:
 - `x + lit(0.0)` is `x`, so `-0.0` where IEEE and Spark have `0.0`; so are `lit(0.0) + x`, and `lit(0.0) - x` is `-x`;
 - `x / lit(3.0)` is `x * (1 / 3.0)`, which rounds twice.
 
-These are not translated, and constants that become columns of floats are repeated for each row (:func:`as_column`).
+These are not translated. A column of one value is known as that (``Column.constant``); one of floats is repeated for
+each row as well (:func:`as_column`), which Polars may undo.
 Where a proof fails, :class:`NotLowered` is raised, and the caller evaluates the expression with
 `gpujoin.backends.cpu.expressions.evaluate`, which raises where Spark raises.
 """
@@ -71,7 +72,7 @@ class _Lowering:
         match node:
             case ColumnRef():
                 column = self._columns[node.index]
-                return Lowered(pl.col(column.name), logical(node.type), column.bounds, column.wide)
+                return Lowered(pl.col(column.name), logical(node.type), column.bounds, column.wide, column.constant)
             case Literal():
                 return replace(literal(node), constant=True)
             case Cast():
