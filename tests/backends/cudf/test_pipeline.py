@@ -235,8 +235,8 @@ def test_conditions_over_decimals_of_rows_on_the_host(
         })  # fmt: skip
 
     a, b, backend = side(60), side(50), Counting()
-    result = join_tables(a, b, on="k", how=how, condition=condition, backend=backend)
-    wanted = join_tables(a, b, on="k", how=how, condition=condition, backend="cpu")
+    result = join_tables(a, b, on="k", how=JoinType.parse(how), condition=condition, backend=backend)
+    wanted = join_tables(a, b, on="k", how=JoinType.parse(how), condition=condition, backend="cpu")
     assert_same_rows(result, wanted, allow_empty=True, context=f"seed {seed}")
     assert backend.tested > 0
 
