@@ -97,9 +97,9 @@ class PipelineMetrics:
     groups: int = 0
     """Groups that partial aggregations gave out."""
     early_groups: int = 0
-    """Of these, before all input was seen, so that more rows of theirs may have come."""
+    """Groups given out before all input was seen, which more rows may have belonged to."""
     complete_groups: int = 0
-    """Of these, before all input was seen, as files in the order of a key had no more rows of theirs."""
+    """Groups given out before all input was seen, as files in the order of a key had no more rows of theirs."""
     device_steps: int = 0
     host_steps: int = 0
     """Pieces that a pipeline on a device computed there, and on the host instead."""

@@ -44,7 +44,7 @@ _NOT_AVAILABLE = (1 << 64) - 1
 """``NVML_VALUE_NOT_AVAILABLE``, the memory of a process where the driver does not manage it."""
 
 _KEPT = 8
-"""Of a slot's share of the memory an eighth is for tables that workers keep between tasks, all of them together."""
+"""An eighth of a slot's share of the memory is for tables that workers keep between tasks, all of them together."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from gpujoin.backends.parquet.footers import FileColumns, footer_of, row_groups, statistics_of
 from gpujoin.backends.parquet.locations import is_local
+from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
 from gpujoin.model.files import FileSlice, Floor
 from gpujoin.model.relations import Scan
@@ -53,7 +54,7 @@ def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[int, Mapping[
         for group in row_groups(part, parquet)
     ]
     for column in scan.ascending:
-        least = _least_of(scan, column)
+        least = _least_of(scan, column, footers)
         if _are_rising([least(group) for group in groups[:: max(1, len(groups) // _SAMPLE)]]):
             after: list[Least] = [()]
             for group in reversed(groups[1:]):
@@ -66,13 +67,12 @@ def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[int, Mapping[
     return {}
 
 
-def _least_of(scan: Scan, column: int) -> Callable[[RowGroup], Least]:
-    """What tells the least value of a column in a row group."""
+def _least_of(scan: Scan, column: int, footers: Sequence[ParquetFooter]) -> Callable[[RowGroup], Least]:
+    """Make what tells the least value of a column in a row group, by the footers of the slices."""
     slices = scan.slices or ()
     constant = column - len(scan.file_columns)
     if constant >= 0:
         return lambda group: _known(slices[group[0]].constants[constant])
-    footers = [footer_of(part.path, part.size) for part in slices]
     field = scan.columns.field(column)
     sources = [FileColumns(parquet, case_sensitive=scan.case_sensitive).source_of(field) for parquet in footers]
 
@@ -90,8 +90,8 @@ def _known(value: Any) -> Least:
     return () if value is None else (value,)
 
 
-def _lesser(one: Least, other: Least) -> Least:
-    return None if one is None or other is None else tuple(sorted((*one, *other))[:1])
+def _lesser(first: Least, second: Least) -> Least:
+    return None if first is None or second is None else tuple(sorted((*first, *second))[:1])
 
 
 def _are_rising(least: Sequence[Least]) -> bool:

@@ -128,7 +128,7 @@ class ResidentTables:
 
 
 _tables: dict[tuple[int, int], ResidentTables] = {}
-"""Of each process and device: a child of this process has no use for memory of the device, and must not free it."""
+"""Tables by process and device: a child of this process has no use for memory of the device, and must not free it."""
 
 
 def resident_tables(device: int) -> ResidentTables:

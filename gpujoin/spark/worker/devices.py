@@ -195,7 +195,7 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, held: Exi
         return tables.nbytes
 
     def counted(limit: int) -> int:
-        """Of all that is allocated when a task has ended: what is kept, as RMM counts it."""
+        """Bytes that are allocated when a task has ended, as RMM counts them: those of what is kept."""
         within(limit)
         if tables.nbytes and registry.allocated_bytes(device.ordinal) > limit:
             gc.collect()  # frames of the task may be left in cycles

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -111,10 +111,7 @@ class QueryJoin:
         )  # fmt: skip
         sides: dict[Side, dict[int, Column]] = {side.other: dict(enumerate(streamed)), side: renamed}
         rows = piece.rows * self.matches
-        result = dataclasses.replace(piece, frame=joined, rows=rows)
-        if spec.condition is not None:
-            result = _filtered(result, spec.condition, sides)
-        return dataclasses.replace(result, columns=_output(spec, sides))
+        return _output(dataclasses.replace(piece, frame=joined, rows=rows), spec, sides)
 
 
 @dataclass(frozen=True)
@@ -145,18 +142,18 @@ class OneRowJoin:
             described = column_of(name, values, column.dtype, wide=column.wide)
             constants[i] = dataclasses.replace(described, constant=True)
         sides = {side.other: dict(enumerate(piece.columns)), side: constants}
-        result = dataclasses.replace(piece, frame=piece.frame.with_columns(added))
-        if spec.condition is not None:
-            result = _filtered(result, spec.condition, sides)
-        yield dataclasses.replace(result, columns=_output(spec, sides))
+        yield _output(dataclasses.replace(piece, frame=piece.frame.with_columns(added)), spec, sides)
 
     def finish(self) -> Iterator[Piece]:
         """No rows: a row without a match is not returned."""
         return iter(())
 
 
-def _output(spec: JoinSpec, sides: Mapping[Side, Mapping[int, Column]]) -> tuple[Column, ...]:
-    return tuple(sides[side][i] for side in Side for i in spec.output_of(side))
+def _output(pairs: Piece, spec: JoinSpec, sides: dict[Side, dict[int, Column]]) -> Piece:
+    """The output of a join whose keys match in all pairs: those that fulfil its condition, with its columns."""
+    matching = pairs if spec.condition is None else _filtered(pairs, spec.condition, sides)
+    columns = tuple(sides[side][i] for side in Side for i in spec.output_of(side))
+    return dataclasses.replace(matching, columns=columns)
 
 
 def _most_matches(build: Piece, keys: Sequence[Column]) -> int:
