@@ -55,6 +55,10 @@ class UnsupportedValueError(GpuJoinError, ValueError):
     """A function met a value for which only Spark knows the result; Spark, given the query, computes it."""
 
 
+class DeviceValueError(GpuJoinError, ValueError):
+    """A function met a value for which a device's result may not be Spark's; the CPU computes those rows."""
+
+
 class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
     """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
 

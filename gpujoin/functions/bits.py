@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import INT, Parameter, Signature, first, kept, over, takes, type_of, types_of
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, Raises
+from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, Raises
 from gpujoin.functions.widening import tightest
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.types import is_whole
@@ -50,16 +50,16 @@ def _is_low_bit(node: Call) -> bool:
 
 
 TABLE = (
-    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first), lacks=ON_CPU),
-    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, lacks=ON_CPU),
-    FunctionSpec(_F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT, lacks=ON_CPU),
-    FunctionSpec(_F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT, lacks=ON_CPU),
+    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, lacks=NOT_FUSED),
+    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, lacks=NOT_FUSED),
+    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, lacks=NOT_FUSED),
+    FunctionSpec(_F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first), lacks=NOT_FUSED),
+    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, lacks=NOT_FUSED),
+    FunctionSpec(_F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT, lacks=NOT_FUSED),
+    FunctionSpec(_F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT, lacks=NOT_FUSED),
     FunctionSpec(
         _F.BIT_GET, ("BitwiseGet",), takes(_INTEGER, INT, gives=pa.int8()),
-        raises=Raises.ALWAYS, safe=_is_low_bit, lacks=ON_CPU,
+        raises=Raises.ALWAYS, safe=_is_low_bit, lacks=NOT_FUSED,
     ),
-    FunctionSpec(_F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()), lacks=ON_CPU),
+    FunctionSpec(_F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()), lacks=NOT_FUSED),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from gpujoin.functions.signatures import (
     typed,
     types_of,
 )
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, Raises
+from gpujoin.functions.spec import NOT_FUSED, ON_CPU, FunctionSpec, Raises
 from gpujoin.functions.widening import decimal_for
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, is_float, is_whole
@@ -85,16 +85,17 @@ def _never_raises(node: Call) -> bool:
 
 _NUMBERS = _rounding(NUMBER.convert)
 _DECIMALS = _rounding(_to_decimal)
-_LACKS = ON_CPU
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.ROUND, ("Round",), _NUMBERS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS),
-    FunctionSpec(_F.ROUND_EVEN, ("BRound",), _NUMBERS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS),
+    FunctionSpec(_F.ROUND, ("Round",), _NUMBERS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=NOT_FUSED),
     FunctionSpec(
-        _F.ROUND_CEIL, ("RoundCeil",), _DECIMALS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS
+        _F.ROUND_EVEN, ("BRound",), _NUMBERS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=NOT_FUSED
     ),
     FunctionSpec(
-        _F.ROUND_FLOOR, ("RoundFloor",), _DECIMALS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=_LACKS
+        _F.ROUND_CEIL, ("RoundCeil",), _DECIMALS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=ON_CPU
+    ),
+    FunctionSpec(
+        _F.ROUND_FLOOR, ("RoundFloor",), _DECIMALS, raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises, lacks=ON_CPU
     ),
 )

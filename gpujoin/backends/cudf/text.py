@@ -27,7 +27,7 @@ from gpujoin.backends.cudf.frames import (
 )
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.backends.cudf.residual import evaluated, restricted_matches
-from gpujoin.backends.cudf.utf8 import is_utf8
+from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical
@@ -48,6 +48,7 @@ _SIDES = {
     Function.TRIM_LEFT: plc.strings.SideType.LEFT,
     Function.TRIM_RIGHT: plc.strings.SideType.RIGHT,
 }
+_CASES = {Function.LOWER: plc.strings.case.to_lower, Function.UPPER: plc.strings.case.to_upper}
 _SEARCHES = {
     Function.STARTS_WITH: plc.strings.find.starts_with,
     Function.ENDS_WITH: plc.strings.find.ends_with,
@@ -95,6 +96,13 @@ class CudfText:
         return plc.Scalar.from_py(self.content or "", stream=STREAM)
 
     @property
+    def scalar(self) -> plc.Scalar:
+        """The constant; a null one is null."""
+        if self.content is not None:
+            return self._scalar
+        return null_row((pa.string(),)).columns()[0].to_scalar(stream=STREAM)
+
+    @property
     def operand(self) -> plc.Column | plc.Scalar:
         """The text as second operand of libcudf's functions."""
         return self.content if isinstance(self.content, plc.Column) else self._scalar
@@ -129,7 +137,7 @@ class CudfText:
         table = plc.Table([text.column for text in texts])
         nothing = plc.Scalar.from_py("", stream=STREAM)
         # Unless it is told to put a null in the place of a null, libcudf takes that for empty text.
-        null = null_row((pa.string(),)).columns()[0].to_scalar(stream=STREAM)
+        null = CudfText(None, 1).scalar
         return CudfText(plc.strings.combine.concatenate(table, nothing, null, stream=STREAM), self.length_)
 
     def substring(self, start: int, stop: int) -> CudfText:
@@ -140,6 +148,21 @@ class CudfText:
     def stripped(self, function: Function) -> CudfText:
         space = plc.Scalar.from_py(" ", stream=STREAM)
         return CudfText(plc.strings.strip.strip(self.column, _SIDES[function], space, stream=STREAM), self.length_)
+
+    def cased(self, function: Function) -> CudfText:
+        if self.content is None:
+            return self
+        return CudfText(_CASES[function](self.column, stream=STREAM), self.length_)
+
+    def where(self, mask: Array, other: CudfText) -> CudfText:
+        given, instead = (t.content if isinstance(t.content, plc.Column) else t.scalar for t in (self, other))
+        rows = as_column(cupy.ascontiguousarray(cupy.broadcast_to(mask, (self.length_,))))
+        return CudfText(plc.copying.copy_if_else(given, instead, rows, stream=STREAM), self.length_)
+
+    def is_ascii(self) -> bool:
+        if isinstance(self.content, plc.Column):
+            return is_ascii(*text_parts(self.content))
+        return self.content is None or self.content.isascii()
 
     def is_utf8(self) -> bool:
         return not isinstance(self.content, plc.Column) or is_utf8(cupy, *text_parts(self.content))

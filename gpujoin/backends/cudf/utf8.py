@@ -19,6 +19,14 @@ _SECOND_BYTES = ((0xE0, 0xA0, 0xBF), (0xED, 0x80, 0x9F), (0xF0, 0x90, 0xBF), (0x
 surrogates are none."""
 
 
+def is_ascii(offsets: Array, data: Array) -> bool:
+    """Whether all texts are ASCII, nulls included; the parameters are those of :func:`is_utf8`."""
+    if int(offsets.shape[0]) < 2:
+        return True
+    text = data[int(offsets[0]) : int(offsets[-1])]
+    return not int(text.shape[0]) or int(text.max()) < 0x80
+
+
 def is_utf8(xp: Any, offsets: Array, data: Array) -> bool:
     """Whether all texts are UTF-8, nulls included.
 
@@ -31,12 +39,10 @@ def is_utf8(xp: Any, offsets: Array, data: Array) -> bool:
     data
         The bytes.
     """
-    if int(offsets.shape[0]) < 2:
+    if is_ascii(offsets, data):
         return True
     first, end = int(offsets[0]), int(offsets[-1])
     text = data[first:end]
-    if not int(text.shape[0]) or int(text.max()) < 0x80:
-        return True
     continues = (text & 0xC0) == 0x80
     of_two, of_three = (text >= 0xC2) & (text <= 0xDF), (text & 0xF0) == 0xE0
     of_four = (text >= 0xF0) & (text <= 0xF4)

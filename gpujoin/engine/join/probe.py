@@ -36,7 +36,8 @@ from gpujoin.engine.join.sinks import Columns, Mask, on_backend
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order, morsels, with_halving
-from gpujoin.errors import DeviceLostError, OutOfMemoryError
+from gpujoin.errors import DeviceLostError, DeviceValueError, OutOfMemoryError
+from gpujoin.logs import log
 from gpujoin.model.backend import BackendName, PairSlice, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
@@ -482,12 +483,20 @@ class Morsel:
             tested = list(
                 with_halving(
                     0, candidates.length,
-                    lambda start, length: self._satisfying_piece(candidates, start, length),
+                    lambda start, length: self._satisfying_anywhere(candidates, start, length),
                     lambda start, length: self._satisfying_on_cpu(candidates, start, length),
                     metrics,
                 )
             )  # fmt: skip
         yield from (pairs for pairs in tested if pairs.length)
+
+    def _satisfying_anywhere(self, candidates: PairSlice, start: int, length: int) -> PairSlice:
+        """Test pairs here, or on the CPU where a value is one for which only that gives Spark's result."""
+        try:
+            return self._satisfying_piece(candidates, start, length)
+        except DeviceValueError as problem:
+            log.debug("pairs are tested on the CPU: %s", problem)
+            return self._satisfying_on_cpu(candidates, start, length)
 
     def _satisfying_piece(self, candidates: PairSlice, start: int, length: int) -> PairSlice:
         probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)

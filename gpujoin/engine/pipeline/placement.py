@@ -24,7 +24,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.pipeline.resident import ResidentBuild, ResidentTable, ResidentTables
 from gpujoin.engine.spill import SpillStore
-from gpujoin.errors import DeviceMemoryError, InvalidTextError
+from gpujoin.errors import DeviceMemoryError, DeviceValueError
 from gpujoin.logs import log
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
@@ -133,7 +133,7 @@ class MixedPipeline:
     ) -> MixedPiece:  # fmt: skip
         """Run a node over a piece: on the device if that is possible and it fits, else on the host.
 
-        So is a piece with text that is no UTF-8, whose characters the device does not read as Spark does.
+        So is a piece with values of which the device may not compute what Spark does, such as text that is no UTF-8.
         """
         frame = self.to_device(piece) if possible else None
         if frame is not None:
@@ -141,7 +141,7 @@ class MixedPipeline:
                 result = on_device(frame)
             except DeviceMemoryError as problem:
                 self.metrics.count_device_retry(problem)
-            except InvalidTextError as problem:
+            except DeviceValueError as problem:
                 log.debug("a piece is computed on the CPU: %s", problem)
             else:
                 self.metrics.device_steps += 1
@@ -395,7 +395,8 @@ class MixedAggregation:
     def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
         """Take rows in; give out groups where there are too many to hold.
 
-        Raises ``DeviceMemoryError`` if the rows do not fit, and cannot be aggregated separately.
+        Raises ``DeviceMemoryError`` if the rows do not fit, and cannot be aggregated separately; ``DeviceValueError``
+        likewise if the device does not compute the arguments of these rows.
         """
         mixed, schema = self._mixed, self._node.schema
         if self._on_device is not None and self._taken(self._on_device, piece):
@@ -417,6 +418,11 @@ class MixedAggregation:
             if self._alone:
                 raise
             self._mixed.metrics.count_device_retry(problem)
+            return False
+        except DeviceValueError as problem:
+            if self._alone:
+                raise
+            log.debug("rows are aggregated on the CPU: %s", problem)
             return False
         return True
 

@@ -7,6 +7,7 @@ caused by the data makes it run again on a lower rung, if no row was returned ye
 fault                                 next rung
 ====================================  ======================================================
 memory, or a library, on the GPU      as Polars queries
+a value that the GPU is not sure of   as Polars queries
 a file that Polars does not decode    as Polars queries over files decoded by PyArrow
 memory, or a library, in Polars       in small pieces, each expression and join by itself
 ====================================  ======================================================
@@ -26,7 +27,14 @@ from enum import Enum
 import pyarrow as pa
 
 from gpujoin.config import FallbackMode
-from gpujoin.errors import DecodeError, DeviceLostError, DeviceMemoryError, GpuJoinError, RelationError
+from gpujoin.errors import (
+    DecodeError,
+    DeviceLostError,
+    DeviceMemoryError,
+    DeviceValueError,
+    GpuJoinError,
+    RelationError,
+)
 from gpujoin.logs import log
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 
@@ -43,6 +51,7 @@ class Fault(Enum):
     """Kinds of failures that are not caused by the data."""
 
     MEMORY = "memory"
+    VALUE = "value"
     DECODING = "decoding"
     LIBRARY = "library"
 
@@ -50,6 +59,7 @@ class Fault(Enum):
 _NEXT: dict[tuple[Rung, Fault], Rung] = {
     (Rung.DEVICE, Fault.MEMORY): Rung.FAST,
     (Rung.DEVICE, Fault.LIBRARY): Rung.FAST,
+    (Rung.DEVICE, Fault.VALUE): Rung.FAST,
     (Rung.DEVICE, Fault.DECODING): Rung.ARROW_SCANS,
     (Rung.FAST, Fault.MEMORY): Rung.CAREFUL,
     (Rung.FAST, Fault.LIBRARY): Rung.CAREFUL,
@@ -69,6 +79,8 @@ def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) ->
         return Fault.DECODING
     if isinstance(problem, MemoryError):  # DeviceMemoryError and PyArrow's too
         return Fault.MEMORY
+    if isinstance(problem, DeviceValueError):
+        return Fault.VALUE
     if isinstance(problem, GpuJoinError):
         return None
     return Fault.LIBRARY if isinstance(problem, (Exception, *faults)) else None

@@ -26,7 +26,7 @@ from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import restore, storage_type, store
-from gpujoin.backends.cudf.utf8 import is_utf8
+from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.launch.device import Device
@@ -275,13 +275,30 @@ class HostText:
         }[function]  # fmt: skip
         return self._mapped(lambda text: strip(text, " "))
 
-    def is_utf8(self) -> bool:
-        if not isinstance(self.content, pa.Array):
-            return True
-        texts = self.content.cast(pa.large_binary())
+    def cased(self, function: Function) -> HostText:
+        return self._mapped(str.upper if function is Function.UPPER else str.lower)
+
+    def where(self, mask: Any, other: HostText) -> HostText:
+        chosen, texts = on_host(mask), (self.content, other.content)
+        rows = max((len(text) for text in texts if isinstance(text, pa.Array)), default=len(chosen))
+        if rows == 1 == len(chosen) and not any(isinstance(text, pa.Array) for text in texts):
+            return HostText(texts[0] if chosen[0] else texts[1])
+        columns = [text if isinstance(text, pa.Array) else pa.array([text] * rows, pa.string()) for text in texts]
+        return HostText(pc.if_else(pa.array(np.broadcast_to(chosen, (rows,))), *columns))
+
+    def _bytes(self) -> tuple[Any, Any]:
+        """Offsets of the texts and their bytes, as on the device."""
+        column = self.content if isinstance(self.content, pa.Array) else pa.array([self.content], pa.string())
+        texts = column.cast(pa.large_binary())
         offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
         data = texts.buffers()[2]
-        return is_utf8(np, offsets, np.frombuffer(b"" if data is None else data, np.uint8))
+        return offsets, np.frombuffer(b"" if data is None else data, np.uint8)
+
+    def is_ascii(self) -> bool:
+        return is_ascii(*self._bytes())
+
+    def is_utf8(self) -> bool:
+        return is_utf8(np, *self._bytes())
 
 
 @dataclass(frozen=True)

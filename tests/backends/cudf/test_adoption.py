@@ -81,19 +81,22 @@ def test_where_a_table_lies_is_seen_before_it_is_read() -> None:
 
 
 def test_the_parts_of_a_stream() -> None:
-    capsules = capsules_of(Streamed([BATCH, BATCH.slice(1)]))
+    source = Streamed([BATCH, BATCH.slice(1)])  # owns what the capsule calls
+    capsules = capsules_of(source)
     assert isinstance(capsules, StreamCapsule)
     assert capsules.device_type == 1
     assert pa.schema(capsules.description()) == BATCH.schema
     parts = [pa.RecordBatch._import_from_c_device_capsule(part.schema, part.array) for part in capsules.parts()]
     assert parts == [BATCH, BATCH.slice(1)]
-    empty = capsules_of(Streamed([]))
+    nothing = Streamed([])
+    empty = capsules_of(nothing)
     assert isinstance(empty, StreamCapsule)
     assert list(empty.parts()) == []
 
 
 def test_a_stream_that_fails() -> None:
-    capsules = capsules_of(Streamed([BATCH], b"the device is gone"))
+    source = Streamed([BATCH], b"the device is gone")
+    capsules = capsules_of(source)
     assert isinstance(capsules, StreamCapsule)
     with pytest.raises(JoinSpecError, match="fails with status 5: the device is gone"):
         list(capsules.parts())

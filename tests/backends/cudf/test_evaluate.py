@@ -104,6 +104,19 @@ OFFERED: dict[str, Expression] = {
     "concat": call(F.CONCAT, left("s"), lit("-"), right("s")) < call(F.CONCAT, right("s"), left("s")),
     "concat of one": call(F.CONCAT, left("s")) == right("s"),
     "concat with null": call(F.CONCAT, left("s"), lit(None, pa.string())).is_null(),
+    **{f"{f.value} of integers": call(f, *pairs("i32")) > 3 for f in (F.BIT_AND, F.BIT_OR, F.BIT_XOR)},
+    **{f"{f.value} of {name}": call(f, left(name), right("i32")) > 3 for name in ("i32", "i64")
+       for f in (F.SHIFT_LEFT, F.SHIFT_RIGHT, F.SHIFT_RIGHT_UNSIGNED)},
+    **{f"{f.value} of {name}": call(f, left(name)) > 3 for name in ("i8", "i64") for f in (F.BIT_NOT, F.BIT_COUNT)},
+    "bit of boolean": call(F.BIT_COUNT, left("b")) == 1,
+    "bit_get": call(F.BIT_GET, left("i64"), call(F.BIT_AND, right("i32"), 63)) == 1,
+    "bit_get that may fail": call(F.BIT_GET, left("i8"), right("i32")) == 1,
+    **{f"{f.value} of {name}": call(f, left(name), -2) == left(name) for name in ("i8", "i32", "i64")
+       for f in (F.ROUND, F.ROUND_EVEN)},
+    "case of text": when(left("b"), left("s")).when(right("b"), right("s")).else_("a") == right("s"),
+    "case of text constants": when(left("b"), "yes").else_(None) == "yes",
+    "case of one text": when(lit(True), "yes").else_("no") == right("s"),
+    "coalesce of text": coalesce(left("s"), right("s"), "a") == "a",
     "concat of constants": call(F.CONCAT, lit("a"), lit("b")) < left("s"),
     **{f"{f.value}": call(f, left("s")) == right("s") for f in (F.TRIM, F.TRIM_LEFT, F.TRIM_RIGHT)},
     "guarded division": (right("i32") != 0) & (left("i32") % right("i32") == 0),
@@ -113,7 +126,6 @@ OFFERED: dict[str, Expression] = {
 
 DECLINED: dict[str, Expression] = {
     "rlike": left("s").rlike("a+"),
-    "lower": call(F.LOWER, left("s")) == right("s"),
     "decimal product": left("dec") * right("dec") > lit(Decimal("1.00")),
     "cast to text": left("i32").cast(pa.string()) == right("s"),
     "text to int": left("s").cast(pa.int32()) == right("i32"),
@@ -123,6 +135,9 @@ DECLINED: dict[str, Expression] = {
     "like a column": call(F.LIKE, left("s"), right("s")),
     "like with a dangling escape": left("s").like("a\\"),
     "like with a stray escape": left("s").like("a\\b"),
+    "round of floats": call(F.ROUND, left("f32"), 1) > lit(1.0, pa.float32()),
+    "round before the point": call(F.ROUND, left("f64"), -1) > 1.0,
+    "round by nineteen": call(F.ROUND, left("i64"), -19) > 1,
     "substring from the end": call(F.SUBSTRING, left("s"), -2, 2) == "a",
     "substring by column": call(F.SUBSTRING, left("s"), left("i32"), 2) == "a",
     "trim of given characters": call(F.TRIM, left("s"), "ab") == "",

@@ -12,9 +12,9 @@ import pyarrow.types as pat
 import pytest
 
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, ExpressionEvaluationError, InvalidTextError
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, DeviceValueError, ExpressionEvaluationError
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.expressions import EvalMode, Function, call, left
+from gpujoin.model.expressions import EvalMode, Function, call, coalesce, left, lit, when
 from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from gpujoin.plan.resolve import resolve
@@ -320,10 +320,28 @@ def test_functions_of_characters_refuse_other_bytes(gpu: AnyBackend) -> None:
         for rows, expected in ((Span(0, 1), [True]), (Span(2, 1), [False]), (Span(0, 3), None), (Span(1, 1), None)):
             part = gpu.gather(frame, rows)
             if expected is None:
-                with pytest.raises(InvalidTextError, match="UTF-8"):
+                with pytest.raises(DeviceValueError, match="UTF-8"):
                     gpu.evaluate(resolved, part, part, rows.length)
             else:
                 assert gpu.mask_to_host(gpu.evaluate(resolved, part, part, 1)).tolist() == expected
+
+
+def test_texts_are_mapped_and_chosen(gpu: AnyBackend) -> None:
+    schema = pa.schema([("s", pa.string()), ("t", pa.string()), ("b", pa.bool_())])
+    ascii_texts = bytes(range(1, 128)).decode()
+    rows = [[ascii_texts, None, "", "Zebra"], [ascii_texts.upper(), "x", None, "zEbRA"], [True, False, None, True]]
+    frame = gpu.from_arrow(pa.table([pa.array(c, f.type) for c, f in zip(rows, schema, strict=True)], schema=schema))
+    s, t, constant = left("s"), left("t"), lit("x")
+    for condition, expected in (
+        (call(Function.UPPER, s) == t, [True, False, False, False]),
+        (call(Function.LOWER, s) == call(Function.LOWER, t), [True, False, False, True]),
+        (coalesce(s, t) == "x", [False, True, False, False]),
+        (when(left("b"), s).else_(t) == s, [True, False, False, True]),
+        (when(left("b"), constant).else_("y") == "y", [False, True, True, False]),
+        (when(left("b"), s).else_(None).is_null(), [False, True, True, False]),
+    ):
+        mask = gpu.evaluate(resolve(condition, schema, schema), frame, frame, 4)
+        assert gpu.mask_to_host(mask).tolist() == expected, str(condition)
 
 
 def test_generated_tables(gpu: AnyBackend, seed: int) -> None:

@@ -1,8 +1,9 @@
 """Evaluates resolved expressions on the device, for the rows for which Spark would; knows which it can, without one.
 
-Not offered are regular expressions (libcudf's dialect differs), case mapping, decimal arithmetic, time zones with
-rules, nested values, byte strings, and casts that may fail or whose result depends on settings. Functions that read
-characters raise ``InvalidTextError`` for text that is no UTF-8.
+Not offered are regular expressions (libcudf's dialect differs), decimal arithmetic, time zones with rules, nested
+values, byte strings, and casts that may fail or whose result depends on settings. Where the result depends on values
+that the device may not compute as Spark does, a function looks at them first, and raises ``DeviceValueError``:
+characters of text that is no UTF-8, cases of characters other than ASCII, and halves of doubles with many digits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions import arithmetic, dates, logic, text
+from gpujoin.backends.cudf.expressions import arithmetic, bits, dates, logic, rounding, text
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, is_fixed
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value, mask_and, mask_and_not
@@ -26,6 +27,8 @@ from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Exp
 FUNCTIONS: dict[Function, Offer] = {
     **logic.FUNCTIONS,
     **arithmetic.FUNCTIONS,
+    **bits.FUNCTIONS,
+    **rounding.FUNCTIONS,
     **text.FUNCTIONS,
     **dates.FUNCTIONS,
 }
@@ -62,6 +65,15 @@ class Text(Protocol):
 
     def stripped(self, function: Function) -> Any:
         """Text without the spaces at its beginning (``TRIM_LEFT``), its end (``TRIM_RIGHT``) or both (``TRIM``)."""
+
+    def cased(self, function: Function) -> Any:
+        """Text in capitals (``UPPER``) or small letters (``LOWER``); only for text that is ASCII."""
+
+    def where(self, mask: Array, other: Any) -> Any:
+        """Text where a mask is true, and another text elsewhere; the mask has one value, or one for each row."""
+
+    def is_ascii(self) -> bool:
+        """Whether all texts are ASCII; maybe ``False`` for bytes under a null."""
 
     def is_utf8(self) -> bool:
         """Whether all texts are UTF-8, whose characters are those of Spark; maybe ``False`` for bytes under a null."""
@@ -125,17 +137,25 @@ class Evaluator:
             return self._case(node, active)
         raise GpuJoinError(f"{node!r} cannot be evaluated on a GPU")
 
-    def _case(self, node: Case, active: Active) -> Value:
+    def _case(self, node: Case, active: Active) -> Value | Text:
         left = active
-        branches: list[tuple[Array, Value]] = []
+        branches: list[tuple[Array, Value | Text]] = []
         for condition, branch in zip(node.conditions, node.values, strict=True):
             met = self.true(self.fixed(condition, left))
-            branches.append((met, self.fixed(branch, mask_and(left, met))))
+            branches.append((met, self.any(branch, mask_and(left, met))))
             left = mask_and_not(left, met)
-        result = self.fixed(node.otherwise, left)
-        for met, chosen in reversed(branches):
-            result = v.choose(self.xp, met, chosen, result)
+        result = self.any(node.otherwise, left)
+        for met, branch_value in reversed(branches):
+            result = self.chosen(met, branch_value, result)
         return result
+
+    def chosen(self, mask: Array, value: Value | Text, other: Value | Text) -> Value | Text:
+        """``value`` where a mask is true, else ``other``; both are text, or neither is."""
+        if not isinstance(value, Value):
+            made: Text = value.where(mask, other)
+            return made
+        assert isinstance(other, Value)
+        return v.choose(self.xp, mask, value, other)
 
     def _cast(self, node: Cast, active: Active) -> Value:
         value, target = self.fixed(node.child, active), node.type
@@ -198,7 +218,7 @@ def _offered(node: Expression) -> bool:
         return cast_fits(node) and _offered(node.child)
     if isinstance(node, Case):
         return (
-            is_fixed(node.type)
+            (is_fixed(node.type) or pat.is_string(node.type))
             and all(c.type == node.type for c in (*node.values, node.otherwise))
             and all(map(_offered, node.children))
         )

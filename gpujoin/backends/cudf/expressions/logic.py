@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, alike, alike_fixed, strict
+from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, alike, alike_result, strict
 from gpujoin.backends.cudf.expressions.values import Value, mask_and, mask_and_not
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Function
@@ -110,10 +110,10 @@ def _null_test(run: Evaluator, node: Call, active: Active) -> Value:
     return Value(pa.bool_(), ~valid if wants_null else valid)
 
 
-def _coalesce(run: Evaluator, node: Call, active: Active) -> Value:
-    parts: list[Value] = []
+def _coalesce(run: Evaluator, node: Call, active: Active) -> Value | Text:
+    parts: list[Value | Text] = []
     for argument in node.arguments:
-        part = run.fixed(argument, active)
+        part = run.any(argument, active)
         parts.append(part)
         if part.valid is None:
             break
@@ -121,7 +121,7 @@ def _coalesce(run: Evaluator, node: Call, active: Active) -> Value:
     result = parts[-1]
     for part in reversed(parts[:-1]):
         assert part.valid is not None
-        result = v.choose(run.xp, part.valid, part, result)
+        result = run.chosen(part.valid, part, result)
     return result
 
 
@@ -134,5 +134,5 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.IN: Offer(alike, _in),
     Function.IS_NULL: Offer(lambda _: True, _null_test),
     Function.IS_NOT_NULL: Offer(lambda _: True, _null_test),
-    Function.COALESCE: Offer(alike_fixed, _coalesce),
+    Function.COALESCE: Offer(alike_result, _coalesce),
 }

@@ -72,6 +72,6 @@ def alike(node: Call) -> bool:
     return (is_fixed(first) or pat.is_string(first)) and all(t == first for t in others)
 
 
-def alike_fixed(node: Call) -> bool:
-    """Whether all operands have the type of the result, which is not text."""
-    return alike(node) and is_fixed(types(node)[0]) and node.type == types(node)[0]
+def alike_result(node: Call) -> bool:
+    """Whether all operands have the type of the result."""
+    return alike(node) and node.type == types(node)[0]

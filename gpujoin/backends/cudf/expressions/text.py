@@ -9,7 +9,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.offer import Active, Offer, types
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
-from gpujoin.errors import InvalidTextError
+from gpujoin.errors import DeviceValueError
 from gpujoin.functions.text import is_well_formed, like_constants
 from gpujoin.model.expressions import Call, Function, Literal
 
@@ -62,8 +62,17 @@ def _characters(run: Evaluator, node: Call, active: Active) -> Text:
     """Evaluate the first operand, of which characters are read."""
     text = run.text(node.arguments[0], active)
     if not text.is_utf8():
-        raise InvalidTextError(f"{node}: reads characters, and a text is no UTF-8")
+        raise DeviceValueError(f"{node}: reads characters, and a text is no UTF-8")
     return text
+
+
+def _cased(run: Evaluator, node: Call, active: Active) -> Text:
+    """Map ASCII. Of other characters libcudf has a table of its own, which may not be that of Java's Unicode."""
+    text = run.text(node.arguments[0], active)
+    if not text.is_ascii():
+        raise DeviceValueError(f"{node}: a text is not ASCII, and the case of other characters is told by the CPU")
+    mapped: Text = text.cased(node.function)
+    return mapped
 
 
 def _bounds(node: Call) -> tuple[int, int] | None:
@@ -108,6 +117,8 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.OCTET_LENGTH: Offer(_text_pair, _octet_length),
     Function.CONCAT: Offer(_text_pair, _concat),
     Function.SUBSTRING: Offer(_substring_fits, _substring),
+    Function.LOWER: Offer(_text_pair, _cased),
+    Function.UPPER: Offer(_text_pair, _cased),
     Function.TRIM: _STRIP,
     Function.TRIM_LEFT: _STRIP,
     Function.TRIM_RIGHT: _STRIP,

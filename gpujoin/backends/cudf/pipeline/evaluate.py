@@ -16,15 +16,21 @@ from gpujoin.backends.cudf.expressions.offer import Active
 from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, mask_and_not
 from gpujoin.backends.cudf.pipeline import quotients, words
 from gpujoin.backends.cudf.pipeline.offers import (
+    EXACT_DIGITS,
     is_certain,
     is_constant,
     is_decimal_arithmetic,
+    is_decimal_rounding,
     is_decimal_sign,
     natural,
 )
 from gpujoin.backends.cudf.pipeline.words import Words
+from gpujoin.functions.rounding import constant_scale
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, logical
+
+_CERTAINLY_TOO_LARGE = 1.3e38
+"""Between the least sum of 39 digits and the greatest one of 127 bits."""
 
 
 def words_of(value: Value) -> Words:
@@ -56,6 +62,8 @@ class PipelineEvaluator(conditions.Evaluator):
             assert node.type is not None
             value = node.child.value
             return v.constant(self.xp, None if value is None else Decimal(value), logical(node.type))
+        if isinstance(node, Call) and is_decimal_rounding(node):
+            return self._rounded(node, active)
         if isinstance(node, Call) and is_decimal_sign(node):
             value = self.fixed(node.arguments[0], active)
             unscaled = words_of(value)
@@ -67,9 +75,7 @@ class PipelineEvaluator(conditions.Evaluator):
             if pat.is_decimal128(node.type):
                 return self._to_decimal(node, active)
             if pat.is_decimal128(node.child.type) and pat.is_float64(node.type):
-                value = self.fixed(node.child, active)
-                scale = value.dtype.scale
-                return Value(node.type, value.data.astype("float64") / 10.0**scale, value.valid)
+                return self._to_double(node, active)
         return super().any(node, active)
 
     def _to_decimal(self, node: Cast, active: Active) -> Value:
@@ -111,6 +117,32 @@ class PipelineEvaluator(conditions.Evaluator):
         unscaled = xp.where(value.data < 0, -rounded, rounded).astype("int64")
         none = xp.zeros(1, dtype=bool)
         return self._fitted(node, words.widened(unscaled), none, mask_and(value.valid, finite), active)
+
+    def _to_double(self, node: Cast, active: Active) -> Value:
+        assert node.type is not None
+        value = self.fixed(node.child, active)
+        scale = value.dtype.scale
+        if value.dtype.precision <= EXACT_DIGITS:
+            return Value(node.type, value.data.astype("float64") / 10.0**scale, value.valid)
+        unscaled = words_of(value)
+        size = quotients.nearest_double(self.xp, words.magnitude(self.xp, unscaled), scale)
+        return Value(node.type, self.xp.where(unscaled.high < 0, -size, size), value.valid)
+
+    def _rounded(self, node: Call, active: Active) -> Value:
+        """Round a decimal half up or to even. A result that does not fit is an error in every mode, as in Spark."""
+        xp, value, target = self.xp, self.fixed(node.arguments[0], active), logical(node.type)
+        scale = constant_scale(node)
+        assert scale is not None
+        unscaled, places = words_of(value), value.dtype.scale - min(scale, value.dtype.scale)
+        if not places:
+            return of_words(unscaled, target, value.valid)
+        drop = quotients.without_places if node.function is Function.ROUND else quotients.without_places_to_even
+        size = drop(xp, words.magnitude(xp, unscaled), value.dtype.precision, places)
+        if scale < 0:
+            size, overflow = words.multiply(xp, size, words.constant(xp, 10**-scale))
+            bad = overflow | words.outside(xp, size, target.precision)
+            self.fail_if(mask_and(mask_and(bad, value.valid), active), f"{node}: the result does not fit {node.type}")
+        return of_words(words.signed(xp, size, unscaled.high < 0), target, value.valid)
 
     def _dropped(self, value: Words, digits: int, places: int) -> Words:
         """Drop decimal places, rounding half up."""
@@ -158,12 +190,58 @@ class PipelineEvaluator(conditions.Evaluator):
         negative = (sides[0].high < 0) ^ (sides[1].high < 0)
         return words.signed(xp, total, negative), overflow | (total.high < 0)
 
+    def _rounded_sum(self, node: Call, left: Value, right: Value, scale: int) -> tuple[Words, Array]:
+        """Sum or difference, rounded half up to a scale, and the mask of overflows.
+
+        An operand in units of the last place may exceed 128 bits. So what stands after the last place is split off,
+        rounded downwards, and added apart; the rest is added modulo 2**128, which is exact where the sum is known to
+        be small, by doubles. ``12.34 - 5.9`` to one place, in tenths::
+
+            123 and 4 hundredths, -59 and none     64 and 4 hundredths, which are less than half     6.4
+        """
+        xp = self.xp
+        most = max(side.dtype.scale for side in (left, right)) - scale
+        total, rest, estimate = words.constant(xp, 0), words.constant(xp, 0), 0.0
+        for side, turned in ((left, False), (right, node.function is Function.SUBTRACT)):
+            unscaled, places = words_of(side), side.dtype.scale - scale
+            size, negative = words.magnitude(xp, unscaled), (unscaled.high < 0) ^ turned
+            about = words.as_double(size) / 10.0**places
+            estimate = estimate + xp.where(negative, -about, about)
+            if places <= 0:
+                front = words.multiply(xp, size, words.constant(xp, 10**-places))[0]
+                total = words.add(total, words.signed(xp, front, negative))
+                continue
+            front, last = quotients.split(xp, size, side.dtype.precision, places)
+            front, last = words.signed(xp, front, negative), words.signed(xp, last, negative)
+            below = last.high < 0
+            total = words.add(total, words.subtract(front, words.widened(below.astype("int64"))))
+            unit = words.constant(xp, 10**places)
+            whole = words.add(last, unit)
+            last = Words(xp.where(below, whole.high, last.high), xp.where(below, whole.low, last.low))
+            rest = words.add(rest, self._scaled(last, most - places))
+        unit, half = (words.constant(xp, 10**most // parts) for parts in (1, 2))
+        carry = ~words.unsigned_less(rest, unit)
+        less = words.subtract(rest, unit)
+        rest = Words(xp.where(carry, less.high, rest.high), xp.where(carry, less.low, rest.low))
+        total = words.add(total, words.widened(carry.astype("int64")))
+        # Halves are rounded away from zero, which is up only where the part before them is not negative.
+        at_half = (rest.high == half.high) & (rest.low == half.low)
+        up = words.unsigned_less(half, rest) | (at_half & (total.high >= 0))
+        if most:
+            total = words.add(total, words.widened(up.astype("int64")))
+        return total, xp.abs(estimate) > _CERTAINLY_TOO_LARGE
+
     def _arithmetic(self, node: Call, active: Active) -> Value:
         if node.function is Function.DIVIDE:
             return self._divided(node, active)
         left, right, valid = self.pair(node, active)
         target = logical(node.type)
         precision, scale = natural(node)
+        if node.function is not Function.MULTIPLY and (
+            scale > target.scale or (precision > MAX_PRECISION and left.dtype.scale != right.dtype.scale)
+        ):
+            result, overflow = self._rounded_sum(node, left, right, target.scale)
+            return self._fitted(node, result, overflow, valid, active)
         if scale > target.scale:
             result, overflow = self._rounded_product(left, right, scale - target.scale)
             return self._fitted(node, result, overflow, valid, active)

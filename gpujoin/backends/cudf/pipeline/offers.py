@@ -1,8 +1,8 @@
 """Knows which expressions and nodes a pipeline computes on the device exactly as Spark does.
 
 These are the expressions of join conditions (:mod:`gpujoin.backends.cudf.expressions.evaluator`), and also arithmetic
-of decimals, and casts of integers, doubles and decimals to decimals. Not offered are sums whose scale Spark reduces,
-and products whose last places need more than 128 bits.
+and rounding of decimals, and casts between decimals, integers and doubles. Not offered are products whose last places
+need more than 128 bits.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits, fits_function
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, is_wide
 from gpujoin.functions.casts import is_lossless
+from gpujoin.functions.rounding import constant_scale
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
 from gpujoin.model.expressions import (
     Call,
@@ -39,7 +40,7 @@ _NEGATED_DIGITS = 34
 """Most digits of decimals whose sign Spark turns without rounding them."""
 _PRINTED_DIGITS = 14
 """Most digits of decimals that are made of doubles: halves of the last place have one more, and are exact up to 15."""
-_EXACT_DIGITS = 15
+EXACT_DIGITS = 15
 """Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
 
 
@@ -83,14 +84,15 @@ def _computable(node: Expression) -> bool:
         return is_constant(node) or (_cast(node) and _computable(node.child))
     if isinstance(node, Case):
         same = all(c.type == node.type for c in (*node.values, node.otherwise))
-        return _fixed(node.type) and same and all(map(_computable, node.children))
+        carried_type = _fixed(node.type) or pat.is_string(node.type)
+        return carried_type and same and all(map(_computable, node.children))
     return False
 
 
 def _call(node: Call) -> bool:
     if is_decimal_arithmetic(node):
         return _exact_scale(node) and all(map(_computable, node.arguments))
-    if is_decimal_sign(node):
+    if is_decimal_sign(node) or is_decimal_rounding(node):
         return all(map(_computable, node.arguments))
     if node.function is Function.UNSCALED_VALUE:
         child = node.arguments[0]
@@ -122,7 +124,7 @@ def _cast(node: Cast) -> bool:
     if pat.is_decimal128(target) and pat.is_float64(source):
         return bool(target.precision <= _PRINTED_DIGITS and target.scale >= 0)
     if pat.is_decimal128(source):
-        return bool(pat.is_float64(target) and source.precision <= _EXACT_DIGITS and source.scale >= 0)
+        return bool(pat.is_float64(target) and source.scale >= 0)
     return cast_fits(node)
 
 
@@ -234,6 +236,16 @@ def is_decimal_sign(node: Call) -> bool:
     )  # fmt: skip
 
 
+def is_decimal_rounding(node: Call) -> bool:
+    """Whether a call rounds a decimal to a constant number of digits, dropping no more than 38."""
+    kind, scale = node.arguments[0].type, None
+    if node.function in (Function.ROUND, Function.ROUND_EVEN):
+        scale = constant_scale(node)
+    if scale is None or kind is None or not pat.is_decimal128(kind) or kind.scale < 0:
+        return False
+    return bool(kind.scale - scale <= MAX_PRECISION and scale >= -MAX_PRECISION)
+
+
 def natural(node: Call) -> tuple[int, int]:
     """Precision and scale in which a sum, difference or product of decimals is exact."""
     left, right = (logical(argument.type) for argument in node.arguments)
@@ -252,12 +264,12 @@ def _exact_scale(node: Call) -> bool:
     if node.function is Function.DIVIDE:
         return True
     precision, scale = natural(node)
-    if result.scale < scale and node.function is Function.MULTIPLY:
+    if node.function is not Function.MULTIPLY:
+        return bool(result.scale <= scale)
+    if result.scale < scale:
         return scale - result.scale + min(left.precision, right.precision) <= MAX_PRECISION
-    if result.scale != scale or result.precision < min(precision, MAX_PRECISION):
-        return False
-    # A product beyond 127 bits has more than 38 digits. A rescaled operand beyond 127 bits may cancel out in the sum.
-    return node.function is Function.MULTIPLY or left.scale == right.scale or precision <= MAX_PRECISION
+    # A product beyond 127 bits has more than 38 digits.
+    return bool(result.scale == scale and result.precision >= min(precision, MAX_PRECISION))
 
 
 def _fixed(dtype: pa.DataType) -> bool:

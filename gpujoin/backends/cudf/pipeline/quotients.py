@@ -25,6 +25,11 @@ _DIGIT_PLACES = 14
 """Sizes of digits: below 2**47, so that an estimate by doubles, which is off by 2**-50 of it, is off by one at most."""
 _LARGEST = 10**38
 """Largest divisor: three times as much is less than 2**128."""
+_LAST_BITS = 14
+"""Bits of the last digit of a quotient that becomes a double: with them it has more than the 53 that a double has and
+the one that rounds it, and no more than fit int64."""
+_BIAS, _MANTISSA = 1023, 52
+"""Of a double: what its exponent is counted from, and the bits before it."""
 
 
 def rounded(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, places: int) -> tuple[Words, Array]:
@@ -64,6 +69,43 @@ def without_places(xp: Any, value: Words, digits: int, places: int) -> Words:
     return _divided(xp, more, words.constant(xp, unit), max(digits, places) + 1, 0)[0]
 
 
+def without_places_to_even(xp: Any, value: Words, digits: int, places: int) -> Words:
+    """Drop the last decimal places of magnitudes of at most ``digits`` digits, rounding halves to even numbers."""
+    front, last = split(xp, value, digits, places)
+    half = words.constant(xp, 10**places // 2)
+    at_half = (last.high == half.high) & (last.low == half.low)
+    odd = (front.low & front.low.dtype.type(1)) != 0
+    up = words.unsigned_less(half, last) | (at_half & odd)
+    return words.add(front, words.widened(up.astype("int64")))
+
+
+def nearest_double(xp: Any, value: Words, places: int) -> Array:
+    """Divide magnitudes of at most 38 digits by a power of ten, and round to the nearest double, halves to even ones.
+
+    Both numbers are shifted until the quotient is from 0.8 to 4: it is ``value << left`` divided by ``unit << up``. Its
+    first 60 bits or more, and a last bit that says whether anything is left, are one integer, which the conversion to a
+    double rounds as the whole quotient; the shifts are undone exactly, since no result is subnormal.
+    """
+    unit = 10**places
+    up = (_LARGEST // unit).bit_length() - 1
+    divisor = words.constant(xp, unit << up)
+    zero = (value.high == 0) & (value.low == 0)
+    shifted, left = words.normalised(xp, value)
+    bits = xp.zeros_like(value.low)
+    rest = shifted
+    for _ in range(3):
+        rest, more = _less_once(xp, rest, divisor)
+        bits = bits + more
+    by = words.as_double(divisor)
+    for width in (_DIGIT_BITS, _LAST_BITS):
+        digit, rest = _digit(xp, rest, 1 << width, None, divisor, by)
+        bits = (bits << bits.dtype.type(width)) | digit
+    bits = bits | ((rest.high != 0) | (rest.low != 0)).astype("uint64")
+    exponent = up - left - (_DIGIT_BITS + _LAST_BITS)
+    power = ((exponent + _BIAS) << _MANTISSA).view("float64")
+    return xp.where(zero, 0.0, bits.view("int64").astype("float64") * power)
+
+
 def split(xp: Any, value: Words, digits: int, places: int) -> tuple[Words, Words]:
     """Split magnitudes of at most ``digits`` digits into what stands before the last decimal places, and these."""
     front, rest, _ = _divided(xp, value, words.constant(xp, 10**places), digits, 0)
@@ -101,8 +143,14 @@ def _digit(xp: Any, rest: Words, base: int, following: Array | None, divisor: Wo
     digit = xp.clip(xp.floor(estimate / by) - 1.0, 0.0, float(base)).astype("uint64")
     left = words.subtract(value, words.times(divisor, digit))
     for _ in range(2):
-        missing = ~words.unsigned_less(left, divisor)
-        digit = digit + missing.astype("uint64")
-        less = words.subtract(left, divisor)
-        left = Words(xp.where(missing, less.high, left.high), xp.where(missing, less.low, left.low))
+        left, missing = _less_once(xp, left, divisor)
+        digit = digit + missing
     return digit, left
+
+
+def _less_once(xp: Any, value: Words, divisor: Words) -> tuple[Words, Array]:
+    """Subtract the divisor where it is not the greater one; also how often that was, 0 or 1, as uint64."""
+    fits = ~words.unsigned_less(value, divisor)
+    less = words.subtract(value, divisor)
+    left = Words(xp.where(fits, less.high, value.high), xp.where(fits, less.low, value.low))
+    return left, fits.astype("uint64")

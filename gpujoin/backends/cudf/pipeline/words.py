@@ -89,6 +89,22 @@ def bits(value: Words, shift: int, count: int) -> Array:
     return part & word((1 << count) - 1)
 
 
+def normalised(xp: Any, value: Words) -> tuple[Words, Array]:
+    """Shift magnitudes of less than 127 bits to the left until they have 127; also by how much, as int64. 0 stays 0."""
+    high, low = value.high.view("uint64"), value.low
+    word = low.dtype.type
+    count = xp.zeros_like(value.high)
+    empty = high == 0
+    high, low = xp.where(empty, low >> word(1), high), xp.where(empty, low << word(63), low)
+    count = count + empty * 63
+    for step in (32, 16, 8, 4, 2, 1):
+        small = high < word(1 << (63 - step))
+        moved = (high << word(step)) | (low >> word(64 - step))
+        high, low = xp.where(small, moved, high), xp.where(small, low << word(step), low)
+        count = count + small * step
+    return Words(high.view("int64"), low), count
+
+
 def times(value: Words, factor: Array | int) -> Words:
     """Multiply by an unsigned word, wrapping around."""
     word = value.low.dtype.type(factor) if isinstance(factor, int) else factor
@@ -108,7 +124,7 @@ def signed(xp: Any, size: Words, negative: Array) -> Words:
 
 
 def multiply(xp: Any, left: Words, right: Words) -> tuple[Words, Array]:
-    """Product, and the mask of overflows of 127 bits, where it is arbitrary."""
+    """Product, and the mask of overflows of 127 bits, where it wraps around."""
     a, b = magnitude(xp, left), magnitude(xp, right)
     a_high, b_high = a.high.view("uint64"), b.high.view("uint64")
     middle_left, over_left = _times(a_high, b.low)

@@ -185,6 +185,29 @@ def _strip(column: Column, side: Any, characters: Scalar, stream: Any = None) ->
     return column_of(pa.array(stripped, pa.string()))
 
 
+def _cased(name: str, change: Any) -> Any:
+    def cased(column: Column, stream: Any = None) -> Column:
+        """Only ASCII is mapped here: for other characters libcudf has a table of its own."""
+        record.call(name, stream)
+        texts = arrow_of(column).to_pylist()
+        assert all(text is None or text.isascii() for text in texts)
+        return column_of(pa.array([None if text is None else change(text) for text in texts], pa.string()))
+
+    return cased
+
+
+def _copy_if_else(lhs: Column | Scalar, rhs: Column | Scalar, mask: Column, stream: Any = None) -> Column:
+    record.call("copying.copy_if_else", stream)
+    assert mask.type().id() == T.BOOL8
+    chosen = arrow_of(mask).fill_null(False)
+    values = []
+    for side in (lhs, rhs):
+        values.append(side.value if isinstance(side, Scalar) else arrow_of(side))
+        assert isinstance(side, Scalar) or side.size() == mask.size(), "columns of other lengths are refused"
+    assert len({value.type for value in values}) == 1, "values of two types are refused"
+    return column_of(pc.if_else(chosen, *values))
+
+
 class GroupBy:
     """See pylibcudf."""
 
@@ -302,7 +325,7 @@ def module() -> ModuleType:
     members: dict[str, Any] = dict(  # noqa: C408 - keywords read better
         types=real.types, DataType=DataType, Column=Column, Table=Table, Scalar=Scalar, gpumemoryview=gpumemoryview,
         aggregation=real.aggregation, unary=space(is_valid=_is_valid), hashing=space(xxhash_64=_hash),
-        copying=space(gather=_gather, slice=_slice, OutOfBoundsPolicy=_POLICY),
+        copying=space(gather=_gather, slice=_slice, copy_if_else=_copy_if_else, OutOfBoundsPolicy=_POLICY),
         concatenate=space(concatenate=_concatenate), sorting=space(stable_sorted_order=_sorted_order),
         transform=space(bools_to_mask=_bools_to_mask, encode=_encode),
         binaryop=space(binary_operation=_binary, BinaryOperator=_OPERATOR),
@@ -315,6 +338,9 @@ def module() -> ModuleType:
             contains=space(like=_like),
             attributes=space(count_characters=_count_characters, count_bytes=_count_bytes),
             combine=space(concatenate=_concatenate_texts),
+            case=space(
+                to_lower=_cased("strings.case.to_lower", str.lower), to_upper=_cased("strings.case.to_upper", str.upper)
+            ),
             slice=space(slice_strings=_slice_strings), strip=space(strip=_strip), SideType=real.strings.SideType,
         ),
         groupby=space(

@@ -1,0 +1,92 @@
+"""``round`` and ``bround`` of integers and doubles on the device. Decimals are rounded by pipelines only.
+
+Spark rounds a double as the decimal that Java prints of it. How a double is compared with the half between two results,
+and which doubles are too long for that comparison, is told in :mod:`gpujoin.backends.cpu.expressions.rounding`; the CPU
+rounds those digit by digit, so a piece that has one raises ``DeviceValueError``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, types
+from gpujoin.backends.cudf.expressions.values import Value, mask_and
+from gpujoin.backends.ordered.reductions import any_true
+from gpujoin.errors import DeviceValueError
+from gpujoin.functions.rounding import constant_scale
+from gpujoin.model.expressions import Call, Function
+from gpujoin.model.types import is_whole
+
+if TYPE_CHECKING:
+    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
+
+_MOST_DIGITS = 15
+"""Most digits after the point to which Java's versions round all doubles alike."""
+_MOST_ZEROS = 18
+"""Most digits before the point that are rounded away: a power of ten up to it is one 64-bit integer."""
+_WHOLE = 2.0**52
+"""Doubles from here on are integers."""
+_RESOLVED = 2.0**51
+"""Up to here a product of a double and a power of ten is known to less than a half."""
+_SHORT_HALF = 1e14
+"""Halves above lesser integers have at most 15 digits."""
+
+
+def _round(run: Evaluator, node: Call, active: Active) -> Value:
+    value, scale = run.fixed(node.arguments[0], active), constant_scale(node)
+    assert scale is not None
+    if pat.is_float64(value.dtype):
+        return _double(run, node, value, scale, active)
+    if scale >= 0:
+        return value
+    return _integer(run, node, value, 10**-scale, active)
+
+
+def _integer(run: Evaluator, node: Call, value: Value, unit: int, active: Active) -> Value:
+    """Round to a multiple of a power of ten; what does not fit wraps around, or raises in ANSI mode."""
+    xp, own = run.xp, value.data.dtype
+    wide = value.data.astype("int64")
+    quotient = wide // unit
+    rest = wide - quotient * unit
+    # The quotient is rounded downwards, so that a half of a negative number is away from zero already.
+    upwards = wide >= 0 if node.function is Function.ROUND else quotient % 2 != 0
+    above = (rest > unit // 2) | ((rest == unit // 2) & upwards)
+    step = xp.where(above, unit - rest, -rest)
+    rounded = wide + step
+    limits = xp.iinfo(own)
+    bad = (rounded < limits.min) | (rounded > limits.max) | (((wide ^ rounded) & (step ^ rounded)) < 0)
+    return run.checked(node, rounded.astype(own), value.valid, bad, active)
+
+
+def _double(run: Evaluator, node: Call, value: Value, scale: int, active: Active) -> Value:
+    xp, size, unit = run.xp, run.xp.abs(value.data), 10.0**scale
+    fractional = (size < _WHOLE) & (size != xp.floor(size))
+    size = xp.where(fractional, size, 0.0)
+    product = size * unit
+    below = xp.floor(product)
+    half = (2.0 * below + 1.0) / (2.0 * unit)
+    at_half = size == half
+    unsure = fractional & ((product >= _RESOLVED) | (at_half & (below >= _SHORT_HALF)))
+    looked_at = mask_and(mask_and(unsure, value.valid), active)
+    if looked_at is not None and any_true(looked_at):
+        raise DeviceValueError(f"{node}: a double has too many digits to be compared with a half")
+    upwards = at_half if node.function is Function.ROUND else at_half & (below % 2.0 == 1.0)
+    rounded = (below + ((size > half) | upwards)) / unit
+    rounded = xp.where(fractional, xp.copysign(rounded, value.data), value.data)
+    return Value(value.dtype, rounded + 0.0, value.valid)  # No decimal is a negative zero.
+
+
+def _fits(node: Call) -> bool:
+    """Whether integers or doubles are rounded to a number of digits at which the result is known to be Spark's."""
+    scale, dtype = constant_scale(node), types(node)[0]
+    if scale is None or not accepted(node):
+        return False
+    if pat.is_float64(dtype):
+        return 0 <= scale <= _MOST_DIGITS
+    return is_whole(dtype) and scale >= -_MOST_ZEROS
+
+
+_ROUND = Offer(_fits, _round)
+FUNCTIONS: dict[Function, Offer] = {Function.ROUND: _ROUND, Function.ROUND_EVEN: _ROUND}
