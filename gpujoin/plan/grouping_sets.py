@@ -52,7 +52,8 @@ class GroupingSets:
 def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
     """Find the sets of an aggregation over an ``Expand``.
 
-    ``None`` if it has another input, if no set has all keys, or if an aggregate depends on the set.
+    ``None`` if it has another input, if no set has all keys, if an aggregate depends on the set, if groups of two sets
+    may be one group, or if a set has neither keys nor aggregates, whose groups have no columns.
     """
     expand = node.child
     if not isinstance(expand, Expand) or len(expand.projections) < 2:
@@ -68,6 +69,8 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
     values = [[way[place] for place in places] for way in ways]
     keys = {value.signature(): value for row in values for value in row if not isinstance(value, Literal)}
     kept = [_positions(list(keys), row) for row in values]
+    if (not node.aggregates and not all(kept)) or (node.once and not _are_told_apart(values)):
+        return None
     order = sorted(range(len(ways)), key=lambda way: -len(kept[way]))
     if not keys or len(kept[order[0]]) < len(keys):
         return None
@@ -88,6 +91,16 @@ def most_held(finest: PartialAggregate, sources: Sequence[int | None]) -> int:
         return len(sources)
     counts = Counter(source for source in sources if source is not None)
     return 1 + max(counts.values(), default=0)
+
+
+def _are_told_apart(values: Sequence[Sequence[Expression]]) -> bool:
+    """Whether any two sets differ by a constant, as by the set's number; without, a null may be of either."""
+    constants = [tuple(value.signature() for value in row) for row in zip(*values, strict=True) if _are_constants(row)]
+    return len(set(zip(*constants, strict=True))) == len(values)
+
+
+def _are_constants(values: Sequence[Expression]) -> bool:
+    return all(isinstance(value, Literal) for value in values)
 
 
 def _all_equal(values: Sequence[Expression]) -> bool:

@@ -126,6 +126,25 @@ def test_an_aggregate_of_a_key_that_sets_leave_out_is_computed_of_rows(table: pa
     assert grouping_sets(of_key) is None
 
 
+@everywhere
+@pytest.mark.parametrize("once", [True, False])
+def test_a_set_with_neither_keys_nor_aggregates_is_a_row_without_values(table: pa.Table, seed: int, once: bool) -> None:
+    without_aggregates = dataclasses.replace(tree(table, ROLLUP, once=once), aggregates=())
+    assert grouping_sets(without_aggregates) is None
+    check(without_aggregates, table, seed)
+
+
+@everywhere
+@pytest.mark.parametrize("once", [True, False])
+def test_groups_of_two_sets_that_may_be_one_group_are_not_given_twice(table: pa.Table, seed: int, once: bool) -> None:
+    """As Spark has it where an aggregation above asks neither for the sets' number nor for a key that only one has."""
+    of_all = Tree(tree(table, (("a", "b"), ("b",))).child)
+    node = dataclasses.replace(of_all.group("a'", v=count(left("v"))).relation, once=once)
+    assert isinstance(node, PartialAggregate)
+    assert (grouping_sets(node) is None) is once
+    check(node, table, seed)
+
+
 def test_each_set_is_merged_from_the_one_with_fewest_keys(table: pa.Table) -> None:
     sets = grouping_sets(tree(table, CUBE))
     assert sets is not None

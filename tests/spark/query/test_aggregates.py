@@ -46,6 +46,11 @@ COVERED = {
     "distinct below": "select k, count(*) from (select distinct k, s from sales) group by k",
     "rollup": "select k, s, sum(price), count(*) from sales group by rollup(k, s)",
     "cube": "select k, s, sum(price), grouping(k), grouping_id() from sales group by cube(k, s)",
+    "rollup of keys alone": "select k, s from sales group by rollup(k, s)",
+    "a key of a rollup": "select distinct k from (select k, s, count(*) from sales group by rollup(k, s))",
+    "groups of grouping sets": """
+        select k, max(id) from (select k, id from sales group by grouping sets ((k, id), (id))) group by k
+    """,
     "grouping sets": "select k, s, sum(price) from sales group by grouping sets ((k), (s), ())",
     "bits": """select k, bit_and(id), bit_or(id), bit_xor(cast(id as smallint)), bit_xor(id) filter (where flag)
         from sales group by k""",
@@ -90,8 +95,9 @@ COVERED = {
     "name",
     brief(
         COVERED, "moments", "edges of keys", "logic", "distinct of several", "distinct constants of nothing",
-        "distinct with filters", "distinct above a join", "distinct beside others", "cube", "percentiles",
-        "several percentages", "modes", "joined texts", "sums that try, below", "estimates", "estimates of nothing",
+        "distinct with filters", "distinct above a join", "distinct beside others", "cube", "rollup of keys alone",
+        "a key of a rollup", "groups of grouping sets", "percentiles", "several percentages", "modes",
+        "joined texts", "sums that try, below", "estimates", "estimates of nothing",
     ),
 )  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
