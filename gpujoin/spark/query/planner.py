@@ -38,7 +38,7 @@ from gpujoin.spark.query.runs import IslandRun
 from gpujoin.spark.query.scans import reading_obstacle
 from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
-from gpujoin.spark.query.values import SubqueryValues
+from gpujoin.spark.query.values import SubqueryValues, collected
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt, partition_splitting
 from gpujoin.spark.worker.python import refusal
 
@@ -339,10 +339,11 @@ class QueryPlanner:
         if whole is not None:
             return (*self._finished(*whole), estimate)
         if asks and self._runs:
-            island = self._island_at(self._finder_with(self._values.value), node, top)
+            finder = self._finder_with(self._values.value)
+            island = self._island_at(finder, node, top)
             if island is None:
-                why = "the value of a subquery changed it"
-                self._reasons.append(Reason(ReasonKind.UNEXPECTED, "plan", why))
+                changed = Reason(ReasonKind.UNEXPECTED, "plan", "the value of a subquery changed it")
+                self._reasons += finder.broken.values() or [changed]
                 return None
             run = self._arranged(island)
             if isinstance(run, Reason):
@@ -436,7 +437,7 @@ class QueryPlanner:
         frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
         self._of_values += inner.explanation.roots
         with doing("a scalar subquery"):
-            return list(frame.limit(2).collect())
+            return collected(frame.limit(2))
 
     def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
         """Describe a join that Spark runs."""

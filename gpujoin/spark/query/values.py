@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from gpujoin.model.expressions import Literal
@@ -50,6 +51,14 @@ class SubqueryValues:
             value = value[node.fields["ordinal"]]
         refuse_replaced(value)
         return Literal(value=value, type=arrow_of(node.data_type))
+
+
+def collected(frame: DataFrame) -> list[Any]:
+    """Collect the rows of a subquery. Raises ``NotTranslatableError`` if Python does not have their values."""
+    try:
+        return list(frame.collect())
+    except (ValueError, OverflowError) as problem:  # a date before the year 1, or after 9999
+        raise NotTranslatableError(f"a scalar subquery with a value that Python does not have: {problem}") from problem
 
 
 def check_subquery(node: Node) -> Node:

@@ -206,6 +206,21 @@ def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
 
 
 @everywhere
+def test_days_that_python_does_not_have(tmp_path: Path) -> None:
+    """Days before the year 1 and after 9999 are keys as others are, of which statistics tell nothing."""
+    days = np.concatenate([[-1_000_000, -800_000], np.arange(2, ROWS - 1), [3_000_000]])
+    table = pa.table({"k": pa.array(days, pa.int32()).cast(pa.date32()), "v": range(ROWS)})
+    built = pa.table({"b": pa.array([-1_000_000, -900_000, 3, 105], pa.int32()).cast(pa.date32())})
+    metrics = joined(lambda rows: rows.join(Tree.source(built.schema, 1), {"k": "b"}), tmp_path, table, built)
+    assert metrics.skipped_row_groups == 7, "the first has days before the year 1, the last one after 9999"
+    assert not metrics.recovered
+    piece = Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics())
+    of_many = value_ranges(piece, 0, built.num_rows - 1)
+    assert of_many is not None
+    assert (of_many.lows, of_many.highs) == ((dt.date.min,), (dt.date(1970, 4, 16),))
+
+
+@everywhere
 @pytest.mark.parametrize("place_of_it", ["scan", "filter", "argument", "grouping key", "partition", "another key"])
 def test_a_row_without_a_match_still_raises(place_of_it: str, tmp_path: Path) -> None:
     """As in Spark, which has no other way to leave it out than to look at it."""

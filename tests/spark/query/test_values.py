@@ -128,6 +128,22 @@ def test_invalid_strings_are_left_to_spark(odd_tables: None, spark: SparkSession
     assert sorted(map(str, rewrite(as_bytes).frame.collect())) == sorted(map(str, as_bytes.collect()))
 
 
+@pytest.mark.parametrize("day", [-719_163, 2_932_897], ids=["before the year 1", "after 9999"])
+def test_a_subquery_of_a_day_that_python_does_not_have_is_left_to_spark(
+    odd_tables: None, spark: SparkSession, day: int
+) -> None:
+    """Where inputs are divided among tasks, planning asks for its value."""
+    for setting in ("oneTaskBytes", "taskBytes"):
+        spark.conf.set(f"spark.gpujoin.scan.{setting}", "1")
+    query = f"""select count(*) from odd
+        where date'2024-01-01' <> (select max(date_add(date'1970-01-01', {day} + cast(id * 0 as int))) from odd)"""
+    frame = spark.sql(query)
+    with pytest.raises(FallbackError, match="a scalar subquery with a value that Python does not have"):
+        rewrite(frame)
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    assert rewrite(frame).frame.collect() == frame.collect()
+
+
 def test_conditions_of_gpu_join(odd_tables: None, spark: SparkSession) -> None:
     one, two = spark.table("odd").alias("a"), spark.table("odd").alias("b")
     on = sf.expr("a.id = b.id and concat(a.s, b.s) <> concat(cast(X'FF' as string), cast(X'FE' as string))")

@@ -38,10 +38,12 @@ def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
         return ValueRanges((), ())
     distinct = None
     if len(values) > most:
-        lows, highs = [values.min()], [values.max()]
+        whole = values.to_physical()
+        lows, highs = [whole.min()], [whole.max()]
     else:
         values = values if ascends(values) else values.unique().sort()
         distinct = values.to_arrow() if _is_counted(column.dtype) else None
+        values = values.to_physical()
         step = -(-len(values) // _RANGES)
         lows = values.gather_every(step).to_list()
         last = pl.Series(range(step - 1, len(values) + step - 1, step), dtype=pl.UInt32).clip(0, len(values) - 1)
@@ -84,7 +86,9 @@ def _is_counted(dtype: pa.DataType) -> bool:
 
 
 def _form_in_statistics(dtype: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes of a value, as Polars gives it, one that is compared with statistics of files."""
+    """What makes of a value, a date as days, one that is compared with statistics of files."""
+    if pat.is_date(dtype):
+        return _as_date
     if _is_counted(dtype) or is_bytes(dtype):
         return _unchanged
     return _as_bytes if is_text(dtype) else None
@@ -92,6 +96,11 @@ def _form_in_statistics(dtype: pa.DataType) -> Callable[[Any], Any] | None:
 
 def _unchanged(value: Any) -> Any:
     return value
+
+
+def _as_date(days: int) -> datetime.date:
+    """The nearest date that Python has; statistics have no others."""
+    return datetime.date.fromordinal(min(max(_EPOCH.toordinal() + days, 1), datetime.date.max.toordinal()))
 
 
 def _as_bytes(value: str | bytes) -> bytes:
