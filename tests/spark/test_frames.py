@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from gpujoin.plan.distribution import DIVIDES
 from gpujoin.spark.api.metrics import metrics
 from gpujoin.testing import assert_same_rows
 from tests.brief import brief, each_once
+from tests.spark.checkpoints import checkpoints_dropped
 from tests.spark.joins import frame_join, joined, spark_join
 
 pytestmark = pytest.mark.spark
@@ -52,7 +53,7 @@ Answers = Callable[[JoinType, str], pa.Table]
 
 
 @pytest.fixture(scope="module")
-def sides(spark_session: SparkSession, seed: int) -> tuple[DataFrame, DataFrame]:
+def sides(spark_session: SparkSession, seed: int) -> Iterator[tuple[DataFrame, DataFrame]]:
     """Two small frames: duplicates, nulls, keys of one side only, text."""
     rng = np.random.default_rng(seed)
 
@@ -65,7 +66,8 @@ def sides(spark_session: SparkSession, seed: int) -> tuple[DataFrame, DataFrame]
         schema = f"{letter}0 int, {letter}1 string, {letter}2 double, {letter}3 long"
         return spark_session.createDataFrame(data, schema).repartition(3).localCheckpoint()
 
-    return frame("l", 700, 0, 300), frame("r", 400, 100, 400)
+    with checkpoints_dropped(spark_session):
+        yield frame("l", 700, 0, 300), frame("r", 400, 100, 400)
 
 
 def without_rows_of(empty: str, sides: tuple[DataFrame, DataFrame]) -> tuple[DataFrame, DataFrame]:

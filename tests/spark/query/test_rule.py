@@ -21,6 +21,7 @@ from gpujoin.spark.query.actions import is_inside
 from gpujoin.spark.query.native import rule_of
 from tests.brief import brief
 from tests.chaos.processes import Role, this_process, with_role
+from tests.spark.checkpoints import checkpoints_dropped
 from tests.spark.query.faults import KilledStage
 
 FORCED = {
@@ -90,7 +91,8 @@ def view(session: SparkSession) -> Any:
 
 
 def checkpoint(session: SparkSession) -> Any:
-    return session.sql(SQL).localCheckpoint().collect()
+    with checkpoints_dropped(session):
+        return session.sql(SQL).localCheckpoint().collect()
 
 
 def each_batch(session: SparkSession) -> Any:
