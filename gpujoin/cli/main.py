@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from gpujoin._version import __version__
 from gpujoin.cli import advise, calibrate, demo, doctor
-from gpujoin.errors import GpuJoinError
+from gpujoin.errors import GpuJoinError, did_you_mean
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Give the parser of the whole command line.
 
     Its result carries ``run``, from the arguments to the exit status, if there is a command, and ``command``, the
-    parser of that.
+    parser of that. ``commands`` are the names of all.
     """
     parser = argparse.ArgumentParser(
         prog="gpujoin", description="Makes joins and aggregations of PySpark queries faster.",
@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     version.set_defaults(run=_print_version)
     for command in commands.choices.values():
         command.set_defaults(command=command)
+    parser.set_defaults(commands=tuple(commands.choices))
     return parser
 
 
@@ -45,7 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The exit status is 0 for success, 1 for failure, 2 for wrong usage, 130 when interrupted.
     """
-    arguments, unknown = build_parser().parse_known_args(argv)
+    parser, words = build_parser(), sys.argv[1:] if argv is None else list(argv)
+    commands = parser.get_default("commands")
+    if words and not words[0].startswith("-") and words[0] not in commands:
+        parser.error(f"unknown command {words[0]!r}.{did_you_mean(words[0], commands)}")
+    arguments, unknown = parser.parse_known_args(words)
     if unknown:
         arguments.command.error(f"unrecognized arguments: {' '.join(unknown)}")
     if "run" not in arguments:

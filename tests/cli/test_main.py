@@ -41,6 +41,19 @@ def test_wrong_usage_is_status_2_with_usage(
     assert capsys.readouterr().err.startswith(usage)
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("docto", "unknown command 'docto'. Did you mean 'doctor'?"), ("xyz", "Known: 'advise', 'calibrate', 'demo'")],
+)
+def test_an_unknown_command_has_the_nearest_ones_named(
+    command: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main([command])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     assert "say which queries of a program would run in gpujoin" in capsys.readouterr().err
