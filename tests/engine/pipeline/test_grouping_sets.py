@@ -139,8 +139,9 @@ def test_a_set_with_neither_keys_nor_aggregates_is_a_row_without_values(table: p
 def test_groups_of_two_sets_that_may_be_one_group_are_not_given_twice(table: pa.Table, seed: int, once: bool) -> None:
     """As Spark has it where an aggregation above asks neither for the sets' number nor for a key that only one has."""
     of_all = Tree(tree(table, (("a", "b"), ("b",))).child)
-    node = dataclasses.replace(of_all.group("a'", v=count(left("v"))).relation, once=once)
-    assert isinstance(node, PartialAggregate)
+    grouped = of_all.group("a'", v=count(left("v"))).relation
+    assert isinstance(grouped, PartialAggregate)
+    node = dataclasses.replace(grouped, once=once)
     assert (grouping_sets(node) is None) is once
     check(node, table, seed)
 
