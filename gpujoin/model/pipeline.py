@@ -444,8 +444,11 @@ class DevicePipelineBackend(Protocol[Piece]):
     def positions(self, frame: Piece, at: int) -> Any:
         """Values of an int32 column as a vector of :attr:`backend`, −1 where it is null."""
 
-    def null_rows(self, frame: Piece, at: int) -> RowMap:
-        """The rows at which a column is null, ascending."""
+    def rows_by_nulls(self, frame: Piece, at: Sequence[int], null_safe: Sequence[bool]) -> dict[int, RowMap]:
+        """Divide rows by which of their key columns are null: bit ``i`` of the number is set where key ``i`` is null.
+
+        Only numbers that occur; rows ascend. A null-safe key counts as not null.
+        """
 
     def coalesce(self, frame: Piece, first: int, second: int, dtype: pa.DataType) -> Piece:
         """Frame of one column: that of one key column, or of another where the first is null, in their common type."""

@@ -6,7 +6,7 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.ordering import by_rank
-from gpujoin.errors import ConditionError, JoinSpecError, KeyTypeError, ProductSizeError
+from gpujoin.errors import ConditionError, KeyTypeError, ProductSizeError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
@@ -63,10 +63,6 @@ def check_frames(layout: JoinLayout, device: AnyDevicePipeline) -> None:
                 f"order keys of {left.type} and {right.type} are not compared on a GPU; cast them to one type of at"
                 f" most 64 bits, {_INSTEAD}"
             )
-    if spec.join_type.null_aware and (len(spec.keys) != 1 or spec.condition is not None):
-        raise JoinSpecError(
-            f"a {spec.join_type.value} join of tables on a GPU takes one key and no condition; {_INSTEAD}"
-        )
     if spec.condition is not None and not device.backend.can_evaluate(spec.condition):
         raise ConditionError(
             f"the condition {spec.condition} is not evaluated on a GPU exactly as Spark does; {_INSTEAD}"

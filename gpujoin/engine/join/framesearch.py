@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpujoin.engine.join.as_of import nearest_terms
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.model.backend import AnyBackend, Probe
+from gpujoin.engine.join.not_in import candidates_by_null
+from gpujoin.model.backend import Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
-from gpujoin.model.maps import Span
+from gpujoin.model.keyfacts import Choose, Wanted
+from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows
-from gpujoin.model.spec import KeyPair, NullEquality
+
+if TYPE_CHECKING:
+    from gpujoin.engine.join.probe import Morsel
 
 
 @dataclass(frozen=True)
@@ -52,39 +57,75 @@ class FrameAsOfBuild:
         return self.search.probe(rows, self.order_at, self.key_at)
 
 
-@dataclass(frozen=True)
 class FrameNulls:
-    """Matches because of a null in a ``NOT IN`` over one column of a frame.
+    """The build side of a null-aware join of frames, divided by null pattern; see :class:`.not_in.NullPatterns`."""
 
-    The general case, of several columns and with a residual condition, is :mod:`.not_in`. Here a row without a key
-    matches every build row, and every row matches a build row without a key.
-    """
+    def __init__(
+        self, layout: JoinLayout, rows: Any, device: AnyDevicePipeline, choose: Choose | None, wanted: Wanted
+    ) -> None:
+        self._device = device
+        self._layout = layout
+        self._choose = choose
+        self._wanted = wanted
+        self._build = rows
+        self._every = (1 << len(layout.spec.keys)) - 1
+        self.rows = self._rows_by_pattern(rows, layout.build.side)
+        self._searches: dict[tuple[int, int], Build[Any, Any]] = {}
+        self._lock = threading.Lock()
 
-    device: AnyDevicePipeline
-    key: KeyPair
-    """The join's only key."""
-    probe_side: Side
-    build_rows: int
-    build_nulls: int
-    """Build rows, and those of them without a key."""
-
-    @classmethod
-    def of(cls, layout: JoinLayout, rows: Any, device: AnyDevicePipeline) -> FrameNulls:
-        """Count the build rows without a key."""
-        (key,) = layout.spec.keys
-        nulls = 0 if key.nulls is NullEquality.EQUAL else device.null_rows(rows, key.of(layout.build.side)).length
-        return cls(device, key, layout.probe.side, device.backend.frame_rows(rows), nulls)
+    @property
+    def searches(self) -> int:
+        """Number of searches so far, besides that by all keys."""
+        return len(self._searches)
 
     def marked(self, rows: Any, matched: Any) -> Any:
         """Mask of the probe rows with a match, given that of those with a match by equal keys."""
-        if not self.build_rows or self.key.nulls is NullEquality.EQUAL:
-            return matched
-        backend: AnyBackend = self.device.backend
-        count = backend.frame_rows(rows)
-        marks = backend.marks(count)
-        if self.build_nulls:
-            backend.mark(marks, Span(0, count))
-            return marks
+        backend = self._device.backend
+        marks = backend.marks(backend.frame_rows(rows))
         backend.mark(marks, backend.selection(matched, True))
-        backend.mark(marks, self.device.null_rows(rows, self.key.of(self.probe_side)))
+        for _, probe_rows, probe in self._pairs(rows):
+            backend.mark(marks, probe_rows if probe is None else backend.filter_map(probe_rows, probe.matched()))
         return marks
+
+    def candidates(self, morsel: Morsel, limit: int) -> Iterator[PairSlice]:
+        """Pairs that match because of a null; their row numbers go through the host, where rounds are made of them."""
+        to_host = self._device.backend.indices_to_host
+        pairs = ((to_host(build), to_host(rows), probe) for build, rows, probe in self._pairs(morsel.rows))
+        return candidates_by_null(morsel, limit, pairs)
+
+    def _rows_by_pattern(self, rows: Any, side: Side) -> dict[int, RowMap]:
+        positions = [key.of(side) for key in self._layout.spec.keys]
+        return self._device.rows_by_nulls(rows, positions, self._layout.codec.null_safe)
+
+    def _pairs(self, rows: Any) -> Iterator[tuple[RowMap, RowMap, Probe[Any] | None]]:
+        """For each pair of patterns: build rows, probe rows, and their search (``None``: all match)."""
+        side = self._layout.probe.side
+        for probe_pattern, probe_rows in self._rows_by_pattern(rows, side).items():
+            for build_pattern, build_rows in self.rows.items():
+                if not probe_pattern and not build_pattern:
+                    continue
+                common = self._every & ~(probe_pattern | build_pattern)
+                probe = None
+                if common:
+                    search = self._search(build_pattern, common)
+                    probe = search.probe(self._keys(rows, probe_rows, side, common))
+                yield build_rows, probe_rows, probe
+
+    def _search(self, pattern: int, keys: int) -> Build[Any, Any]:
+        with self._lock:
+            search = self._searches.get((pattern, keys))
+            if search is None:
+                frame = self._keys(self._build, self.rows[pattern], self._layout.build.side, keys)
+                search = self._device.backend.build(frame, self._choose, self._wanted)
+                self._searches[pattern, keys] = search
+            return search
+
+    def _keys(self, frame: Any, rows: RowMap, side: Side, keys: int) -> Any:
+        """Key frame of some rows, for a set of keys."""
+        device, codec = self._device, self._layout.codec
+        chosen = [number for number in range(len(codec.types)) if keys >> number & 1]
+        columns = device.select(frame, [self._layout.spec.keys[number].of(side) for number in chosen])
+        if rows != Span(0, device.backend.frame_rows(frame)):
+            columns = device.backend.gather(columns, rows)
+        types, null_safe = [codec.types[n] for n in chosen], [codec.null_safe[n] for n in chosen]
+        return device.keys(columns, range(len(chosen)), types, null_safe)

@@ -22,10 +22,10 @@ the build side is not multiplied: each search structure holds the rows of one pa
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from gpujoin.engine.join.probe import Morsel
 
 Patterns = npt.NDArray[np.int64]
+PatternPair: TypeAlias = tuple[RowNumbers, RowNumbers, Probe[Any] | None]
+"""Build rows of one null pattern, probe rows of another one, and their search by the keys that are null in neither;
+``None``: there are no such keys, so that all pairs match."""
 
 
 @dataclass(frozen=True)
@@ -122,20 +125,9 @@ class NullPatterns:
 
     def candidates(self, morsel: Morsel, limit: int) -> Iterator[PairSlice]:
         """Pairs that match because of a null, of probe rows without a mark; marks are read between slices."""
-        backend, matched = self._backend, morsel.marked
-        for build_rows, probe_rows, probe in self._pairs(morsel.rows, matched):
-            if probe is None:
-                for rows, others in product_rounds(probe_rows, len(build_rows), limit, matched):
-                    yield pairs_of(backend, rows, build_rows[others])
-                continue
-            of_rows = partial(_of, matched, probe_rows)
-            for candidates in rounds_of(morsel, probe, len(probe_rows), of_rows, limit):
-                probe_at, build_at = (backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build))
-                yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
+        return candidates_by_null(morsel, limit, self._pairs(morsel.rows, morsel.marked))
 
-    def _pairs(
-        self, rows: pa.RecordBatch, matched: Matched
-    ) -> Iterator[tuple[RowNumbers, RowNumbers, Probe[Any] | None]]:
+    def _pairs(self, rows: pa.RecordBatch, matched: Matched) -> Iterator[PatternPair]:
         """For each pair of patterns: build rows, probe rows without a match, and their search (``None``: all match)."""
         keyed = KeyedRows.of(self._codec, rows, self._side.other)
         for probe_pattern, probe_rows in keyed.rows_by_pattern().items():
@@ -160,6 +152,20 @@ class NullPatterns:
                 search = self._backend.build(frame, self._choose, self._wanted)
                 self._searches[pattern, keys] = search
             return search
+
+
+def candidates_by_null(morsel: Morsel, limit: int, pairs: Iterable[PatternPair]) -> Iterator[PairSlice]:
+    """Pairs of rows by pairs of patterns, of probe rows without a mark; marks are read between slices."""
+    backend, matched = morsel.backend, morsel.marked
+    for build_rows, probe_rows, probe in pairs:
+        if probe is None:
+            for rows, others in product_rounds(probe_rows, len(build_rows), limit, matched):
+                yield pairs_of(backend, rows, build_rows[others])
+            continue
+        of_rows = partial(_of, matched, probe_rows)
+        for candidates in rounds_of(morsel, probe, len(probe_rows), of_rows, limit):
+            probe_at, build_at = (backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build))
+            yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
 
 
 def _of(matched: Matched, rows: RowNumbers) -> npt.NDArray[np.bool_]:

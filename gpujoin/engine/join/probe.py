@@ -29,7 +29,6 @@ from gpujoin.engine.join.ahead import with_keys_ahead
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.early_stop import Progress, until_all_match, until_matched
-from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
 from gpujoin.engine.join.sinks import Columns, Mask, on_backend
@@ -472,7 +471,7 @@ class Morsel:
         limit = self.sink.candidate_pairs(self.emitter.rows_per_batch)
         rounds = until_matched(self, limit)
         yield from self._slices(limit) if rounds is None else rounds
-        if isinstance(self.built.null_patterns, NullPatterns):
+        if self.built.null_patterns is not None:
             yield from self.built.null_patterns.candidates(self, limit)
 
     def _satisfying(self, candidates: PairSlice) -> Iterator[PairSlice]:

@@ -255,7 +255,7 @@ class FrameSink(Sink):
     """A join whose rows come in and go out as frames of a device.
 
     Only for joins that the device supports fully: keys and order keys that it compares, a condition that it evaluates,
-    columns that it can hold, and null-aware joins by one key without a condition.
+    and columns that it can hold.
     """
 
     device: AnyDevicePipeline = dataclasses.field(kw_only=True)
@@ -311,9 +311,9 @@ class FrameSink(Sink):
         """Build the search for the nearest of right rows."""
         return FrameAsOfBuild.of(self.layout, rows, self.device, kernels=kernels)
 
-    def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> FrameNulls:  # noqa: ARG002
+    def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> FrameNulls:
         """Search of build rows of a null-aware join by null keys."""
-        return FrameNulls.of(self.layout, rows, self.device)
+        return FrameNulls(self.layout, rows, self.device, choose, wanted)
 
     def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
         """Add the probe rows that match because of a null to those that match by equal keys."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import doctest
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -42,11 +43,13 @@ from gpujoin.errors import (
     ProductSizeError,
 )
 from gpujoin.model.maps import Indices
+from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator, KeyShape, Mix
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.backends.cudf.resident import CountingBackend, on_twin
+from tests.engine.test_notin import VALUES, everything, kept
 from tests.kernels.conftest import MakeDevice, emulator_cache, make_device
 from tests.oracle.join import oracle_join
 
@@ -102,7 +105,7 @@ def joined(a: pa.Table, b: pa.Table, kind: JoinType, keys: int, **given: Any) ->
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("shape", [KeyShape.UNIFORM, KeyShape.UNIQUE], ids=lambda shape: shape.name)
 def test_joins_equal_the_oracle_and_copy_nothing(kind: JoinType, keys: str, shape: KeyShape, seed: int) -> None:
-    types = KEYS[keys][:1] if kind.null_aware else KEYS[keys]
+    types = KEYS[keys]
     a, b = sides(seed, types, shape)
     if kind.null_aware and shape is KeyShape.UNIFORM:
         b = b.filter(pc.is_valid(b["k0"]))
@@ -118,6 +121,43 @@ def test_joins_equal_the_oracle_and_copy_nothing(kind: JoinType, keys: str, shap
     merged = kind in (JoinType.RIGHT, JoinType.FULL)
     wanted = joined(a, b, kind, len(types)) if merged else oracle_join(a, b, spec)
     assert_same_rows(result.to_arrow(), wanted.rename_columns(result.column_names), allow_empty=True)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3], ids=lambda n: f"{n} columns")
+def test_not_in_of_every_row(columns: int) -> None:
+    """Every left row against every right side of no, one, and some of two rows; rows with nulls are found there."""
+    every, backend = everything(columns), CountingBackend()
+    rows = list(itertools.product(VALUES, repeat=columns))
+    for chosen in [(), *((i,) for i in range(len(rows))), *itertools.pairwise(range(len(rows)))]:
+        right_table = every.take(pa.array(chosen, pa.int64()))
+        keys = [f"k{i}" for i in range(columns)]
+        result = join(on_twin(backend, every, right_table), on=keys, how="null_aware_anti")
+        assert backend.rows_copied == {}
+        expected = [i for i, row in enumerate(rows) if kept(row, [rows[j] for j in chosen])]
+        assert sorted(carried(result)["row"].to_pylist()) == expected, [rows[j] for j in chosen]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in JoinType if kind.null_aware], ids=lambda kind: kind.value)
+@pytest.mark.parametrize("keys", [1, 3], ids=lambda n: f"{n} keys")
+@pytest.mark.parametrize("null_safe", [False, True], ids=["=", "one <=>"])
+def test_not_in_with_a_condition(kind: JoinType, keys: int, null_safe: bool, seed: int) -> None:
+    a, b = sides(seed, (pa.int32(), pa.string(), pa.decimal128(30, 4))[:keys])
+    b = b.filter(pc.is_valid(b["k0"]))
+    condition = resolve(left("n") < right("n"), a.schema, b.schema)
+    equal = [NullEquality.EQUAL if null_safe and i == keys - 1 else NullEquality.UNEQUAL for i in range(keys)]
+    pairs = tuple(KeyPair(i, i, nulls) for i, nulls in enumerate(equal))
+    for tested in (None, condition):
+        spec = JoinSpec(kind, pairs, tested, tuple(range(a.num_columns)), ())
+        first, second = on_twin(CountingBackend(), a, b)
+        metrics = JoinMetrics()
+        with HashJoin(spec, a.schema, b.schema, options=Options(candidate_pairs=50), metrics=metrics) as run:
+            run.build(second)
+            parts = [carried(part) for part in (*run.probe(first), *run.finish())]
+        expected = oracle_join(a, b, spec)
+        result = pa.concat_tables(parts) if parts else expected.schema.empty_table()
+        assert_same_rows(result, expected, allow_empty=True, context=f"seed {seed}")
+        assert metrics.fallbacks == 0
+        assert (metrics.candidate_pairs > 0) == (tested is not None)
 
 
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.LEFT_ANTI])
@@ -321,8 +361,6 @@ def table_of(**columns: Any) -> pa.Table:
 
 REFUSED: dict[str, tuple[Callable[[DeviceTable, DeviceTable], Any], type[Exception], str]] = {
     "types of keys": (lambda a, b: join_tables(a, b, left_on="k", right_on="f"), KeyTypeError, "cast them to one"),
-    "NOT IN with two keys": (
-        lambda a, b: join_tables(a, b, on=["k", "s"], how="null_aware_anti"), JoinSpecError, "one key"),
     "a condition": (lambda a, b: join_tables(a, b, on="k", condition=left("s").rlike("a")), ConditionError, "rlike"),
     "order by bytes": (lambda a, b: asof_join_tables(a, b, on="y", by="k"), KeyTypeError, "64 bits"),
     "two columns of a name": (
@@ -479,7 +517,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[DeviceTable]]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.value)
 @pytest.mark.parametrize("keys", KEYS)
 def test_joins_on_a_gpu(kind: JoinType, keys: str, gpu: Any, seed: int) -> None:
-    types = KEYS[keys][:1] if kind.null_aware else KEYS[keys]
+    types = KEYS[keys]
     a, b = sides(seed, types)
     result = join(gpu(a, b), on=[f"k{i}" for i in range(len(types))], how=kind)
     gpu.fetch()

@@ -159,6 +159,24 @@ def test_joins_without_keys(condition: Expression | None, rng: np.random.Generat
             assert metrics.host_steps == 0
 
 
+@everywhere
+@pytest.mark.parametrize("condition", [None, left("n") < right("n")], ids=["every pair", "a condition"])
+@pytest.mark.parametrize("how", [kind for kind in JoinType if kind.null_aware], ids=lambda kind: kind.value)
+def test_not_in_of_several_columns(
+    how: JoinType, condition: Expression | None, rng: np.random.Generator, seed: int
+) -> None:
+    """On a device without a copy of rows to the host."""
+    left_table, right_table = side_table(rng, "str", 80), side_table(rng, "str", 30)
+    at = left_table.schema.get_field_index("d9_2")
+    for keys in ((KeyPair(0, 0), KeyPair(at, at)), (KeyPair(0, 0), KeyPair(at, at, NullEquality.EQUAL))):
+        node = join_of(how, left_table, right_table, Side.RIGHT, condition=condition, keys=keys)
+        metrics = check(node, left_table, right_table, f"seed {seed}, {how}")
+        if on_device():
+            assert supports(node, BackendName.GPU) == ()
+            assert metrics.device_joins > 0
+            assert metrics.host_steps == 0
+
+
 DECIMAL_CONDITIONS = {
     "product": left("d9_2").cast(pa.decimal128(20, 4)) > Decimal("1.2") * right("d9_2"),
     "quotient": when(left("d9_2") > 0, right("d9_2") / left("d9_2")).else_(None) > lit(Decimal("0.5")),

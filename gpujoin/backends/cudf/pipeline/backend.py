@@ -158,9 +158,9 @@ class DevicePipeline(Generic[Frame]):
         with self.entered():
             return resident.positions(self.columns, frame, at)
 
-    def null_rows(self, frame: Frame, at: int) -> RowMap:
+    def rows_by_nulls(self, frame: Frame, at: Sequence[int], null_safe: Sequence[bool]) -> dict[int, RowMap]:
         with self.entered():
-            return resident.null_rows(self.columns, frame, at)
+            return resident.rows_by_nulls(self.columns, frame, at, null_safe)
 
     def coalesce(self, frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
         with self.entered():

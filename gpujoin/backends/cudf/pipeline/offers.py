@@ -178,9 +178,6 @@ def _join_obstacles(node: Join) -> list[Reason]:
             reasons.append(_unsupported("join", "order keys of more than 64 bits go through host memory"))
     elif not spec.keys and any(map(_by_order, conjuncts(spec.condition) if spec.condition is not None else ())):
         reasons.append(_unsupported("join", "joins by ranges alone go through host memory"))
-    if spec.join_type.null_aware and (len(spec.keys) > 1 or spec.condition is not None):
-        why = f"{spec.join_type.value} joins by several keys or with a condition go through host memory"
-        reasons.append(_unsupported("join", why))
     for left_at, right_at in pairs:
         left_type, right_type = node.left.schema.field(left_at).type, node.right.schema.field(right_at).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array
@@ -10,8 +12,11 @@ from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of, widened_key
 from gpujoin.backends.cudf.storage import storage_type
+from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.types import is_whole, logical
+
+_NO_PATTERN = (1 << 63) - 1
 
 
 def same_codes(left: pa.DataType, right: pa.DataType) -> bool:
@@ -37,10 +42,26 @@ def positions(columns: Columns[Frame], frame: Frame, at: int) -> Array:
     return xp.ascontiguousarray(chosen)
 
 
-def null_rows(columns: Columns[Frame], frame: Frame, at: int) -> RowMap:
-    """The rows at which a column is null, ascending."""
-    valid = valid_of(columns, frame, at) if columns.backend.frame_rows(frame) else None
-    return Span(0, 0) if valid is None else columns.backend.selection(valid, False)
+def rows_by_nulls(
+    columns: Columns[Frame], frame: Frame, at: Sequence[int], null_safe: Sequence[bool]
+) -> dict[int, RowMap]:
+    """Rows by the number whose bits say which of the key columns are null, as far as they are not null-safe."""
+    backend, xp = columns.backend, columns.ops.xp
+    rows = backend.frame_rows(frame)
+    patterns = xp.zeros(rows, dtype="int64")
+    valids = [None if safe or not rows else valid_of(columns, frame, i) for i, safe in zip(at, null_safe, strict=True)]
+    for number, valid in enumerate(valids):
+        if valid is not None:
+            patterns = patterns | ((~valid).astype("int64") << number)
+    if rows and all(valid is None for valid in valids):
+        return {0: Span(0, rows)}
+    rows_of: dict[int, RowMap] = {}
+    following = xp.ones(rows, dtype=bool)
+    while any_true(following):
+        pattern = int(xp.where(following, patterns, _NO_PATTERN).min())
+        rows_of[pattern] = backend.selection(patterns == pattern, True)
+        following = patterns > pattern
+    return rows_of
 
 
 def coalesced(columns: Columns[Frame], frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
