@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from gpujoin.model.ranges import LEAST
 from gpujoin.model.types import is_bytes, is_text
 
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
 Codes = npt.NDArray[np.int64]
 _NARROW_DIGITS = 18
 

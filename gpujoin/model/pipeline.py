@@ -17,11 +17,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from gpujoin.errors import DeviceLostError, DeviceMemoryError
-from gpujoin.model.backend import AnyBackend, KeyFrame, NearestTerms, Probe
+from gpujoin.model.backend import AnyBackend, KeyFrame, NearestTerms, Probe, RangeBuild, RangeProbe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import RowMap
+from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
     Constant,
@@ -368,6 +369,25 @@ class NearestRows(Protocol[KeyFrame]):
         """Find the nearest build row of each row of a frame, by the positions of its order key and equality keys."""
 
 
+class RangedRows(Protocol[KeyFrame]):
+    """Rows of a frame, searchable by ranges."""
+
+    @property
+    def axes(self) -> Sequence[Axis]:
+        """The ranges."""
+
+    @property
+    def build(self) -> RangeBuild[Any, Any]:
+        """The search structure over codes."""
+
+    @property
+    def spread(self) -> float:
+        """Average number of rows in the group of a row; 0 without equality keys."""
+
+    def probe(self, frame: KeyFrame, key_at: Sequence[int]) -> RangeProbe[Any]:
+        """Find the matches of each row of a frame, by the positions of its equality keys; raises as the build."""
+
+
 class DevicePipelineBackend(Protocol[Piece]):
     """Runs relational nodes over frames on a device.
 
@@ -452,6 +472,30 @@ class DevicePipelineBackend(Protocol[Piece]):
 
     def coalesce(self, frame: Piece, first: int, second: int, dtype: pa.DataType) -> Piece:
         """Frame of one column: that of one key column, or of another where the first is null, in their common type."""
+
+    def searches(self, axes: Sequence[Axis]) -> bool:
+        """Whether rows are searched by these ranges on the device."""
+
+    def ranges(
+        self, frame: Piece, axes: Sequence[Axis], key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        null_safe: Sequence[bool], *, kernels: bool,
+    ) -> RangedRows[Piece]:  # fmt: skip
+        """Build a search by ranges over the rows of a frame, whose expressions name its columns by position.
+
+        Raises ``ExpressionEvaluationError`` if an operand has no value for some row, and ``DeviceValueError`` if the
+        device does not compute it.
+
+        Parameters
+        ----------
+        frame : Frame
+            Build rows.
+        axes : sequence of Axis
+            One or two, for which :meth:`searches` is true.
+        key_at, key_types, null_safe
+            Positions of the equality keys, the type in which each is compared, and whether null equals null in it.
+        kernels : bool
+            As in :meth:`gpujoin.model.backend.Backend.build_ranges`.
+        """
 
     def as_of(
         self, frame: Piece, order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],

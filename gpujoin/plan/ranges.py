@@ -26,6 +26,7 @@ import pyarrow.types as pat
 from gpujoin.errors import KeyTypeError
 from gpujoin.model.expressions import Call, Cast, Expression, Function, Literal, conjuncts
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.ranges import Axis, Bound, Comparison
 from gpujoin.model.relations import Join, PartialAggregate, Project, Relation
 from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.plan.key_types import key_type
@@ -55,28 +56,6 @@ class Shape(Enum):
         return self is Shape.PRODUCT
 
 
-class Comparison(Enum):
-    """Comparison of a build-side value with a probe-side value."""
-
-    LESS = "<"
-    AT_MOST = "<="
-    EQUAL = "="
-    AT_LEAST = ">="
-    GREATER = ">"
-
-    @property
-    def flipped(self) -> Comparison:
-        """The same with the operands exchanged."""
-        return _FLIPPED[self]
-
-
-_FLIPPED = {
-    Comparison.LESS: Comparison.GREATER,
-    Comparison.AT_MOST: Comparison.AT_LEAST,
-    Comparison.EQUAL: Comparison.EQUAL,
-    Comparison.AT_LEAST: Comparison.AT_MOST,
-    Comparison.GREATER: Comparison.LESS,
-}
 _COMPARISONS = {
     Function.LT: Comparison.LESS,
     Function.LE: Comparison.AT_MOST,
@@ -84,44 +63,6 @@ _COMPARISONS = {
     Function.GE: Comparison.AT_LEAST,
     Function.GT: Comparison.GREATER,
 }
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One comparison of an axis with a probe-side expression."""
-
-    comparison: Comparison
-    """How the axis relates to the expression."""
-    probe: Expression
-    """Expression of the probe side alone."""
-    offset: int | Decimal | float = 0
-    """Number added to the value of ``probe``: days for dates; for floats it includes a margin for rounding."""
-    reach: Expression | None = None
-    """Expression of the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added
-    to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A build-side expression, and the bounds that the condition sets for it."""
-
-    build: Expression
-    """Expression of the build side alone."""
-    bounds: tuple[Bound, ...]
-    """Bounds set by comparisons."""
-    type: pa.DataType
-    """Type in which values are ordered; both sides convert to it without loss."""
-    widest: int | None = None
-    """Largest distance that the type of a compared distance holds. Pairs farther apart have no distance."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the axis is bounded from below and from above."""
-        kinds = {bound.comparison for bound in self.bounds}
-        return Comparison.EQUAL in kinds or (
-            bool(kinds & {Comparison.LESS, Comparison.AT_MOST})
-            and bool(kinds & {Comparison.AT_LEAST, Comparison.GREATER})
-        )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from gpujoin.backends.registry import host_grouper
 from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.join.ranges import code_column, code_table, group_column
 from gpujoin.engine.keys import KeyCodec, in_common_type
-from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
+from gpujoin.engine.ordering import Codes, OrderCodec
 from gpujoin.model.backend import (
     AnyBackend,
     Grouper,
@@ -43,6 +43,7 @@ from gpujoin.model.backend import (
 )
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds
+from gpujoin.model.ranges import LEAST, MOST
 from gpujoin.model.spec import AsOf, Direction
 from gpujoin.plan.asof import as_of_type, tolerance_in
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +14,10 @@ import pyarrow as pa
 from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.join.as_of import AsOfBuild
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls
+from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls, FrameRangeBuild
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.not_in import NullPatterns
-from gpujoin.engine.join.ranges import RangeCodec, RangeEvaluationError, spread
+from gpujoin.engine.join.ranges import BuiltRanges
 from gpujoin.engine.join.sinks import FrameSink, Sink
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.memory import hold
@@ -43,7 +42,7 @@ class BuiltSide:
         self.rows = rows
         self.num_rows = sink.count(rows)
         self.build: Build[Any, Any] | None = None
-        self.ranges: BuiltRanges | None = None
+        self.ranges: BuiltRanges | FrameRangeBuild | None = None
         self.as_of: AsOfBuild | FrameAsOfBuild | None = None
         self._choices: list[Choice] = []
         self._twin: BuiltSide | None = None
@@ -81,7 +80,7 @@ class BuiltSide:
             self.as_of = sink.as_of(self.rows, kernels=self._order_choice.kernels)
             return layout
         if layout.axes:
-            self.ranges = self._by_order(layout, 0.0)
+            self.ranges = sink.ranges(self.rows, layout, 0.0, kernels=self._order_choice.kernels)
             assert self.ranges is not None, "its operands were computed before"
             return layout
         ranged = layout.ranged if self.options.range_index else None
@@ -89,23 +88,11 @@ class BuiltSide:
             keys = sink.keys(self.rows, layout.build, uploads)
             self.build = self.backend.build(keys, self._chooser(), _wanted(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
-            self.ranges = self._by_order(ranged, LEAST_SPREAD)
+            self.ranges = sink.ranges(self.rows, ranged, LEAST_SPREAD, kernels=self._order_choice.kernels)
             if self.ranges is not None:
                 self.build = None
                 return ranged
         return dataclasses.replace(layout, ranged=None)
-
-    def _by_order(self, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
-        """Build an index by order, unless an operand has no value for some row, or few rows have equal keys."""
-        try:
-            codec, points = RangeCodec.fit(layout.axes, layout.build.side, layout.codec, self.rows)
-        except RangeEvaluationError:
-            return None
-        if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
-            return None
-        frame = self.backend.from_arrow(points)
-        kernels = self._order_choice.kernels
-        return BuiltRanges(codec, self.backend.build_ranges(frame, grouped=codec.grouped, kernels=kernels))
 
     @cached_property
     def _order_choice(self) -> OrderChoice:
@@ -171,7 +158,7 @@ class BuiltSide:
         """Whether the cost of marking build rows grows with the number of pairs, those of marked rows included."""
         if self.layout.condition is not None:
             return self.build is not None or self.ranges is not None
-        return self.ranges is not None and len(self.ranges.codec.axes) > 1
+        return self.ranges is not None and len(self.layout.axes) > 1
 
     def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
         """The same side built on the CPU backend, for morsels that do not fit the device; made once."""
@@ -198,15 +185,6 @@ class BuiltSide:
                 plain = dataclasses.replace(self.sink, layout=dataclasses.replace(layout, ranged=None))
                 self._plain = BuiltSide(plain, self.rows, metrics)
             return self._plain
-
-
-@dataclass(frozen=True)
-class BuiltRanges:
-    """A build side searched by order."""
-
-    codec: RangeCodec
-    """Computes the ranges of probe rows."""
-    build: RangeBuild[Any, Any]
 
 
 def _wanted(layout: JoinLayout) -> Wanted:

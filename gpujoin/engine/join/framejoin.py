@@ -37,7 +37,8 @@ class FrameBuild:
         metrics: JoinMetrics,
     ) -> None:  # fmt: skip
         check_frames(layout, device)
-        self.layout = dataclasses.replace(layout, ranged=None)
+        searched = layout.ranged is not None and device.searches(layout.ranged.axes)
+        self.layout = layout if searched else dataclasses.replace(layout, ranged=None)
         self.device = device
         self.options = options
         sink = FrameSink(

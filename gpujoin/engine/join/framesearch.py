@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.engine.join.as_of import nearest_terms
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.not_in import candidates_by_null
-from gpujoin.model.backend import Build, PairSlice, Probe
+from gpujoin.engine.join.ranges import RangeEvaluationError
+from gpujoin.errors import DeviceValueError, ExpressionEvaluationError
+from gpujoin.model.backend import Build, PairSlice, Probe, RangeBuild, RangeProbe
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import RowMap, Span
-from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows
+from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows, RangedRows
 
 if TYPE_CHECKING:
     from gpujoin.engine.join.probe import Morsel
@@ -55,6 +57,44 @@ class FrameAsOfBuild:
     def probe(self, rows: Any) -> Probe[Any]:
         """Find the nearest right row of each left row."""
         return self.search.probe(rows, self.order_at, self.key_at)
+
+
+@dataclass(frozen=True)
+class FrameRangeBuild:
+    """The build side of a join of frames on ranges, with a search structure; see :class:`.ranges.BuiltRanges`."""
+
+    search: RangedRows[Any]
+    key_at: Sequence[int]
+    """Positions of the probe side's equality keys."""
+
+    @classmethod
+    def of(
+        cls, layout: JoinLayout, rows: Any, device: AnyDevicePipeline, least_spread: float, *, kernels: bool
+    ) -> FrameRangeBuild | None:
+        """Build the search structure, unless an operand has no value for some row, or few rows have equal keys."""
+        codec, keys = layout.codec, layout.spec.keys
+        key_at = {side: [key.of(side) for key in keys] for side in Side}
+        try:
+            search = device.ranges(
+                rows, layout.axes, key_at[layout.build.side], codec.types, codec.null_safe, kernels=kernels
+            )
+        except (ExpressionEvaluationError, DeviceValueError):
+            return None
+        if keys and search.spread < least_spread:
+            return None
+        return cls(search, key_at[layout.probe.side])
+
+    @property
+    def build(self) -> RangeBuild[Any, Any]:
+        """The search structure over codes."""
+        return self.search.build
+
+    def probe(self, rows: Any) -> RangeProbe[Any]:
+        """Find the matches of probe rows; raises ``RangeEvaluationError`` if an operand has no value for some row."""
+        try:
+            return self.search.probe(rows, self.key_at)
+        except (ExpressionEvaluationError, DeviceValueError) as problem:
+            raise RangeEvaluationError(str(problem)) from problem
 
 
 class FrameNulls:

@@ -13,9 +13,10 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import ConditionError, JoinSpecError
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
+from gpujoin.model.ranges import Axis
 from gpujoin.model.spec import JoinSpec
 from gpujoin.plan.asof import as_of_type
-from gpujoin.plan.ranges import Axis, extract_ranges
+from gpujoin.plan.ranges import extract_ranges
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ class Morsel:
         if built.as_of is not None:
             return built.as_of.probe(self.rows)
         if built.ranges is not None:
-            return built.ranges.build.probe(self.backend.from_arrow(built.ranges.codec.bounds(self.rows)))
+            return built.ranges.probe(self.rows)
         if built.build is not None:
             return built.build.probe(self.sink.keys(self.rows, self.layout.probe, self._uploads))
         return None

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,19 +27,28 @@ import pyarrow.types as pat
 from gpujoin.backends.registry import host_evaluator, host_grouper
 from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.keys import KeyCodec, in_common_type
-from gpujoin.engine.ordering import LEAST, MOST, Codes, OrderCodec
+from gpujoin.engine.ordering import Codes, OrderCodec
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError, KeyTypeError
-from gpujoin.model.backend import Grouper
+from gpujoin.model.backend import AnyBackend, Grouper, RangeBuild, RangeProbe
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.plan.ranges import Axis, Bound, Comparison
+from gpujoin.model.ranges import (
+    LEAST,
+    MOST,
+    Axis,
+    Comparison,
+    Extent,
+    narrowed,
+    outward,
+    reached,
+    shifted,
+    too_far,
+    units,
+)
 
 Mask = npt.NDArray[np.bool_]
-_ROUNDING, _SMALLEST = 2.0**-22, 2.0**-148
-"""Rounding error of a difference in single precision: relative to it, and at least."""
 _DENSE = 4
 """Group numbers below so many times the number of rows are counted in an array instead of being sorted."""
-Extent: TypeAlias = tuple[int, int]
 
 
 class RangeEvaluationError(GpuJoinError):
@@ -105,21 +113,51 @@ class RangeCodec:
             valid: Mask | None = None
             for bound in axis.bounds:
                 values = _values(bound.probe, axis.type, rows, self.build_side.other)
-                if axis.widest is not None and extent is not None:
-                    _check_distances(extent, _extent(values), axis.widest)
+                if axis.widest is not None and too_far(extent, _extent(values), axis.widest):
+                    raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
                 if isinstance(bound.offset, float):
                     values = _reached(values, bound.offset, bound.comparison)
                 codes, there = codec.codes(values)
                 if bound.reach is None:
-                    codes = _shifted(codes, _units(bound, axis.type))
+                    codes = shifted(np, codes, units(bound, axis.type))
                 else:
                     reach = _values(bound.reach, pa.int64(), rows, self.build_side.other)
-                    codes, within = _outward(codes, reach, bound)
-                    valid = _both(valid, within)
-                valid = _both(valid, there)
-                valid = _both(valid, _narrow(low, high, bound.comparison, codes))
+                    with np.errstate(over="ignore"):
+                        codes = outward(np, codes, reach.fill_null(0).to_numpy(), bound)
+                    valid = _both(valid, _valid_of(reach))
+                low, high, left = narrowed(np, low, high, bound.comparison, codes)
+                valid = _both(_both(valid, there), left)
             columns += [code_column(low, valid), code_column(high, None)]
         return code_table(columns)
+
+
+@dataclass(frozen=True)
+class BuiltRanges:
+    """A build side searched by order."""
+
+    codec: RangeCodec
+    """Computes the ranges of probe rows."""
+    build: RangeBuild[Any, Any]
+    backend: AnyBackend
+
+    @classmethod
+    def of(
+        cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch, backend: AnyBackend,
+        least_spread: float, *, kernels: bool,
+    ) -> BuiltRanges | None:  # fmt: skip
+        """Build an index by order, unless an operand has no value for some row, or few rows have equal keys."""
+        try:
+            codec, points = RangeCodec.fit(axes, build_side, keys, rows)
+        except RangeEvaluationError:
+            return None
+        if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
+            return None
+        frame = backend.from_arrow(points)
+        return cls(codec, backend.build_ranges(frame, grouped=codec.grouped, kernels=kernels), backend)
+
+    def probe(self, rows: pa.RecordBatch) -> RangeProbe[Any]:
+        """Find the matches of probe rows. Raises as :meth:`RangeCodec.bounds`."""
+        return self.build.probe(self.backend.from_arrow(self.codec.bounds(rows)))
 
 
 def _extent(values: pa.Array) -> Extent | None:
@@ -130,50 +168,16 @@ def _extent(values: pa.Array) -> Extent | None:
     return None if ends["min"] is None else (ends["min"], ends["max"])
 
 
-def _check_distances(first: Extent, second: Extent | None, widest: int) -> None:
-    if second is not None and max(first[1] - second[0], second[1] - first[0]) > widest:
-        raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
-
-
-def _units(bound: Bound, dtype: pa.DataType) -> int:
-    """Offset of a bound, in units of codes."""
-    if isinstance(bound.offset, Decimal):
-        return int(bound.offset.scaleb(dtype.scale))
-    return 0 if isinstance(bound.offset, float) else bound.offset
-
-
 def _reached(values: pa.Array, offset: float, comparison: Comparison) -> pa.Array:
     """Add an offset to float64 values, with a margin above the rounding error of differences."""
-    outward = np.inf if comparison in (Comparison.LESS, Comparison.AT_MOST) else -np.inf
-    room = abs(offset) * _ROUNDING + _SMALLEST
-    numbers = values.fill_null(0.0).to_numpy()
     with np.errstate(all="ignore"):
-        moved = numbers + np.nextafter(offset + np.copysign(room, outward), outward)
-        moved = np.nextafter(np.nextafter(moved, outward), outward)
-    mask = None if values.null_count == 0 else pc.is_null(values).to_numpy(zero_copy_only=False)
-    return pa.array(moved, pa.float64(), mask=mask)
+        moved = reached(np, values.fill_null(0.0).to_numpy(), offset, comparison)
+    valid = _valid_of(values)
+    return pa.array(moved, pa.float64(), mask=None if valid is None else ~valid)
 
 
-def _shifted(codes: Codes, offset: int) -> Codes:
-    """Add a number to codes, clamped to the limits of their type."""
-    if not offset:
-        return codes
-    if offset > 0:
-        return np.where(codes > MOST - offset, MOST, codes + min(offset, MOST))
-    return np.where(codes < LEAST - offset, LEAST, codes + max(offset, LEAST))
-
-
-def _outward(codes: Codes, reach: pa.Array, bound: Bound) -> tuple[Codes, Mask | None]:
-    """Add each row's distance to codes, clamped to the limits of their type; also the mask of rows with a distance."""
-    valid = None if reach.null_count == 0 else pc.is_valid(reach).to_numpy(zero_copy_only=False)
-    assert isinstance(bound.offset, int)
-    by = _shifted(np.maximum(reach.fill_null(0).to_numpy(), LEAST + 1), bound.offset)
-    if bound.comparison is Comparison.AT_LEAST:
-        by = -np.maximum(by, LEAST + 1)
-    with np.errstate(over="ignore"):
-        moved = codes + by
-    moved = np.where((by > 0) & (moved < codes), MOST, moved)
-    return np.where((by < 0) & (moved > codes), LEAST, moved), valid
+def _valid_of(values: pa.Array) -> Mask | None:
+    return None if values.null_count == 0 else pc.is_valid(values).to_numpy(zero_copy_only=False)
 
 
 def spread(groups: pa.Array) -> float:
@@ -192,27 +196,6 @@ def group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
     groups = grouper.groups(codes)
     valid = groups >= 0
     return code_column(groups, None if valid.all() else valid)
-
-
-def _narrow(low: Codes, high: Codes, comparison: Comparison, codes: Codes) -> Mask | None:
-    """Narrow ranges by a comparison, in place. False where nothing can match, since no code is left."""
-    match comparison:
-        case Comparison.AT_LEAST | Comparison.EQUAL:
-            np.maximum(low, codes, out=low)
-        case Comparison.GREATER:
-            top = codes == MOST
-            np.maximum(low, codes + ~top, out=low)
-            if top.any():
-                return ~top
-    match comparison:
-        case Comparison.AT_MOST | Comparison.EQUAL:
-            np.minimum(high, codes, out=high)
-        case Comparison.LESS:
-            bottom = codes == LEAST
-            np.minimum(high, codes - ~bottom, out=high)
-            if bottom.any():
-                return ~bottom
-    return None
 
 
 def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, side: Side) -> pa.Array:

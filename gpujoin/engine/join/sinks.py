@@ -41,10 +41,11 @@ from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.hostgather import one_batch
 from gpujoin.engine.join.as_of import AsOfBuild
-from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls
+from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls, FrameRangeBuild
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.payload import Payload, SharedColumns
+from gpujoin.engine.join.ranges import BuiltRanges
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.keys import key_frame, takes_typed
 from gpujoin.model.backend import AnyBackend, BackendName
@@ -195,6 +196,17 @@ class Sink:
         assert terms is not None
         return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend, kernels=kernels)
 
+    def ranges(
+        self, rows: Any, layout: JoinLayout, least_spread: float, *, kernels: bool
+    ) -> BuiltRanges | FrameRangeBuild | None:
+        """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful.
+
+        ``least_spread`` is the least average number of rows of a key for which it is; ``kernels`` as in
+        :meth:`.Backend.build_ranges`.
+        """
+        side, codec = layout.build.side, layout.codec
+        return BuiltRanges.of(layout.axes, side, codec, rows, self.backend, least_spread, kernels=kernels)
+
     def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> NullPatterns | FrameNulls:
         """Search of build rows of a null-aware join by null keys."""
         return NullPatterns(self.layout.codec, self.backend, rows, self.layout.build.side, choose, wanted)
@@ -311,6 +323,10 @@ class FrameSink(Sink):
         """Build the search for the nearest of right rows."""
         return FrameAsOfBuild.of(self.layout, rows, self.device, kernels=kernels)
 
+    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float, *, kernels: bool) -> FrameRangeBuild | None:
+        """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful."""
+        return FrameRangeBuild.of(layout, rows, self.device, least_spread, kernels=kernels)
+
     def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> FrameNulls:
         """Search of build rows of a null-aware join by null keys."""
         return FrameNulls(self.layout, rows, self.device, choose, wanted)
@@ -349,7 +365,9 @@ class FrameSink(Sink):
         schemas = {side_layout.side: _host_schema(side_layout.schema) for side_layout in (layout.build, layout.probe)}
         host = JoinLayout.of(layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], layout.build.side)
         cpu = create(BackendName.CPU, BackendRequest())
-        return Sink(dataclasses.replace(host, ranged=None), cpu, self.options)
+        # Pairs come in the order of the search, so both sides search in the same way.
+        by_order = host.ranged if layout.axes else None
+        return Sink(by_order or dataclasses.replace(host, ranged=None), cpu, self.options)
 
     def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:
         """Copy rows to the host, in the form of the join that :meth:`on_cpu` returns."""

@@ -278,7 +278,7 @@ class MixedPipeline:
             return None
 
     def _built(self, node: Join, build: MixedPiece, frame: _Inner) -> BuiltSide | None:
-        """The built side of a join of frames, kept with its rows if these are; ``None`` if ranges are searched.
+        """The built side of a join of frames, kept with its rows if these are; ``None`` if ranges need the host.
 
         Raises ``DeviceMemoryError`` if it does not fit.
         """
@@ -287,12 +287,13 @@ class MixedPipeline:
         if table is not None and name in table.built:
             return table.built[name].side
         layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
+        searched = layout.ranged is None or self.device.searches(layout.ranged.axes)
+        given = layout if searched else dataclasses.replace(layout, ranged=None)
         sink = FrameSink(
-            dataclasses.replace(layout, ranged=None), self.device.backend, self.options, device=self.device,
-            piece_bytes=self.piece_bytes,
+            given, self.device.backend, self.options, device=self.device, piece_bytes=self.piece_bytes
         )  # fmt: skip
         built = BuiltSide(sink, frame, self.join_metrics)
-        if layout.ranged is not None and (built.build is None or not built.build.unique):
+        if not searched and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
         if self.residents is not None and table is not None:

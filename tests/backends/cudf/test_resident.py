@@ -123,6 +123,19 @@ def test_joins_equal_the_oracle_and_copy_nothing(kind: JoinType, keys: str, shap
     assert_same_rows(result.to_arrow(), wanted.rename_columns(result.column_names), allow_empty=True)
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "full", "left_semi"])
+def test_ranges_are_searched_there(how: str, seed: int) -> None:
+    a, b = sides(seed, (pa.int32(),))
+    condition, kind = (left("n") < right("n")) & (left("d") > right("d")), JoinType.parse(how)
+    backend, metrics = CountingBackend(), JoinMetrics()
+    result = join(on_twin(backend, a, b), how=kind, condition=condition, metrics=metrics)
+    if kind is not JoinType.LEFT_SEMI:  # which copies counts and marks
+        assert backend.rows_copied == {}
+    assert any("range" in name for name in metrics.algorithms), metrics.algorithms
+    wanted = join_tables(a, b, how=kind, condition=condition, backend="cpu")
+    assert_same_rows(carried(result), wanted, allow_empty=True, context=f"seed {seed}")
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3], ids=lambda n: f"{n} columns")
 def test_not_in_of_every_row(columns: int) -> None:
     """Every left row against every right side of no, one, and some of two rows; rows with nulls are found there."""

@@ -36,30 +36,34 @@ class FrameGroups(Generic[Frame]):
     columns: Columns[Frame]
     types: tuple[pa.DataType, ...]
     """Common type of each key."""
+    null_safe: tuple[bool, ...]
+    """For each key whether null equals null."""
     distinct: Build[Frame, Any]
     """The distinct keys."""
 
     @classmethod
     def of(
-        cls, columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType]
-    ) -> tuple[FrameGroups[Frame], Value]:
-        """Number the keys of a build side. Also returns the number of each row, null where a key is null."""
+        cls, columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType],
+        null_safe: Sequence[bool],
+    ) -> tuple[FrameGroups[Frame], Value]:  # fmt: skip
+        """Number the keys of a build side. Also returns the number of each row, null where a key matches nothing."""
         keys = _plain(columns, frame, at, types)
         rows = columns.backend.frame_rows(frame)
         if rows == 0:
             distinct, codes = keys, columns.ops.xp.zeros(0, dtype="int64")
         else:
             distinct, codes = columns.codes(keys)
-        build = columns.backend.build(columns.null_safe(distinct, (False,) * len(at)))
+        build = columns.backend.build(columns.null_safe(distinct, null_safe))
         valid: Array | None = None
         for position in range(len(at) if rows else 0):
-            valid = mask_and(valid, valid_of(columns, keys, position))
-        return cls(columns, tuple(types), build), Value(pa.int64(), codes.astype("int64"), valid)
+            if not null_safe[position]:
+                valid = mask_and(valid, valid_of(columns, keys, position))
+        return cls(columns, tuple(types), tuple(null_safe), build), Value(pa.int64(), codes.astype("int64"), valid)
 
     def numbers(self, frame: Frame, at: Sequence[int]) -> Value:
         """Number of each row's key, null where the build side has none."""
         keys = _plain(self.columns, frame, at, self.types)
-        probe = self.distinct.probe(self.columns.null_safe(keys, (False,) * len(at)))
+        probe = self.distinct.probe(self.columns.null_safe(keys, self.null_safe))
         number = probe.lookup().values
         return Value(pa.int64(), number.astype("int64"), number >= 0)
 
@@ -86,8 +90,10 @@ class FrameNearest(Generic[Frame]):
     ) -> FrameNearest[Frame]:  # fmt: skip
         """Build the search structure over the rows of a frame."""
         order = order_codes(columns, frame, order_at)
-        groups, numbers = FrameGroups.of(columns, frame, key_at, key_types) if key_at else (None, None)
-        points = _points(columns, frame, [order] if numbers is None else [numbers, order])
+        groups, numbers = None, None
+        if key_at:
+            groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, (False,) * len(key_at))
+        points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
         search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
         return cls(columns, entered, terms, groups, order.data, search)
 
@@ -110,7 +116,7 @@ class FrameNearest(Generic[Frame]):
         order = order_codes(self.columns, frame, order_at)
         numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
-            return self.search.nearest(_points(self.columns, frame, [*numbers, order]), self.terms)
+            return self.search.nearest(code_frame(self.columns, frame, [*numbers, order]), self.terms)
         rows = self._nearest(frame, numbers, order)
         return LookupProbe(self.columns.ops, self.entered, UniqueMatches(rows, total(rows >= 0)))
 
@@ -143,7 +149,7 @@ class FrameNearest(Generic[Frame]):
             Value(pa.int64(), xp.full(codes.shape[0], end, dtype="int64") if isinstance(end, int) else end, mask)
             for end, mask in ((low, valid), (high, None))
         ]
-        probe = self.search.probe(_points(self.columns, frame, [*numbers, *ends]))
+        probe = self.search.probe(code_frame(self.columns, frame, [*numbers, *ends]))
         return probe.edge(last=backward).values
 
     def _distance(self, rows: Array, codes: Array) -> Array:
@@ -188,5 +194,6 @@ def _plain(columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequ
     return plain_keys(columns, key_frame(columns, frame, at, types, (False,) * len(at)))
 
 
-def _points(columns: Columns[Frame], frame: Frame, values: Sequence[Value]) -> Frame:
+def code_frame(columns: Columns[Frame], frame: Frame, values: Sequence[Value]) -> Frame:
+    """Frame of int64 columns, as long as another one."""
     return columns.frame(values, (pa.int64(),) * len(values), columns.backend.frame_rows(frame))

@@ -16,11 +16,13 @@ from gpujoin.backends.cudf.pipeline.asof import FrameNearest
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, values_of
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
+from gpujoin.backends.cudf.pipeline.ranges import FrameRanges, can_search
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
 from gpujoin.model.types import is_float, logical
@@ -165,6 +167,18 @@ class DevicePipeline(Generic[Frame]):
     def coalesce(self, frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
         with self.entered():
             return resident.coalesced(self.columns, frame, first, second, dtype)
+
+    def searches(self, axes: Sequence[Axis]) -> bool:
+        return can_search(axes)
+
+    def ranges(
+        self, frame: Frame, axes: Sequence[Axis], key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        null_safe: Sequence[bool], *, kernels: bool,
+    ) -> FrameRanges[Frame]:  # fmt: skip
+        with self.entered():
+            return FrameRanges.of(
+                self.columns, self.entered, frame, axes, key_at, key_types, null_safe, kernels=kernels
+            )
 
     def as_of(
         self, frame: Frame, order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],

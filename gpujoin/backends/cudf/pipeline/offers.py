@@ -174,10 +174,14 @@ def _join_obstacles(node: Join) -> list[Reason]:
     pairs = [(key.left, key.right) for key in spec.keys]
     if spec.as_of is not None:
         pairs.append((spec.as_of.left, spec.as_of.right))
-        if not _has_order(node.left.schema.field(spec.as_of.left).type):
+        if not has_order(node.left.schema.field(spec.as_of.left).type):
             reasons.append(_unsupported("join", "order keys of more than 64 bits go through host memory"))
-    elif not spec.keys and any(map(_by_order, conjuncts(spec.condition) if spec.condition is not None else ())):
-        reasons.append(_unsupported("join", "joins by ranges alone go through host memory"))
+    elif not spec.keys:
+        reasons += [
+            _unsupported("join", f"{part}: an order of more than 64 bits, without keys, is searched in host memory")
+            for part in (conjuncts(spec.condition) if spec.condition is not None else ())
+            if _by_order(part) and not all(child.type is not None and has_order(child.type) for child in part.children)
+        ]
     for left_at, right_at in pairs:
         left_type, right_type = node.left.schema.field(left_at).type, node.right.schema.field(right_at).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
@@ -196,7 +200,7 @@ def _by_order(part: Expression) -> bool:
     return isinstance(part, Call) and part.function in _ORDER and len(sides) > 1
 
 
-def _has_order(dtype: pa.DataType) -> bool:
+def has_order(dtype: pa.DataType) -> bool:
     """Whether values of a type have codes of 64 bits that keep their order."""
     dtype = logical(dtype)
     return _fixed(dtype) and not is_wide(dtype)

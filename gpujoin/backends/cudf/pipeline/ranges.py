@@ -1,0 +1,177 @@
+"""Searches frames by ranges: joins on order whose tables stay on the device.
+
+Operands are evaluated over frames, and become codes of 64 bits that order as in Spark; the arithmetic of bounds is that
+of :mod:`gpujoin.model.ranges`. Equality keys are numbered by the distinct keys of the build side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Generic
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions import values as v
+from gpujoin.backends.cudf.expressions.values import Value, mask_and
+from gpujoin.backends.cudf.pipeline.asof import FrameGroups, code_frame
+from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
+from gpujoin.backends.cudf.pipeline.compute import evaluator
+from gpujoin.backends.cudf.pipeline.offers import can_compute, has_order
+from gpujoin.backends.ordered.reductions import total
+from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.model.backend import RangeBuild, RangeProbe
+from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.ranges import LEAST, MOST, Axis, Extent, narrowed, outward, reached, shifted, too_far, units
+from gpujoin.model.types import is_whole, logical
+
+
+def can_search(axes: Sequence[Axis]) -> bool:
+    """Whether the operands of ranges are computed on the device, and have codes of 64 bits that keep their order."""
+    return all(
+        has_order(axis.type)
+        and _computes(axis.build, axis.type)
+        and all(_computes(bound.probe, axis.type) for bound in axis.bounds)
+        and all(bound.reach is None or _computes(bound.reach, pa.int64()) for bound in axis.bounds)
+        for axis in axes
+    )
+
+
+def _computes(node: Expression, wanted: pa.DataType) -> bool:
+    """Whether a value is computed, and converted to the type in which it is ordered without loss."""
+    if node.type is None or not can_compute(node):
+        return False
+    own, wanted = logical(node.type), logical(wanted)
+    if is_whole(own) and is_whole(wanted):
+        return bool(own.bit_width <= wanted.bit_width)
+    if pat.is_decimal(own) and pat.is_decimal(wanted):
+        return bool(own.scale <= wanted.scale and own.precision - own.scale <= wanted.precision - wanted.scale)
+    return own == wanted or bool(pat.is_float32(own) and pat.is_float64(wanted))
+
+
+@dataclass(frozen=True)
+class FrameRanges(Generic[Frame]):
+    """The build side of a join on ranges, on the device."""
+
+    columns: Columns[Frame]
+    entered: Callable[[], AbstractContextManager[None]]
+    axes: tuple[Axis, ...]
+    """Ranges of the condition, one or two."""
+    groups: FrameGroups[Frame] | None
+    """Numbers the equality keys; ``None``: there are none."""
+    extents: tuple[Extent | None, ...]
+    """Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none."""
+    build: RangeBuild[Frame, Any]
+    """Build rows, searchable by order."""
+    spread: float
+    """Average number of rows in the group of a row; rows without a group do not count."""
+
+    @classmethod
+    def of(
+        cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
+        axes: Sequence[Axis], key_at: Sequence[int], key_types: Sequence[pa.DataType], null_safe: Sequence[bool],
+        *, kernels: bool,
+    ) -> FrameRanges[Frame]:  # fmt: skip
+        """Build the search structure over the rows of a frame.
+
+        Raises ``ExpressionEvaluationError`` if an operand has no value for some row, ``DeviceValueError`` if the device
+        does not compute it.
+        """
+        values = [_operand(columns, frame, axis.build, axis.type) for axis in axes]
+        points = [_codes(columns, value) for value in values]
+        extents = [
+            None if axis.widest is None else _extent(columns, value) for axis, value in zip(axes, values, strict=True)
+        ]
+        groups, numbers = None, None
+        if key_at:
+            groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, null_safe)
+        whole = code_frame(columns, frame, points if numbers is None else [numbers, *points])
+        build = columns.backend.build_ranges(whole, grouped=groups is not None, kernels=kernels)
+        spread = 0.0 if numbers is None else _spread(columns, numbers)
+        return cls(columns, entered, tuple(axes), groups, tuple(extents), build, spread)
+
+    def probe(self, frame: Frame, key_at: Sequence[int]) -> RangeProbe[Any]:
+        """Find the matches of each row of a frame. Raises as :meth:`of`."""
+        with self.entered():
+            numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
+            bounds = [end for axis, extent in zip(self.axes, self.extents, strict=True) for end in
+                      self._bounds(frame, axis, extent)]  # fmt: skip
+            return self.build.probe(code_frame(self.columns, frame, [*numbers, *bounds]))
+
+    def _bounds(self, frame: Frame, axis: Axis, extent: Extent | None) -> tuple[Value, Value]:
+        """Lowest and highest matching code of each row, both included."""
+        columns, xp = self.columns, self.columns.ops.xp
+        low, high = (xp.full(1, end, dtype="int64") for end in (LEAST, MOST))
+        valid: Array | None = None
+        for bound in axis.bounds:
+            value = _operand(columns, frame, bound.probe, axis.type)
+            if axis.widest is not None and too_far(extent, _extent(columns, value), axis.widest):
+                raise ExpressionEvaluationError("some pair of rows is farther apart than the distance's type holds")
+            if isinstance(bound.offset, float):
+                value = replace(value, data=reached(xp, value.data, bound.offset, bound.comparison))
+            codes = _codes(columns, value).data
+            if bound.reach is None:
+                codes = shifted(xp, codes, units(bound, axis.type))
+            else:
+                reach = _operand(columns, frame, bound.reach, pa.int64())
+                with np.errstate(over="ignore"):
+                    codes = outward(xp, codes, reach.data, bound)
+                valid = mask_and(valid, reach.valid)
+            low, high, left = narrowed(xp, low, high, bound.comparison, codes)
+            valid = mask_and(mask_and(valid, value.valid), left)
+        return Value(pa.int64(), low, valid), Value(pa.int64(), high)
+
+
+def _operand(columns: Columns[Frame], frame: Frame, node: Expression, wanted: pa.DataType) -> Value:
+    """Compute an expression over the rows of one side, in the type in which it is ordered."""
+    xp, kind = columns.ops.xp, logical(wanted)
+    if columns.backend.frame_rows(frame) == 0:
+        return Value(kind, xp.zeros(0, dtype=v.numpy_name(kind)))
+    value = evaluator(columns, frame).fixed(_on_left(node), None)
+    if value.dtype == kind:
+        return value
+    if pat.is_decimal(kind):
+        return v.scaled(value, kind)
+    if pat.is_float64(kind):
+        return Value(kind, v.widened(xp, value.data), value.valid)
+    return Value(kind, value.data.astype(v.numpy_name(kind)), value.valid)
+
+
+def _on_left(node: Expression) -> Expression:
+    """The expression with all its columns on the left side, on which a frame's columns are."""
+    if isinstance(node, ColumnRef):
+        return replace(node, side=Side.LEFT)
+    return node.with_children([_on_left(child) for child in node.children]) if node.children else node
+
+
+def _codes(columns: Columns[Frame], value: Value) -> Value:
+    return Value(pa.int64(), v.ordered(columns.ops.xp, value)[0].astype("int64"), value.valid)
+
+
+def _extent(columns: Columns[Frame], value: Value) -> Extent | None:
+    """Least and greatest value; ``None`` if there are no values."""
+    xp = columns.ops.xp
+    codes = value.data.astype("int64")
+    if not codes.size:
+        return None
+    least, greatest = codes, codes
+    if value.valid is not None:
+        least, greatest = xp.where(value.valid, codes, MOST), xp.where(value.valid, codes, LEAST)
+    ends = int(least.min()), int(greatest.max())
+    return ends if ends[0] <= ends[1] else None
+
+
+def _spread(columns: Columns[Frame], numbers: Value) -> float:
+    xp = columns.ops.xp
+    valid = xp.ones(numbers.data.shape[0], dtype=bool) if numbers.valid is None else numbers.valid
+    rows = total(valid)
+    if not rows:
+        return 0.0
+    # Rows without a group are counted in the first place, which is left out.
+    sizes = xp.bincount(xp.where(valid, numbers.data + 1, 0))[1:].astype("float64")
+    return float((sizes * sizes).sum()) / rows

@@ -1,0 +1,152 @@
+"""Ranges by which a build side is searched, and the arithmetic of their codes, over arrays of NumPy or CuPy.
+
+Codes are int64, and order as the values. An example, ``r.c > l.a AND r.c <= l.b``, right side built: the axis ``r.c``
+has two bounds. A probe row with ``a = 10`` and ``b = 30`` asks for the codes from 11 to 30, both included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from gpujoin.model.expressions import Expression
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+"""The outermost codes."""
+_ROUNDING, _SMALLEST = 2.0**-22, 2.0**-148
+"""Rounding error of a difference in single precision: relative to it, and at least."""
+_Array: TypeAlias = Any
+Extent: TypeAlias = tuple[int, int]
+"""Least and greatest value of a column."""
+
+
+class Comparison(Enum):
+    """Comparison of a build-side value with a probe-side value."""
+
+    LESS = "<"
+    AT_MOST = "<="
+    EQUAL = "="
+    AT_LEAST = ">="
+    GREATER = ">"
+
+    @property
+    def flipped(self) -> Comparison:
+        """The same with the operands exchanged."""
+        return _FLIPPED[self]
+
+
+_FLIPPED = {
+    Comparison.LESS: Comparison.GREATER,
+    Comparison.AT_MOST: Comparison.AT_LEAST,
+    Comparison.EQUAL: Comparison.EQUAL,
+    Comparison.AT_LEAST: Comparison.AT_MOST,
+    Comparison.GREATER: Comparison.LESS,
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One comparison of an axis with a probe-side expression."""
+
+    comparison: Comparison
+    """How the axis relates to the expression."""
+    probe: Expression
+    """Expression of the probe side alone."""
+    offset: int | Decimal | float = 0
+    """Number added to the value of ``probe``: days for dates; for floats it includes a margin for rounding."""
+    reach: Expression | None = None
+    """Expression of the probe side alone: a distance in whole numbers, to which ``offset`` is added. The sum is added
+    to the value of ``probe`` in an upper bound, and subtracted from it in a lower bound."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A build-side expression, and the bounds that the condition sets for it."""
+
+    build: Expression
+    """Expression of the build side alone."""
+    bounds: tuple[Bound, ...]
+    """Bounds set by comparisons."""
+    type: pa.DataType
+    """Type in which values are ordered; both sides convert to it without loss."""
+    widest: int | None = None
+    """Largest distance that the type of a compared distance holds. Pairs farther apart have no distance."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the axis is bounded from below and from above."""
+        kinds = {bound.comparison for bound in self.bounds}
+        return Comparison.EQUAL in kinds or (
+            bool(kinds & {Comparison.LESS, Comparison.AT_MOST})
+            and bool(kinds & {Comparison.AT_LEAST, Comparison.GREATER})
+        )
+
+
+# -- codes -------------------------------------------------------------------------------------------------------
+
+
+def too_far(first: Extent | None, second: Extent | None, widest: int | None) -> bool:
+    """Whether some pair of values may be farther apart than a distance's type holds."""
+    if widest is None or first is None or second is None:
+        return False
+    return max(first[1] - second[0], second[1] - first[0]) > widest
+
+
+def units(bound: Bound, dtype: pa.DataType) -> int:
+    """Offset of a bound, in units of codes of a type; 0 for floats, whose values are moved by :func:`reached`."""
+    if isinstance(bound.offset, Decimal):
+        return int(bound.offset.scaleb(dtype.scale))
+    return 0 if isinstance(bound.offset, float) else bound.offset
+
+
+def reached(xp: Any, numbers: _Array, offset: float, comparison: Comparison) -> _Array:
+    """Add an offset to doubles, with a margin above the rounding error of differences."""
+    outward_end = math.inf if comparison in (Comparison.LESS, Comparison.AT_MOST) else -math.inf
+    room = abs(offset) * _ROUNDING + _SMALLEST
+    moved = numbers + math.nextafter(offset + math.copysign(room, outward_end), outward_end)
+    return xp.nextafter(xp.nextafter(moved, outward_end), outward_end)
+
+
+def shifted(xp: Any, codes: _Array, offset: int) -> _Array:
+    """Add a number to codes, clamped to the limits of their type."""
+    if not offset:
+        return codes
+    if offset > 0:
+        return xp.where(codes > MOST - offset, MOST, codes + min(offset, MOST))
+    return xp.where(codes < LEAST - offset, LEAST, codes + max(offset, LEAST))
+
+
+def outward(xp: Any, codes: _Array, reach: _Array, bound: Bound) -> _Array:
+    """Add each row's distance, and the bound's offset, to codes, clamped to the limits of their type."""
+    assert isinstance(bound.offset, int)
+    by = shifted(xp, xp.maximum(reach, LEAST + 1), bound.offset)
+    if bound.comparison is Comparison.AT_LEAST:
+        by = -xp.maximum(by, LEAST + 1)
+    moved = codes + by
+    moved = xp.where((by > 0) & (moved < codes), MOST, moved)
+    return xp.where((by < 0) & (moved > codes), LEAST, moved)
+
+
+def narrowed(
+    xp: Any, low: _Array, high: _Array, comparison: Comparison, codes: _Array
+) -> tuple[_Array, _Array, _Array | None]:
+    """Narrow ranges by a comparison. Also the mask that is false where nothing can match, since no code is left."""
+    left: _Array | None = None
+    match comparison:
+        case Comparison.AT_LEAST | Comparison.EQUAL:
+            low = xp.maximum(low, codes)
+        case Comparison.GREATER:
+            left = codes != MOST
+            low = xp.maximum(low, codes + left)
+    match comparison:
+        case Comparison.AT_MOST | Comparison.EQUAL:
+            high = xp.minimum(high, codes)
+        case Comparison.LESS:
+            left = codes != LEAST
+            high = xp.minimum(high, codes - left)
+    return low, high, left
