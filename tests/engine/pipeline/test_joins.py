@@ -197,7 +197,7 @@ def test_conditions_over_decimals(name: str, rng: np.random.Generator, seed: int
         metrics = check(node, left_table, right_table, f"seed {seed}, {how}")
         if on_device():
             assert supports(node, BackendName.GPU) == ()
-            assert metrics.device_joins > 0 or name == "product", "ranges of more than 18 digits are searched on the host"
+            assert metrics.device_joins > 0 or name == "product", "the host searches ranges of over 18 digits"
 
 
 @everywhere
