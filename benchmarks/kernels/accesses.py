@@ -53,6 +53,4 @@ def take_slots(device: Device, slots: Array, takes: int) -> None:
 
 def _launch(device: Device, name: str, items: int, arguments: list[Array]) -> None:
     if items:
-        device.launch(
-            device.kernel(SPECIALISATIONS[0], name), grid_of(device, items), BLOCK_THREADS, arguments
-        )
+        device.launch(device.kernel(SPECIALISATIONS[0], name), grid_of(device, items), BLOCK_THREADS, arguments)

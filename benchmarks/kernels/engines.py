@@ -102,9 +102,7 @@ class OwnEngine:
         kernel = self.kernel or self._choose(build)
         given = joins.Side(probe, _fields((inputs.probe_keys, *inputs.probe_payload)))
         if self.workload.join is not Join.INNER:
-            output = joins.semi_join(
-                self.device, build, given, kernel, matched=self.workload.join is Join.SEMI
-            )
+            output = joins.semi_join(self.device, build, given, kernel, matched=self.workload.join is Join.SEMI)
             yield output.length, [c.values for c in output.probe]
             return
         side = joins.Side(build, _fields(inputs.build_payload))
@@ -226,9 +224,7 @@ class CudfEngine:
             if table.columns()
         ]
         columns = [column for table in gathered for column in table.columns()]
-        arrays = [
-            text_parts(c)[1] if c.type().id() == plc.types.TypeId.STRING else as_array(c) for c in columns
-        ]
+        arrays = [text_parts(c)[1] if c.type().id() == plc.types.TypeId.STRING else as_array(c) for c in columns]
         yield maps[0].size(), arrays
 
 

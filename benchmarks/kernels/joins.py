@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, direct, expand, facts, hashset, rows, unique
 from gpujoin.launch.device import Device
@@ -92,9 +90,7 @@ def inner_join(
     yield from _many_to_many(device, build, probe, kernel, batch_rows)
 
 
-def semi_join(
-    device: Device, build: KeyCodes, probe: Side, kernel: Kernel, *, matched: bool = True
-) -> Output:
+def semi_join(device: Device, build: KeyCodes, probe: Side, kernel: Kernel, *, matched: bool = True) -> Output:
     """Run a semi join, or an anti join if ``matched`` is false. Build keys may have duplicates."""
     checked_keys(build)
     _check(probe)
@@ -117,9 +113,7 @@ def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kerne
     return None
 
 
-def _many_to_many(
-    device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int
-) -> Iterator[Output]:
+def _many_to_many(device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int) -> Iterator[Output]:
     """Join by compressed sparse rows. The build payload is packed in that order, so rows of a key are read in a run."""
     ranges, places = _ranges(device, build.keys, probe.keys, kernel)
     packed = None

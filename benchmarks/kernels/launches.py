@@ -2,8 +2,8 @@
 
 python -m benchmarks.kernels.launches [--workloads i,ii] [--smaller 0] [--out FILE]
 
-Writes JSON and prints a table: milliseconds of every kernel, summed over its launches, of filling arrays, and of the rest
-(sums by CuPy, allocations, waiting for counts). The first run of each engine is not counted.
+Writes JSON and prints a table: milliseconds of every kernel, summed over its launches, of filling arrays, and of the
+rest (sums by CuPy, allocations, waiting for counts). The first run of each engine is not counted.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels.measure import Meter
 from benchmarks.kernels import accesses
+from benchmarks.kernels.measure import Meter
 from gpujoin.launch.device import Device
 
 TABLE_MEGABYTES = (16, 30, 60)
@@ -79,4 +79,6 @@ def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) ->
     for _ in range(repeats):
         slots.fill(2**64 - 1)
         taken.append(meter.seconds(exchange))
-    return Constants(2 * 8 * words / copy, words / gather, (words // 4) / sectors, lookups, atomics, words // 2 / min(taken))
+    return Constants(
+        2 * 8 * words / copy, words / gather, (words // 4) / sectors, lookups, atomics, words // 2 / min(taken)
+    )

@@ -195,9 +195,7 @@ class Result:
 
 def failure(workload: str, engine: str, problem: str, input_bytes: int = 0, *, failed: bool = True) -> Result:
     """The result of an engine that has none."""
-    return Result(
-        workload, engine, engine, 0, None, None, 0, 0.0, input_bytes, problem.strip()[:_PROBLEM], failed
-    )
+    return Result(workload, engine, engine, 0, None, None, 0, 0.0, input_bytes, problem.strip()[:_PROBLEM], failed)
 
 
 class NoLog:
@@ -309,9 +307,7 @@ def _told(found: Answer) -> str:
     return f"{found[0]} rows with sums {', '.join(map(str, found[1:4]))}"
 
 
-def _measured(
-    xp: Any, engine: Engine, given: Given, meter: Meter, repeats: int
-) -> tuple[float, int | None, Answer]:
+def _measured(xp: Any, engine: Engine, given: Given, meter: Meter, repeats: int) -> tuple[float, int | None, Answer]:
     prepared = engine.prepare(given)
     found = answer(xp, engine.run(prepared))
 

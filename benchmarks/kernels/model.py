@@ -1,8 +1,9 @@
 """Predicts the time of each workload's kernels from the bytes that they move, and writes the page's table.
 
-``python -m benchmarks.kernels.model`` writes the tables of ``README.md`` anew. A kernel takes as long as its slower part: the bytes
-of device memory, or the accesses that stay in L2. Rates were measured on an H200. An example, the search of 2^27 rows in a
-set of 2.1 GB: 12 bytes a row at 3.7 TB/s are 0.4 ms, 1.14 sectors a row at 40 G/s are 3.8 ms; together 4.2 ms.
+``python -m benchmarks.kernels.model`` writes the tables of ``README.md`` anew. A kernel takes as long as its slower
+part: the bytes of device memory, or the accesses that stay in L2. Rates were measured on an H200. An example, the
+search of 2^27 rows in a set of 2.1 GB: 12 bytes a row at 3.7 TB/s are 0.4 ms, 1.14 sectors a row at 40 G/s are 3.8 ms;
+together 4.2 ms.
 """
 
 from __future__ import annotations
@@ -27,12 +28,21 @@ LOOKUPS = 142e9
 """Sectors a second that stay in L2."""
 ATOMICS = 97e9
 """Atomic operations a second that stay in L2."""
+ATOMICS_OF_ONE = 0.9e9
+"""Atomic operations a second on one address: what counting the rows of iv took more than its accesses, 0.5 ms, for the
+heaviest key, of which 88 % of the warps have rows."""
+PAIRS, EXPANDED_ROWS = 104e9, 130e9
+"""Pairs, and probe rows they are made of, a second; measured on i and iv. It foretells 4.6 ms for iii and iii', which
+took 4.7, and 1.2 ms for v, which took 1.2. The rows of pairs are searched for, one step after the other."""
+SCANNED_SLOTS, SCANNED_ROWS = 56e9, 110e9
+"""Slots, and probe rows, a second whose counts are summed up by CuPy; measured on i, iii and iv, of which each took
+another 0.8 ms for launches and waits."""
 L2_BYTES = 30 << 20
 """What of L2 serves all multiprocessors at that rate: of a table of 60 MB it is 82 G lookups a second."""
 
 CUDF_MS = {"i": 26.9, "ii": 30.7, "iii": 46.7, "iii'": 18.0, "iv": 17.4, "v": 33.1, "vi": 18.1}
-"""Measured milliseconds of cuDF's join and gathers, by the first word of a workload's name. In i, ii and v build rows were
-gathered nearly in their order, as they are not any more."""
+"""Measured milliseconds of cuDF's join and gathers, by the first word of a workload's name. In i, ii and v build rows
+were gathered nearly in their order, as they are not any more."""
 
 SLOT_BYTES = 8
 HIT_SECTORS = 1.06
@@ -40,6 +50,9 @@ HIT_SECTORS = 1.06
 SET_HIT_SECTORS, SET_MISS_SECTORS = 1.06, 1.25
 """Sectors that a search of a set of 8-byte keys reads, where the key is there and where not."""
 _ROW, _VALUE = 4, 8
+_WARP = 32
+_EULER = 0.577
+"""What a sum of fractions 1/n exceeds the logarithm by."""
 _README = Path(__file__).with_name("README.md")
 _BEGIN = "<!-- model -->\n"
 _END = "<!-- end of model -->\n"
@@ -63,6 +76,10 @@ class Step:
         Accesses that stay in L2.
     rate : float
         Bytes a second of ``moved``.
+    least : float
+        Seconds that it takes at least, whatever it moves.
+    serial : float
+        Atomic operations on one address.
     """
 
     name: str
@@ -72,6 +89,8 @@ class Step:
     lookups: float = 0.0
     atomics: float = 0.0
     rate: float = COPY
+    least: float = 0.0
+    serial: float = 0.0
 
     @property
     def nbytes(self) -> float:
@@ -82,7 +101,8 @@ class Step:
     def milliseconds(self) -> float:
         """Predicted time."""
         memory = self.moved / self.rate + self.random / RANDOM + self.exchanged / EXCHANGES
-        return 1e3 * max(memory, self.lookups / LOOKUPS + self.atomics / ATOMICS)
+        within = self.lookups / LOOKUPS + self.atomics / ATOMICS
+        return 1e3 * (max(memory, within, self.least) + self.serial / ATOMICS_OF_ONE)
 
 
 def steps(workload: Workload) -> Iterator[Step]:
@@ -141,17 +161,30 @@ def _many_to_many(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     table, slots = 2 * build * SLOT_BYTES, 2 * build
     distinct = workload.distinct
     yield Step("empty the table", table + _ROW * slots, rate=FILLED)
-    touched = 32 * distinct  # sectors of the table with a key
-    yield Step("enter build rows", build * (key + _ROW), **_accesses(touched, build * HIT_SECTORS, atomic=True))
-    yield Step("count and place rows", build * 4 * _ROW, exchanged=2 * build)
-    yield Step("first places", 4 * _ROW * slots)
+    touched = 32 * distinct  # sectors with a key, of the table, of the keys of its rows, and of the first places
+    yield Step("enter build rows", build * (key + _ROW), **_accesses(2 * touched, build * (HIT_SECTORS + 1)))
+    heaviest = _heaviest(workload)
+    yield Step("count rows", build * 2 * _ROW, exchanged=build, serial=heaviest)
+    yield Step("place rows", build * 2 * _ROW, exchanged=build, random=build, serial=heaviest)
+    yield Step("first places", 4 * _ROW * slots, least=slots / SCANNED_SLOTS)
     yield Step("pack build rows in order of keys", build * (_ROW + columns), random=build)
-    yield Step("find probe rows", probe * (key + 2 * _ROW), **_accesses(touched, probe * (HIT_SECTORS + 1)))
-    yield Step("running counts", probe * 2 * (_ROW + 8))
-    yield Step("pairs", pairs * 2 * _ROW + probe * (8 + 8), lookups=pairs / 8)
+    yield Step("find probe rows", probe * (key + 2 * _ROW), **_accesses(3 * touched, probe * (HIT_SECTORS + 2)))
+    yield Step("running counts", probe * 2 * (_ROW + 8), least=probe / SCANNED_ROWS)
+    expanded = pairs / PAIRS + probe / EXPANDED_ROWS
+    yield Step("pairs", pairs * 2 * _ROW + probe * (8 + 8), lookups=pairs / 8, least=expanded)
     yield Step("gather probe columns", pairs * (_ROW + columns + key) + probe * (columns + key), lookups=pairs / 8)
     # Rows of a key are neighbours: a run of 16 rows of 8 bytes touches some five sectors.
     yield Step("gather build columns", pairs * (_ROW + columns), random=probe * 5)
+
+
+def _heaviest(workload: Workload) -> float:
+    """Warps that have a row of the heaviest key; lanes of one key add to its counter together.
+
+    Every key occurs once; the others by their frequency, which falls with the rank as in Zipf's law with exponent 1.
+    """
+    build, distinct = 1 << workload.log_build, workload.distinct
+    share = (build - distinct) / build / (math.log(distinct) + _EULER)
+    return build / _WARP * (1 - (1 - share) ** _WARP)
 
 
 def _accesses(table: float, count: float, *, atomic: bool = False) -> dict[str, float]:

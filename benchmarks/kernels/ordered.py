@@ -75,9 +75,7 @@ class OrderedWorkload:
         payload = tuple(data.payload(xp, self.rows, 0, seed) for seed in (1, 2))
         if self.shape is Shape.AS_OF:
             groups = tuple(
-                self._numbers(xp, seed, self.log_groups)
-                if self.log_groups
-                else xp.zeros(self.rows, dtype=xp.int64)
+                self._numbers(xp, seed, self.log_groups) if self.log_groups else xp.zeros(self.rows, dtype=xp.int64)
                 for seed in (3, 4)
             )
             return OrderedInputs((points[0],), (points[1],), payload, groups)
@@ -85,10 +83,7 @@ class OrderedWorkload:
         if self.shape is Shape.BETWEEN:
             return OrderedInputs((points[0],), (points[1], points[1] + xp.int64(width)), payload, None)
         # Two intervals overlap with the probability of the sum of their lengths in the span; lengths vary.
-        ends = [
-            start + self._spread(xp, seed) % xp.int64(width)
-            for start, seed in zip(points, (5, 6), strict=True)
-        ]
+        ends = [start + self._spread(xp, seed) % xp.int64(width) for start, seed in zip(points, (5, 6), strict=True)]
         return OrderedInputs((points[0], ends[0]), (points[1], ends[1]), payload, None)
 
     def _spread(self, xp: Any, seed: int) -> Any:

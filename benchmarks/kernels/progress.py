@@ -56,9 +56,7 @@ class Progress:
                 case {"machine": machine}:
                     found.machine = machine
                 case {"constants": constants}:
-                    found.constants = Constants(
-                        **{f.name: _numbered(constants[f.name]) for f in fields(Constants)}
-                    )
+                    found.constants = Constants(**{f.name: _numbered(constants[f.name]) for f in fields(Constants)})
                 case {"begin": [workload, engine]}:
                     begun = workload, engine
                 case {"result": result, "answer": answer}:

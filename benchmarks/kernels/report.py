@@ -30,9 +30,7 @@ def geometric_mean(values: Sequence[float]) -> float | None:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
-def page(
-    results: Sequence[Result], constants: Constants, machine: dict[str, Any], goal: Sequence[str]
-) -> str:
+def page(results: Sequence[Result], constants: Constants, machine: dict[str, Any], goal: Sequence[str]) -> str:
     """Markdown: the machine, its constants, and a row for each engine on each workload."""
     by_name = speedups(results)
     mean = geometric_mean([by_name[name] for name in goal if name in by_name])

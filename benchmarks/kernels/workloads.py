@@ -165,9 +165,7 @@ def inputs(xp: Any, workload: Workload) -> Inputs:
     ]
     wanted = range(workload.columns)
     of_build = [data.payload(xp, build_rows, c, 1) for c in wanted] if workload.join is Join.INNER else []
-    return Inputs(
-        sides[0], sides[1], tuple(of_build), tuple(data.payload(xp, probe_rows, c, 2) for c in wanted)
-    )
+    return Inputs(sides[0], sides[1], tuple(of_build), tuple(data.payload(xp, probe_rows, c, 2) for c in wanted))
 
 
 def _text(xp: Any, keys: Any) -> Any:

@@ -118,7 +118,5 @@ def colliding(bits: int, *names: str) -> dict[str, str]:
     for name in names:
         text = kernel_source(name)
         assert "#define HASH_MASK 0xffffffffffffffffull" in text
-        changed[name] = text.replace(
-            "#define HASH_MASK 0xffffffffffffffffull", f"#define HASH_MASK {mask:#x}ull"
-        )
+        changed[name] = text.replace("#define HASH_MASK 0xffffffffffffffffull", f"#define HASH_MASK {mask:#x}ull")
     return changed

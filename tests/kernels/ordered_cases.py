@@ -98,9 +98,7 @@ class Asked:
         def there(array: npt.NDArray[Any] | None) -> Array | None:
             return None if array is None else device.upload(array)
 
-        return Bounds(
-            device.upload(self.low), device.upload(self.high), there(self.valid), there(self.groups)
-        )
+        return Bounds(device.upload(self.low), device.upload(self.high), there(self.valid), there(self.groups))
 
     def may_match(self, row: int) -> bool:
         return self.valid is None or bool(self.valid[row])

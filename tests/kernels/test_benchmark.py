@@ -246,9 +246,7 @@ def test_speedups_and_memory() -> None:
 
 
 def test_time_that_runs_out_is_told(emulated: EmulatedDevice) -> None:
-    _, results, skipped = measure(
-        emulated, HostMeter(), smaller=20, log_words=10, repeats=1, seconds=-1, others=()
-    )
+    _, results, skipped = measure(emulated, HostMeter(), smaller=20, log_words=10, repeats=1, seconds=-1, others=())
     assert results == []
     assert len(skipped) == len([*named(), *ordered_workloads(), *sweeps()])
 
@@ -271,19 +269,14 @@ def test_joins_by_order_are_what_their_names_say(emulated: EmulatedDevice, workl
         last = np.where(before, build[0], -1).argmax(axis=0)
         matches = before & (np.arange(few.rows)[:, None] == last)
     of_build, of_probe = np.nonzero(matches)
-    sums = [
-        int(of[rows].view(np.uint64).sum())
-        for of, rows in zip(given.payload, (of_build, of_probe), strict=True)
-    ]
+    sums = [int(of[rows].view(np.uint64).sum()) for of, rows in zip(given.payload, (of_build, of_probe), strict=True)]
     assert sums_and_counts == (len(of_build), sums[1], sums[0])
     if few.shape is not Shape.AS_OF:
         assert 2 * few.rows < len(of_build) < 12 * few.rows
     assert given.nbytes == few.floor_bytes(0)
 
 
-def test_without_a_gpu_it_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from gpujoin.backends import cudf
 
     if cudf.unavailable() is None:

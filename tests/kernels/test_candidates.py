@@ -80,15 +80,11 @@ def test_sizes(device: RecordingDevice, rng: np.random.Generator, length: int) -
     check(device, Case.drawn(rng, counts, 200 + int(counts.max(initial=0))), 1 << 20, 700)
 
 
-def test_a_row_of_many_candidates_is_shared_by_many_tiles(
-    device: RecordingDevice, rng: np.random.Generator
-) -> None:
+def test_a_row_of_many_candidates_is_shared_by_many_tiles(device: RecordingDevice, rng: np.random.Generator) -> None:
     check(device, Case.drawn(rng, np.array([0, 2, 5 * TILE + 3, 0, 1]), 6 * TILE), 1 << 20, TILE + 1)
 
 
-def test_more_rows_without_candidates_than_are_staged(
-    device: RecordingDevice, rng: np.random.Generator
-) -> None:
+def test_more_rows_without_candidates_than_are_staged(device: RecordingDevice, rng: np.random.Generator) -> None:
     counts = np.zeros(9000, np.int64)
     counts[[0, 17, 4000, 8000, 8999]] = [3, 1, 2, TILE, 2]
     check(device, Case.drawn(rng, counts, 2 * TILE), 1 << 20, 300)

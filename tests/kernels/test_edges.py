@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpujoin.launch import direct, expand, rows, unique
-from gpujoin.launch.matches import UniqueMatches, Ranges
+from gpujoin.launch.matches import Ranges, UniqueMatches
 from tests.kernels.cases import DTYPES, Side
 from tests.kernels.devices import RecordingDevice
 
@@ -34,8 +34,7 @@ def test_build_keys_outside_of_the_range_are_in_no_table(device: RecordingDevice
     placed = device.download(many.places.rows).tolist()
     start, count = device.download(ranges.start).tolist(), device.download(ranges.count).tolist()
     wanted = [
-        [i for i, k in enumerate(labels) if k == key and ok]
-        for key, ok in zip(labels, inside(labels), strict=True)
+        [i for i, k in enumerate(labels) if k == key and ok] for key, ok in zip(labels, inside(labels), strict=True)
     ]
     assert [placed[s : s + c] for s, c in zip(start, count, strict=True)] == wanted
     assert ranges.pairs == sum(map(len, wanted))
@@ -108,18 +107,14 @@ def columns_of(device: RecordingDevice, count: int) -> list[rows.FieldColumn]:
     return [rows.FieldColumn(device.upload(values), valid) for values in (*narrow, wide)]
 
 
-def test_more_rows_than_threads_are_packed_and_gathered(
-    device: RecordingDevice, rng: np.random.Generator
-) -> None:
+def test_more_rows_than_threads_are_packed_and_gathered(device: RecordingDevice, rng: np.random.Generator) -> None:
     """Rows that are missing are null and hold zeros, so that no old memory gets out."""
     count = 2100
     columns = columns_of(device, count)
     packed = rows.pack(device, columns)
     wanted = rng.integers(-1, count, 2500).astype(np.int32)
     wanted[[0, -1]] = -1
-    for column, out in zip(
-        columns, rows.gather(device, packed, device.upload(wanted), may_miss=True), strict=True
-    ):
+    for column, out in zip(columns, rows.gather(device, packed, device.upload(wanted), may_miss=True), strict=True):
         assert out.valid is not None
         values, valid = device.download(out.values), device.download(out.valid)
         there = wanted >= 0
@@ -129,9 +124,7 @@ def test_more_rows_than_threads_are_packed_and_gathered(
 
 
 @pytest.mark.parametrize("matched", [True, False])
-def test_matches_of_many_tiles_are_emitted(
-    device: RecordingDevice, rng: np.random.Generator, matched: bool
-) -> None:
+def test_matches_of_many_tiles_are_emitted(device: RecordingDevice, rng: np.random.Generator, matched: bool) -> None:
     """Blocks take several tiles, of which some keep every row and some none."""
     count = 2100
     hit = rng.integers(0, 300, count).astype(np.int32)

@@ -148,9 +148,7 @@ def test_cudf_asked_for_launches_no_kernel(emulated: EmulatedDevice, seed: int) 
 
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT_ANTI], ids=lambda k: k.value)
 @pytest.mark.parametrize("every", [2, 3, 7])
-def test_running_out_of_memory_now_and_then(
-    emulated: EmulatedDevice, kind: JoinType, every: int, seed: int
-) -> None:
+def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, kind: JoinType, every: int, seed: int) -> None:
     """Output made at once comes in the order of the CPU backend's, so nothing is lost or repeated."""
     inner: Any = HostBackend(ops=emulated_ops(emulated))
     backend = FaultyBackend(inner, every=every, operations={"emit", "gather", "to_arrow"})

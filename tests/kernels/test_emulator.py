@@ -243,9 +243,7 @@ def test_warp_functions(device: EmulatedDevice) -> None:
         np.array([bits(v % 4 == x % 4) for x in bare]),
         np.full(32, v.sum()),
         np.full(32, (3 - int(v.max())) % 2**64, np.uint64),
-        np.array(
-            [x.bit_count() + 100 * (64 - x.bit_length()) + 10000 * ((x & -x).bit_length()) for x in bare]
-        ),
+        np.array([x.bit_count() + 100 * (64 - x.bit_length()) + 10000 * ((x & -x).bit_length()) for x in bare]),
         np.array([((x << 60) % 2**64 * 48) >> 64 for x in bare]),
         np.array([int(f"{x:032b}"[::-1], 2) for x in bare]),
         np.full(32, 0x77005511),
@@ -257,9 +255,7 @@ def test_warp_functions(device: EmulatedDevice) -> None:
         np.where(lanes % 2, bits((v > 20) & (lanes % 2 == 1)), 0),
         np.ones(32),
         np.where(lanes == 31, v, v[(lanes + 1) % 32]),
-        np.array(
-            [(32 - x.bit_length()) + 100 * x.bit_count() + 10000 * ((x & -x).bit_length()) for x in bare]
-        ),
+        np.array([(32 - x.bit_length()) + 100 * x.bit_count() + 10000 * ((x & -x).bit_length()) for x in bare]),
     ]
     for column, values in enumerate(wanted):
         assert (got[:, column] == values.astype(np.uint64)).all(), column
@@ -341,9 +337,7 @@ def test_arrays_made_by_the_module_come_back_changed(make_device: MakeDevice) ->
 
 
 def test_properties_are_as_asked_for(make_device: MakeDevice) -> None:
-    facts = DeviceProperties(
-        multiprocessors=7, shared_bytes=1024, l2_bytes=1 << 20, blocks_per_multiprocessor=2
-    )
+    facts = DeviceProperties(multiprocessors=7, shared_bytes=1024, l2_bytes=1 << 20, blocks_per_multiprocessor=2)
     device = make_device({"case.cu": COPY}, properties=facts)
     assert device.properties.blocks == 14
     args = [device.zeros(1, np.int32), device.zeros(1, np.int32), np.int64(1)]

@@ -21,9 +21,7 @@ extern "C" __global__ void run(const int* in, int* out, int n) {
     out[i] = tile[127 - threadIdx.x];
 }
 """
-REVERSE_WARP = REVERSE.replace("__syncthreads();", "__syncwarp();").replace(
-    "127 - threadIdx.x", "threadIdx.x ^ 31"
-)
+REVERSE_WARP = REVERSE.replace("__syncthreads();", "__syncwarp();").replace("127 - threadIdx.x", "threadIdx.x ^ 31")
 REUSE = """
 extern "C" __global__ void run(const int* in, int* out, int n) {
     __shared__ int one;
@@ -134,9 +132,7 @@ extern "C" __global__ void run(const int4* in, int* out, int n) {
 """
 
 
-def run(
-    make_device: MakeDevice, text: str, *, seed: int = 1, shared_bytes: int = 0, block: int = 128
-) -> np.ndarray:
+def run(make_device: MakeDevice, text: str, *, seed: int = 1, shared_bytes: int = 0, block: int = 128) -> np.ndarray:
     device = make_device({"case.cu": text}, seed=seed)
     kernel = device.kernel(SPEC, "run")
     given = device.upload(np.arange(N, dtype=np.int32))
@@ -176,9 +172,7 @@ def test_clean_kernels_pass_and_compute(make_device: MakeDevice) -> None:
         assert (run(make_device, REUSE, seed=seed)[:N] == 6).all()
         assert (run(make_device, PLAIN, seed=seed)[:N] == rows).all()
         assert run(make_device, COUNT, seed=seed)[N] == N // 2
-        assert (
-            run(make_device, DYNAMIC, seed=seed, shared_bytes=512)[:N] == blockwise[:, ::-1].ravel()
-        ).all()
+        assert (run(make_device, DYNAMIC, seed=seed, shared_bytes=512)[:N] == blockwise[:, ::-1].ravel()).all()
         assert (run(make_device, HELPER, seed=seed)[:N] == rows + 1).all()
         assert (run(make_device, MASKED, seed=seed)[:N] == np.where(rows % 32 < 16, 8, 0)).all()
 
@@ -202,9 +196,7 @@ def test_a_shuffle_or_a_vote_is_no_memory_barrier(make_device: MakeDevice) -> No
 
 
 def test_a_syncwarp_of_too_few_lanes_is_caught(make_device: MakeDevice) -> None:
-    halves = without(
-        REVERSE_WARP, "__syncwarp();", "__syncwarp(threadIdx.x % 32 < 16 ? 0xffffu : 0xffff0000u);"
-    )
+    halves = without(REVERSE_WARP, "__syncwarp();", "__syncwarp(threadIdx.x % 32 < 16 ? 0xffffu : 0xffff0000u);")
     caught(make_device, halves, UNORDERED)
 
 
@@ -213,9 +205,7 @@ def test_a_syncwarp_does_not_order_two_warps(make_device: MakeDevice) -> None:
 
 
 def test_a_syncwarp_of_half_a_warp_orders_that_half(make_device: MakeDevice) -> None:
-    halves = without(
-        REVERSE_WARP, "__syncwarp();", "__syncwarp(threadIdx.x % 32 < 16 ? 0xffffu : 0xffff0000u);"
-    )
+    halves = without(REVERSE_WARP, "__syncwarp();", "__syncwarp(threadIdx.x % 32 < 16 ? 0xffffu : 0xffff0000u);")
     within = without(halves, "threadIdx.x ^ 31", "threadIdx.x ^ 15")
     assert (run(make_device, within)[:N] == (np.arange(N) ^ 15)).all()
 
@@ -238,17 +228,13 @@ def test_a_barrier_in_a_branch_is_caught(make_device: MakeDevice) -> None:
     branches = "    if (inside)\n        __syncthreads();\n    else\n        __syncthreads();"
     message = caught(make_device, without(EARLY, "__syncthreads();", branches), "divergent barrier")
     assert "case.cu:" in message
-    caught(
-        make_device, without(EARLY, "__syncthreads();", "if (inside) __syncthreads();"), "divergent barrier"
-    )
+    caught(make_device, without(EARLY, "__syncthreads();", "if (inside) __syncthreads();"), "divergent barrier")
 
 
 def test_a_warp_function_that_some_lanes_miss_is_caught(make_device: MakeDevice) -> None:
     caught(make_device, without(MASKED, "0x0000ffffu", "0xffffffffu"), "divergent warp")
     caught(make_device, without(MASKED, "0x0000ffffu", "0x00007fffu"), "divergent warp")
-    caught(
-        make_device, without(MASKED, "0x0000ffffu", "threadIdx.x % 2 ? 0xffffu : 0x5555u"), "divergent warp"
-    )
+    caught(make_device, without(MASKED, "0x0000ffffu", "threadIdx.x % 2 ? 0xffffu : 0x5555u"), "divergent warp")
 
 
 def test_out_of_bounds_global_access_is_caught(make_device: MakeDevice) -> None:
@@ -260,9 +246,7 @@ def test_out_of_bounds_global_access_is_caught(make_device: MakeDevice) -> None:
 
 
 def test_a_removed_bounds_check_is_caught(make_device: MakeDevice) -> None:
-    unchecked = without(
-        without(PLAIN, "if (i < n) "), "blockIdx.x * blockDim.x", "(blockIdx.x + 1) * blockDim.x"
-    )
+    unchecked = without(without(PLAIN, "if (i < n) "), "blockIdx.x * blockDim.x", "(blockIdx.x + 1) * blockDim.x")
     caught(make_device, unchecked, "out of bounds")
 
 
@@ -290,9 +274,7 @@ def test_out_of_bounds_shared_access_is_caught(make_device: MakeDevice) -> None:
         without(HELPER, "put(tile, threadIdx.x,", "put(tile, (int)threadIdx.x - 1,"),
         ("out of bounds", "unwritten"),
     )
-    caught(
-        make_device, without(REVERSE, "tile[threadIdx.x] =", "tile[threadIdx.x + 1] ="), ("undefined", "race")
-    )
+    caught(make_device, without(REVERSE, "tile[threadIdx.x] =", "tile[threadIdx.x + 1] ="), ("undefined", "race"))
     caught(make_device, DYNAMIC, "out of bounds", shared_bytes=508)
 
 
@@ -433,9 +415,7 @@ def test_an_endless_loop_is_caught(make_device: MakeDevice) -> None:
 
 
 def test_a_trap_is_told(make_device: MakeDevice) -> None:
-    assert "i < 10" in caught(
-        make_device, without(PLAIN, "if (i < n)", "assert(i < 10);\n if (i < n)"), "trap"
-    )
+    assert "i < 10" in caught(make_device, without(PLAIN, "if (i < n)", "assert(i < 10);\n if (i < n)"), "trap")
 
 
 def test_the_seed_decides_the_order(make_device: MakeDevice) -> None:
@@ -518,9 +498,7 @@ def test_copies_of_structs_are_seen_whole(make_device: MakeDevice) -> None:
             device.launch(device.kernel(SPEC, "run"), 4, 32, [given, out, np.int32(100)])
             assert (device.download(out) == rows).all()
             with pytest.raises(EmulationError, match="unwritten"):
-                device.launch(
-                    device.kernel(SPEC, "run"), 4, 32, [device.empty(300, np.uint64), out, np.int32(100)]
-                )
+                device.launch(device.kernel(SPEC, "run"), 4, 32, [device.empty(300, np.uint64), out, np.int32(100)])
 
 
 def test_local_and_constant_memory_may_be_used_through_pointers(make_device: MakeDevice) -> None:

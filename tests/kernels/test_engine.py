@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from decimal import Decimal
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.engine.join.hash_join import HashJoin
-from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.tables import join_tables
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
@@ -68,7 +65,9 @@ def joined(
         options = Options(batch_bytes=2000, candidate_pairs=37, gpu_algorithm=wanted)
         backend = HostBackend(ops=emulated_ops(device))
         result = run(left_table, right_table, spec, backend, build_side, options, BATCH)
-        assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"{shape} seed={seed}")
+        assert_same_rows(
+            result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"{shape} seed={seed}"
+        )
     return set(device.launches)
 
 
@@ -105,9 +104,7 @@ def test_every_algorithm(
     ("case", "wanted"),
     each_once(NAMED_CASES, (AlgorithmChoice.DIRECT.value, AlgorithmChoice.CSR.value)),
 )
-def test_conditions(
-    emulated: EmulatedDevice, case: str, wanted: str, seed: int
-) -> None:
+def test_conditions(emulated: EmulatedDevice, case: str, wanted: str, seed: int) -> None:
     choice = AlgorithmChoice(wanted)
     joined(emulated, *NAMED_CASES[case], (pa.int16(),), seed, wanted=choice, condition=CONDITION)
 
@@ -129,9 +126,7 @@ NORMALISED = {
 
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT_ANTI], ids=lambda k: k.value)
-def test_keys_are_normalised_on_the_device(
-    emulated: EmulatedDevice, kind: JoinType, types: str, seed: int
-) -> None:
+def test_keys_are_normalised_on_the_device(emulated: EmulatedDevice, kind: JoinType, types: str, seed: int) -> None:
     launched = joined(emulated, kind, Side.RIGHT, TYPES[types], seed)
     used = {"pack_values", "pack_texts", "hash_values", "hash_texts"} & launched
     assert used <= NORMALISED[types]
@@ -162,12 +157,17 @@ def test_special_values_are_equal_as_in_spark(emulated: EmulatedDevice) -> None:
 
 def check(device: EmulatedDevice, build: pa.Array, probe: pa.Array) -> None:
     """Join one column with another by kernels and without, under both null equalities."""
-    left_table, right_table = pa.table({"k": probe, "i": range(len(probe))}), pa.table({"k": build, "j": range(len(build))})
+    left_table, right_table = (
+        pa.table({"k": probe, "i": range(len(probe))}),
+        pa.table({"k": build, "j": range(len(build))}),
+    )
     for nulls in NullEquality:
         spec = JoinSpec(JoinType.FULL, (KeyPair(0, 0, nulls),), None, (0, 1), (0, 1))
         for wanted in (AlgorithmChoice.AUTO, AlgorithmChoice.CUDF):
             options = Options(gpu_algorithm=wanted)
-            result = run(left_table, right_table, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, options, BATCH)
+            result = run(
+                left_table, right_table, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, options, BATCH
+            )
             assert_same_rows(result, oracle_join(left_table, right_table, spec), context=f"{build.type} {nulls}")
 
 
@@ -224,13 +224,17 @@ def test_null_aware_anti_joins_over_two_keys(
         assert {"direct_probe", "direct_ranges"} & launched
 
 
-def test_a_set_of_keys_serves_joins_that_only_ask_for_matches(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
+def test_a_set_of_keys_serves_joins_that_only_ask_for_matches(
+    emulated: EmulatedDevice, rng: np.random.Generator
+) -> None:
     """Also where keys repeat, for which pairs would take rows side by side."""
     keys = rng.integers(-(1 << 62), 1 << 62, 300)
     table = pa.table({"k": np.repeat(keys, 4)})
     for kind, launched in ((JoinType.LEFT_ANTI, "set_probe"), (JoinType.INNER, "csr_ranges")):
         emulated.launches.clear()
-        joined_rows = join_tables(table, table.slice(600), on="k", how=kind, backend=HostBackend(ops=emulated_ops(emulated)))
+        joined_rows = join_tables(
+            table, table.slice(600), on="k", how=kind, backend=HostBackend(ops=emulated_ops(emulated))
+        )
         assert joined_rows.num_rows == (600 if kind is JoinType.LEFT_ANTI else 4 * 600)
         assert {"set_probe", "csr_ranges"} & set(emulated.launches) == {launched}
 
@@ -265,9 +269,7 @@ def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int
         assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}")
 
 
-def index(
-    device: EmulatedDevice, keys: list[Any], forced: AlgorithmChoice, wanted: Wanted = Wanted.PAIRS
-) -> Index:
+def index(device: EmulatedDevice, keys: list[Any], forced: AlgorithmChoice, wanted: Wanted = Wanted.PAIRS) -> Index:
     kind = pa.large_binary() if isinstance(keys[0], bytes) else pa.int64()
     table = pa.table({"k": pa.array(keys, kind)})
     ops = emulated_ops(device)
@@ -327,9 +329,7 @@ def test_pairs_that_do_not_compile_are_known_before_a_probe(
         built = index(device, [5, 3, 5], AlgorithmChoice.AUTO)
     assert built.algorithm == "cudf direct"
     assert "expand.cu" in caplog.text
-    assert index(device, [5, 3, 4], AlgorithmChoice.AUTO).algorithm == "direct", (
-        "no pairs are made of unique keys"
-    )
+    assert index(device, [5, 3, 4], AlgorithmChoice.AUTO).algorithm == "direct", "no pairs are made of unique keys"
 
 
 def test_the_planner_sees_the_facts(emulated: EmulatedDevice) -> None:

@@ -25,9 +25,7 @@ def ranges(
     return matches, start.tolist()
 
 
-def check(
-    device: RecordingDevice, counts: npt.NDArray[np.int64], rng: np.random.Generator, *lengths: int
-) -> None:
+def check(device: RecordingDevice, counts: npt.NDArray[np.int64], rng: np.random.Generator, *lengths: int) -> None:
     matches, start = ranges(device, counts, rng)
     placed = rng.permutation(50 + int(counts.max(initial=0))).astype(np.int32)
     expected = [(row, start[row] + i) for row, count in enumerate(counts.tolist()) for i in range(count)]

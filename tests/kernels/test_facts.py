@@ -15,9 +15,7 @@ WIDTHS = (4, 8, 16)
 
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_range_and_number(
-    device: RecordingDevice, rng: np.random.Generator, rows: int, key_bytes: int
-) -> None:
+def test_range_and_number(device: RecordingDevice, rng: np.random.Generator, rows: int, key_bytes: int) -> None:
     for shape, nulls in (("some", 0.3), ("extremes", 0.0)):
         column = side(rng, shape, rows, key_bytes, nulls=nulls)
         keys = [key for key in column.labels() if key is not None]
@@ -36,9 +34,7 @@ def test_a_single_key_at_each_end(device: RecordingDevice, key_bytes: int) -> No
 
 
 @pytest.mark.parametrize("key_bytes", WIDTHS)
-def test_samples_are_rows_from_all_over(
-    device: RecordingDevice, rng: np.random.Generator, key_bytes: int
-) -> None:
+def test_samples_are_rows_from_all_over(device: RecordingDevice, rng: np.random.Generator, key_bytes: int) -> None:
     column = side(rng, "unique", 1000, key_bytes, nulls=0.2)
     assert column.valid is not None
     place = {key: row for row, key in enumerate(Side(column.codes).labels())}

@@ -14,7 +14,7 @@ import pytest
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.launch import expand, rows
-from gpujoin.launch.matches import UniqueMatches, Ranges
+from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.jointype import JoinType, Side

@@ -31,9 +31,7 @@ def columns(rng: np.random.Generator, keys: Any, prefix: str, *, nulls: bool) ->
 
 def on(device: RecordingDevice, side: Columns, *, nulls: bool) -> joins.Side:
     valid = device.upload(side["valid"]) if nulls else None
-    payload = tuple(
-        FieldColumn(device.upload(values)) for name, values in side.items() if name not in ("k", "valid")
-    )
+    payload = tuple(FieldColumn(device.upload(values)) for name, values in side.items() if name not in ("k", "valid"))
     return joins.Side(KeyCodes(device.upload(side["k"]), valid), payload)
 
 
@@ -99,9 +97,7 @@ def test_semi_and_anti(device: RecordingDevice, rng: np.random.Generator, shape:
 
 
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
-def test_empty_sides_and_no_payload(
-    device: RecordingDevice, rng: np.random.Generator, kernel: Kernel
-) -> None:
+def test_empty_sides_and_no_payload(device: RecordingDevice, rng: np.random.Generator, kernel: Kernel) -> None:
     build, probe = sides(rng, "unique", np.int64, nulls=False)
     full = on(device, build, nulls=False), on(device, probe, nulls=False)
     nothing = on(device, {name: values[:0] for name, values in build.items()}, nulls=False)

@@ -86,9 +86,7 @@ def test_a_mutant_differs_in_one_line_of_code() -> None:
     everything = list(mutants("case.cu", TEXT))
     assert len(everything) > 20
     for mutant in everything:
-        changed = [
-            i for i, (a, b) in enumerate(zip(original, mutant.text.split("\n"), strict=True)) if a != b
-        ]
+        changed = [i for i, (a, b) in enumerate(zip(original, mutant.text.split("\n"), strict=True)) if a != b]
         assert changed == [mutant.line - 1], mutant
         assert mutant.line > 10, mutant
         assert mutant.function in ("below", "run"), mutant

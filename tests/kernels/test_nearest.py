@@ -46,9 +46,7 @@ def expected(
     order = build.order.tolist()
     matches = []
     for row, point in enumerate(sought.tolist()):
-        places = build.places_of(
-            None if groups is None else int(groups[row]), valid is None or bool(valid[row])
-        )
+        places = build.places_of(None if groups is None else int(groups[row]), valid is None or bool(valid[row]))
         rows = [order[place] for place in places]
         before = [r for r in rows if codes[r] < point or (wanted.exact and codes[r] == point)]
         after = [r for r in rows if codes[r] > point or (wanted.exact and codes[r] == point)]
@@ -92,9 +90,7 @@ def test_sizes(device: RecordingDevice, rng: np.random.Generator, rows: int) -> 
     build = Build(None, (points(rng, "unique", 90),))
     check(device, build, rng.integers(-5, 280, rows), [Terms(True, True, False, tolerance=1)], 7)
     build = Build(None, (points(rng, "some", rows),))
-    check(
-        device, build, rng.integers(-5, rows // 3 + 5, 40), [Terms(True, True), Terms(False, True, False)], 7
-    )
+    check(device, build, rng.integers(-5, rows // 3 + 5, 40), [Terms(True, True), Terms(False, True, False)], 7)
 
 
 @pytest.mark.parametrize("samples", SAMPLES)

@@ -160,9 +160,7 @@ def test_codes_are_equal_exactly_where_keys_are(
     agree(on_host(device, hashed[0]), given[0], on_host(device, hashed[1]), given[1])
     left, right = (rng.integers(0, 60, 200).astype(np.int32) for _ in range(2))
     equal = verified(device, columns(build), device.upload(left), columns(probe), device.upload(right))
-    expected = [
-        given[0][i] is not None and given[0][i] == given[1][j] for i, j in zip(left, right, strict=True)
-    ]
+    expected = [given[0][i] is not None and given[0][i] == given[1][j] for i, j in zip(left, right, strict=True)]
     assert device.download(equal).tolist() == expected
 
 
@@ -181,16 +179,13 @@ def test_texts_of_up_to_sixteen_bytes(
     assert layout.words == (1 if longest <= 8 else 2)
     assert layout.fields[0].length_shift == -1
     sides = [
-        on_host(device, packed(device, layout, [column(device, "text", v, wide_offsets=wide)]))
-        for v in (build, probe)
+        on_host(device, packed(device, layout, [column(device, "text", v, wide_offsets=wide)])) for v in (build, probe)
     ]
     agree(sides[0], labels([build], [False]), sides[1], labels([probe], [False]))
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 17, 24])
-def test_every_byte_of_a_text_is_hashed(
-    device: RecordingDevice, rng: np.random.Generator, length: int
-) -> None:
+def test_every_byte_of_a_text_is_hashed(device: RecordingDevice, rng: np.random.Generator, length: int) -> None:
     """Texts that differ in one byte alone, or in zero bytes at their end, have hashes of their own."""
     text = bytes(rng.integers(1, 256, length, np.uint8).tolist())
     texts = [text[:i] + bytes([text[i] ^ 1]) + text[i + 1 :] for i in range(length)]
@@ -205,9 +200,7 @@ def test_every_byte_of_a_text_is_hashed(
 @pytest.mark.parametrize(("kind", "value"), [("int32", 7), ("text", b"seven")])
 def test_a_null_leaves_a_trace_in_the_hash(device: RecordingDevice, kind: str, value: Any) -> None:
     """Which of two null-safe columns is null makes a difference."""
-    made = [
-        column(device, kind, values, null_safe=True) for values in ([value, None, None], [None, value, None])
-    ]
+    made = [column(device, kind, values, null_safe=True) for values in ([value, None, None], [None, value, None])]
     codes = on_host(device, fingerprints(device, made, 0)).labels()
     assert None not in codes
     assert len(set(codes)) == 3

@@ -39,12 +39,7 @@ KERNELS = {
     "three ranges": LOOKING, "equal expressions": {"find_stretches"},
 }  # fmt: skip
 
-MORE = [
-    (shape, keys)
-    for shape in KERNELS
-    for keys in (0, 1)
-    if (shape, keys) not in (("less", 0), ("overlap", 1))
-]
+MORE = [(shape, keys) for shape in KERNELS for keys in (0, 1) if (shape, keys) not in (("less", 0), ("overlap", 1))]
 
 
 def backend_on(device: EmulatedDevice) -> HostBackend:
@@ -130,10 +125,13 @@ def test_as_of(emulated: EmulatedDevice, name: str, direction: Any, by: int, see
         for allow_exact in (True, False):
             metrics = JoinMetrics()
             result = asof_join_tables(
-                left_table, right_table, "t", keys or None, direction=direction, tolerance=tolerance, allow_exact=allow_exact,
-                backend=backend_on(emulated), options=Options(batch_bytes=300), metrics=metrics,
+                left_table, right_table, "t", keys or None, direction=direction, tolerance=tolerance,
+                allow_exact=allow_exact, backend=backend_on(emulated), options=Options(batch_bytes=300),
+                metrics=metrics,
             )  # fmt: skip
-            expected = row_loop(left_table.to_pylist(), right_table.to_pylist(), keys, direction, tolerance, allow_exact)
+            expected = row_loop(
+                left_table.to_pylist(), right_table.to_pylist(), keys, direction, tolerance, allow_exact
+            )
             actual = sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True))
             assert actual == expected, f"seed {seed}, tolerance {tolerance}, exact {allow_exact}"
             assert metrics.algorithms == {"as_of": 1}
@@ -154,7 +152,9 @@ def test_as_of_without_kernels(name: str, direction: Any, seed: int) -> None:
                 left_table, right_table, "t", ["k0"], direction=direction, tolerance=tolerance, allow_exact=allow_exact,
                 backend=HostBackend(), options=Options(batch_bytes=300), metrics=metrics,
             )  # fmt: skip
-            expected = row_loop(left_table.to_pylist(), right_table.to_pylist(), ["k0"], direction, tolerance, allow_exact)
+            expected = row_loop(
+                left_table.to_pylist(), right_table.to_pylist(), ["k0"], direction, tolerance, allow_exact
+            )
             assert sorted(zip(result["i"].to_pylist(), result["j"].to_pylist(), strict=True)) == expected
             assert metrics.algorithms == {"cudf as_of": 1}
 
@@ -188,7 +188,12 @@ def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int
     spec = keyed(JoinType.FULL, left_table, right_table, keys=0, condition=SHAPES["overlap"][0])
     backend: Any = FaultyBackend(backend_on(emulated), every=every)
     result = run_join(
-        spec, left_table, right_table, backend=backend, options=Options(batch_bytes=2000, candidate_pairs=16), batch_rows=23
+        spec,
+        left_table,
+        right_table,
+        backend=backend,
+        options=Options(batch_bytes=2000, candidate_pairs=16),
+        batch_rows=23,
     )
     assert backend.faults
     assert_same_rows(result, oracle_join(left_table, right_table, spec), context=f"seed {seed}")
@@ -228,10 +233,7 @@ class _Case:
         self.points = [(column(rows, 60), mask(rows)) for _ in range(2 if two_points else 1)]
         self.groups = (rng.integers(0, 7, rows) * 2, mask(rows)) if grouped else None
         lows = [column(probes, 60) for _ in self.points]
-        highs = [
-            np.where(rng.random(probes) < 0.1, low - (low > 0), np.minimum(low, MOST - 40) + 20)
-            for low in lows
-        ]
+        highs = [np.where(rng.random(probes) < 0.1, low - (low > 0), np.minimum(low, MOST - 40) + 20) for low in lows]
         self.bounds = [((low, mask(probes)), (high, None)) for low, high in zip(lows, highs, strict=True)]
         self.of_probe = (rng.integers(-1, 15, probes), mask(probes)) if grouped else None
 
@@ -258,8 +260,8 @@ class _Case:
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("two_points", [False, True])
 def test_every_answer_is_that_of_array_operations(
-    emulated: EmulatedDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, two_points: bool, grouped: bool,
-    looks: int,
+    emulated: EmulatedDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, two_points: bool,
+    grouped: bool, looks: int,
 ) -> None:  # fmt: skip
     """Counts, pairs in their order, marks, edges and what is taken up later, for any sizes."""
     monkeypatch.setattr(ordered_probe, "LOOKS_PER_STEP", looks)
@@ -267,7 +269,11 @@ def test_every_answer_is_that_of_array_operations(
         case = _Case(rng, rows=rows, probes=probes, two_points=two_points, grouped=grouped)
         (plain, array_probe), (index, kernel_probe) = case.probe(HOST), case.probe(emulated_ops(emulated))
         assert index.algorithm == plain.algorithm
-        assert (kernel_probe.rows, kernel_probe.pairs, kernel_probe.resumable) == (array_probe.rows, array_probe.pairs, array_probe.resumable)
+        assert (kernel_probe.rows, kernel_probe.pairs, kernel_probe.resumable) == (
+            array_probe.rows,
+            array_probe.pairs,
+            array_probe.resumable,
+        )
         assert on_host(kernel_probe.counts).tolist() == array_probe.counts.tolist()
         assert on_host(kernel_probe.matched()).tolist() == array_probe.matched().tolist()
         for most in (1 << 20, 17):
@@ -278,7 +284,9 @@ def test_every_answer_is_that_of_array_operations(
         assert on_host(marks[1]).tolist() == marks[0].tolist()
         if not two_points:
             for last in (False, True):
-                assert on_host(kernel_probe.edge(last=last).values).tolist() == array_probe.edge(last=last).values.tolist()
+                assert (
+                    on_host(kernel_probe.edge(last=last).values).tolist() == array_probe.edge(last=last).values.tolist()
+                )
         if array_probe.resumable:
             some_rows = np.flatnonzero(array_probe.counts)[::2]
             for skip, most in ((0, 1), (1, 3), (2, 1000), (1 << 30, 5)):
@@ -306,7 +314,12 @@ def less_than(device: EmulatedDevice, wanted: AlgorithmChoice, seed: int) -> Joi
     left_table, right_table = tables(seed, pa.int64(), (30, 20))
     spec, metrics = keyed(JoinType.LEFT, left_table, right_table, keys=0, condition=SHAPES["less"][0]), JoinMetrics()
     result = run_join(
-        spec, left_table, right_table, backend=backend_on(device), metrics=metrics, options=Options(gpu_algorithm=wanted)
+        spec,
+        left_table,
+        right_table,
+        backend=backend_on(device),
+        metrics=metrics,
+        options=Options(gpu_algorithm=wanted),
     )
     assert_same_rows(result, oracle_join(left_table, right_table, spec))
     return metrics
@@ -354,9 +367,7 @@ def test_groups_of_too_high_numbers_are_searched_by_arrays(
     ops = emulated_ops(emulated)
     values = emulated.upload(np.array([1, 1 << 31]))
     with caplog.at_level("WARNING", "gpujoin"):
-        index = kernel_index(
-            emulated, order_ops(ops, entered), [Points(values, None)], Points(values, None), 2
-        )
+        index = kernel_index(emulated, order_ops(ops, entered), [Points(values, None)], Points(values, None), 2)
     assert index is None
     assert str(1 << 31) in caplog.text
     fits = replace(Points(values, None), valid=emulated.upload(np.array([True, False])))

@@ -35,9 +35,7 @@ def places(device: RecordingDevice, stretches: Ranges) -> list[list[int]]:
 def check(device: RecordingDevice, build: Build, asked: Asked, samples: int) -> None:
     searched, groups = build.on(device, samples)
     assert searched.samples.shape[0] <= samples
-    assert places(device, ranges.find(device, searched, groups, asked.on(device))) == matching(
-        build, (asked,)
-    )
+    assert places(device, ranges.find(device, searched, groups, asked.on(device))) == matching(build, (asked,))
 
 
 @pytest.mark.parametrize("rows", SIZES)
@@ -80,9 +78,7 @@ def test_nobody_may_match(device: RecordingDevice) -> None:
     build = Build(None, (np.arange(50),))
     everything = np.full(40, LEAST), np.full(40, MOST)
     check(device, build, Asked(*everything, np.zeros(40, bool)), 7)
-    check(
-        device, Build(np.zeros(50, np.int64), (np.arange(50),)), Asked(*everything, None, np.full(40, -1)), 7
-    )
+    check(device, Build(np.zeros(50, np.int64), (np.arange(50),)), Asked(*everything, None, np.full(40, -1)), 7)
     check(device, Build(None, (np.zeros(0, np.int64),)), Asked(*everything), 7)
     none = np.zeros(0, np.int64)
     check(device, Build(none, (none,), 0), Asked(*everything, None, np.zeros(40, np.int64)), 7)

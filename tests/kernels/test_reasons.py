@@ -44,9 +44,7 @@ def test_metrics_say_what_was_chosen_and_why(
 def test_merged_metrics_keep_one_reason_each() -> None:
     metrics = JoinMetrics(algorithms={"csr": 1}, algorithm_reasons={"csr": "first"})
     metrics.merge(
-        JoinMetrics(
-            algorithms={"csr": 1, "direct": 1}, algorithm_reasons={"csr": "second", "direct": "third"}
-        )
+        JoinMetrics(algorithms={"csr": 1, "direct": 1}, algorithm_reasons={"csr": "second", "direct": "third"})
     )
     assert metrics.algorithms == {"csr": 2, "direct": 1}
     assert metrics.algorithm_reasons == {"csr": "first", "direct": "third"}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpujoin.errors import DeviceMemoryError, KernelArgumentError
 from benchmarks.kernels import joins
+from gpujoin.errors import DeviceMemoryError, KernelArgumentError
 from gpujoin.launch import csr, direct, facts, residual, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import MAX_ROWS, KeyCodes
@@ -41,9 +41,7 @@ OTHERS: dict[str, Launcher] = {
     "inner join": lambda device, keys: list(
         joins.inner_join(device, side(device, keys), side(device, keys), joins.Kernel.UNIQUE)
     ),
-    "semi join": lambda device, keys: joins.semi_join(
-        device, keys, side(device, keys), joins.Kernel.UNIQUE
-    ),
+    "semi join": lambda device, keys: joins.semi_join(device, keys, side(device, keys), joins.Kernel.UNIQUE),
 }
 BAD: dict[str, Callable[[Device], KeyCodes]] = {
     "gaps": lambda device: KeyCodes(device.zeros(16, np.int64)[::2], None),
@@ -51,9 +49,7 @@ BAD: dict[str, Callable[[Device], KeyCodes]] = {
     "wrong shape": lambda device: KeyCodes(device.zeros((8, 3), np.uint64), None),
     "too many rows": lambda _: KeyCodes(np.broadcast_to(np.zeros(1, np.int64), (1 << 31,)), None),
     "validity of another type": lambda device: KeyCodes(device.zeros(8, np.int64), device.zeros(8, np.int8)),
-    "validity of another length": lambda device: KeyCodes(
-        device.zeros(8, np.int64), device.zeros(7, np.bool_)
-    ),
+    "validity of another length": lambda device: KeyCodes(device.zeros(8, np.int64), device.zeros(7, np.bool_)),
     "array of the host": lambda _: KeyCodes(np.zeros(8, np.int64), None),
 }
 
@@ -67,9 +63,7 @@ def test_bad_keys(emulated: EmulatedDevice, name: str, case: str) -> None:
     assert not emulated.launches
 
 
-@pytest.mark.parametrize(
-    "build", [unique.build, csr.build], ids=["unique", "csr"]
-)
+@pytest.mark.parametrize("build", [unique.build, csr.build], ids=["unique", "csr"])
 def test_probe_keys_of_another_width(emulated: EmulatedDevice, build: Callable[..., Any]) -> None:
     wide, narrow = (KeyCodes(emulated.upload(np.arange(8, dtype=t)), None) for t in (np.int64, np.int32))
     for build_keys, probe in ((wide, narrow), (narrow, wide)):
@@ -123,9 +117,7 @@ def test_tables_that_do_not_fit(make_device: MakeDevice, name: str, rng: np.rand
 
 
 @pytest.mark.parametrize("kernel", joins.Kernel, ids=lambda k: k.value)
-def test_whole_joins_that_do_not_fit(
-    make_device: MakeDevice, kernel: joins.Kernel, rng: np.random.Generator
-) -> None:
+def test_whole_joins_that_do_not_fit(make_device: MakeDevice, kernel: joins.Kernel, rng: np.random.Generator) -> None:
     device = make_device(memory_limit=2 * 8 * ROWS + 2000)
     keys = KeyCodes(device.upload(rng.permutation(ROWS)), None)
     given = joins.Side(keys, (FieldColumn(device.upload(np.arange(ROWS))),))

@@ -148,8 +148,7 @@ def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.G
     """More rows than threads; overflows among them are told, wherever and however many, and only those."""
     count = 2100
     text = (
-        "from_left(pair).column<i64>(0).add(from_right(pair).column<i64>(1)).checked<FAIL>(pair)"
-        ".lt(literal<i64>(10))"
+        "from_left(pair).column<i64>(0).add(from_right(pair).column<i64>(1)).checked<FAIL>(pair).lt(literal<i64>(10))"
     )
     row = rng.integers(-1, 40, count).astype(np.int32)
     row[[0, 767, 768, count - 1]] = 7
@@ -181,9 +180,7 @@ def test_rows_by_maps(emulated: EmulatedDevice, rng: np.random.Generator) -> Non
         launcher.mask(emulated, "literal<bool>(true)", [], 3, emulated.zeros(3, np.int64))
 
 
-def test_joins_under_a_compiled_condition(
-    emulated: EmulatedDevice, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_joins_under_a_compiled_condition(emulated: EmulatedDevice, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residual, "FEWEST_PAIRS", 0)
     for kind in (JoinType.FULL, JoinType.LEFT_ANTI):
         launched = joined(
@@ -200,7 +197,8 @@ def test_a_condition_that_does_not_compile_is_evaluated_otherwise(
     left_table = pa.table({c.name: [None] for c in SCHEMA}, schema=SCHEMA)
     with caplog.at_level("WARNING", "gpujoin"):
         assert (
-            compiled_mask(device, sources(left_table, left_table), resolve(CONDITIONS["logic"], SCHEMA, SCHEMA), 1) is None
+            compiled_mask(device, sources(left_table, left_table), resolve(CONDITIONS["logic"], SCHEMA, SCHEMA), 1)
+            is None
         )
     assert "residual.cu" in caplog.text
 

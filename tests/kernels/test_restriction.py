@@ -86,21 +86,21 @@ def joined(
     spec = JoinSpec(kind, (KeyPair(KEY, KEY),), tested, columns, () if kind.left_rows_only else columns)
     metrics = JoinMetrics()
     with HashJoin(
-        spec, left_table.schema, right_table.schema, build_side=build_side, options=options or Options(), backend=backend,
-        metrics=metrics,
+        spec, left_table.schema, right_table.schema, build_side=build_side, options=options or Options(),
+        backend=backend, metrics=metrics,
     ) as join:  # fmt: skip
         build, probe = (right_table, left_table) if build_side is Side.RIGHT else (left_table, right_table)
         join.build(build.to_batches())
         batches = [*join.probe(probe.to_batches(max_chunksize=batch)), *join.finish()]
     result = pa.Table.from_batches(batches, join.output_schema)
-    assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"{kind} {condition}")
+    assert_same_rows(
+        result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"{kind} {condition}"
+    )
     return metrics
 
 
 LEFT_ONLY = (JoinType.LEFT_SEMI, JoinType.LEFT_ANTI, JoinType.EXISTENCE)
-KINDS = [
-    (kind, Side.RIGHT) for kind in (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, *LEFT_ONLY)
-]
+KINDS = [(kind, Side.RIGHT) for kind in (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, *LEFT_ONLY)]
 KINDS += [(kind, Side.LEFT) for kind in (JoinType.INNER, JoinType.LEFT, JoinType.FULL, *LEFT_ONLY)]
 
 
@@ -135,8 +135,10 @@ def test_every_algorithm(emulated: EmulatedDevice, wanted: AlgorithmChoice, prob
     options = Options(gpu_algorithm=wanted)
     for kind in (JoinType.INNER, JoinType.LEFT_SEMI):
         left_table, right_table = (t.drop_columns(["s", "e"]) for t in tables(seed))
-        left_table, right_table = (t.append_column("s", t["n"]).append_column("e", t["n"]).select(["n", "d", "m", "s", "e", "k"])
-                    for t in (left_table, right_table))  # fmt: skip
+        left_table, right_table = (
+            t.append_column("s", t["n"]).append_column("e", t["n"]).select(["n", "d", "m", "s", "e", "k"])
+            for t in (left_table, right_table)
+        )
         backend = HostBackend(ops=emulated_ops(emulated))
         metrics = joined(backend, (left_table, right_table), kind, CONDITIONS["integers"], options=options)
         assert metrics.compiled_probes == 1
@@ -182,13 +184,19 @@ def test_what_fails_is_decided_by_the_evaluator(emulated: EmulatedDevice, seed: 
     right_table = right_table.set_column(0, "n", pa.array([1] * BUILD_ROWS, pa.int32()))
     overflow = left("n") + right("n") > lit(0)
     backend = HostBackend(ops=emulated_ops(emulated))
-    metrics = joined(backend, (left_table, right_table), JoinType.LEFT, (right("n") > lit(5)) & overflow, mode=EvalMode.ANSI)
+    metrics = joined(
+        backend, (left_table, right_table), JoinType.LEFT, (right("n") > lit(5)) & overflow, mode=EvalMode.ANSI
+    )
     assert metrics.compiled_probes == 0
     assert "residual_found" in emulated.launches
     assert backend.evaluated
     with pytest.raises(ExpressionEvaluationError):
         joined(
-            HostBackend(ops=emulated_ops(emulated)), (left_table, right_table), JoinType.LEFT, overflow, mode=EvalMode.ANSI
+            HostBackend(ops=emulated_ops(emulated)),
+            (left_table, right_table),
+            JoinType.LEFT,
+            overflow,
+            mode=EvalMode.ANSI,
         )
 
 
@@ -197,9 +205,7 @@ def test_a_condition_that_does_not_compile_is_named_and_tested_on_pairs(
 ) -> None:
     device = make_device({"residual.cu": "no program"})
     with caplog.at_level("WARNING", "gpujoin"):
-        metrics = joined(
-            HostBackend(ops=emulated_ops(device)), tables(seed), JoinType.INNER, CONDITIONS["integers"]
-        )
+        metrics = joined(HostBackend(ops=emulated_ops(device)), tables(seed), JoinType.INNER, CONDITIONS["integers"])
     assert metrics.compiled_probes == 0
     assert "residual.cu" in caplog.text
 
@@ -239,9 +245,7 @@ def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind:
 
 @pytest.mark.parametrize("kind", [JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)
 @pytest.mark.parametrize("after", [2, 9, 12, 14])
-def test_a_device_that_fills_up_half_way(
-    emulated: EmulatedDevice, kind: JoinType, after: int, seed: int
-) -> None:
+def test_a_device_that_fills_up_half_way(emulated: EmulatedDevice, kind: JoinType, after: int, seed: int) -> None:
     """What is out already is neither lost nor repeated, though pairs come in another order on the CPU."""
     backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(emulated)), after=after)
     options = Options(batch_bytes=1500, candidate_pairs=16)

@@ -30,16 +30,13 @@ def host_column(rng: np.random.Generator, width: int, rows: int, *, nulls: bool)
     return values, (rng.random(rows) < 0.7 if nulls else None)
 
 
-def table(
-    rng: np.random.Generator, widths: tuple[int, ...], rows: int, *, nulls: bool
-) -> list[tuple[Any, Any]]:
+def table(rng: np.random.Generator, widths: tuple[int, ...], rows: int, *, nulls: bool) -> list[tuple[Any, Any]]:
     return [host_column(rng, w, rows, nulls=nulls and i % 2 == 0) for i, w in enumerate(widths)]
 
 
 def upload(device: RecordingDevice, columns: list[tuple[Any, Any]]) -> list[FieldColumn]:
     return [
-        FieldColumn(device.upload(values), None if valid is None else device.upload(valid))
-        for values, valid in columns
+        FieldColumn(device.upload(values), None if valid is None else device.upload(valid)) for values, valid in columns
     ]
 
 
@@ -110,7 +107,7 @@ def test_emission_of_all_or_nothing(device: RecordingDevice, rng: np.random.Gene
 
 
 def test_all_probe_rows_are_output_as_they_are(device: RecordingDevice, rng: np.random.Generator) -> None:
-    """Inner where each has a match, anti where none has: the columns are the given ones, and nothing counts or copies."""
+    """Inner where each has a match, anti where none has: columns are the given ones, and nothing counts or copies."""
     host, build = table(rng, (8, 4), 300, nulls=True), table(rng, (8, 1), 40, nulls=False)
     given, packed = upload(device, host), pack(device, upload(device, build))
     row = rng.integers(0, 40, 300).astype(np.int32)

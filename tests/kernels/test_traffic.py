@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.device import DeviceProperties, ModuleSpec
-from gpujoin.launch.keys import BLOCK_THREADS, KeyCodes
+from gpujoin.launch.device import ModuleSpec
+from gpujoin.launch.keys import BLOCK_THREADS
 from gpujoin.launch.source import kernel_directory
 from tests.kernels import traffic
 from tests.kernels.conftest import MakeDevice
@@ -75,7 +75,9 @@ def test_every_kernel_asks_for_what_the_page_says(emulator_cache: Path) -> None:
 
 def test_every_kernel_of_the_package_is_on_the_page() -> None:
     """All but those of ``machine.cu``, which measure accesses that are known."""
-    sources = (path for path in Path(str(kernel_directory())).iterdir() if path.suffix == ".cu" and path.name != "machine.cu")
+    sources = (
+        path for path in Path(str(kernel_directory())).iterdir() if path.suffix == ".cu" and path.name != "machine.cu"
+    )
     entry = re.compile(r"__global__(?:\s+__launch_bounds__\([^)]*\))?\s+void\s+(\w+)")
     kernels = {name for path in sources for name in entry.findall(path.read_text(encoding="utf-8"))}
     assert len(kernels) > 40

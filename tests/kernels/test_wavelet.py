@@ -32,9 +32,7 @@ def stretches(rng: np.random.Generator, length: int, limit: int, rows: int) -> t
     return start, count, low, width
 
 
-def check(
-    device: RecordingDevice, ranks: Ints, limit: int, asked: tuple[Ints, Ints, Ints, Ints], *slices: int
-) -> None:
+def check(device: RecordingDevice, ranks: Ints, limit: int, asked: tuple[Ints, Ints, Ints, Ints], *slices: int) -> None:
     start, count, low, width = asked
     placed = np.arange(len(ranks)) * 2 + 1
     matrix = wavelet.build(device, there(device, ranks), there(device, placed), limit)
@@ -101,9 +99,7 @@ def test_one_rank_and_zipf(device: RecordingDevice, rng: np.random.Generator) ->
 def test_ranks_of_31_bits(device: RecordingDevice, rng: np.random.Generator) -> None:
     most = (1 << 31) - 1
     ranks = np.array([0, 1, most - 1, most // 2, most - 1, most // 2 + 1])
-    asked = tuple(
-        np.array(column) for column in ([0, 0, 1, 2], [6, 6, 5, 4], [0, 1, most - 1, most], [most, 1, 1, 0])
-    )
+    asked = tuple(np.array(column) for column in ([0, 0, 1, 2], [6, 6, 5, 4], [0, 1, most - 1, most], [most, 1, 1, 0]))
     check(device, ranks, most, asked, 1 << 20)  # type: ignore[arg-type]
 
 

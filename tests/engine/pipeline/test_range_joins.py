@@ -62,7 +62,7 @@ def range_table(rng: np.random.Generator, rows: int) -> pa.Table:
 @pytest.mark.parametrize("name", RANGES)
 def test_ranges(name: str, keyed: bool, rng: np.random.Generator, seed: int) -> None:
     """Searched by order; on a device without a copy of rows to the host."""
-    left_table, right_table = range_table(rng, 50), range_table(rng, 60)
+    left_table, right_table = range_table(rng, 66), range_table(rng, 70)
     of_left = [] if name == "within a column" else [(JoinType.LEFT, Side.LEFT)]  # whose distances are the left side's
     for how, side in (*((kind, Side.RIGHT) for kind in KINDS), *of_left):
         node = join_of(how, left_table, right_table, side, condition=RANGES[name], keys=None if keyed else ())
@@ -78,7 +78,7 @@ def test_ranges(name: str, keyed: bool, rng: np.random.Generator, seed: int) -> 
 
 @everywhere
 def test_ranges_of_null_safe_keys(rng: np.random.Generator, seed: int) -> None:
-    left_table, right_table = range_table(rng, 50), range_table(rng, 60)
+    left_table, right_table = range_table(rng, 66), range_table(rng, 70)
     node = join_of(
         JoinType.LEFT, left_table, right_table, Side.RIGHT, condition=RANGES["between"], nulls=NullEquality.EQUAL
     )
@@ -125,7 +125,7 @@ def test_texts_are_ordered_on_the_host(rng: np.random.Generator, seed: int) -> N
 
 @pytest.mark.parametrize("name", ["between", "two axes", "within"])
 def test_kernels_search_frames(name: str, make_device: MakeDevice, rng: np.random.Generator, seed: int) -> None:
-    left_table, right_table = range_table(rng, 50), range_table(rng, 60)
+    left_table, right_table = range_table(rng, 66), range_table(rng, 70)
     emulated = make_device()
     for keys in (None, ()):
         node = join_of(JoinType.FULL, left_table, right_table, Side.RIGHT, condition=RANGES[name], keys=keys)

@@ -15,9 +15,7 @@ class DeviceArray(np.ndarray[Any, Any]):
     all of them gives a device array without dimensions, not a scalar.
     """
 
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
-    ) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         given = [*inputs, *(out or ())]
         for value in given:
             refuse_host(value)
@@ -52,9 +50,7 @@ def _plain(value: Any) -> Any:
 def refuse_host(value: Any) -> None:
     """Raise ``TypeError`` for a host array that has dimensions."""
     if isinstance(value, np.ndarray) and not isinstance(value, DeviceArray) and value.ndim:
-        raise TypeError(
-            f"a host array of {value.dtype}{list(value.shape)} meets a device array; upload it first"
-        )
+        raise TypeError(f"a host array of {value.dtype}{list(value.shape)} meets a device array; upload it first")
 
 
 def on_device(value: Any) -> Any:

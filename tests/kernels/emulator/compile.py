@@ -79,9 +79,7 @@ def why_no_compiler() -> str | None:
     for tool in (COMPILER, "nm", "addr2line"):
         if shutil.which(tool) is None:
             return f"{tool} is not on PATH, so kernels cannot be emulated; install it (apt-get install g++)"
-    version = subprocess.run(
-        [COMPILER, "-dumpversion"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    version = subprocess.run([COMPILER, "-dumpversion"], capture_output=True, text=True, check=True).stdout.strip()
     if int(version.split(".", maxsplit=1)[0]) < 12:
         return f"g++ {version} is too old to emulate kernels, which takes 12 or newer"
     return None
@@ -124,9 +122,7 @@ def compile_runtime(cache_directory: Path) -> Path:
     return path
 
 
-def compile_module(
-    spec: ModuleSpec, cache_directory: Path, runtime: Path, source: str | None = None
-) -> CompiledModule:
+def compile_module(spec: ModuleSpec, cache_directory: Path, runtime: Path, source: str | None = None) -> CompiledModule:
     """A CUDA source as a library of emulated kernels.
 
     Parameters
@@ -173,9 +169,7 @@ def compile_module(
     return CompiledModule(path, tuple(facts_of["kernels"]), shared, facts_of["dynamic"])
 
 
-def _build(
-    spec: ModuleSpec, text: str, scratch: Path, runtime: Path, name: str
-) -> tuple[Path, dict[str, object]]:
+def _build(spec: ModuleSpec, text: str, scratch: Path, runtime: Path, name: str) -> tuple[Path, dict[str, object]]:
     listing = [
         COMPILER,
         "-std=c++17",

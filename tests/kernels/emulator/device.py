@@ -30,9 +30,7 @@ from tests.kernels.emulator.memory import Arena, Extent, Object, Report, Request
 CACHE_VARIABLE = "GPUJOIN_EMULATOR_CACHE"
 STEPS_VARIABLE = "GPUJOIN_EMULATOR_STEPS"
 _MOST_PARAMETERS = 64
-_SMALL = DeviceProperties(
-    multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=60 << 20, blocks_per_multiprocessor=3
-)
+_SMALL = DeviceProperties(multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=60 << 20, blocks_per_multiprocessor=3)
 
 
 class EmulationError(KernelError):
@@ -125,9 +123,7 @@ class EmulatedKernel:
 def cache_directory(given: Path | None = None) -> Path:
     """The folder of compiled modules, made if it is not there."""
     named = os.environ.get(CACHE_VARIABLE)
-    path = given or (
-        Path(named) if named else Path(tempfile.gettempdir()) / f"gpujoin-emulator-{os.getuid()}"
-    )
+    path = given or (Path(named) if named else Path(tempfile.gettempdir()) / f"gpujoin-emulator-{os.getuid()}")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
@@ -195,9 +191,7 @@ class EmulatedDevice:
     def _find(self, module: ModuleSpec, name: str) -> EmulatedKernel:
         loaded = self._modules.get(module) or self._load(module)
         if name not in loaded.compiled.kernels:
-            raise KernelCompileError(
-                f"{module} has no kernel {name!r}; it has {', '.join(loaded.compiled.kernels)}."
-            )
+            raise KernelCompileError(f"{module} has no kernel {name!r}; it has {', '.join(loaded.compiled.kernels)}.")
         described = (_Parameter * _MOST_PARAMETERS)()
         count = getattr(loaded.library, f"emu_describe_{name}")(described, _MOST_PARAMETERS)
         if count > _MOST_PARAMETERS:
@@ -256,9 +250,7 @@ class EmulatedDevice:
 
     def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
         """See :meth:`gpujoin.launch.device.Device.pointers`; arrays must lie in the checked memory."""
-        kept = tuple(
-            None if array is None else self._resident(array, f"array {i}") for i, array in enumerate(arrays)
-        )
+        kept = tuple(None if array is None else self._resident(array, f"array {i}") for i, array in enumerate(arrays))
         addresses = [0 if array is None else address_of(array) for array in kept]
         return PointerTable(self.upload(np.asarray(addresses, dtype=np.uint64)), kept)
 
@@ -266,9 +258,7 @@ class EmulatedDevice:
         if not isinstance(array, DeviceArray):
             raise KernelArgumentError(f"{what} does not lie on the emulated device; upload it.")
         if not array.flags.c_contiguous:
-            raise KernelArgumentError(
-                f"{what} is an array with strides {array.strides}; pass a contiguous one."
-            )
+            raise KernelArgumentError(f"{what} is an array with strides {array.strides}; pass a contiguous one.")
         return array if array.size == 0 or self.arena.holds(array) else self.arena.adopt(array)
 
     def launch(
@@ -334,9 +324,7 @@ class EmulatedDevice:
         compiled, base = kernel.loaded.compiled, kernel.loaded.base
         static = sum(variable.size for variable in compiled.shared)
         if static > 48 * 1024:
-            raise KernelCompileError(
-                f"{kernel.module} has {static} bytes of static shared memory; 48 KiB is the most."
-            )
+            raise KernelCompileError(f"{kernel.module} has {static} bytes of static shared memory; 48 KiB is the most.")
         objects = (Object * max(1, len(compiled.shared)))()
         for slot, variable in zip(objects, compiled.shared, strict=False):
             slot.address, slot.bytes = base + variable.offset, variable.size
@@ -411,10 +399,7 @@ class _Arguments:
         constant = [extent for extent in self.extents if extent.read_only]
         for written in (extent for extent in self.extents if not extent.read_only):
             for read in constant:
-                if (
-                    read.address < written.address + written.bytes
-                    and written.address < read.address + read.bytes
-                ):
+                if read.address < written.address + written.bytes and written.address < read.address + read.bytes:
                     raise KernelArgumentError(
                         f"{self._where}: one array is passed both as pointer to const and to be written."
                     )
@@ -429,9 +414,7 @@ class _Arguments:
             raise KernelArgumentError(f"{what} is the scalar {argument!r}, but the parameter is a pointer.")
         if isinstance(argument, PointerTable):
             if letter != "p":
-                raise KernelArgumentError(
-                    f"{what} is a pointer table, but the parameter points at no pointers."
-                )
+                raise KernelArgumentError(f"{what} is a pointer table, but the parameter points at no pointers.")
             for array in argument.arrays:
                 if array is not None:
                     self._open(array, constant=False)
@@ -447,9 +430,7 @@ class _Arguments:
     @staticmethod
     def _scalar_bits(argument: Argument, letter: str, size: int, what: str) -> int:
         if not isinstance(argument, np.generic):
-            raise KernelArgumentError(
-                f"{what} is {argument!r}, but the parameter is a scalar of {size} bytes."
-            )
+            raise KernelArgumentError(f"{what} is {argument!r}, but the parameter is a scalar of {size} bytes.")
         if argument.dtype.kind != letter or argument.dtype.itemsize != size:
             raise KernelArgumentError(
                 f"{what} is of {argument.dtype}, but the parameter is of kind {letter!r} and {size} bytes."

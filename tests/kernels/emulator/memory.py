@@ -83,9 +83,7 @@ class Counts(ctypes.Structure):
         Sectors of 32 bytes, distinct within each request, and within all that a thread asks for.
     """
 
-    _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("accesses", "bytes", "requests", "sectors", "thread_sectors")
-    )
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("accesses", "bytes", "requests", "sectors", "thread_sectors"))
     accesses: int
     bytes: int
     requests: int
@@ -179,9 +177,7 @@ class Arena:
         shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         nbytes = math.prod(shape) * dtype.itemsize
         if self.used + nbytes > self.limit:
-            raise DeviceMemoryError(
-                f"{nbytes} bytes asked for, {self.limit - self.used} free on the emulated device"
-            )
+            raise DeviceMemoryError(f"{nbytes} bytes asked for, {self.limit - self.used} free on the emulated device")
         offset, rounded = _pool.take(nbytes, self.size)
         self.used += nbytes
         self.peak = max(self.peak, self.used)
@@ -235,9 +231,7 @@ class _Pool:
         else:
             offset = self._end
             if offset + rounded > size:
-                raise DeviceMemoryError(
-                    f"{nbytes} bytes asked for, {size - offset} free on the emulated device"
-                )
+                raise DeviceMemoryError(f"{nbytes} bytes asked for, {size - offset} free on the emulated device")
             self._end += rounded
         self._live += 1
         return offset, rounded

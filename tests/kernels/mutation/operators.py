@@ -136,15 +136,11 @@ def mutants(file: str, text: str) -> Iterator[Mutant]:
                     continue
                 edited = code[: match.start()] + fresh + code[match.end() :]
                 if operator.startswith("condition"):
-                    edited = _close_condition(
-                        code, match.end(), edited, len(fresh) - (match.end() - match.start())
-                    )
+                    edited = _close_condition(code, match.end(), edited, len(fresh) - (match.end() - match.start()))
                 if edited == code or _harmless(operator, code, match):
                     continue
                 mutated = "\n".join([*lines[:number], edited, *lines[number + 1 :]])
-                yield Mutant(
-                    file, functions[number], operator, number + 1, code.strip(), edited.strip(), mutated
-                )
+                yield Mutant(file, functions[number], operator, number + 1, code.strip(), edited.strip(), mutated)
 
 
 def _close_condition(code: str, start: int, edited: str, longer: int) -> str:
@@ -162,10 +158,7 @@ def _harmless(operator: str, code: str, match: re.Match[str]) -> bool:
     """Template brackets, arrows and includes, which look like comparisons."""
     if operator != "bound shifted":
         return False
-    return (
-        bool(re.search(r"\b(template|reinterpret_cast|static_cast)\s*<", code))
-        or code[match.start() - 1] == "-"
-    )
+    return bool(re.search(r"\b(template|reinterpret_cast|static_cast)\s*<", code)) or code[match.start() - 1] == "-"
 
 
 def _functions(lines: list[str]) -> list[str]:
@@ -181,9 +174,7 @@ def _functions(lines: list[str]) -> list[str]:
             continue
         for position, character in enumerate(code):
             if character == "{":
-                called = re.search(
-                    r"\b(\w+)\s*\((?:[^;{}]*)\)\s*(?:const\s*)?$", head + code[:position], re.DOTALL
-                )
+                called = re.search(r"\b(\w+)\s*\((?:[^;{}]*)\)\s*(?:const\s*)?$", head + code[:position], re.DOTALL)
                 if body < 0 and called and called[1] != "alignas":
                     function, body = _name(head + code[:position]) or called[1], depth
                     inside[number] = function

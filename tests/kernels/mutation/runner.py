@@ -220,9 +220,7 @@ class Runner:
         kernels = {test: frozenset(map(tuple, launched)) for test, launched in answer["kernels"].items()}
         return Coverage(kernels, self._seconds)
 
-    def judge(
-        self, mutants: Sequence[tuple[Mutant, list[str]]], workers: int
-    ) -> Iterator[tuple[Mutant, Outcome]]:
+    def judge(self, mutants: Sequence[tuple[Mutant, list[str]]], workers: int) -> Iterator[tuple[Mutant, Outcome]]:
         """Verdicts in the order in which they come, from so many processes at a time."""
         waiting = list(reversed(mutants))
         running: list[tuple[Mutant, _Child]] = []
