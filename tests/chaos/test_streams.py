@@ -21,7 +21,7 @@ import pytest
 from gpujoin.spark.streaming.checkpoints import OPERATOR
 from gpujoin.testing.compare import row_counts
 from tests.chaos.outcomes import Outcomes
-from tests.chaos.processes import Role, all_gone, below, with_role
+from tests.chaos.processes import Role, with_role
 from tests.chaos.streamprogram import Point
 from tests.spark.standalone import Cluster
 
@@ -58,8 +58,7 @@ def test_streams_whose_executors_and_tasks_are_killed(
     write_sides(tmp_path, dice)
     expected = answer(tmp_path)
     victims = [victim for victim, count in KILLED_ON_CLUSTER.items() for _ in range(count)]
-    roots = [process.pid for process in cluster.processes[1:]]
-    here = Program(tmp_path, "here", cluster.master, roots)
+    here = Program(tmp_path, "here", cluster.master, cluster.workers)
     killed = disturbed(here, victims, dice)
     assert killed[Role.EXECUTOR] >= KILLED_ON_CLUSTER[Role.EXECUTOR] // 2
     assert killed[TASKS] >= KILLED_ON_CLUSTER[TASKS] // 2
@@ -80,18 +79,11 @@ def test_streams_whose_drivers_are_killed_at_each_point_of_a_micro_batch(
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A master and two workers, which take executors that end for granted."""
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     folder = tmp_path / "cluster"
     folder.mkdir()
-    cluster = Cluster(folder)
-    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", "-Dspark.deploy.maxExecutorRetries=-1")
-    cluster.start()
-    yield cluster
-    started = below([process.pid for process in cluster.processes])
-    cluster.stop()
-    for process in all_gone(started, 20):
-        process.send(signal.SIGKILL)
+    with Cluster(folder) as started:
+        yield started
 
 
 def answer(folder: Path) -> Counter[Any]:

@@ -366,8 +366,5 @@ class ForeignCluster(Cluster):
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = ForeignCluster(tmp_path / "cluster")
     made.base.mkdir()
-    try:
-        made.start()
+    with made:
         yield made
-    finally:
-        made.stop()

@@ -124,11 +124,8 @@ def told(environment: Environment) -> dict[str, str]:
 def cluster(environment: Environment, tmp_path: Path) -> Iterator[Cluster]:
     made = BareCluster(tmp_path / "cluster", python=environment)
     made.base.mkdir()
-    try:
-        made.start()
+    with made:
         yield made
-    finally:
-        made.stop()
 
 
 @dataclass

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +11,7 @@ import pytest
 
 from gpujoin.cli.demo.joins import JOINS
 from tests.spark.cluster_app import ISLANDS, SKEWED
-from tests.spark.standalone import Cluster
+from tests.spark.standalone import Cluster, objects
 
 APP = Path(__file__).with_name("cluster_app.py")
 
@@ -23,24 +20,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
 
 
 def run_app(cluster: Cluster, *scenarios: str, **settings: str) -> dict[str, dict[str, Any]]:
     """Run the application on the cluster; what it printed, by scenario."""
     flags = cluster.base / "-".join(["flags", *settings])
     flags.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(APP), cluster.master, str(flags), *scenarios], cwd=cluster.base, capture_output=True,
-        text=True, env={**cluster.environment, **settings}, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-5000:]
-    return {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
+    printed = cluster.run(str(APP), cluster.master, str(flags), *scenarios, variables=settings)
+    return {line["name"]: line for line in objects(printed)}
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +111,5 @@ def test_the_demo_runs_on_the_cluster(cluster: Cluster) -> None:
         "spark.executor.memory": "700m",
     }
     conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    done = subprocess.run(
-        [sys.executable, "-m", "gpujoin", "demo", "--sf", "0.01", "--master", cluster.master, *conf],
-        cwd=cluster.base, capture_output=True, text=True, env=cluster.environment, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
-    assert f"{len(JOINS)} of {len(JOINS)} results equal" in done.stdout
+    printed = cluster.run("-m", "gpujoin", "demo", "--sf", "0.01", "--master", cluster.master, *conf)
+    assert f"{len(JOINS)} of {len(JOINS)} results equal" in printed

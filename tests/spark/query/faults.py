@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gpujoin.model.relations import Scan
 from gpujoin.spark.query.heavykeys import SampleExchanges
 from gpujoin.spark.query.running import RunStage
 from gpujoin.spark.shuffle.shares import share_packets, with_share
@@ -56,6 +57,26 @@ class LostExecutorStage(RunStage):
         yield from super().run(batches, task)
 
 
+def is_any(_: RunStage) -> bool:
+    """Tell that a stage is a stage."""
+    return True
+
+
+def drops_rows_by_keys(stage: RunStage) -> bool:
+    """Tell whether a stage reads files and takes rows of other stages, such as keys."""
+    return bool(stage.forms) and any(isinstance(node, Scan) for node in stage.tree.walk())
+
+
+def joins_what_proved_small(stage: RunStage) -> bool:
+    """Tell whether a stage runs in the place of another one, whose smaller input is sent to every task."""
+    return stage.remark is not None
+
+
+def is_last_of_several(stage: RunStage) -> bool:
+    """Tell whether a stage takes rows through exchanges and gives Spark the result."""
+    return bool(stage.forms) and stage.outlet is None
+
+
 @dataclass(frozen=True)
 class DisturbedStage(RunStage):
     """Fails in the first task of a query that has rows, and kills the executor of one that takes exchanged rows.
@@ -65,12 +86,17 @@ class DisturbedStage(RunStage):
 
     flags: str = ""
     """Folder that all workers see."""
-    query: int = 0
+    query: str = ""
+    where: Callable[[RunStage], bool] = is_any
+    """Which stages are disturbed."""
 
     def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
         """Compute what the stage does, with a fault after the first batch."""
+        disturbed = self.where(self)
         for batch in super().run(batches, task):
             yield batch
+            if not disturbed:
+                continue
             if once(self.flags, f"fail-{self.query}"):
                 fail()
             if self.forms and once(self.flags, f"kill-{self.query}"):
