@@ -69,6 +69,7 @@ def started(master: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("gpujoin chaos")
     settings = {
         "spark.executor.memory": "700m", "spark.executor.cores": "2", "spark.driver.memory": "1g",
+        "spark.network.timeout": "600s",
         "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "4", "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.speculation": "true", "spark.speculation.interval": "200ms", "spark.speculation.quantile": "0.5",

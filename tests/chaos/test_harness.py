@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,13 +87,15 @@ def test_calls_fail_when_told_to(tmp_path: Path, seed: int) -> None:
 
 
 def test_processes_are_found_and_ended() -> None:
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(900)'])"
     parent = subprocess.Popen([sys.executable, "-c", program])
     family: list[Process] = []
+    deadline = time.monotonic() + 300
     while len(family) < 2:
+        assert time.monotonic() < deadline, f"found only {family}"
         family = [process for process in below([os.getpid()]) if parent.pid in (process.pid, process.parent)]
     assert all(process.alive and process.resident and process.threads for process in family)
     for process in family:
         process.send(signal.SIGKILL)
     parent.wait()
-    assert all_gone(family, 10) == []
+    assert all_gone(family, 120) == []

@@ -30,7 +30,8 @@ pytestmark = pytest.mark.spark
 BATCHES, ROWS, SECONDS = 16, 400, 10
 KILLS = {Role.JVM: 4, Role.WORKER: 8}
 """How many of each are killed; a driver is killed with everything that it has started."""
-PATIENCE = 300
+PATIENCE = 900
+"""Seconds without a new micro-batch after which a program is taken to hang."""
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
@@ -221,7 +222,7 @@ class Program:
 
     def _end(self) -> None:
         if self._process is not None:
-            self._process.wait(60)
+            self._process.wait(PATIENCE)
 
     def _errors(self) -> str:
         return (self._folder / "stderr").read_text()[-2000:]

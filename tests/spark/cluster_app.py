@@ -210,6 +210,7 @@ def main(master: str, flags: str, wanted: Sequence[str]) -> None:
         .appName("gpujoin cluster test")
         .config("spark.executor.memory", "700m")
         .config("spark.executor.cores", "2")
+        .config("spark.network.timeout", "600s")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
@@ -228,7 +229,7 @@ def main(master: str, flags: str, wanted: Sequence[str]) -> None:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     status = session.sparkContext._jsc.sc().statusTracker()
     while len(status.getExecutorInfos()) < 3 and time.monotonic() < deadline:
         time.sleep(0.2)
