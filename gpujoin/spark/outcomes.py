@@ -17,8 +17,8 @@ from gpujoin.model.reasons import ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import first_line, told_by_task
-from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of, plan_text, session_id
-from gpujoin.spark.jvm.rewrite import MARK, query_tag
+from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
+from gpujoin.spark.jvm.rewrite import MARK, name_of_query
 from gpujoin.spark.query.footers import note_refused
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import note_failure
@@ -151,8 +151,8 @@ def note_query(frame: DataFrame, names: Sequence[str]) -> None:
 
 def explanation_of(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a result of ``accelerate``; ``None`` for any other DataFrame."""
-    tag: Any = analyzed_plan(frame).getTagValue(query_tag(gateway_of(frame.sparkSession)))
-    return kept_query(str(tag.get())) if tag.isDefined() else None
+    name = name_of_query(frame)
+    return None if name is None else kept_query(name)
 
 
 def explanation_of_latest(frame: DataFrame) -> Explanation | None:

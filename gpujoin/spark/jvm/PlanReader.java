@@ -115,6 +115,18 @@ public final class PlanReader {
         return reading.deflated();
     }
 
+    /** Gives the rule of gpujoin that the optimizer of a session was given; null where it has none. */
+    public Object rule(SparkSession session) {
+        Iterator rules = session.experimental().extraOptimizations().iterator();
+        while (rules.hasNext()) {
+            Object rule = rules.next();
+            if (rule.getClass().getName().equals("gpujoin.PythonRule")) {
+                return rule;
+            }
+        }
+        return null;
+    }
+
     /** What was read, and the objects that it was read of, by number. */
     public static final class Reading {
         private final ArrayList plans = new ArrayList();

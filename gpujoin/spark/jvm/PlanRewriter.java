@@ -28,6 +28,8 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.KnownNotNull;
+import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.Not;
@@ -70,11 +72,13 @@ import org.apache.spark.sql.catalyst.plans.logical.RepartitionByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
@@ -85,9 +89,58 @@ import scala.collection.immutable.Seq;
 public final class PlanRewriter {
     private static final ObjectMapper MAPPER = new ObjectMapper();
 
+    /** The key under which the analyzed plan of a rewritten query has the name of its explanation. */
+    private static final TreeNodeTag NAME = new TreeNodeTag("gpujoin.query");
+
     /** Begins to rewrite a plan. */
     public Rewriting rewriting(PlanReader.Reading reading, SparkSession session) {
         return new Rewriting(reading, session);
+    }
+
+    /** Names the explanation of a rewritten query. */
+    public void name(LogicalPlan plan, String name) {
+        plan.setTagValue(NAME, name);
+    }
+
+    /** Gives the name of the explanation of a rewritten query; null for any other query. */
+    public String nameOf(Dataset query) {
+        Option name = query.queryExecution().analyzed().getTagValue(NAME);
+        return name.isDefined() ? (String) name.get() : null;
+    }
+
+    /**
+     * Analyzes what a query was rewritten to, and lets its columns be nullable, and have metadata, as the query's are
+     * declared: Spark's optimizer may know better. Gives null where the columns still differ.
+     */
+    public LogicalPlan declared(SparkSession session, LogicalPlan plan, Dataset query) {
+        StructType wanted = query.schema();
+        Dataset made = Dataset.ofRows(session, plan);
+        if (!made.schema().equals(wanted) && made.schema().size() == wanted.size()) {
+            ArrayList columns = new ArrayList();
+            for (int i = 0; i < wanted.size(); i++) {
+                Attribute column = (Attribute) plan.output().apply(i);
+                columns.add(declared(column, made.schema().fields()[i], wanted.fields()[i]));
+            }
+            made = Dataset.ofRows(session, new Project(seq(columns), plan));
+        }
+        return made.schema().equals(wanted) ? made.queryExecution().analyzed() : null;
+    }
+
+    private static Expression declared(Attribute column, StructField has, StructField needs) {
+        boolean nullable = needs.nullable();
+        boolean alike = has.nullable() == nullable;
+        if (alike && has.metadata().equals(needs.metadata())) {
+            return column;
+        }
+        Expression value = column;
+        // Spark's analyzer forgets that an alias has no metadata, and gives it those of the column that it names.
+        if (!alike || needs.metadata().isEmpty()) {
+            value = nullable ? (Expression) new KnownNullable(column) : (Expression) new KnownNotNull(column);
+        }
+        Seq nothing = seq(new ArrayList());
+        return new Alias(
+                value, column.name(), NamedExpression$.MODULE$.newExprId(), nothing, new Some(needs.metadata()),
+                nothing);
     }
 
     /** A plan that was read, in which some plans are replaced. */

@@ -136,11 +136,6 @@ def class_of(instance: Any, names: JvmNames) -> str:
     return str(names.org.apache.commons.lang3.ClassUtils.getName(instance))
 
 
-def schema_text(frame: DataFrame) -> str:
-    """Give the schema of a classic DataFrame as JSON."""
-    return str(frame._jdf.schema().json())
-
-
 def session_id(spark: SparkSession) -> str:
     """Give the id of a classic session; several Python objects may stand for one."""
     return str(spark._jsparkSession.sessionUUID())

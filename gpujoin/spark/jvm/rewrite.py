@@ -7,20 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.errors import JoinSpecError
 from gpujoin.spark.jvm.compiled import shared_instance
-from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, items
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from gpujoin.spark.catalyst.nodes import Reading
     from gpujoin.spark.query.plans import PlanNode
 
 MARK = "gpujoin_"
 """What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
-
-_QUERY_TAG = "gpujoin.query"
 
 
 class Rewriting:
@@ -100,31 +98,30 @@ class Rewriting:
         return self._handle.result(root.number, json.dumps(large))
 
 
-def declared(spark: SparkSession, plan: Any, given: StructType, wanted: StructType) -> Any:
-    """Let columns be nullable, and have metadata, as they were declared: Spark's optimizer may know better.
+def declared(frame: DataFrame, plan: Any) -> Any:
+    """Analyze what a query was rewritten to; its columns are declared as those of the query.
 
-    ``given`` is the plan's schema, ``wanted`` the one that it is to have.
+    Raises ``JoinSpecError`` where they have other names or types.
     """
-    gateway = gateway_of(spark)
-    expressions = gateway.org.apache.spark.sql.catalyst.expressions
-    sequence = gateway.org.apache.spark.api.python.PythonUtils.toSeq
-    columns = items(plan.output())
-    for i, (has, needs) in enumerate(zip(given, wanted, strict=True)):
-        if has.nullable == needs.nullable and has.metadata == needs.metadata:
-            continue
-        value = columns[i]
-        # Spark's analyzer forgets that an alias has no metadata, and gives it those of the column that it names.
-        if has.nullable != needs.nullable or not needs.metadata:
-            known = expressions.KnownNullable if needs.nullable else expressions.KnownNotNull
-            value = known(value)
-        metadata = gateway.org.apache.spark.sql.types.Metadata.fromJson(json.dumps(needs.metadata))
-        identity = expressions.NamedExpression.newExprId()
-        columns[i] = expressions.Alias(
-            value, columns[i].name(), identity, sequence([]), gateway.scala.Some(metadata), sequence([])
-        )
-    return gateway.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(columns), plan)
+    spark = frame.sparkSession
+    session, query = spark._jsparkSession, frame._jdf  # noqa: SLF001
+    result = _rewriter(spark).declared(session, plan, query)
+    if result is None:
+        schema = dataframe_of(spark, plan).schema
+        raise JoinSpecError(f"the rewritten query has schema {schema}, not {frame.schema}")
+    return result
 
 
-def query_tag(gateway: Any) -> Any:
-    """Make the key under which the plan of a rewritten query names its explanation."""
-    return gateway.org.apache.spark.sql.catalyst.trees.TreeNodeTag(_QUERY_TAG)
+def name_query(spark: SparkSession, plan: Any, name: str) -> None:
+    """Have the plan of a rewritten query tell the name of its explanation."""
+    _rewriter(spark).name(plan, name)
+
+
+def name_of_query(frame: DataFrame) -> str | None:
+    """Give the name of a rewritten query's explanation; ``None`` for any other query."""
+    name = _rewriter(frame.sparkSession).nameOf(frame._jdf)  # noqa: SLF001
+    return None if name is None else str(name)
+
+
+def _rewriter(spark: SparkSession) -> Any:
+    return shared_instance(gateway_of(spark), "PlanRewriter")

@@ -14,8 +14,8 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, schema_text, session_id
-from gpujoin.spark.jvm.rewrite import declared, query_tag
+from gpujoin.spark.jvm.gateway import dataframe_of, session_id
+from gpujoin.spark.jvm.rewrite import declared, name_query
 from gpujoin.spark.outcomes import (
     Scope,
     explanation_of,
@@ -128,7 +128,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         return Accelerated(frame, Explanation(), changed=False)
 
     def planned() -> PlannedQuery:
-        return _planned(spark, native_plan(frame), conf, options, purpose, lambda plan: _declared(frame, plan))
+        return _planned(spark, native_plan(frame), conf, options, purpose, lambda plan: declared(frame, plan))
 
     with planning_watched():
         show_planning(conf)
@@ -216,19 +216,8 @@ def _planned(
     plan = finished(plan)
     name = new_join_id()
     keep_query(name, planner.explanation)
-    plan.setTagValue(query_tag(gateway_of(spark)), name)
+    name_query(spark, plan, name)
     return PlannedQuery(plan, planner.explanation, changed=True, name=name)
-
-
-def _declared(frame: DataFrame, plan: Any) -> Any:
-    """Give the analyzed plan of a rewritten query, whose columns are declared as those of the given one."""
-    spark = frame.sparkSession
-    result = dataframe_of(spark, plan)
-    if schema_text(result) != schema_text(frame):
-        result = dataframe_of(spark, declared(spark, plan, result.schema, frame.schema))
-    if schema_text(result) != schema_text(frame):
-        raise JoinSpecError(f"the rewritten query has schema {result.schema}, not {frame.schema}")
-    return analyzed_plan(result)
 
 
 def _tell(

@@ -6,25 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
-    class_of,
     clone_session,
     dataframe_in,
     gateway_of,
     items,
     optimized_plan,
+    reader_of,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_RULE = "gpujoin.PythonRule"
-
 
 def rule_of(spark: SparkSession) -> Any:
     """Give the optimizer rule that a classic session was given, or cloned with; ``None`` if there is none."""
-    names = gateway_of(spark)
-    rules = items(spark._jsparkSession.experimental().extraOptimizations())  # noqa: SLF001
-    return next((rule for rule in rules if class_of(rule, names) == _RULE), None)
+    return reader_of(gateway_of(spark)).rule(spark._jsparkSession)  # noqa: SLF001
 
 
 def native_plan(frame: DataFrame) -> Any:
