@@ -21,6 +21,8 @@ from gpujoin.model.windows import FramedAggregate, WindowCall
 
 _COMPARED = (Relation, Expression, Output, SortKey, AggregateCall, FramedAggregate, WindowCall, JoinSpec)
 _NOT_COMPARED = frozenset({"written", "existence_name"})
+_NOT_COMPARED_OF_SCANS = frozenset({"index", "kept", "distinct"})
+"""Its number, and estimates."""
 
 
 @dataclass(frozen=True)
@@ -95,5 +97,5 @@ def _compared_fields(kind: type) -> tuple[str, ...]:
     A name says which value it is in expressions only, as that of a lambda's variable; columns have places.
     """
     told_by_name = issubclass(kind, Expression) and not issubclass(kind, ColumnRef)
-    left_out = _NOT_COMPARED | ({"index"} if kind is Scan else set() if told_by_name else {"name"})
+    left_out = _NOT_COMPARED | (_NOT_COMPARED_OF_SCANS if kind is Scan else set() if told_by_name else {"name"})
     return tuple(field.name for field in dataclasses.fields(kind) if field.name not in left_out)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|(?<= )\S*/\S+|\[gpujoin_[0-9a-f]+\]")
-"""Texts, paths and names of islands."""
+_QUOTED = re.compile(r"'(?:\\.|[^'\\\n…])*['…]|(?<= )\S*/\S+|\[gpujoin_[0-9a-f]+\]")
+"""Texts, of which a line may have the beginning only, paths and names of islands."""
 _LEAKS = (
     r"datetime\.\w+", r"\b(?:Decimal|Timestamp|Literal|ColumnRef)\(", r"\w*#\d+\w*", r"\b[kw]\d+\b", r"\ba\d+\.\w+",
     r"\bmerged ", r"\b(?:None|True|False)\b", r"\bpythonUDF\d*", r"\b_\w+",

@@ -21,6 +21,7 @@ from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.merging import is_mergeable
+from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.spark.catalyst.joins import JOIN
@@ -247,7 +248,7 @@ def _reads_little(island: Island, run: IslandRun) -> bool:
 
 
 def _one_task(island: Island, options: Options, limits: StageLimits, threads: int) -> IslandRun:
-    relation, scans = numbered(island.relation)
+    relation, scans = numbered(with_null_groups(island.relation))
     stage = plan_one_task(relation, limits)
     note = (
         "one task reads everything, and is sent the rows from Spark"

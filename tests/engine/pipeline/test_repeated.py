@@ -13,9 +13,10 @@ import pytest
 
 from gpujoin.config import Options
 from gpujoin.model.aggregates import AggregateFunction
-from gpujoin.model.expressions import left
+from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Limit, PartialAggregate, Relation, Union
+from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.repeated import repeated_parts
 from gpujoin.testing.compare import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
@@ -150,3 +151,46 @@ def test_lists_come_under_the_names_of_each_use(path: Path) -> None:
     assert metrics.parts_reused == 1
     assert result.schema.names == ["k", "a", "k", "b"]
     assert result.column(1).to_pylist() == result.column(3).to_pylist()
+
+
+def by_key(path: Path, index: int, *, null: bool, by: str = "scan", mode: EvalMode = EvalMode.LEGACY) -> Relation:
+    """Sums by key with the group of null, or without, left out by a scan, a filter or above a projection."""
+    there = None if null else left("k").is_not_null()
+    rows = Tree.scan(path, ["k", "n"], there if by == "scan" else None, index=index, mode=mode)
+    if by == "projection":
+        rows = rows.select(n=left("n"), k=left("k"))
+    if there is not None and by != "scan":
+        rows = rows.where((left("n") >= 0) & there)
+    elif by != "scan":
+        rows = rows.where(left("n") >= 0)
+    return rows.group("k", s=total(left("n") * 2)).relation
+
+
+@everywhere
+@pytest.mark.parametrize("by", ["scan", "filter", "projection"])
+def test_a_group_of_null_is_left_out_above_where_another_use_needs_it(path: Path, by: str) -> None:
+    tree = Union(tuple(by_key(path, n, null=null, by=by) for n, null in enumerate([False, True, False])))
+    expected, apart = ran(tree)
+    result, metrics = ran(with_null_groups(tree))
+    assert_same_rows(result, expected)
+    assert result["k"].null_count == 1
+    assert (apart.parts_reused, apart.scanned_rows) == (1, 2 * ROWS)
+    assert (metrics.parts_reused, metrics.scanned_rows) == (2, ROWS)
+
+
+def test_a_group_of_null_that_no_other_use_needs_is_left_out_below(path: Path) -> None:
+    for other in (by_key(path, 1, null=False), sums(path, 1).relation, filtered(path, 1, 5).group("k").relation):
+        tree = Tree(by_key(path, 0, null=False)).join(Tree(other).select(key=left("k")), {"k": "key"}).relation
+        assert with_null_groups(tree) is tree
+
+
+def test_a_group_of_null_that_may_fail_needs_a_use_that_reads_all_rows(path: Path) -> None:
+    """Spark computes it for that use, and fails, or not for any."""
+    alone, whole = (by_key(path, n, null=null, mode=EvalMode.ANSI) for n, null in enumerate([False, True]))
+    counted = Tree(Tree(whole).group(n=count()).relation)
+    stopped = Tree(Limit(whole, 1)).select(n=left("s.sum"))
+    for other, shares in ((counted, True), (stopped, False)):
+        tree = Union(
+            (Tree(alone).select(n=left("s.sum")).relation, other.select(n=left(other.schema.names[0])).relation)
+        )
+        assert (with_null_groups(tree) is not tree) is shares

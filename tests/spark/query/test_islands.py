@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -488,3 +490,22 @@ def test_sparks_join_above_does_not_broadcast_an_island_by_mistake(
     plan = found.frame._jdf.queryExecution().executedPlan().toString()
     assert ("BroadcastHashJoin" in plan) is broadcast
     assert_same_rows(found.frame.toArrow(), frame.toArrow())
+
+
+def test_a_view_that_is_used_with_and_without_its_group_of_null_is_computed_once(
+    tables: SparkSession, tmp_path: Path
+) -> None:
+    """A join by the view's key needs no group of null; the greatest of its sums is that of null."""
+    keys = [None if n % 3 == 0 else n % 7 for n in range(3000)]
+    pq.write_table(pa.table({"k": pa.array(keys, pa.int64()), "v": range(3000)}), tmp_path / "t.parquet")
+    tables.read.parquet(str(tmp_path)).createOrReplaceTempView("keyed")
+    query = tables.sql(
+        "with sums as (select k, sum(v) total from keyed group by k) "
+        "select a.k, a.total from sums a join (select distinct k from keyed) b on a.k = b.k "
+        "where a.total < (select max(total) from sums)"
+    )
+    assert check(query).islands
+    frame = accelerate(query)
+    frame.collect()
+    (report,) = metrics(frame)
+    assert report.metrics.pipeline.parts_reused == 1
