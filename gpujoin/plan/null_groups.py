@@ -35,10 +35,12 @@ def with_null_groups(tree: Relation) -> Relation:
     Not those that may then fail, unless another one, of whose rows all are read, fails as well.
     """
     aggregations = [node for node in tree.walk() if isinstance(node, PartialAggregate)]
+    filtered = {id(node): above for node in aggregations if (above := _filtered_above(node)) is not None}
+    if not filtered or len(filtered) == len(aggregations):
+        return tree
     kinds, stopped = Kinds(), may_stop(tree)
     known = set(map(kinds.of, aggregations))
     read = {kinds.of(node) for node in aggregations if id(node) not in stopped}
-    filtered = {id(node): above for node in aggregations if (above := _filtered_above(node)) is not None}
     replaced = {
         place: above
         for place, above in filtered.items()

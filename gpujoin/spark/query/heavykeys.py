@@ -21,6 +21,7 @@ from gpujoin.model.stages import DeterminismLevel
 from gpujoin.plan.splitting import ExchangedJoin, cheap_to_sample, split_joins
 from gpujoin.spark.failures import is_survivable
 from gpujoin.spark.jvm.gateway import dataframe_of, first_of_partitions
+from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.stores import without_logs_of_calls
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
@@ -140,7 +141,8 @@ def find_heavy_rows(
             work = stage_function(SampleExchanges(parts, options, stores_named(run.stores)), f"{name}_sample")
             with without_logs_of_calls() if run.stores else nullcontext():
                 looks.append(spark.range(0, len(parts), 1, len(parts)).mapInArrow(work, SAMPLE_DDL))
-        samples = samples_of(reduce(DataFrame.union, looks).toArrow())
+        with doing("a sample of exchanged keys"):
+            samples = samples_of(reduce(DataFrame.union, looks).toArrow())
     except BaseException as problem:  # whatever else is wrong with the input, the query itself will tell
         if not is_survivable(problem):
             raise

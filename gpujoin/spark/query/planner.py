@@ -278,8 +278,7 @@ class QueryPlanner:
         backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         if self._runs and not island.streamed:  # rows of a stream would be read once more
-            with doing("a sample of exchanged keys"):
-                run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
+            run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         run = self._as_sent(island, run, options)
         self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
         below = [self._visit(source.node) for source in island.spark_sources]
