@@ -13,7 +13,9 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.SaveMode;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.optimizer.ReplaceCTERefWithRepartition;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.CTERelationDef;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
@@ -23,6 +25,7 @@ import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
@@ -101,7 +104,7 @@ public final class PythonRule extends Rule {
     }
 
     public TreeNode apply(TreeNode plan) {
-        LogicalPlan given = (LogicalPlan) plan;
+        LogicalPlan given = withMergedSubqueries((LogicalPlan) plan);
         if (given.isStreaming()) {
             return microBatch(given);
         }
@@ -360,6 +363,26 @@ public final class PythonRule extends Rule {
             ((PythonClient) gateway.getCallbackClient()).connectionStopped(connection);
             connection.shutdown();
         }
+    }
+
+    /**
+     * Puts scalar subqueries of which Spark has made one in their places, as Spark will after the rules of a session.
+     *
+     * <p>Of <code>x BETWEEN (SELECT min(y) FROM t) AND (SELECT max(y) FROM t)</code> it makes a definition above the
+     * query, as of a WITH clause, which gives a struct with both values. Until then the subqueries are references to it,
+     * which mean nothing by themselves. A WITH clause of the query's own is kept.
+     */
+    private static LogicalPlan withMergedSubqueries(LogicalPlan plan) {
+        if (!(plan instanceof WithCTE)) {
+            return plan;
+        }
+        Seq definitions = ((WithCTE) plan).cteDefs();
+        for (int i = 0; i < definitions.size(); i++) {
+            if (!((CTERelationDef) definitions.apply(i)).underSubquery()) {
+                return plan;
+            }
+        }
+        return ReplaceCTERefWithRepartition.apply(plan);
     }
 
     /** What of a plan is a query whose rows are asked for; null if nothing is, or is another's to optimize. */

@@ -124,6 +124,24 @@ WAYS: dict[str, Callable[[SparkSession], Any]] = {
 }
 
 
+@pytest.mark.parametrize("task_bytes", ["1", "1m"], ids=["several tasks", "one task"])
+def test_scalar_subqueries_that_spark_makes_one_of(
+    enabled: SparkSession, planned: list[PlannedQuery], task_bytes: str
+) -> None:
+    """While the rules of a session are applied, Spark keeps the one above the whole query."""
+    for setting in ("oneTaskBytes", "taskBytes"):
+        enabled.conf.set(f"spark.gpujoin.scan.{setting}", task_bytes)
+    query = """select k, count(*) from sales
+        where id between (select min(item) / 10 from items) and (select max(item) / 20 from items) group by k"""
+    actual = rows(enabled.sql(query).collect())
+    assert [plan.changed for plan in planned] == [True]
+    disable(enabled)
+    frame = enabled.sql(query)
+    assert "mergedValue" in frame._jdf.queryExecution().optimizedPlan().toString()
+    assert actual == rows(frame.collect())
+    assert len(actual) > 1
+
+
 @pytest.mark.parametrize("way", brief(WAYS, "collect", "insert", "cache table", "rdd", "subquery"))
 def test_every_way_leads_here(enabled: SparkSession, planned: list[PlannedQuery], way: str) -> None:
     actual = rows(WAYS[way](enabled))
