@@ -4,20 +4,13 @@
 // A slot has 8 bytes: a tag of the key, and the row that has it. The tag is the low half of the key's hash; where tags are equal
 // the keys are compared, that of the slot in the build side's column. Keys of 4 bytes are their own tags. Any key is legal,
 // since a free slot has the row -1.
-// A search begins at the slot that the hash tells, goes round its sector, and then on to the next one. At most half of the
-// slots are taken, so most searches end at their first or second slot. What a search costs is its accesses: on an H200, 400 M of
-// them to a table of 2 GB took 14 ms, whether or not they lay near each other.
-//
-// Example, a sector with the slots A, free, C, free: a search that begins at C, and does not find its key there, goes on to the
-// fourth slot, which is free: the key is not there, and is entered here.
+// At most half of the slots are taken, so most searches (`sectors.cuh`) end at their first or second slot. What a search costs is
+// its accesses: on an H200, 400 M of them to a table of 2 GB took 14 ms, whether or not they lay near each other.
 
 #include "key.cuh"
 #include "sectors.cuh"
 
 using Slot = u64;  // the tag above 32 bits of row
-
-constexpr Slot FREE = ~0ull;
-constexpr u64 SECTOR_SLOTS = SECTOR_BYTES / sizeof(Slot);
 
 struct Found {
     i32 row;
@@ -48,40 +41,24 @@ __device__ inline bool holds(Slot slot, Slot tag, const Key& key, const Key* __r
 #endif
 }
 
-// Slot of the key of a row, entered with the row where it is new, and the row that holds it. The table must not be full. A slot
-// is read before it is exchanged: the exchange alone takes longer where the sector is not in L2.
+// Slot of the key of a row, entered with the row where it is new, and the row that holds it. The table must not be full.
 __device__ inline Found insert(const Key* __restrict__ keys, u64 row, Slot* table, u64 slots)
 {
     const Key key = read_key(keys, row);
     const u64 hash = hashed(key);
     const Slot tag = tag_of(key, hash);
-    const u64 home = home_slot(hash, slots);
-    for (u64 at = home;; at = next_slot<SECTOR_SLOTS>(at, home, slots)) {
-        Slot there = *(volatile Slot*)&table[at];
-        if (there == FREE)
-            there = atomicCAS(&table[at], FREE, tag | row);
-        if (there == FREE)
-            return Found{(i32)row, at};
-        if (holds(there, tag, key, keys))
-            return Found{row_of(there), at};
-    }
+    const Place<Slot> place =
+        enter(hash, tag | row, table, slots, [&](Slot there) { return holds(there, tag, key, keys); });
+    return Found{place.held == FREE_SLOT<Slot> ? (i32)row : row_of(place.held), place.at};
 }
 
-// The row of `keys` that holds a key in a finished table, and its slot; NO_ROW where there is none. A full table ends the search
-// where it began.
+// The row of `keys` that holds a key in a finished table, and its slot; NO_ROW where there is none.
 __device__ inline Found find(const Key& key, const Key* __restrict__ keys, const Slot* __restrict__ table, u64 slots)
 {
     const u64 hash = hashed(key);
     const Slot tag = tag_of(key, hash);
-    const u64 home = home_slot(hash, slots);
-    u64 at = home;
-    for (u64 seen = 0; seen < slots; ++seen) {
-        const Slot there = table[at];
-        if (there == FREE)
-            break;
-        if (holds(there, tag, key, keys))
-            return Found{row_of(there), at};
-        at = next_slot<SECTOR_SLOTS>(at, home, slots);
-    }
-    return Found{NO_ROW, 0};
+    const Place<Slot> place = search(hash, table, slots, [&](Slot there) { return holds(there, tag, key, keys); });
+    // A free slot has all bits set, and so the row -1.
+    static_assert((i32)(u32)FREE_SLOT<Slot> == NO_ROW, "a free slot has no row");
+    return Found{row_of(place.held), place.at};
 }
