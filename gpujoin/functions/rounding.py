@@ -28,6 +28,14 @@ from gpujoin.functions.widening import decimal_for
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, is_float, is_whole
 
+MOST_DIGITS = 15
+"""Most digits after the point to which all versions of Java round doubles alike."""
+WHOLE = 2.0**52
+"""Doubles from here on are integers."""
+RESOLVED = 2.0**51
+"""Up to here a product of a double and a power of ten is known to less than a half."""
+SHORT_HALF = 1e14
+"""Halves above lesser integers have at most 15 digits, so that the double of such a half is printed as it."""
 _SCALE = Parameter(INT.accepts, INT.convert, example=1, constant=True)
 _DECIMALS_OF_FLOATS = {pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)}
 """The decimals that floats are converted to where a decimal is wanted."""

@@ -16,7 +16,7 @@ from gpujoin.backends.cpu.expressions import dates, decimals, parse
 from gpujoin.backends.cpu.expressions.arithmetic import to_int64
 from gpujoin.backends.cpu.expressions.format import to_text
 from gpujoin.backends.cpu.expressions.implementation import null_or_raise
-from gpujoin.backends.cpu.expressions.rounding import MOST_DIGITS, round_double
+from gpujoin.backends.cpu.expressions.rounding import round_double
 from gpujoin.backends.cpu.expressions.timetexts import cast_texts
 from gpujoin.backends.cpu.expressions.vector import (
     Array,
@@ -32,6 +32,7 @@ from gpujoin.backends.cpu.expressions.vector import (
 )
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.rounding import MOST_DIGITS
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 

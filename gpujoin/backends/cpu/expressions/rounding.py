@@ -25,21 +25,13 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.expressions.decimals import largest, narrow, scale_up
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise
 from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Vector
-from gpujoin.functions.rounding import constant_scale
+from gpujoin.functions.rounding import MOST_DIGITS, RESOLVED, SHORT_HALF, WHOLE, constant_scale
 from gpujoin.functions.signatures import types_of
 from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.types import MAX_PRECISION, is_float
 
-MOST_DIGITS = 15
-"""Most digits after the point to which doubles are rounded here."""
 _MOST_SCALE = 2 * MAX_PRECISION
 """Greatest scale, of either sign, to which integers and decimals are rounded here."""
-_WHOLE = 2.0**52
-"""Doubles from here on are integers."""
-_RESOLVED = 2.0**51
-"""Up to here a product of a double and a power of ten is known to less than a half."""
-_SHORT_HALF = 1e14
-"""Halves above lesser integers have at most 15 digits."""
 _EXACT = decimal.Context(prec=400)
 _MODES = {Function.ROUND: decimal.ROUND_HALF_UP, Function.ROUND_EVEN: decimal.ROUND_HALF_EVEN}
 
@@ -120,7 +112,7 @@ def round_double(
     """Round doubles as the decimals that are printed of them, to 0 to 15 digits after the point."""
     size, unit = np.abs(values), 10.0**scale
     with np.errstate(all="ignore"):
-        fractional = (size < _WHOLE) & (size != np.floor(size))
+        fractional = (size < WHOLE) & (size != np.floor(size))
         size = np.where(fractional, size, 0.0)
         product = size * unit
         below = np.floor(product)
@@ -129,7 +121,7 @@ def round_double(
     upwards = at_half if function is Function.ROUND else at_half & (below % 2 == 1)
     rounded = (below + ((size > half) | upwards)) / unit
     rounded = np.where(fractional, np.copysign(rounded, values), values)
-    unsure = fractional & ((product >= _RESOLVED) | (at_half & (below >= _SHORT_HALF)))
+    unsure = fractional & ((product >= RESOLVED) | (at_half & (below >= SHORT_HALF)))
     for row in np.flatnonzero(unsure):
         rounded[row] = float(_printed(float(values[row]), scale, function))
     # No decimal is a negative zero.

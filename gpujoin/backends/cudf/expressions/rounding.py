@@ -15,23 +15,15 @@ from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, typ
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import DeviceValueError
-from gpujoin.functions.rounding import constant_scale
+from gpujoin.functions.rounding import MOST_DIGITS, RESOLVED, SHORT_HALF, WHOLE, constant_scale
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import is_whole
 
 if TYPE_CHECKING:
     from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 
-_MOST_DIGITS = 15
-"""Most digits after the point to which Java's versions round all doubles alike."""
 _MOST_ZEROS = 18
 """Most digits before the point that are rounded away: a power of ten up to it is one 64-bit integer."""
-_WHOLE = 2.0**52
-"""Doubles from here on are integers."""
-_RESOLVED = 2.0**51
-"""Up to here a product of a double and a power of ten is known to less than a half."""
-_SHORT_HALF = 1e14
-"""Halves above lesser integers have at most 15 digits."""
 
 
 def _round(run: Evaluator, node: Call, active: Active) -> Value:
@@ -62,13 +54,13 @@ def _integer(run: Evaluator, node: Call, value: Value, unit: int, active: Active
 
 def _double(run: Evaluator, node: Call, value: Value, scale: int, active: Active) -> Value:
     xp, size, unit = run.xp, run.xp.abs(value.data), 10.0**scale
-    fractional = (size < _WHOLE) & (size != xp.floor(size))
+    fractional = (size < WHOLE) & (size != xp.floor(size))
     size = xp.where(fractional, size, 0.0)
     product = size * unit
     below = xp.floor(product)
     half = (2.0 * below + 1.0) / (2.0 * unit)
     at_half = size == half
-    unsure = fractional & ((product >= _RESOLVED) | (at_half & (below >= _SHORT_HALF)))
+    unsure = fractional & ((product >= RESOLVED) | (at_half & (below >= SHORT_HALF)))
     looked_at = mask_and(mask_and(unsure, value.valid), active)
     if looked_at is not None and any_true(looked_at):
         raise DeviceValueError(f"{node}: a double has too many digits to be compared with a half")
@@ -84,7 +76,7 @@ def _fits(node: Call) -> bool:
     if scale is None or not accepted(node):
         return False
     if pat.is_float64(dtype):
-        return 0 <= scale <= _MOST_DIGITS
+        return 0 <= scale <= MOST_DIGITS
     return is_whole(dtype) and scale >= -_MOST_ZEROS
 
 
