@@ -69,6 +69,8 @@ def check(
     given = node.with_children([ExchangeSource(0, rows.schema)])
     assert isinstance(given, PartialAggregate)
     assert_same_groups(merged(node, partial), aggregated(given, rows), f"seed {seed}")
+    for key in partial.columns[: len(node.keys)]:
+        assert "-0.0" not in map(str, key.to_pylist()), "a key of a group is no negative zero, whatever its rows have"
     if once:
         keys = partial.select(range(len(node.keys)))
         assert len(set(map(str, zip(*keys.to_pydict().values(), strict=True)))) == keys.num_rows

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from gpujoin.backends.cpu.pipeline.aggregate import key_of
 from gpujoin.backends.cpu.pipeline.columns import Column, as_lazy
-from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
+from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
+from gpujoin.model.types import is_float
 
 _ROW = "row"
 _SAMPLE = 2_000
@@ -68,8 +69,13 @@ class NumberedRows:
 
     @cached_property
     def _values(self) -> pl.DataFrame:
-        """The late keys in one chunk each, from which values are gathered several times as fast as from many."""
-        return self.late.frame.collect().rechunk()
+        """The late keys in one chunk each, from which values are gathered several times as fast as from many.
+
+        Floats are as keys of groups are: without negative zeros.
+        """
+        floats = [column for column in self.late.columns if is_float(column.dtype)]
+        keys = [float_key(pl.col(column.name), column.dtype).alias(column.name) for column in floats]
+        return self.late.frame.with_columns(keys).collect().rechunk()
 
 
 def _is_key(values: pl.Series) -> bool:
