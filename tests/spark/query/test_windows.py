@@ -92,6 +92,12 @@ FULL_JOIN = """select * from (select k, day, sum(price) over (partition by k ord
     full join (select k, count(*) over (partition by k) y, item from items) b on a.k = b.k"""
 
 
+def skip_unknown(spark: SparkSession, text: str) -> None:
+    """Skip a query that this Spark refuses."""
+    if "filter (where" in text and spark.version < "4.3":
+        pytest.skip("Spark refuses filters of window functions")
+
+
 @cpu
 @pytest.mark.parametrize(
     "name",
@@ -103,6 +109,7 @@ FULL_JOIN = """select * from (select k, day, sum(price) over (partition by k ord
     ),
 )  # fmt: skip
 def test_windows_run_whole(tables: SparkSession, name: str) -> None:
+    skip_unknown(tables, COVERED[name])
     explanation = check(tables.sql(COVERED[name]), allow_empty=name == "no rows")
     (island,) = explanation.islands
     assert "window" in str(island)
@@ -112,6 +119,7 @@ def test_windows_run_whole(tables: SparkSession, name: str) -> None:
 @pytest.mark.parametrize("spark", [FORCED | {"spark.sql.ansi.enabled": "false"}], indirect=True, ids=["cpu"])
 @pytest.mark.parametrize("name", brief(COVERED, "running", "of aggregates", "rows"))
 def test_windows_that_are_not_ansi(tables: SparkSession, name: str) -> None:
+    skip_unknown(tables, COVERED[name])
     assert check(tables.sql(COVERED[name]), allow_empty=name == "no rows").islands
 
 
