@@ -71,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     given = sys.argv[1:] if argv is None else list(argv)
     peaks = {way: _watched([*given, "--way", way]) for way in _WAYS}
-    page = _page(arguments.scale, given, peaks)
+    told = ["--sf", f"{arguments.scale:g}", *(part for setting in arguments.conf for part in ("--conf", setting))]
+    if numbers != list(SUITE.numbers):
+        told += ["--queries", arguments.queries]
+    page = _page(arguments.scale, told, peaks)
     print(page)
     if arguments.out is not None:
         (arguments.out / f"{arguments.name}.md").write_text(page)
@@ -112,7 +115,7 @@ def _watched(arguments: Sequence[str]) -> _Peaks:
     listener = Thread(target=_listen, args=(child, peaks), daemon=True)
     listener.start()
     while child.poll() is None:
-        peaks.saw(_held(child.pid))
+        peaks.saw(held_bytes(child.pid))
         time.sleep(_INTERVAL)
     listener.join()
     if child.returncode:
@@ -130,9 +133,9 @@ def _listen(child: subprocess.Popen[str], peaks: _Peaks) -> None:
             peaks.rows[peaks.current] = said["rows"]
 
 
-def _held(process: int) -> int:
+def held_bytes(process: int) -> int:
     """Bytes that a process and those that it started hold."""
-    return _own_bytes(process) + sum(map(_held, _started_by(process)))
+    return _own_bytes(process) + sum(map(held_bytes, _started_by(process)))
 
 
 def _started_by(process: int) -> Iterator[int]:
