@@ -154,7 +154,7 @@ def _own_bytes(process: int) -> int:
 
 
 def _page(scale: float, arguments: Sequence[str], peaks: Mapping[str, _Peaks]) -> str:
-    found = machine.describe()
+    facts = machine.describe()
     spark, here = (peaks[way].queries for way in _WAYS)
     most = {way: max(peaks[way].queries.values()) for way in _WAYS}
     told = (
@@ -164,10 +164,10 @@ def _page(scale: float, arguments: Sequence[str], peaks: Mapping[str, _Peaks]) -
     lines = [
         f"# TPC-H at scale {scale:g}: memory of whole queries, by Spark and accelerated",
         "",
-        f"`python -m benchmarks.memory.queries {' '.join(arguments)}` at {found['revision']}",
+        f"`python -m benchmarks.memory.queries {' '.join(arguments)}` at {facts['revision']}",
         "",
-        f"{found['processor']}, {found['cores']} cores, {found['memory']}; Python {found['python']}, "
-        + ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+        f"{facts['processor']}, {facts['cores']} cores, {facts['memory']}; Python {facts['python']}, "
+        + ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
         + ".",
         "",
         "MiB that all processes held at most, each way in processes of its own; pages of files are not counted.",

@@ -7,6 +7,7 @@ digit before the point, as 9.9 becomes 10. ``ceil`` and ``floor`` of two operand
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -30,11 +31,11 @@ from gpujoin.model.types import MAX_PRECISION, is_float, is_whole
 
 MOST_DIGITS = 15
 """Most digits after the point to which all versions of Java round doubles alike."""
-WHOLE = 2.0**52
+_WHOLE = 2.0**52
 """Doubles from here on are integers."""
-RESOLVED = 2.0**51
+_RESOLVED = 2.0**51
 """Up to here a product of a double and a power of ten is known to less than a half."""
-SHORT_HALF = 1e14
+_SHORT_HALF = 1e14
 """Halves above lesser integers have at most 15 digits, so that the double of such a half is printed as it."""
 _SCALE = Parameter(INT.accepts, INT.convert, example=1, constant=True)
 _DECIMALS_OF_FLOATS = {pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)}
@@ -46,6 +47,25 @@ def constant_scale(node: Expression) -> int | None:
     """The constant number of digits that a call rounds to; ``None`` if it is no constant."""
     scale = node.children[1]
     return int(scale.value) if isinstance(scale, Literal) and scale.value is not None else None
+
+
+def round_by_halves(xp: Any, values: Any, scale: int, function: Function) -> tuple[Any, Any]:
+    """Round doubles to 0 to 15 digits after the point, by comparing each with the half between two results.
+
+    ``values`` is an array of the module ``xp``. Also returns the mask of the doubles that have too many digits for
+    that. A result may be a negative zero, which no decimal is.
+    """
+    size, unit = xp.abs(values), 10.0**scale
+    fractional = (size < _WHOLE) & (size != xp.floor(size))
+    size = xp.where(fractional, size, 0.0)
+    product = size * unit
+    below = xp.floor(product)
+    half = (2.0 * below + 1.0) / (2.0 * unit)
+    at_half = size == half
+    upwards = at_half if function is Function.ROUND else at_half & (below % 2.0 == 1.0)
+    rounded = (below + ((size > half) | upwards)) / unit
+    unsure = fractional & ((product >= _RESOLVED) | (at_half & (below >= _SHORT_HALF)))
+    return xp.where(fractional, xp.copysign(rounded, values), values), unsure
 
 
 def rounded_decimal(dtype: pa.DataType, scale: int) -> pa.DataType:

@@ -31,7 +31,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ConstantTable, Join, Relation
 from gpujoin.model.stages import Exchange, Share, Stage
 from gpujoin.plan.distribution import DIVIDES
-from gpujoin.plan.remap import mirrored
+from gpujoin.plan.remap import mirrored, replaced
 from gpujoin.plan.splitting import exchanged_join
 
 _MOST_DIVISIONS = 8
@@ -125,7 +125,7 @@ def _full_join_trees(tree: Relation, join: Join) -> dict[Share, Relation]:
         Share.UNMATCHED_LEFT: _unmatched(join, Side.LEFT),
         Share.UNMATCHED_RIGHT: _unmatched(join, Side.RIGHT),
     }
-    return {share: _replaced(tree, join, part) for share, part in parts.items()}
+    return {share: replaced(tree, {id(join): part}) for share, part in parts.items()}
 
 
 def _as(join: Join, join_type: JoinType) -> Join:
@@ -148,9 +148,3 @@ def _unmatched(join: Join, side: Side) -> Join:
     if side is Side.LEFT:
         return dataclasses.replace(_as(join, JoinType.LEFT), left=unmatched, right=nothing, build_side=Side.RIGHT)
     return dataclasses.replace(_as(join, JoinType.RIGHT), left=nothing, right=unmatched, build_side=Side.LEFT)
-
-
-def _replaced(node: Relation, old: Relation, new: Relation) -> Relation:
-    if node is old:
-        return new
-    return node.with_children([_replaced(child, old, new) for child in node.children]) if node.children else node

@@ -15,7 +15,7 @@ Both are one (`plan/repeated`) if the group is left out above::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeGuard
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from gpujoin.model.relation import column
 from gpujoin.model.relations import Filter, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.complete_groups import may_stop
 from gpujoin.plan.ranges import all_of
+from gpujoin.plan.remap import replaced
 from gpujoin.plan.repeated import Kinds
 from gpujoin.plan.runtime_filters import may_raise
 
@@ -41,12 +42,12 @@ def with_null_groups(tree: Relation) -> Relation:
     kinds, stopped = Kinds(), may_stop(tree)
     known = set(map(kinds.of, aggregations))
     read = {kinds.of(node) for node in aggregations if id(node) not in stopped}
-    replaced = {
+    shared = {
         place: above
         for place, above in filtered.items()
-        if (kind := kinds.of(above.child)) in read or (kind in known and not _may_raise(above.child))
+        if (kind := kinds.of(above.child)) in read or (kind in known and not may_raise(above.child))
     }
-    return _with(tree, replaced) if replaced else tree
+    return replaced(tree, shared) if shared else tree
 
 
 def _filtered_above(node: PartialAggregate) -> Filter | None:
@@ -84,20 +85,9 @@ def _with_nulls(node: Relation, columns: frozenset[int]) -> tuple[Relation, froz
 def _without(parts: Sequence[Expression], columns: frozenset[int]) -> tuple[tuple[Expression, ...], frozenset[int]]:
     """Leave out the parts of a condition that only ask that one of some columns is not null; and tell which."""
     asked = {n: part.arguments[0] for n, part in enumerate(parts) if _asks_for_a_value(part)}
-    found = {n: value.index for n, value in asked.items() if isinstance(value, ColumnRef) and value.index in columns}
-    return tuple(part for n, part in enumerate(parts) if n not in found), frozenset(found.values())
+    left_out = {n: key.index for n, key in asked.items() if isinstance(key, ColumnRef) and key.index in columns}
+    return tuple(part for n, part in enumerate(parts) if n not in left_out), frozenset(left_out.values())
 
 
 def _asks_for_a_value(part: Expression) -> TypeGuard[Call]:
     return isinstance(part, Call) and part.function is Function.IS_NOT_NULL
-
-
-def _may_raise(node: Relation) -> bool:
-    return may_raise(node, frozenset(range(len(node.schema))))
-
-
-def _with(node: Relation, replaced: Mapping[int, Relation]) -> Relation:
-    """Put relations in the places of others, given by ``id()``."""
-    if id(node) in replaced:
-        return replaced[id(node)]
-    return node.with_children([_with(child, replaced) for child in node.children]) if node.children else node

@@ -33,6 +33,13 @@ def substituted(node: Expression, values: Mapping[int, Expression] | Sequence[Ex
     return node.with_children([substituted(child, values) for child in node.children]) if node.children else node
 
 
+def replaced(node: Relation, others: Mapping[int, Relation]) -> Relation:
+    """Put relations in the places of others, given by ``id()``."""
+    if id(node) in others:
+        return others[id(node)]
+    return node.with_children([replaced(child, others) for child in node.children]) if node.children else node
+
+
 def remapped_spec(spec: JoinSpec, positions: Mapping[Side, Mapping[int, int]]) -> JoinSpec:
     """Replace column positions in a join."""
     left, right = positions[Side.LEFT], positions[Side.RIGHT]

@@ -110,9 +110,9 @@ def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozense
     return (own,) * len(relation.children)
 
 
-def may_raise(relation: Relation, read: frozenset[int]) -> bool:
-    """Whether a relation, or one below, may raise for a row whose values in the columns at ``read`` are needed."""
-    below = read_of_children(relation, read)
+def may_raise(relation: Relation, read: frozenset[int] | None = None) -> bool:
+    """Whether a relation, or one below, may raise for a row of which the columns at ``read``, or all, are needed."""
+    below = read_of_children(relation, frozenset(range(len(relation.schema))) if read is None else read)
     return below is None or any(map(may_raise, relation.children, below))
 
 

@@ -8,7 +8,6 @@ and at last finished on the CPU, whose rows are copied back; a build side that d
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from gpujoin.config import Options
 from gpujoin.engine.devicetables import DeviceTable, OpenedTable, concatenated, open_batches, taken_tables
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_frames, check_product
+from gpujoin.engine.join.framesearch import on_device
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import FrameSink
@@ -37,8 +37,7 @@ class FrameBuild:
         metrics: JoinMetrics,
     ) -> None:  # fmt: skip
         check_frames(layout, device)
-        searched = layout.ranged is not None and device.searches(layout.ranged.axes)
-        self.layout = layout if searched else dataclasses.replace(layout, ranged=None)
+        self.layout = on_device(layout, device)
         self.device = device
         self.options = options
         sink = FrameSink(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ class FrameAsOfBuild:
     def probe(self, rows: Any) -> Probe[Any]:
         """Find the nearest right row of each left row."""
         return self.search.probe(rows, self.order_at, self.key_at)
+
+
+def on_device(layout: JoinLayout, device: AnyDevicePipeline) -> JoinLayout:
+    """The layout of a join of frames: without ranges where the device does not search by them."""
+    if layout.ranged is None or device.searches(layout.ranged.axes):
+        return layout
+    return dataclasses.replace(layout, ranged=None)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_product
+from gpujoin.engine.join.framesearch import on_device
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import FrameSink
@@ -287,13 +288,12 @@ class MixedPipeline:
         if table is not None and name in table.built:
             return table.built[name].side
         layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
-        searched = layout.ranged is None or self.device.searches(layout.ranged.axes)
-        given = layout if searched else dataclasses.replace(layout, ranged=None)
+        given = on_device(layout, self.device)
         sink = FrameSink(
             given, self.device.backend, self.options, device=self.device, piece_bytes=self.piece_bytes
         )  # fmt: skip
         built = BuiltSide(sink, frame, self.join_metrics)
-        if not searched and (built.build is None or not built.build.unique):
+        if given is not layout and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
         if self.residents is not None and table is not None:

@@ -643,8 +643,7 @@ class _Runner:
 
     def _aggregated_in_order(self, node: PartialAggregate) -> Iterator[_Piece]:
         """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
-        whole = frozenset(range(len(node.schema)))
-        stopped = id(node) in self._may_stop and may_raise(node, whole)
+        stopped = id(node) in self._may_stop and may_raise(node)
         read = None if stopped else scanned_keys(node, self._repeated)
         if read is not None:
             self._ascending[id(read.scan)] = tuple(read.keys)

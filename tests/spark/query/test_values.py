@@ -132,7 +132,7 @@ def test_invalid_strings_are_left_to_spark(odd_tables: None, spark: SparkSession
 def test_a_subquery_of_a_day_that_python_does_not_have_is_left_to_spark(
     odd_tables: None, spark: SparkSession, day: int
 ) -> None:
-    """Where inputs are divided among tasks, planning asks for its value."""
+    """Planning asks for the value of a subquery where inputs are divided among tasks."""
     for setting in ("oneTaskBytes", "taskBytes"):
         spark.conf.set(f"spark.gpujoin.scan.{setting}", "1")
     query = f"""select count(*) from odd

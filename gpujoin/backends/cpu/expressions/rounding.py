@@ -25,7 +25,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.expressions.decimals import largest, narrow, scale_up
 from gpujoin.backends.cpu.expressions.implementation import Run, fail, null_or_raise
 from gpujoin.backends.cpu.expressions.vector import INT64_MAX, Array, Vector
-from gpujoin.functions.rounding import MOST_DIGITS, RESOLVED, SHORT_HALF, WHOLE, constant_scale
+from gpujoin.functions.rounding import MOST_DIGITS, constant_scale, round_by_halves
 from gpujoin.functions.signatures import types_of
 from gpujoin.model.expressions import Call, EvalMode, Function
 from gpujoin.model.types import MAX_PRECISION, is_float
@@ -110,18 +110,8 @@ def round_double(
     values: npt.NDArray[np.float64], scale: int, function: Function = Function.ROUND
 ) -> npt.NDArray[np.float64]:
     """Round doubles as the decimals that are printed of them, to 0 to 15 digits after the point."""
-    size, unit = np.abs(values), 10.0**scale
     with np.errstate(all="ignore"):
-        fractional = (size < WHOLE) & (size != np.floor(size))
-        size = np.where(fractional, size, 0.0)
-        product = size * unit
-        below = np.floor(product)
-        half = (2 * below + 1) / (2 * unit)
-    at_half = size == half
-    upwards = at_half if function is Function.ROUND else at_half & (below % 2 == 1)
-    rounded = (below + ((size > half) | upwards)) / unit
-    rounded = np.where(fractional, np.copysign(rounded, values), values)
-    unsure = fractional & ((product >= RESOLVED) | (at_half & (below >= SHORT_HALF)))
+        rounded, unsure = round_by_halves(np, values, scale, function)
     for row in np.flatnonzero(unsure):
         rounded[row] = float(_printed(float(values[row]), scale, function))
     # No decimal is a negative zero.

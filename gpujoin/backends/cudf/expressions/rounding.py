@@ -15,7 +15,7 @@ from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, typ
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import DeviceValueError
-from gpujoin.functions.rounding import MOST_DIGITS, RESOLVED, SHORT_HALF, WHOLE, constant_scale
+from gpujoin.functions.rounding import MOST_DIGITS, constant_scale, round_by_halves
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import is_whole
 
@@ -53,20 +53,10 @@ def _integer(run: Evaluator, node: Call, value: Value, unit: int, active: Active
 
 
 def _double(run: Evaluator, node: Call, value: Value, scale: int, active: Active) -> Value:
-    xp, size, unit = run.xp, run.xp.abs(value.data), 10.0**scale
-    fractional = (size < WHOLE) & (size != xp.floor(size))
-    size = xp.where(fractional, size, 0.0)
-    product = size * unit
-    below = xp.floor(product)
-    half = (2.0 * below + 1.0) / (2.0 * unit)
-    at_half = size == half
-    unsure = fractional & ((product >= RESOLVED) | (at_half & (below >= SHORT_HALF)))
+    rounded, unsure = round_by_halves(run.xp, value.data, scale, node.function)
     looked_at = mask_and(mask_and(unsure, value.valid), active)
     if looked_at is not None and any_true(looked_at):
         raise DeviceValueError(f"{node}: a double has too many digits to be compared with a half")
-    upwards = at_half if node.function is Function.ROUND else at_half & (below % 2.0 == 1.0)
-    rounded = (below + ((size > half) | upwards)) / unit
-    rounded = xp.where(fractional, xp.copysign(rounded, value.data), value.data)
     return Value(value.dtype, rounded + 0.0, value.valid)  # No decimal is a negative zero.
 
 

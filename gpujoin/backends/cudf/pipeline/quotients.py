@@ -29,7 +29,7 @@ _LAST_BITS = 14
 """Bits of the last digit of a quotient that becomes a double: with them it has more than the 53 that a double has and
 the one that rounds it, and no more than fit int64."""
 _BIAS, _MANTISSA = 1023, 52
-"""Of a double: what its exponent is counted from, and the bits before it."""
+"""What the exponent of a double is counted from, and how many bits stand below it."""
 
 
 def rounded(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, places: int) -> tuple[Words, Array]:
