@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,19 +13,13 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal, Variable
 from gpujoin.testing.cells import Cell, sort_key
 from tests.oracle import nestedbytes
-
-if TYPE_CHECKING:
-    from tests.oracle.interpreter import Compiled
-
-Build = Callable[[Call, "list[Compiled]"], "Compiled"]
+from tests.oracle.compiled import Compiled, Handler
 
 
-def strict(compute: Callable[..., Cell]) -> Build:
+def strict(compute: Callable[..., Cell]) -> Handler:
     """A function whose result is null where an operand is; it is given the call first."""
 
     def build(node: Call, operands: list[Compiled]) -> Compiled:
-        from tests.oracle.interpreter import Compiled
-
         def run(rows: Any) -> Cell:
             values = [operand.run(rows) for operand in operands]
             return None if None in values else compute(node, *values)
@@ -79,15 +73,11 @@ def _get_fields(node: Call, values: tuple[Cell, ...], name: str) -> Cell:
 
 
 def _array(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     assert node.type is not None
     return Compiled(node.type, lambda rows: tuple(operand.run(rows) for operand in operands))
 
 
 def _split(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     pattern = node.arguments[1]
     assert isinstance(pattern, Literal)
     separator = re.compile(str(pattern.value))
@@ -136,8 +126,6 @@ def _join(_node: Call, values: tuple[Cell, ...], separator: str, replacement: st
 
 
 def _struct(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     assert node.type is not None
     return Compiled(node.type, lambda rows: tuple(operand.run(rows) for operand in operands[1::2]))
 
@@ -147,12 +135,10 @@ def variable(rows: Any, name: str) -> Cell:
     return rows[2][name]
 
 
-def _of_elements(finish: Callable[[list[Cell], list[Cell]], Cell]) -> Build:
+def _of_elements(finish: Callable[[list[Cell], list[Cell]], Cell]) -> Handler:
     """A function of the elements of a list, and of the values of an expression for them."""
 
     def build(node: Call, operands: list[Compiled]) -> Compiled:
-        from tests.oracle.interpreter import Compiled
-
         array, body, *_ = operands
         names = [argument.name for argument in node.arguments[2:] if isinstance(argument, Variable)]
 
@@ -171,7 +157,7 @@ def _of_elements(finish: Callable[[list[Cell], list[Cell]], Cell]) -> Build:
     return build
 
 
-def _quantified(deciding: bool) -> Build:
+def _quantified(deciding: bool) -> Handler:
     def finish(_elements: list[Cell], values: list[Cell]) -> Cell:
         if deciding in [value for value in values if value is not None]:
             return deciding
@@ -180,7 +166,7 @@ def _quantified(deciding: bool) -> Build:
     return _of_elements(finish)
 
 
-def _written(*, compared: bool) -> Build:
+def _written(*, compared: bool) -> Handler:
     def compute(node: Call, value: Cell) -> Cell:
         dtype = node.arguments[0].type
         assert dtype is not None
@@ -217,8 +203,6 @@ def _remove(_node: Call, values: tuple[Cell, ...], value: Cell) -> Cell:
 
 
 def _repeat(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     value, number = operands
     assert node.type is not None
 
@@ -229,10 +213,8 @@ def _repeat(node: Call, operands: list[Compiled]) -> Compiled:
     return Compiled(node.type, run)
 
 
-def _added(*, last: bool) -> Build:
+def _added(*, last: bool) -> Handler:
     def build(node: Call, operands: list[Compiled]) -> Compiled:
-        from tests.oracle.interpreter import Compiled
-
         assert node.type is not None
 
         def run(rows: Any) -> Cell:
@@ -285,8 +267,6 @@ def _within(rows: Any, variables: dict[str, Cell]) -> Any:
 
 
 def _zip_with(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     first, second, body, *_ = operands
     names = [argument.name for argument in node.arguments[3:] if isinstance(argument, Variable)]
     assert node.type is not None
@@ -302,8 +282,6 @@ def _zip_with(node: Call, operands: list[Compiled]) -> Compiled:
 
 
 def _sort_by(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     array, key, *_ = operands
     variable, *options = node.arguments[2:]
     assert isinstance(variable, Variable)
@@ -325,8 +303,6 @@ def _sort_by(node: Call, operands: list[Compiled]) -> Compiled:
 
 
 def _map_zip_with(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     first, second, body, *_ = operands
     names = [argument.name for argument in node.arguments[3:] if isinstance(argument, Variable)]
     assert node.type is not None
@@ -347,8 +323,6 @@ def _map_zip_with(node: Call, operands: list[Compiled]) -> Compiled:
 
 
 def _of_entries(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     source, body, *_ = operands
     names = [argument.name for argument in node.arguments[2:] if isinstance(argument, Variable)]
     assert node.type is not None
@@ -366,8 +340,6 @@ def _of_entries(node: Call, operands: list[Compiled]) -> Compiled:
 
 
 def _aggregate(node: Call, operands: list[Compiled]) -> Compiled:
-    from tests.oracle.interpreter import Compiled
-
     array, zero, merge, _, _, finish, _ = operands
     so_far, element, last = (node.arguments[n].name for n in (3, 4, 6))  # type: ignore[attr-defined]
     assert node.type is not None
@@ -407,7 +379,7 @@ def _map_of_entries(node: Call, entries: tuple[Any, ...], _last_counts: bool) ->
     return None if None in entries else _map_of(node, entries)
 
 
-FUNCTIONS: dict[Function, Build] = {
+FUNCTIONS: dict[Function, Handler] = {
     Function.MAP_FROM_ARRAYS: strict(_map_of_lists),
     Function.MAP_FROM_ENTRIES: strict(_map_of_entries),
     Function.CONCAT_LISTS: strict(lambda _node, *lists: tuple(itertools.chain(*lists))),
