@@ -1,0 +1,164 @@
+"""Runs the joins of a tree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from gpujoin.engine.join.hash_join import AnyRun, HashJoin
+from gpujoin.engine.pipeline.context import Piece, RunContext
+from gpujoin.engine.pipeline.kept import KeptBuildSides
+from gpujoin.model.jointype import Side
+from gpujoin.model.relations import Join, Relation
+from gpujoin.plan.runtime_filters import keys_of
+from gpujoin.plan.skipping import matching_keys, scans_of
+
+MOST_KEYS = 1 << 18
+"""Most keys of a build side that are looked up while the other side is read; measured in `docs/performance.md`.
+
+Sorting them takes some 5 ms. With more, looking them up costs as much as the join that it saves rows for.
+"""
+
+MOST_KEYS_OF_CONDITIONS = 1 << 21
+"""The same for joins with a condition, which cost several times as much a row. Sorting takes some 70 ms."""
+
+
+class JoinNodes:
+    """Runs joins: builds one side in memory, then joins the other one, a piece at a time.
+
+    A join whose build side is small may be part of the backend's query of a piece (`PipelineBackend.lookup`). Others
+    are gather maps (:class:`~gpujoin.engine.join.hash_join.HashJoin`), which also go to disk where memory is short.
+    """
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._kept = KeptBuildSides(run)
+
+    def pieces(self, node: Join) -> Iterator[Piece]:
+        """Compute a join."""
+        side = node.build_side
+        name = self._kept.built_name(node)
+        kept = self._kept.built(name)
+        if kept is not None:
+            self._run.metrics.tables_kept += 1
+            yield from self._probed(
+                node, kept.join.start(self._run.settings.join_metrics), kept.piece, self.streamed(node)
+            )
+            return
+        pieces, rest = self.build_pieces(node.side(side))
+        if rest is not None:
+            yield from self.gather_join(node, itertools.chain(pieces, rest), None, self.streamed(node))
+            return
+        build = self._run.backend.concat(pieces, node.side(side).schema, self._run.metrics)
+        pieces.clear()
+        if name is None:
+            self.skip_without_match(node, build)
+            yield from self.joined(node, build, self.streamed(node))
+        else:
+            yield from self.gather_join(node, iter([build]), build, self.streamed(node), name)
+
+    def skip_without_match(self, node: Join, build: Piece) -> None:
+        """Have scans of the streamed side leave out row groups without a row for the build side."""
+        side = node.build_side.other
+        streamed, read = node.side(side), keys_of(node, side)
+        most = MOST_KEYS if node.spec.condition is None else MOST_KEYS_OF_CONDITIONS
+        for of_build, of_streamed in matching_keys(node):
+            scans = [
+                (scan, column)
+                for scan, column in scans_of(streamed, of_streamed, read, self._run.repeated)
+                if self._run.places[id(scan)] == 1  # a node that stands elsewhere, too, gives all rows there
+            ]
+            ranges = self._run.backend.value_ranges(build, of_build, most) if scans else None
+            if ranges is not None:
+                for scan, column in scans:
+                    self._run.wanted[id(scan)].append((column, ranges))
+
+    def streamed(self, node: Join) -> Iterator[Piece]:
+        """Compute the side of a join that is not its build side."""
+        return self._run.pieces(node.side(node.build_side.other))
+
+    def joined(self, node: Join, build: Piece, streamed: Iterator[Piece]) -> Iterator[Piece]:
+        """Join pieces of the stream side with a build side in memory."""
+        lookup = self._run.backend.lookup(node, build)
+        if lookup is None:
+            yield from self.gather_join(node, iter([build]), build, streamed)
+            return
+        for piece in streamed:
+            self._run.metrics.query_joins += 1
+            yield from lookup.join(piece)
+        yield from lookup.finish()
+
+    def gather_join(
+        self,
+        node: Join,
+        built: Iterator[Piece],
+        known: Piece | None,
+        pieces: Iterator[Piece],
+        name: Hashable | None = None,
+    ) -> Iterator[Piece]:
+        """Build one side, which is kept under a name if one is given, and join the pieces of the other with it."""
+        backend, side = self._run.backend, node.build_side
+        with ExitStack() as stack:
+            join = stack.enter_context(
+                HashJoin(
+                    node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
+                    build_side=side, options=self._run.options, backend=self._run.backend.joins,
+                    metrics=self._run.settings.join_metrics,
+                )
+            )  # fmt: skip
+            join.build(batch for piece in built for batch in backend.to_join(piece, node, side))
+            if name is not None and self._kept.keep_built(name, join, known):
+                stack.pop_all()  # it stays open
+            passed = join.start()
+            if join.spilled:  # in one call: each call would write its own files
+                stack.callback(passed.close)
+                for _ in passed.probe(self._to_probe(node, pieces)):
+                    raise AssertionError("a join whose build side is on disk gives rows when it is finished only")
+            yield from self._probed(node, passed, known, pieces)
+
+    def _probed(self, node: Join, passed: AnyRun, known: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """Join pieces of the streamed side with a built side."""
+        backend, side = self._run.backend, node.build_side
+        for streamed in self._run.collected(pieces):
+            if passed.can_stop:
+                break
+            self._run.metrics.gather_joins += 1
+            joined = self._pairs(node, passed.probe(backend.to_join(streamed, node, side.other)))
+            yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._run.metrics)
+        last = self._pairs(node, passed.finish())
+        yield from backend.from_join(last, node, {side: known, side.other: None}, self._run.metrics)
+
+    def _pairs(self, node: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self._run.counts.given(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
+
+    def _to_probe(self, node: Join, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
+        for piece in self._run.collected(pieces):
+            self._run.metrics.gather_joins += 1
+            yield from self._run.backend.to_join(piece, node, node.build_side.other)
+
+    def build_pieces(self, node: Relation) -> tuple[list[Piece], Iterator[Piece] | None]:
+        """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
+        name = self._kept.rows_name(node)
+        kept = None if name is None else self._kept.rows(name)
+        if kept is not None:
+            self._run.metrics.tables_kept += 1
+            for piece in kept:
+                self._run.counts.take(node, *self._run.backend.size(piece))
+            return list(kept), None
+        pieces: list[Piece] = []
+        size = 0
+        source = self._run.collected(self._run.pieces(node))
+        for piece in source:
+            pieces.append(piece)
+            rows, nbytes = self._run.backend.size(piece)
+            self._run.counts.take(node, rows, nbytes)
+            size += nbytes
+            while size > self._run.backend.budget(self._run.memory.build_bytes):
+                if not self._kept.make_room():
+                    return pieces, source
+        if name is not None:
+            pieces = self._kept.keep_rows(name, node, pieces, size)
+        return pieces, None

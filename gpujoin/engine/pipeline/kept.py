@@ -1,0 +1,98 @@
+"""Names and keeps the build sides and rows of tables that later runs of a process use again."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Hashable, Sequence
+
+from gpujoin.engine.join.hash_join import HashJoin
+from gpujoin.engine.pipeline.context import Piece, RunContext
+from gpujoin.engine.pipeline.placement import MixedPiece, MixedPipeline
+from gpujoin.engine.pipeline.tables import BuiltTable, TableRows, unnumbered
+from gpujoin.model.jointype import Side
+from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan
+from gpujoin.plan.tables import is_table
+
+_OF_TABLES = 8
+"""A table that takes more than this part of the memory for tables is read by each task: others would have no room."""
+
+
+class KeptBuildSides:
+    """The build sides of one run that are kept: which those are, by which name, and where.
+
+    On the CPU they are in :class:`~gpujoin.engine.pipeline.tables.BuiltTables`, on a device in what belongs to that
+    device.
+    """
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._settings = run.settings
+
+    def built_name(self, node: Join) -> Hashable | None:
+        """What a join's build side is kept under; ``None`` where it is not."""
+        side = node.build_side
+        table, streamed = node.side(side), node.side(side.other)
+        if not self._settings.keeps_tables or not is_table(table) or is_table(streamed) or not _is_settled(table):
+            return None
+        # A node, which compares conditions, as specifications of joins do not.
+        sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
+        named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
+        schemas = tuple(self._run.backend.join_schema(node, side) for side in Side)
+        return type(self._run.backend), named.signature(), schemas, self._settings.asked
+
+    def rows_name(self, node: Relation) -> Hashable | None:
+        """What the rows of a build side are kept under; ``None`` where they are not.
+
+        Not those of which this run reads only a part, or that it has or keeps otherwise.
+        """
+        scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
+        is_whole = id(node) in self._settings.with_kept_rows or all(
+            scan.index in self._settings.whole for scan in scans
+        )
+        if not scans or not is_whole or any(id(scan) in self._run.wanted for scan in scans):
+            return None
+        if not is_table(node) or not _is_settled(node):
+            return None
+        if any(id(part) in self._run.given or part in self._run.repeated for part in node.walk()):
+            return None
+        return "rows", type(self._run.backend), unnumbered(node).signature(), self._settings.asked
+
+    def rows(self, name: Hashable) -> Sequence[Piece] | None:
+        """The pieces of a build side that an earlier run has kept."""
+        if isinstance(self._run.plain_backend, MixedPipeline):
+            piece = self._run.plain_backend.kept(name)
+            return None if piece is None else (piece,)
+        rows = None if self._settings.tables is None else self._settings.tables.rows(name)
+        return None if rows is None else rows.pieces
+
+    def keep_rows(self, name: Hashable, node: Relation, pieces: list[Piece], size: int) -> list[Piece]:
+        """Keep the pieces of a build side for later runs, on the device as one; gives them as they are kept."""
+        if isinstance(self._run.plain_backend, MixedPipeline):
+            pieces = [self._run.backend.concat(pieces, node.schema, self._run.metrics)]
+            if isinstance(pieces[0], MixedPiece):
+                self._run.plain_backend.keep(name, pieces[0])
+        elif self._settings.tables is not None and size <= self._run.memory.tables_bytes // _OF_TABLES:
+            self._settings.tables.put(name, TableRows(tuple(pieces), size), self._run.memory.tables_bytes)
+        return pieces
+
+    def built(self, name: Hashable | None) -> BuiltTable | None:
+        """Give a built side that an earlier run has kept, by its name, if it has one."""
+        return None if name is None or self._settings.tables is None else self._settings.tables.get(name)
+
+    def keep_built(self, name: Hashable, join: HashJoin, piece: Piece | None) -> bool:
+        """Keep a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
+        if self._settings.tables is None or join.spilled:
+            return False
+        self._settings.tables.put(name, BuiltTable(join, piece), self._run.memory.tables_bytes)
+        return True
+
+    def make_room(self) -> bool:
+        """Let go of one table; ``False`` if none is kept."""
+        return self._settings.tables is not None and self._settings.tables.drop()
+
+
+def _is_settled(table: Relation) -> bool:
+    """Whether no later version of a file that a table is made of could be taken for what is read now."""
+    now_ms = time.time_ns() // 1_000_000
+    return all(part.is_settled(now_ms) for scan in table.walk() if isinstance(scan, Scan) for part in scan.slices or ())
