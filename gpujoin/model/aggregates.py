@@ -50,7 +50,7 @@ class AggregateFunction(Enum):
     REGR_SXY = "regr_sxy"
     REGR_R2 = "regr_r2"
     REGR_SLOPE = "regr_slope"
-    """Of ``y``, the first argument, over ``x``."""
+    """Slope of the line that fits ``y``, the first argument, over ``x``."""
     REGR_INTERCEPT = "regr_intercept"
     PERCENTILE = "percentile"
     """Exact percentile, between two values interpolated; ``median`` is that of 0.5."""
@@ -130,7 +130,7 @@ class AggregateCall:
     filter: Expression | None = None
     """``FILTER (WHERE …)``: only rows for which it is true take part."""
     mode: EvalMode = EvalMode.LEGACY
-    """Of a sum of integers that leaves 64 bits. ``ANSI``: it is an error; ``LEGACY``: it wraps; ``TRY``: null."""
+    """What a sum of integers that leaves 64 bits is. ``ANSI``: an error; ``LEGACY``: wrapped; ``TRY``: null."""
     ignore_nulls: bool = False
     """For ``FIRST`` and ``LAST``: the first, or last, value that is not null."""
     percentage: float | tuple[float, ...] | None = None

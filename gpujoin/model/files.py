@@ -61,7 +61,7 @@ class FileSlice:
     """A part of one file for one task to read."""
 
     path: str
-    """Of a file this worker can open."""
+    """Path of the file, as this worker can open it."""
     size: int
     """Length of the whole file in bytes when the query was planned."""
     modified_ms: int | None = None

@@ -111,7 +111,7 @@ class PipelineMetrics:
     cpu_runs: int = 0
     """Pipelines begun on a device that were run on the CPU instead."""
     output_bytes: int = 0
-    """Of the result, as Arrow data."""
+    """Bytes of the result, as Arrow data."""
     spills: int = 0
     spill_bytes: int = 0
     """Parts into which groups beyond the memory budget were divided on disk, and bytes written."""

@@ -420,7 +420,7 @@ class Expand(OneInput):
     """
 
     projections: tuple[tuple[Output, ...], ...]
-    """Of one row type; a column's name is that in the first."""
+    """What each input row becomes, once for each projection. All give the same types; names are those of the first."""
 
     def __post_init__(self) -> None:
         if not self.projections:

@@ -123,7 +123,7 @@ class JoinExplanation:
     inputs: tuple[JoinExplanation, ...] = ()
     """Joins below this one."""
     by_gpu_join: bool = False
-    """Of a join that Spark runs: whether it was written as ``gpu_join``."""
+    """Whether it was written as ``gpu_join``, if Spark runs it."""
 
     @property
     def accelerated(self) -> bool:
@@ -206,7 +206,7 @@ class IslandExplanation:
     joins: tuple[JoinExplanation, ...] = ()
     """Joins of the island, parents first."""
     operations: Operations = Operations()
-    """Of the query's plan, that it computes; an aggregation that Spark finishes is one."""
+    """Operations of the query's plan that it computes; an aggregation that Spark finishes is one."""
     notes: tuple[str, ...] = ()
     """What decided, in sentences for the user."""
     warnings: tuple[str, ...] = ()

@@ -83,12 +83,12 @@ class OperationReport:
     backend: str | None = None
     """``"cpu"`` or ``"gpu"``; ``None`` where Spark runs it."""
     name: str | None = None
-    """Of an island: its name in Spark's plans and in Spark's UI."""
+    """Name of an island in Spark's plans and in Spark's UI."""
     predicted: Amounts = UNKNOWN_AMOUNTS
     measured: Amounts | None = None
     """``None``: it has not run, or Spark ran it."""
     predicted_spark_seconds: float | None = None
-    """Of an island: what the same was predicted to take in Spark."""
+    """What an island was predicted to take in Spark."""
     notes: tuple[Note, ...] = ()
     inputs: tuple[OperationReport, ...] = ()
 

@@ -95,7 +95,7 @@ class _Link:
     """One exception of a Java cause chain."""
 
     class_name: str
-    """Of the exception."""
+    """Java class of the exception."""
     condition: str
     """Spark's error condition; empty if it has none."""
     message: str

@@ -51,7 +51,7 @@ class IslandMetrics:
     pipeline: PipelineMetrics = field(default_factory=PipelineMetrics)
     """Files, row groups, rows, bytes, and seconds of each operation."""
     joins: JoinMetrics = field(default_factory=JoinMetrics)
-    """Of its joins that did not run within the backend's query."""
+    """Counters of the joins that did not run within the backend's query."""
     sent: BlobCounts = field(default_factory=BlobCounts)
     """Rows and blobs that went to the next stage."""
     began: float = math.inf

@@ -51,7 +51,7 @@ class _Part:
     """What one task looks at."""
 
     number: int
-    """Of the exchange."""
+    """Number of the exchange."""
     tree: Relation
     """What is exchanged."""
     reads: Reads
@@ -100,7 +100,7 @@ class SampleRows:
     source: int
     """Index of the source that takes the rows in."""
     schema: pa.Schema
-    """Of the rows."""
+    """Columns of the rows."""
     options: Options
     """Settings."""
 

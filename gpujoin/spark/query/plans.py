@@ -40,9 +40,9 @@ class PlanNode:
     children: tuple[PlanNode, ...] = ()
     """Its inputs."""
     nearest: Nearest | None = field(default=None, repr=False)
-    """Of a join: that of each row's matches the nearest alone is needed."""
+    """What says that a join needs only the nearest of each row's matches."""
     for_nearest: PlanNode | None = field(default=None, repr=False)
-    """Of a ``Sort``: a join of which it does no more than say which match is the nearest."""
+    """The join for which a ``Sort`` says which match is the nearest, where it does nothing else."""
     _trees: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property

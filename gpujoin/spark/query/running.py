@@ -76,7 +76,7 @@ class RunStage:
     """Indexes of the tree's sources, in the order in which they are read; of a stage that takes rows from Spark, that
     one."""
     forms: tuple[BlobFormat, ...]
-    """Of the blobs of each source, in that order; none where rows come from Spark as they are."""
+    """Formats of the blobs of each source, in that order; none where rows come from Spark as they are."""
     labels: tuple[int, ...]
     """Labels of the partitions that belong to the entries of ``reads``, where there are several."""
     outlet: Outlet | None

@@ -49,7 +49,7 @@ class BlobFormat:
     schema: pa.Schema
     """Columns of the rows; in a blob they may be narrower (`gpujoin.spark.shuffle.narrowing`)."""
     compression: Compression = Compression.NONE
-    """Of the Arrow buffers."""
+    """How the Arrow buffers are compressed."""
     place: int = 0
     """Number of the source among those of the stage, in the order in which they are read: the side of a blob row, and
     the tag of a blob. Of packets that several stages read, a number that no place has."""

@@ -41,7 +41,7 @@ class HeavyRows:
     keys: Heavy
     """The keys, and the side that is split."""
     side: Side
-    """Of the input in the join."""
+    """Side of the join that the input is."""
 
     @property
     def replicated(self) -> bool:

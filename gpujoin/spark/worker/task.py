@@ -45,7 +45,7 @@ class Task:
     gpus: tuple[str, ...] = ()
     """GPU addresses that Spark assigned."""
     name: str | None = None
-    """Of the task attempt, unique on this host, the same in the workers of all its stages."""
+    """Name of the task attempt, unique on this host, the same in the workers of all its stages."""
     report: Callable[[TaskRecord], None] = unheard
     """Takes a record for the driver."""
     retry: int = 0

@@ -32,8 +32,8 @@ class Value:
     dtype: pa.DataType
     """Logical type of the values."""
     data: Array
-    """Of length 1 or the number of rows: bool, intN, float32 or float64; a decimal's unscaled value, its high 64 bits
-    where it is wide."""
+    """The values, one or as many as rows: bool, intN, float32 or float64; of a decimal its unscaled value, or of a wide
+    one the high 64 bits."""
     valid: Array | None = None
     """False where null; of length 1 or the number of rows; ``None``: nowhere null."""
     low: Array | None = None

@@ -97,7 +97,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Nearest:
-    """Of each row's matches on the other side only the nearest is needed.
+    """What a join is told whose rows need only the nearest of their matches.
 
     Attributes
     ----------
