@@ -24,9 +24,10 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import ColumnRef, Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason
-from gpujoin.model.relations import Join, Output, PartialAggregate, SparkSource
+from gpujoin.model.relations import Join, Output, PartialAggregate, SortKey, SparkSource, Window
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
+from gpujoin.model.windows import RANKS, WindowCall, WindowFunction
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.resolve import resolve
 from scripts.pages import write_or_check
@@ -120,7 +121,15 @@ def _aggregate_rows() -> Iterable[str]:
     yield "|---|---|"
     yield f"| on the CPU and on a GPU | {', '.join(here)} |"
     yield f"| on the CPU alone | {', '.join(elsewhere)} |"
-    yield "| on the CPU alone | windows, and rows made of the elements of arrays and maps (`explode`) |"
+    yield "| on the CPU alone | rows made of the elements of arrays and maps (`explode`) |"
+    yield "\nOver [windows](pipelines.md#windows) a GPU computes the same aggregates, and these functions:"
+    yield f"{', '.join(f'`{function.value}`' for function in WindowFunction if not _window_obstacles(function))}."
+
+
+def _window_obstacles(function: WindowFunction) -> tuple[Reason, ...]:
+    """Reasons why a call of a function is left to the CPU."""
+    call = WindowCall(function=function, name="w", value=None if function in RANKS else _column("i"))
+    return node_obstacles(Window(SparkSource(0, COLUMNS), (2,), (SortKey(_column("f")),), (call,)))
 
 
 def _column(name: str) -> ColumnRef:

@@ -434,6 +434,12 @@ class DevicePipelineBackend(Protocol[Piece]):
     def aggregate(self, node: PartialAggregate) -> AggregateState[Piece, Any]:
         """Make the aggregation state of a node."""
 
+    def window(self, frame: Piece, node: Window) -> Piece:
+        """Compute window functions of all rows of the node's partitions.
+
+        Raises ``DeviceValueError`` if the device does not compute them of these rows as Spark does.
+        """
+
     def top(self, frame: Piece, order: Sequence[SortKey], count: int) -> Piece:
         """The first rows in an order."""
 

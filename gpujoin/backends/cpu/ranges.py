@@ -105,13 +105,14 @@ def _merged(ordered: npt.NDArray[np.int64], sought: npt.NDArray[np.int64], side:
     return positions
 
 
-def _owners(sizes: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
+def owners(sizes: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
+    """Number of the run that each place belongs to, given the runs' sizes."""
     del total
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _ops(rows: int) -> OrderOps:
-    return OrderOps(np, _sort, _search, _owners, index_type(rows), _BLOCK, nullcontext)
+    return OrderOps(np, _sort, _search, owners, index_type(rows), _BLOCK, nullcontext)
 
 
 class CpuRangeBuild:

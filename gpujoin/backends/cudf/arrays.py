@@ -67,6 +67,12 @@ def owners(ops: ArrayOps, sizes: Array, starts: Array, length: int) -> Array:
     return xp.cumsum(steps, dtype=xp.int32)
 
 
+def owners_of(ops: ArrayOps, sizes: Array, total: int) -> Array:
+    """Number of the run that each position belongs to, as int64, given the sizes of all runs and their sum."""
+    starts = ops.xp.cumsum(sizes, dtype=ops.xp.int64) - sizes
+    return owners(ops, sizes, starts, total).astype(ops.xp.int64)
+
+
 def run_starts(ops: ArrayOps, ordered: Array) -> Array:
     """Positions at which a new value starts in a sorted array that is not empty, as int32."""
     leads = ops.xp.ones(ordered.shape[0], dtype=bool)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners
+from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners_of
 from gpujoin.backends.cudf.index import unique_slices
 from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProbe, kernel_index
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
@@ -28,11 +29,7 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
         order = ops.stable_argsort(values)
         return values[order], order
 
-    def repeated(sizes: Array, total: int) -> Array:
-        starts = xp.cumsum(sizes, dtype=xp.int64) - sizes
-        return owners(ops, sizes, starts, total).astype(xp.int64)
-
-    return OrderOps(xp, sort, search, repeated, xp.int32, MAX_ROWS, entered)
+    return OrderOps(xp, sort, search, partial(owners_of, ops), xp.int32, MAX_ROWS, entered)
 
 
 class DeviceRangeBuild:

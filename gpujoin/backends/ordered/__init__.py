@@ -1,1 +1,1 @@
-"""Range indexes: search structures by order, written over an array module for every backend."""
+"""Search by order, and windows, written over an array module for every backend."""

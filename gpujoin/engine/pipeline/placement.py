@@ -238,9 +238,12 @@ class MixedPipeline:
         return MixedPiece(schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics))
 
     def window(self, piece: MixedPiece, node: Window) -> MixedPiece:
-        """Compute window functions on the host."""
-        self.metrics.host_steps += 1
-        return MixedPiece(node.schema, piece=self.host.window(self.host.collect(self.to_host(piece)), node))
+        """Compute window functions."""
+        return self._step(
+            piece, node.schema, not self.device.obstacles(node),
+            lambda frame: self.device.window(frame, node),
+            lambda rows: self.host.window(self.host.collect(rows), node),
+        )  # fmt: skip
 
     def divide(self, piece: MixedPiece, columns: Sequence[int], division: int) -> list[MixedPiece]:
         """Divide a piece by the hash of columns, on the host."""

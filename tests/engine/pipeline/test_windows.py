@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.engine import pipeline
 from gpujoin.engine.pipeline import supports
 from gpujoin.errors import ExpressionEvaluationError, RelationError
 from gpujoin.model.aggregates import AggregateFunction
@@ -22,9 +23,11 @@ from gpujoin.model.relations import Window
 from gpujoin.model.windows import WHOLE_PARTITION, Frame, FrameType, RankLimit, WindowFunction
 from gpujoin.testing import assert_same_rows
 from gpujoin.testing.cells import Cell
+from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.brief import brief
-from tests.engine.pipeline.places import everywhere, run
+from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.engine.pipeline.test_aggregates import KINDS, random_table
+from tests.expressions.values import VALUES
 from tests.oracle.windows import finals, windowed
 from tests.trees import Over, Tree
 
@@ -59,9 +62,19 @@ def is_same(actual: Cell, expected: Cell, *, exact: bool) -> bool:
 
 
 def check(
-    tree: Tree, table: pa.Table, context: str, *, pieces: int = 3, exact: bool = True, **options: Any
+    tree: Tree,
+    table: pa.Table,
+    context: str,
+    *,
+    pieces: int = 3,
+    exact: bool = True,
+    by_device: bool = True,
+    **options: Any,
 ) -> PipelineMetrics:
-    """Run over a table with row numbers in its last column, and compare with the row loop."""
+    """Run over a table with row numbers in its last column, and compare with the row loop.
+
+    ``by_device``: where there is a device, it computes the window.
+    """
     node = tree.relation
     assert isinstance(node, Window)
     assert supports(node) == ()
@@ -69,6 +82,8 @@ def check(
     batches = table.to_batches(max_chunksize=max(1, -(-table.num_rows // pieces)))
     out = run(node, {0: batches}, metrics=metrics, options=Options(**options), piece_bytes=1)
     result = pa.Table.from_batches(out, node.schema).sort_by("id")
+    if on_device():
+        assert (metrics.device_steps > 0, metrics.host_steps > 0) == (by_device, not by_device), context
     assert_same_rows(result.select(table.column_names), table)
     names = [call.name for call in node.calls]
     for row, (actual, expected) in enumerate(zip(finals(node, result), windowed(node, table), strict=True)):
@@ -90,6 +105,7 @@ def test_ranks_by_keys_of_every_type(kind: str, rng: np.random.Generator, seed: 
     check(Tree.source(table.schema).window([kind, "g"], [last], **RANKS), table, f"seed {seed}, by {kind}")
 
 
+@everywhere
 @pytest.mark.parametrize("kind", brief(KINDS, "i64", "f64", "d38_18", "str", "ts"))
 def test_values_of_other_rows(kind: str, rng: np.random.Generator, seed: int) -> None:
     table = numbered(random_table(rng, 150, 5))
@@ -111,6 +127,7 @@ def test_values_of_other_rows(kind: str, rng: np.random.Generator, seed: int) ->
     check(tree, table, f"seed {seed}")
 
 
+@everywhere
 @pytest.mark.parametrize("name", brief(FRAMES, "partition", "running", "running range", "sliding", "long", "from"))
 def test_aggregates_over_frames(name: str, rng: np.random.Generator, seed: int) -> None:
     frame = FRAMES[name]
@@ -135,6 +152,7 @@ def test_aggregates_over_frames(name: str, rng: np.random.Generator, seed: int) 
     check(tree, table, f"seed {seed}", exact=False)
 
 
+@everywhere
 @pytest.mark.parametrize("name", ["running", "sliding", "running range", "one", "until"])
 def test_sums_of_floats_are_added_in_order(name: str, rng: np.random.Generator, seed: int) -> None:
     table = numbered(random_table(rng, 200, 3))
@@ -147,6 +165,7 @@ def test_sums_of_floats_are_added_in_order(name: str, rng: np.random.Generator, 
     check(tree, table, f"seed {seed}")
 
 
+@everywhere
 def test_of_zeros_the_first_is_the_extreme() -> None:
     table = numbered(pa.table({"v": [0.0, -0.0, math.nan, None, -0.0, 0.0]}))
     tree = Tree.source(table.schema).window(
@@ -162,6 +181,7 @@ def test_of_zeros_the_first_is_the_extreme() -> None:
 LARGEST = (1 << 63) - 1
 
 
+@everywhere
 @pytest.mark.parametrize("frame", [FRAMES["running"], FRAMES["sliding"], FRAMES["partition"]], ids=str)
 def test_sums_of_integers_wrap_or_fail(frame: Frame) -> None:
     values = [LARGEST, LARGEST, -5, None, 7, -LARGEST - 1]
@@ -177,6 +197,7 @@ def test_sums_of_integers_wrap_or_fail(frame: Frame) -> None:
         list(run(ansi.relation, {0: table}))
 
 
+@everywhere
 @pytest.mark.parametrize("values", [[LARGEST, 1, -5], [-5, LARGEST, 10]], ids=["first", "later"])
 def test_a_sum_that_overflows_on_the_way_fails(values: list[int]) -> None:
     table = numbered(pa.table({"v": values}))
@@ -185,6 +206,7 @@ def test_a_sum_that_overflows_on_the_way_fails(values: list[int]) -> None:
         list(run(tree.relation, {0: table}))
 
 
+@everywhere
 def test_a_sum_that_is_near_the_largest_does_not_fail() -> None:
     table = numbered(pa.table({"v": [LARGEST - 5, 5, -LARGEST, -LARGEST, -1, LARGEST]}))
     tree = Tree.source(table.schema).window([], [("id", False, True)], s=Over(A.SUM, left("v"), FRAMES["running"]))
@@ -192,6 +214,7 @@ def test_a_sum_that_is_near_the_largest_does_not_fail() -> None:
     assert batch.column("s.sum").to_pylist() == [LARGEST - 5, LARGEST, 0, -LARGEST, -LARGEST - 1, -1]
 
 
+@everywhere
 @pytest.mark.parametrize("frame", [FRAMES["running"], FRAMES["sliding"], FRAMES["partition"]], ids=str)
 def test_sums_of_decimals_with_too_many_digits_are_null(frame: Frame) -> None:
     large, least = Decimal("9" * 38), Decimal("-" + "9" * 38)
@@ -202,6 +225,69 @@ def test_sums_of_decimals_with_too_many_digits_are_null(frame: Frame) -> None:
     check(tree, table, str(frame))
 
 
+UNITS = {"i8": 1, "i32": 1, "i64": 1, "d9_2": 1, "date": 1, "ts": 10**6, "f64": 0.5}
+"""Types of order keys with distances, and a distance of each."""
+
+
+def near_keys(rng: np.random.Generator, kind: str, rows: int) -> pa.Array:
+    """Keys from -6 to 6 of a type's distances, with nulls, and special values of doubles."""
+    numbers, mask, dtype = rng.integers(-6, 7, rows) * UNITS[kind], rng.random(rows) < 0.15, VALUES[kind][0]
+    if kind == "f64":
+        special = np.choose(rng.integers(0, 8, rows), [*[numbers] * 5, np.nan, -np.inf, -0.0])
+        return pa.array(special, mask=mask, from_pandas=False)
+    if kind == "d9_2":
+        return pa.array([None if m else Decimal(int(n)) / 100 for n, m in zip(numbers, mask, strict=True)], dtype)
+    width = {"date": pa.int32(), "ts": pa.int64()}.get(kind, dtype)
+    return pa.array(numbers, width, mask=mask).cast(dtype)
+
+
+def numbers_of(column: pa.Array) -> list[Any]:
+    """Numbers by which distances count; ``None`` for null."""
+    if pa.types.is_decimal(column.type):
+        return [None if v is None else int(v.scaleb(column.type.scale)) for v in column.to_pylist()]
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    return list(column.to_pylist())
+
+
+@everywhere
+@pytest.mark.parametrize("kind", UNITS)
+@pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
+def test_ranges_by_distance(kind: str, descending: bool, rng: np.random.Generator, seed: int) -> None:
+    """Rows whose key is not before the lower bound and not after the upper one, nulls being as far as their place."""
+    table = numbered(pa.table({"g": rng.integers(0, 3, 90), "k": near_keys(rng, kind, 90)}))
+    rows = list(zip(table["g"].to_pylist(), numbers_of(table["k"].combine_chunks()), strict=True))
+    unit = UNITS[kind]
+    bounds = [(-1, 1), (None, -2), (3, None), (-2, 0), (0, 2), (1, 3)]
+    frames = [Frame(RANGE, *(None if n is None else n * unit for n in pair)) for pair in bounds]
+
+    def place(key: Any, nulls_first: bool) -> tuple[int, Any]:
+        if key is None:
+            return (0 if nulls_first else 2), ()
+        number, is_nan = (math.inf, 1) if key != key else (key, 0)
+        return 1, (-number, -is_nan) if descending else (number, is_nan)
+
+    def moved(key: Any, distance: float) -> Any:
+        return None if key is None else key + (-distance if descending else distance)
+
+    for first in (True, False):
+        calls = {f"n{i}": Over(A.COUNT, frame=frame) for i, frame in enumerate(frames)}
+        tree = Tree.source(table.schema).window(["g"], [("k", descending, first)], **calls)
+        result = pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema).sort_by("id")
+        for i, frame in enumerate(frames):
+            expected = [
+                sum(
+                    h == g
+                    and (frame.start is None or place(other, first) >= place(moved(key, frame.start), first))
+                    and (frame.end is None or place(other, first) <= place(moved(key, frame.end), first))
+                    for h, other in rows
+                )
+                for g, key in rows
+            ]
+            assert result[f"n{i}.count"].to_pylist() == expected, f"{frame}, nulls first {first}, seed {seed}"
+
+
+@everywhere
 @pytest.mark.parametrize("kind", ["i8", "i64", "date"])
 def test_bounds_that_leave_the_type_of_the_key_fail(kind: str) -> None:
     """Spark wraps them, or fails; here nothing is computed with them."""
@@ -223,6 +309,7 @@ def test_no_rows_and_no_columns() -> None:
     assert batch.column("n.count").to_pylist() == [3, 3, 3]
 
 
+@everywhere
 @pytest.mark.parametrize("name", ["sorted", "wide keys", "one partition", "one row each", "few values"])
 def test_orders_of_many_rows(name: str, rng: np.random.Generator, seed: int) -> None:
     """Rows that are in order already, keys of more bits than a word has, and many or few peers."""
@@ -255,6 +342,7 @@ def test_orders_of_many_rows(name: str, rng: np.random.Generator, seed: int) -> 
     assert [lags[i] for i in order] == previous, f"seed {seed}"
 
 
+@everywhere
 def test_text_that_is_no_utf8(rng: np.random.Generator) -> None:
     raw = [b"a", b"\xff", None, b"a\x80", b"b", b"\xff", b"a"] * 5
     texts = pa.array(raw, pa.binary()).view(pa.string())
@@ -311,6 +399,7 @@ def test_rows_beyond_a_limit_of_ranks_are_dropped_as_they_come_in(
         assert all(kept[row] == expected[row] for row in first), f"seed {seed}"
 
 
+@everywhere
 def test_a_sum_over_rows_beyond_the_limit_does_not_fail() -> None:
     """As in Spark, which drops them before it adds."""
     table = numbered(pa.table({"g": [1, 1, 1], "v": [1, 2, (1 << 63) - 1]}))
@@ -321,6 +410,7 @@ def test_a_sum_over_rows_beyond_the_limit_does_not_fail() -> None:
     assert sorted(result["v"].to_pylist()) == [1, 2]
 
 
+@everywhere
 @pytest.mark.parametrize("share", [1 << 30, 1_000], ids=["in memory", "by way of the disk"])
 def test_columns_of_other_types_are_passed_on(
     share: int, rng: np.random.Generator, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -335,11 +425,63 @@ def test_columns_of_other_types_are_passed_on(
     assert (metrics.spills > 0) == (share == 1_000)
 
 
-def test_windows_run_on_the_cpu() -> None:
-    table = pa.table({"v": [1, 2]})
-    node = Tree.source(table.schema).window([], [("v", False, True)], rn=Over(W.ROW_NUMBER)).relation
-    (reason,) = supports(node, BackendName.GPU)
-    assert "CPU" in reason.why
+@everywhere
+@pytest.mark.parametrize("frame", [WHOLE_PARTITION, Frame(ROWS, -3, 1), Frame(ROWS, 2, 5)], ids=str)
+def test_aggregates_of_the_rows_of_frames(frame: Frame, rng: np.random.Generator, seed: int) -> None:
+    """Functions without running results, over partitions and short frames, of which some are empty."""
+    numbers = pa.array(rng.normal(size=120), mask=rng.random(120) < 0.2)
+    table = numbered(random_table(rng, 120, 4).append_column("x", numbers))
+    calls = {
+        "dev": Over(A.STDDEV_SAMP, left("x"), frame), "var": Over(A.VAR_POP, left("x"), frame, where=left("bool")),
+        "sum": Over(A.SUM, left("d38_18"), frame), "avg": Over(A.AVG, left("i64"), frame),
+        "last": Over(A.LAST, left("str"), frame), "n": Over(A.COUNT, left("str"), frame),
+    }  # fmt: skip
+    tree = Tree.source(table.schema, mode=EvalMode.LEGACY).window(
+        ["g"], [("i8", True, True), ("id", False, True)], **calls
+    )
+    check(tree, table, f"seed {seed}", exact=False)
+
+
+class TestDevice:
+    """What a device leaves to the CPU."""
+
+    def test_functions_and_distances_in_single_precision(self) -> None:
+        schema = pa.schema([("v", pa.float32()), ("x", pa.float64())])
+        tree, order = Tree.source(schema), [("v", False, True)]
+        whys = {
+            "not computed": {"c": Over(A.SKEWNESS, left("x"))},
+            "single precision": {"c": Over(A.COUNT, left("x"), Frame(RANGE, -1.5, 0))},
+        }
+        for why, calls in whys.items():
+            (reason,) = supports(tree.window([], order, **calls).relation, BackendName.GPU)
+            assert why in reason.why
+        ranked = tree.window([], order, rn=Over(W.RANK), c=Over(A.COUNT, left("x"), Frame(RANGE, None, 0)))
+        assert supports(ranked.relation, BackendName.GPU) == ()
+
+    def test_doubles_along_many_rows(self, rng: np.random.Generator, seed: int) -> None:
+        """They are added one after the other: of all partitions at a time, unless one is long."""
+        for sizes, by_device in ([40, 1, 700, 3], True), ([40, 5000], False):
+            groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+            table = numbered(pa.table({"g": groups, "x": rng.normal(size=len(groups)) * 10.0 ** rng.integers(-9, 9)}))
+            tree = Tree.source(table.schema).window(
+                ["g"], [("id", True, True)], s=Over(A.SUM, left("x"), FRAMES["running"]), n=Over(A.COUNT)
+            )
+            wanted = pa.Table.from_batches(pipeline.run(tree.relation, {0: table}), tree.schema)
+            metrics = PipelineMetrics()
+            out = pipeline.run(tree.relation, {0: table}, metrics=metrics, device=host_pipeline())
+            result = pa.Table.from_batches(out, tree.schema)
+            assert result.sort_by("id").equals(wanted.sort_by("id")), f"seed {seed}"
+            assert (metrics.device_steps, metrics.host_steps) == ((1, 0) if by_device else (0, 1))
+
+    def test_rows_that_do_not_fit(self, rng: np.random.Generator, seed: int) -> None:
+        table = numbered(random_table(rng, 100, 4))
+        calls = RANKS | {"lag": Over(W.LAG, left("str"), default=lit("none"))}
+        tree = Tree.source(table.schema).window(["g"], [("ts", True, True), ("id", False, True)], **calls)
+        metrics = PipelineMetrics()
+        out = pipeline.run(tree.relation, {0: table}, metrics=metrics, device=host_pipeline(ShortBackend((), 50)))
+        wanted = pa.Table.from_batches(pipeline.run(tree.relation, {0: table}), tree.schema)
+        assert_same_rows(pa.Table.from_batches(out, tree.schema), wanted, context=f"seed {seed}")
+        assert (metrics.device_retries, metrics.host_steps) == (1, 1)
 
 
 def test_what_is_not_computed_is_refused() -> None:

@@ -13,7 +13,7 @@ from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import (
     computed,
-    guarded,
+    inputs_of,
     plain_keys,
     values_of,
 )
@@ -21,8 +21,7 @@ from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.states import Reducer, State, state_of
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Expression
 from gpujoin.model.maps import Span
 from gpujoin.model.pipeline import FAN_OUT
 from gpujoin.model.relations import PartialAggregate
@@ -116,7 +115,7 @@ class FrameAggregation(Generic[Frame]):
     def _reduce(self, piece: Frame) -> Frame:
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
-            expressions += _inputs(call)
+            expressions += inputs_of(call)
         taken = computed(self._columns, piece, expressions)
         width = len(self._node.keys)
         keys = plain_keys(self._columns, self._columns.select(taken, range(width)))
@@ -225,16 +224,6 @@ def _whole(xp: Any, reduction: Reduction) -> Reduced:
         return Reduced(xp.zeros(1, dtype=data.dtype), xp.zeros(1, dtype=bool))
     result = {Reduce.SUM: xp.sum, Reduce.MIN: xp.min, Reduce.MAX: xp.max}[reduction.kind](data)
     return Reduced(result.reshape(1).astype(data.dtype))
-
-
-def _inputs(call: AggregateCall) -> list[Expression]:
-    """Arguments, then the filter. Arguments are evaluated, and may raise, only where the filter is true."""
-    condition = call.filter
-    if condition is None:
-        return list(call.arguments)
-    # A mere column cannot fail, and may have a type that CASE does not support.
-    arguments = [a if isinstance(a, ColumnRef) else guarded(a, condition) for a in call.arguments]
-    return [*arguments, condition]
 
 
 def _typed(node: Expression) -> pa.DataType:

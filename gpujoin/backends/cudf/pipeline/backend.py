@@ -17,6 +17,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, values_of
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
 from gpujoin.backends.cudf.pipeline.ranges import FrameRanges, can_search
+from gpujoin.backends.cudf.pipeline.windows import window
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
@@ -24,7 +25,7 @@ from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
-from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey
+from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey, Window
 from gpujoin.model.types import is_float, logical
 
 _MEMORY_SHARE = 4
@@ -113,6 +114,10 @@ class DevicePipeline(Generic[Frame]):
 
     def aggregate(self, node: PartialAggregate) -> FrameAggregation[Frame]:
         return FrameAggregation(self.columns, node, self.entered)
+
+    def window(self, frame: Frame, node: Window) -> Frame:
+        with self.entered():
+            return window(self.columns, node, frame)
 
     def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
         with self.entered():

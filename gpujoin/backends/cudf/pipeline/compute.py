@@ -15,10 +15,11 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.errors import GpuJoinError
+from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
-from gpujoin.model.types import is_float, is_text, is_whole, logical
+from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
 
 def evaluator(columns: Columns[Frame], frame: Frame) -> PipelineEvaluator:
@@ -62,11 +63,18 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
     return columns.select(whole, at)
 
 
+def nothing(columns: Columns[Frame], types: Sequence[pa.DataType]) -> Frame:
+    """Frame without rows."""
+    frame = columns.frame([], [], 0)
+    return columns.frame([_nothing(columns, frame, dtype) for dtype in types], list(map(carried, types)), 0)
+
+
 def _nothing(columns: Columns[Frame], frame: Frame, dtype: pa.DataType) -> Value | Text:
     """Empty column of a type, without evaluating anything, so that nothing fails."""
-    if is_text(logical(dtype)):
+    kind = logical(dtype)
+    if is_text(kind) or is_bytes(kind):
         return columns.source(frame).text(None)
-    return constant(columns.ops.xp, None, logical(dtype))
+    return constant(columns.ops.xp, None, kind)
 
 
 def _typed(node: Expression) -> pa.DataType:
@@ -90,7 +98,17 @@ def valid_of(columns: Columns[Frame], frame: Frame, at: int) -> Array | None:
     return columns.source(frame).column_valid(ColumnRef(side=Side.LEFT, name="", index=at, type=dtype))
 
 
-def guarded(argument: Expression, condition: Expression) -> Expression:
+def inputs_of(call: AggregateCall) -> list[Expression]:
+    """Arguments, then the filter. Arguments are evaluated, and may raise, only where the filter is true."""
+    condition = call.filter
+    if condition is None:
+        return list(call.arguments)
+    # A mere column cannot fail, and may have a type that CASE does not support.
+    arguments = [a if isinstance(a, ColumnRef) else _guarded(a, condition) for a in call.arguments]
+    return [*arguments, condition]
+
+
+def _guarded(argument: Expression, condition: Expression) -> Expression:
     """Make an argument null, without evaluating it, where a filter is not true."""
     nothing = Literal(value=None, type=argument.type)
     return Case(conditions=(condition,), values=(argument,), otherwise=nothing, type=argument.type)

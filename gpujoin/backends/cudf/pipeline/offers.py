@@ -14,7 +14,7 @@ from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits,
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, is_wide
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.rounding import constant_scale
-from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateFunction
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import (
     Call,
     Case,
@@ -29,6 +29,7 @@ from gpujoin.model.expressions import (
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
+from gpujoin.model.windows import FramedAggregate
 
 _AGGREGATES = CENTRAL_MOMENTS | {
     AggregateFunction.SUM, AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.AVG,
@@ -145,18 +146,14 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
         for field in node.schema
         if not can_carry(field.type)
     ]
-    if isinstance(node, Window):
-        return (*reasons, _unsupported("window", "windows are computed by the CPU"))
     if isinstance(node, Explode):
         return (*reasons, _unsupported("explode", "rows are made of elements by the CPU"))
     if isinstance(node, Join):
         return (*reasons, *_join_obstacles(node))
     if isinstance(node, PartialAggregate):
-        reasons += [
-            _unsupported(f"aggregate {call}", "the function is not computed on a GPU")
-            for call in node.aggregates
-            if call.function not in _AGGREGATES or call.mode is EvalMode.TRY
-        ]
+        reasons += [_uncomputed(call) for call in node.aggregates if not _aggregates(call)]
+    if isinstance(node, Window):
+        reasons += _window_obstacles(node)
     for expression in node.expressions():
         if not can_compute(expression):
             part = next(p for p in expression.walk() if not can_compute(p) and all(map(can_compute, p.children)))
@@ -166,6 +163,22 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
             why = f"{expression}: type {expression.type} is not carried on a GPU"
             reasons.append(_unsupported(f"{what} expression", why))
     return tuple(reasons)
+
+
+def _aggregates(call: AggregateCall) -> bool:
+    return call.function in _AGGREGATES and call.mode is not EvalMode.TRY
+
+
+def _uncomputed(call: AggregateCall) -> Reason:
+    return _unsupported(f"aggregate {call}", "the function is not computed on a GPU")
+
+
+def _window_obstacles(node: Window) -> list[Reason]:
+    framed = [call.call for call in node.calls if isinstance(call, FramedAggregate)]
+    reasons = [_uncomputed(call) for call in framed if not _aggregates(call)]
+    if any(call.frame.has_distance for call in node.calls) and pat.is_float32(node.order[0].expression.type):
+        reasons.append(_unsupported("window", "distances in single precision are added by the CPU"))
+    return reasons
 
 
 def _join_obstacles(node: Join) -> list[Reason]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -16,39 +15,40 @@ from gpujoin.backends.cpu.pipeline.aggregate import PolarsAggregation, guarded
 from gpujoin.backends.cpu.pipeline.columns import Column, as_text, column_of, is_wide, polars_type
 from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
-from gpujoin.backends.cpu.pipeline.windows.distances import RangeKey
-from gpujoin.backends.cpu.pipeline.windows.frames import Span, Values, framed, nth
-from gpujoin.backends.cpu.pipeline.windows.ordering import Integers, Mask, SortedRows, codes_of, sort_rows
-from gpujoin.model.aggregates import AggregateFunction
+from gpujoin.backends.cpu.pipeline.windows.arguments import Integers, SeriesArgument, range_key, series_of_numbers
+from gpujoin.backends.cpu.pipeline.windows.ordering import OPS, series_codes
+from gpujoin.backends.ordered.windows.calls import computed, is_framed
+from gpujoin.backends.ordered.windows.results import Places, Result
+from gpujoin.backends.ordered.windows.rows import SortedRows, sort_rows
+from gpujoin.backends.ordered.windows.spans import Members, RangeKey, Span
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Window
 from gpujoin.model.types import is_text, logical
-from gpujoin.model.windows import SLIDING, Frame, FramedAggregate, WindowCall, WindowFunction
+from gpujoin.model.windows import Frame, FramedAggregate, WindowCall
 
 _GROUP = "group"
 _FRAMED_ROWS = 1 << 20
 """Rows of frames that are aggregated at a time."""
-_BY_PLACE = frozenset({AggregateFunction.COUNT, AggregateFunction.FIRST, AggregateFunction.LAST})
-"""Aggregate functions that are found by place, also over whole partitions."""
 
 
 def window(piece: Piece, node: Window, extent: Extent, metrics: PipelineMetrics) -> Piece:
     """Compute window functions; rows come out by partition, in order."""
     own: list[Expression] = [_column(column, i) for i, column in enumerate(piece.columns)]
     arguments = [expression for call in node.calls for expression in _arguments(call)]
-    computed = piece.compute([*own, *(key.expression for key in node.order), *arguments], extent=extent).collect()
-    frame = computed.rows_of_query()
-    columns = computed.columns
+    taken = piece.compute([*own, *(key.expression for key in node.order), *arguments], extent=extent).collect()
+    frame = taken.rows_of_query()
+    columns = taken.columns
     if not frame.height:
         nothing = [pl.Series([], dtype=polars_type(field.type)) for call in node.calls for field in call.outputs]
-        return _with(computed, frame, columns[: len(own)], nothing, node)
+        return _with(taken, frame, columns[: len(own)], nothing, node)
     keys, values = columns[len(own) : len(own) + len(node.order)], columns[len(own) + len(node.order) :]
     rows = sort_rows(
-        [codes_of(frame[columns[i].name], columns[i].dtype) for i in dict.fromkeys(node.partition)],
+        OPS,
+        [series_codes(frame[columns[i].name], columns[i].dtype) for i in dict.fromkeys(node.partition)],
         [
-            codes_of(frame[column.name], column.dtype, descending=key.descending, nulls_first=key.nulls_first)
+            series_codes(frame[column.name], column.dtype, descending=key.descending, nulls_first=key.nulls_first)
             for key, column in zip(node.order, keys, strict=True)
         ],
         frame.height,
@@ -60,12 +60,12 @@ def window(piece: Piece, node: Window, extent: Extent, metrics: PipelineMetrics)
         )
         places = pl.Series(rows.permutation, dtype=pl.UInt32)
         frame = frame.select(pl.col(name).gather(places) for name in needed)
-    range_key = None
+    ranged = None
     if by_distance:
         key, column = node.order[0], keys[0]
-        range_key = RangeKey(frame[column.name], column.dtype, key.descending, key.nulls_first)
-    results = _Calls(frame, rows, range_key, extent, metrics).results(node.calls, values)
-    return _with(computed, frame, columns[: len(own)], results, node)
+        ranged = range_key(frame[column.name], column.dtype, descending=key.descending, nulls_first=key.nulls_first)
+    results = _Calls(frame, rows, ranged, extent, metrics).results(node.calls, values)
+    return _with(taken, frame, columns[: len(own)], results, node)
 
 
 def _column(column: Column, index: int) -> ColumnRef:
@@ -105,7 +105,7 @@ class _Calls:
         self,
         frame: pl.DataFrame,
         rows: SortedRows,
-        range_key: RangeKey | None,
+        ranged: RangeKey | None,
         extent: Extent,
         metrics: PipelineMetrics,
     ) -> None:
@@ -113,97 +113,49 @@ class _Calls:
         self._rows = rows
         self._extent = extent
         self._metrics = metrics
-        self._span = cache(lambda frame: Span.of(frame, rows, range_key))
+        self._span = cache(lambda frame: Span.of(frame, rows, ranged))
 
     def results(self, calls: Sequence[WindowCall | FramedAggregate], columns: Sequence[Column]) -> list[pl.Series]:
         """The columns of all calls, given those of their arguments."""
         rest = iter(columns)
         results: list[list[pl.Series]] = []
         aggregated: dict[Frame, list[_Numbered]] = {}
-        for number, call in enumerate(calls):
-            taken = [next(rest) for _ in _arguments(call)]
-            if isinstance(call, WindowCall):
-                results.append([self._function(call, taken)])
-            elif call.call.function not in (_BY_PLACE if call.frame.is_partition else SLIDING):
-                results.append([])
-                aggregated.setdefault(call.frame, []).append((number, call, taken))
-            else:
-                results.append(self._framed(call, taken))
+        with np.errstate(invalid="ignore", over="ignore"):
+            for number, call in enumerate(calls):
+                taken = [next(rest) for _ in _arguments(call)]
+                results.append(self._computed(call, taken) if is_framed(call) else [])
+                if not is_framed(call):
+                    assert isinstance(call, FramedAggregate)
+                    aggregated.setdefault(call.frame, []).append((number, call, taken))
         for frame, of_frame in aggregated.items():
             columns_of = self._of_partitions if frame.is_partition else self._of_frames
             for number, series in columns_of(of_frame):
                 results[number].append(series)
         return [series for each in results for series in each]
 
-    def _values(self, column: Column) -> Values:
-        return Values.of(self._frame[column.name], column)
+    def _computed(self, call: WindowCall | FramedAggregate, columns: Sequence[Column]) -> list[pl.Series]:
+        count, condition = len(columns), None
+        if isinstance(call, FramedAggregate) and call.call.filter is not None:
+            count, condition = count - 1, self._frame[columns[-1].name].fill_null(value=False).to_numpy()
+        arguments = [SeriesArgument(self._frame[column.name], column) for column in columns[:count]]
+        results = computed(call, arguments, condition, self._rows, self._span)
+        return [self._series(call, result, arguments) for result in results]
 
-    # -- ranks and other rows ------------------------------------------------------------------------------
-
-    def _function(self, call: WindowCall, columns: Sequence[Column]) -> pl.Series:
-        match call.function:
-            case WindowFunction.LAG | WindowFunction.LEAD:
-                return self._offset(call, columns)
-            case WindowFunction.NTH_VALUE:
-                span = self._span(call.frame)
-                return nth(self._values(columns[0]), call.count, span, ignore_nulls=call.ignore_nulls)
-            case _:
-                return pl.Series(self._rank(call).astype(np.float64 if call.dtype == pa.float64() else np.int32))
-
-    def _rank(self, call: WindowCall) -> npt.NDArray[Any]:
-        rows = self._rows
-        sizes = rows.end - rows.first
-        match call.function:
-            case WindowFunction.ROW_NUMBER:
-                return rows.places - rows.first + 1
-            case WindowFunction.RANK:
-                return rows.first_peer - rows.first + 1
-            case WindowFunction.DENSE_RANK:
-                peers: Integers = np.cumsum(rows.begins_peers)
-                return peers - peers[rows.first] + 1
-            case WindowFunction.PERCENT_RANK:
-                return (rows.first_peer - rows.first) / np.maximum(sizes - 1, 1)
-            case WindowFunction.CUME_DIST:
-                return (rows.peer_end - rows.first) / sizes
-            case _:
-                assert call.function is WindowFunction.NTILE, call
-                return _tile(rows.places - rows.first, sizes, call.count)
-
-    def _offset(self, call: WindowCall, columns: Sequence[Column]) -> pl.Series:
-        """Values of other rows of the partition, or the default."""
-        rows, values = self._rows, self._values(columns[0])
-        distance = call.count if call.function is WindowFunction.LEAD else -call.count
-        if not call.ignore_nulls or values.present is None:
-            places = rows.places + distance
-            valid = (places >= rows.first) & (places < rows.end)
-        else:
-            before = values.present_before
-            # Of the values that are not null: the first one after the row, or the last one before it, and so on.
-            number = before[rows.places + 1] + distance - 1 if distance > 0 else before[rows.places] + distance
-            valid = (number >= before[rows.first]) & (number < before[rows.end])
-            known = values.present_places if len(values.present_places) else np.zeros(1, np.int64)
-            places = known[np.where(valid, number, 0)]
-        result = values.taken(places, valid)
-        if call.default is None or valid.all():
-            return result
-        default = self._frame[columns[1].name]
-        if default.dtype != result.dtype:  # one of them is in the wider form
+    def _series(
+        self, call: WindowCall | FramedAggregate, result: Result, arguments: Sequence[SeriesArgument]
+    ) -> pl.Series:
+        if not isinstance(result, Places):
+            return series_of_numbers(result)
+        series = arguments[0].taken(result)
+        if not isinstance(call, WindowCall) or call.default is None or result.valid.all():
+            return series
+        default = arguments[1].series
+        if default.dtype != series.dtype:  # one of them is in the wider form
             wide = pl.Binary if is_text(call.dtype) else pl.Int128
-            default, result = default.cast(wide), result.cast(wide)
-        return pl.select(pl.when(pl.Series(valid)).then(result).otherwise(default)).to_series()
+            default, series = default.cast(wide), series.cast(wide)
+        return pl.select(pl.when(pl.Series(result.valid)).then(series).otherwise(default)).to_series()
 
-    # -- aggregates ----------------------------------------------------------------------------------------
-
-    def _framed(self, call: FramedAggregate, columns: Sequence[Column]) -> list[pl.Series]:
-        arguments = len(call.call.arguments)
-        values = self._values(columns[0]) if arguments else None
-        counted: Mask | None = None
-        if call.call.function is AggregateFunction.COUNT:
-            masks = [self._frame[column.name].is_not_null().to_numpy() for column in columns[:arguments]]
-            masks += [self._frame[column.name].fill_null(value=False).to_numpy() for column in columns[arguments:]]
-            counted = np.logical_and.reduce(masks) if masks else None
-        with np.errstate(invalid="ignore", over="ignore"):
-            return framed(call.call, values, counted, self._span(call.frame), self._rows)
+    # -- aggregates by the rows of their frames ------------------------------------------------------------
 
     def _of_partitions(self, calls: Sequence[_Numbered]) -> Iterator[tuple[int, pl.Series]]:
         """Aggregates of whole partitions, as an aggregation computes them."""
@@ -220,14 +172,10 @@ class _Calls:
         parts: list[list[pl.Series]] = []
         for start in range(0, self._rows.rows, step):
             lows, sizes = span.lows[start : start + step], span.sizes[start : start + step]
-            groups = np.repeat(np.arange(len(sizes)), sizes)
-            members = np.arange(len(groups)) + np.repeat(lows - (np.cumsum(sizes) - sizes), sizes)
-            results = self._aggregated(calls, self._frame[pl.Series(members, dtype=pl.UInt32)], groups)
+            rows = Members.of(OPS, lows, sizes)
+            results = self._aggregated(calls, self._frame[pl.Series(rows.places, dtype=pl.UInt32)], rows.groups)
             empty = self._aggregated(calls, self._frame.clear(), None)
-            filled = np.flatnonzero(sizes)
-            places = np.full(len(sizes), len(filled))
-            places[filled] = np.arange(len(filled))
-            parts.append([_stacked(pair).gather(places) for pair in zip(results, empty, strict=True)])
+            parts.append([_stacked(pair).gather(rows.number) for pair in zip(results, empty, strict=True)])
         columns = iter([_stacked(pieces) for pieces in zip(*parts, strict=True)])
         for number, call, _ in calls:
             for _ in call.outputs:
@@ -268,12 +216,3 @@ def _stacked(pieces: Sequence[pl.Series]) -> pl.Series:
         return pl.concat(pieces)
     wide = next(kind for kind in (pl.Binary(), pl.Int128()) if kind in kinds)
     return pl.concat([piece.cast(wide) for piece in pieces])
-
-
-def _tile(places: Integers, sizes: Integers, parts: int) -> Integers:
-    """Number the parts of partitions: the first ones have a row more if the rows cannot be divided evenly."""
-    least, larger = sizes // parts, sizes % parts
-    of_larger = larger * (least + 1)
-    return np.where(
-        places < of_larger, places // (least + 1), larger + (places - of_larger) // np.maximum(least, 1)
-    ) + 1  # fmt: skip
