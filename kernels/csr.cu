@@ -1,7 +1,7 @@
 // Many-to-many joins: the rows of each key lie side by side in a compressed sparse row structure.
 //
-// Build: find the slot of each row (by hash here, by direct address in `direct.cu`), count the rows of each slot, sum up
-// the counts (launcher), and place the rows. Probe: offsets give the exact number of matches of each probe row; their
+// Build: find the slot of each row (by hash here, by direct address in `direct.cu`), count and number the rows of each slot,
+// sum up the counts (`sums.cu`), and place the rows. Probe: offsets give the exact number of matches of each probe row; their
 // 64-bit running sum tells the size of the output before anything is allocated. Output: every thread finds the probe row
 // of its own output row in that running sum, so work is split by output and a key with millions of matches is shared by
 // all blocks (Sioulas et al., ICDE 2019; merge-based load balancing after Merrill and Garland, SC 2016).
@@ -37,23 +37,28 @@ __device__ inline i32 add_together(i32* counters, i32 counter)
 
 }  // namespace
 
-// Rows of each slot; `counts` is zero before.
-extern "C" __global__ void csr_count(const i32* __restrict__ slot_of, u64 rows, i32* counts)
+// Rows of each slot, and the number of each row among those of its slot, in any order; `counts` is zero before.
+extern "C" __global__ void csr_count(const i32* __restrict__ slot_of, u64 rows, i32* counts, i32* __restrict__ number)
 {
     for (u64 base = block_start(); base < rows; base += thread_count()) {
         const u64 row = base + threadIdx.x;
-        add_together(counts, row < rows ? slot_of[row] : NO_ROW);
+        const i32 own = add_together(counts, row < rows ? slot_of[row] : NO_ROW);
+        if (row < rows)
+            number[row] = own;
     }
 }
 
-// Rows by slot, in no order within a slot; `cursor` is a copy of the offsets, and ends as the offsets of the next slot.
-extern "C" __global__ void csr_place(const i32* __restrict__ slot_of, u64 rows, i32* cursor, i32* __restrict__ placed)
+// Rows by slot, each at the first place of its slot and its own number on: `placed` is the row at each place. Where that is
+// null, `number` becomes the place of each row, or -1, by which payload is packed (`rows.cu`).
+extern "C" __global__ void csr_place(const i32* __restrict__ slot_of, u64 rows, const i32* __restrict__ first, i32* number,
+                                     i32* __restrict__ placed)
 {
-    for (u64 base = block_start(); base < rows; base += thread_count()) {
-        const u64 row = base + threadIdx.x;
-        const i32 slot = row < rows ? slot_of[row] : NO_ROW;
-        const i32 place = add_together(cursor, slot);
-        if (slot != NO_ROW)
+    for (u64 row = thread_index(); row < rows; row += thread_count()) {
+        const i32 slot = slot_of[row];
+        const i32 place = slot == NO_ROW ? NO_ROW : first[slot] + number[row];
+        if (placed == nullptr)
+            number[row] = place;
+        else if (place != NO_ROW)
             placed[place] = (i32)row;
     }
 }

@@ -1,13 +1,14 @@
 // Joins by direct address: the slot of a key is its distance from the smallest build key.
 //
 // Chosen where the range of the build keys is small (`gpujoin.plan.algorithm`). A probe costs one access to the table and
-// nothing is compared. Unique keys store a row, or -1, in their slot; duplicates are counted per slot and laid out by
-// `csr.cu`; where only the existence of a match is asked for, a slot is one bit.
+// nothing is compared. Unique keys store a row, or -1, in their slot, or the packed payload of the row itself (`rows.cu`), and a bit
+// says that it is there; duplicates are counted per slot and laid out by `csr.cu`; where only the existence of a match is asked for,
+// a slot is one bit.
 //
 // `low` and `slots` describe the range [low, low + slots) of build keys. The distance of a key is taken in unsigned
 // arithmetic, which is right for every pair of 64-bit keys: a key below `low` wraps to a distance of at least `slots`.
 
-#include "base.cuh"
+#include "fields.cuh"
 
 #ifndef KEY_BYTES
 #define KEY_BYTES 8
@@ -74,6 +75,65 @@ extern "C" __global__ void direct_slots(const Integer* __restrict__ keys, const 
         }
         slot_of[row] = place;
     }
+}
+
+// The slot of each row, where its payload goes, or -1, and how many slots are taken. `bits` is zero before, has
+// (slots + 31) / 32 words, and ends with a bit for each slot that is taken. Sets `*duplicate` where two rows have one key: the
+// second gets no slot.
+extern "C" __global__ void direct_claim(const Integer* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
+                                        i64 low, u64 slots, u32* __restrict__ bits, i32* __restrict__ slot_of,
+                                        u64* __restrict__ taken, u32* duplicate)
+{
+    u64 mine = 0;
+    for (u64 row = thread_index(); row < rows; row += thread_count()) {
+        i32 place = NO_ROW;
+        if (may_match(valid, row)) {
+            const u64 slot = distance(keys[row], low);
+            if (slot < slots) {
+                const u32 bit = 1u << (slot % 32);
+                if ((atomicOr(&bits[slot / 32], bit) & bit) != 0)
+                    atomicOr(duplicate, 1u);
+                else
+                    place = (i32)slot;
+            }
+        }
+        slot_of[row] = place;
+        mine += place != NO_ROW;
+    }
+    add_warp(taken, mine);
+}
+
+// Payload in the slots: the fields of the build row of each probe row, whether there is one, and how many have one. Where there is
+// none, the columns are left as they are. `bits` is null where every slot is taken. The lanes of a warp share out the fields of 32
+// rows, as in `rows.cu`.
+extern "C" __global__ void direct_fetch(const Integer* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
+                                        i64 low, u64 slots, const u32* __restrict__ bits, const u8* __restrict__ packed,
+                                        u32 row_bytes, u32 flags_at, const u32* __restrict__ layout, u32 fields,
+                                        u8* const* columns, u8* const* valids, u8* __restrict__ marks,
+                                        u64* __restrict__ matches)
+{
+    u64 mine = 0;
+    for (u64 base = block_start() + warp() * WARP_LANES; base < rows; base += thread_count()) {
+        const u64 row = base + lane();
+        i32 place = NO_ROW;
+        if (row < rows) {
+            if (may_match(valid, row)) {
+                const u64 slot = distance(keys[row], low);
+                if (slot < slots && (bits == nullptr || (bits[slot / 32] >> (slot % 32) & 1u) != 0))
+                    place = (i32)slot;
+            }
+            marks[row] = place != NO_ROW;
+        }
+        mine += place != NO_ROW;
+        for (u32 step = 0; step < fields; ++step) {
+            const u32 item = step * WARP_LANES + lane();
+            const u32 which = item / fields;
+            const i32 from = __shfl_sync(FULL_WARP, place, which);
+            if (from != NO_ROW)
+                emit_field(packed, row_bytes, flags_at, layout, item % fields, from, base + which, columns, valids);
+        }
+    }
+    add_warp(matches, mine);
 }
 
 // First place and number of the matches of each probe row, by the offsets of `csr.cu`, and the sum of the numbers.

@@ -2,66 +2,35 @@
 //
 // A random access costs a 32-byte sector whatever its width, so n columns gathered one by one cost n sectors a row, and
 // packed into a row of at most 32 bytes they cost one (Wu, Koutsoukos, Alonso, arXiv 2312.00720). Here the lanes of a warp
-// share out the fields of 32 rows, neighbouring lanes reading one row, so that a row is one transaction of its warp.
-//
-// `layout[f]` holds the offset of field f in its row in the low 16 bits, and its width (1, 2, 4, 8 or 16 bytes) above.
-// Bit f of the 4-byte word at `flags_at` says that field f is not null; rows without nullable fields have no such word,
-// and `flags_at` is NO_FLAGS. Rows have a multiple of 8 bytes, of 16 where a field has 16.
+// share out the fields of 32 rows, neighbouring lanes writing or reading one row, so that a row is one transaction of its
+// warp. `fields.cuh` says what a row looks like.
 
-#include "value.cuh"
+#include "expand.cuh"
+#include "fields.cuh"
 
-namespace {
+#ifndef OUTPUT_TILE
+#define OUTPUT_TILE 1024
+#endif
+static_assert(OUTPUT_TILE % BLOCK_THREADS == 0, "every thread makes the same number of output rows");
 
-constexpr u32 NO_FLAGS = 0xffffffffu;
-
-__device__ inline void clear_value(u8* to, u32 width)
-{
-    switch (width) {
-    case 1: *to = 0; break;
-    case 2: *(unsigned short*)to = 0; break;
-    case 4: *(u32*)to = 0; break;
-    case 8: *(u64*)to = 0; break;
-    default: *(Wide*)to = Wide{0, 0};
-    }
-}
-
-// Field f of output row `out` from packed row `row`, null where `row` is NO_ROW.
-__device__ inline void emit_field(const u8* __restrict__ packed, u32 row_bytes, u32 flags_at, const u32* __restrict__ layout,
-                                  u32 field, i32 row, u64 out, u8* const* columns, u8* const* valids)
-{
-    const u32 width = layout[field] >> 16;
-    u8* to = columns[field] + out * width;
-    bool there = row != NO_ROW;
-    if (there) {
-        const u8* from = packed + (u64)row * row_bytes;
-        copy_value(to, from + (layout[field] & 0xffffu), width);
-        if (flags_at != NO_FLAGS)
-            there = (*(const u32*)(from + flags_at) >> field & 1u) != 0;
-    } else {
-        clear_value(to, width);
-    }
-    if (valids[field] != nullptr)
-        valids[field][out] = there;
-}
-
-}  // namespace
-
-// Columns into rows. `valids[f]` is null where column f has no nulls. `order` is the row to put in each place, or null.
+// Columns into rows, row r at `places[r]`, nowhere where that is negative; at r where `places` is null. No two rows have one
+// place. `valids[f]` is null where column f has no nulls.
 extern "C" __global__ void pack_rows(const u8* const* columns, const u8* const* valids, const u32* __restrict__ layout,
-                                     u32 fields, u64 rows, const i32* __restrict__ order, u32 row_bytes, u32 flags_at,
+                                     u32 fields, u64 rows, const i32* __restrict__ places, u32 row_bytes, u32 flags_at,
                                      u8* __restrict__ packed)
 {
     for (u64 base = block_start() + warp() * WARP_LANES; base < rows; base += thread_count()) {
         const u64 own = base + lane();
-        const u64 own_row = order == nullptr || own >= rows ? own : (u64)order[own];
+        const i64 own_place = own >= rows ? NO_ROW : places == nullptr ? (i64)own : (i64)places[own];
         for (u32 step = 0; step < fields; ++step) {
             const u32 item = step * WARP_LANES + lane();
             const u32 which = item / fields;
             const u32 field = item % fields;
-            const u64 row = __shfl_sync(FULL_WARP, own_row, which);
-            if (base + which >= rows)
+            const i64 place = __shfl_sync(FULL_WARP, own_place, which);
+            if (place < 0)
                 continue;
-            u8* to = packed + (base + which) * row_bytes;
+            const u64 row = base + which;
+            u8* to = packed + (u64)place * row_bytes;
             const u32 width = layout[field] >> 16;
             copy_value(to + (layout[field] & 0xffffu), columns[field] + row * width, width);
             if (field == 0 && flags_at != NO_FLAGS) {
@@ -143,5 +112,43 @@ extern "C" __global__ void emit_matches(const i32* __restrict__ found, u64 rows,
                            probe_columns[field] + (base + kept_rows[threadIdx.x]) * width, width);
         }
         // The barrier in `block_rank` comes before the next tile writes what is read here.
+    }
+}
+
+// The output of a many-to-many join: probe columns and build fields of the pairs `begin … begin + length - 1`, which are
+// shared out evenly whatever the number of matches of a key (`expand.cuh`). The matches of probe row r lie side by side in
+// `packed`, from row `start[r]` on, so no pairs of row numbers are written or read. Of the example in `expand.cuh`, with
+// `start` 7, 0, 2, the pairs are of the probe rows 0, 0, 2 and of the packed rows 7, 8, 2.
+extern "C" __global__ void emit_ranges(const i64* __restrict__ running, u64 rows, const i32* __restrict__ start, u64 begin,
+                                       u64 length, const u8* const* probe_columns, u8* const* probe_out,
+                                       const u32* __restrict__ probe_widths, u32 probe_fields,
+                                       const u8* __restrict__ packed, u32 row_bytes, u32 flags_at,
+                                       const u32* __restrict__ layout, u32 fields, u8* const* build_out,
+                                       u8* const* build_valids)
+{
+    __shared__ Staging shared;
+    __shared__ u32 probe_rows[OUTPUT_TILE];
+    __shared__ i32 places[OUTPUT_TILE];
+    const u64 tiles = (length + OUTPUT_TILE - 1) / OUTPUT_TILE;
+    for (u64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const u64 from = tile * OUTPUT_TILE;
+        const u32 count = (u32)(from + OUTPUT_TILE < length ? OUTPUT_TILE : length - from);
+        const Owners owners = stage_owners(running, rows, begin + from, begin + from + count - 1, shared);
+        for (u32 item = threadIdx.x; item < count; item += BLOCK_THREADS) {
+            const Owner owner = owner_of(owners, begin + from + item);
+            probe_rows[item] = (u32)owner.row;
+            places[item] = start[owner.row] + (i32)owner.number;
+        }
+        __syncthreads();
+        for (u32 field = 0; field < probe_fields; ++field) {
+            const u32 width = probe_widths[field];
+            for (u32 item = threadIdx.x; item < count; item += BLOCK_THREADS)
+                copy_value(probe_out[field] + (from + item) * width,
+                           probe_columns[field] + (u64)probe_rows[item] * width, width);
+        }
+        for (u32 item = threadIdx.x; item < count * fields; item += BLOCK_THREADS)
+            emit_field(packed, row_bytes, flags_at, layout, item % fields, places[item / fields], from + item / fields,
+                       build_out, build_valids);
+        // The barriers in `stage_owners` come before the next tile writes what is read here.
     }
 }

@@ -13,10 +13,11 @@ from enum import Enum
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, direct, expand, facts, hashset, rows, unique
-from gpujoin.launch.device import Device
+from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
-from gpujoin.launch.matches import Places, Ranges, UniqueMatches
+from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn, check_columns
+from gpujoin.plan.algorithm import SlotFacts, payload_in_slots
 
 BATCH_ROWS = 1 << 27
 """Output rows that a many-to-many join makes at a time."""
@@ -83,9 +84,12 @@ def inner_join(
     """
     _check(build)
     _check(probe)
-    matches = _unique_rows(device, build.keys, probe.keys, kernel)
-    if matches is not None:
-        yield _emitted(device, matches, probe.payload, _packed(device, build.payload))
+    if kernel is Kernel.DIRECT:
+        output = _addressed(device, build, probe)
+    else:
+        output = _hashed(device, build, probe) if kernel is Kernel.UNIQUE else None
+    if output is not None:
+        yield output
         return
     yield from _many_to_many(device, build, probe, kernel, batch_rows)
 
@@ -95,55 +99,81 @@ def semi_join(device: Device, build: KeyCodes, probe: Side, kernel: Kernel, *, m
     checked_keys(build)
     _check(probe)
     if kernel is Kernel.DIRECT:
-        matches = direct.build_set(device, build, _range(device, build)).probe(device, probe.keys)
+        matches = direct.build_set(device, build, _range(device, build)[0]).probe(device, probe.keys)
     else:
         matches = hashset.build(device, build).probe(device, probe.keys)
     kept, _ = rows.emit(device, matches, probe.payload, None, matched=matched)
     return Output(matches.pairs if matched else probe.keys.rows - matches.pairs, tuple(kept), ())
 
 
-def _unique_rows(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> UniqueMatches | None:
-    """Find the build row of each probe row; ``None`` if a build key occurs twice."""
-    if kernel is Kernel.DIRECT:
-        addressed = direct.build_unique(device, build, _range(device, build))
-        return None if addressed is None else addressed.probe(device, probe)
-    if kernel is Kernel.UNIQUE:
-        hashed = unique.build(device, build)
-        return None if hashed is None else hashed.probe(device, probe)
-    return None
+def _addressed(device: Device, build: Side, probe: Side) -> Output | None:
+    """Join unique build keys by direct address; ``None`` if a key occurs twice."""
+    keys, there = _range(device, build.keys)
+    if build.payload and payload_in_slots(_slot_facts(device, build, probe, keys, there)):
+        table = direct.build_payload(device, build.keys, build.payload, keys)
+        return None if table is None else _fetched(device, table, probe)
+    addressed = direct.build_unique(device, build.keys, keys)
+    if addressed is None:
+        return None
+    return _emitted(device, addressed.probe(device, probe.keys), probe.payload, _packed(device, build.payload))
+
+
+def _slot_facts(device: Device, build: Side, probe: Side, keys: direct.Range, there: int) -> SlotFacts:
+    return SlotFacts(
+        slots=keys.slots,
+        keys=there,
+        row_bytes=rows.layout_of(build.payload).row_bytes,
+        probe_rows=probe.keys.rows,
+        l2_bytes=device.properties.l2_bytes,
+    )
+
+
+def _fetched(device: Device, table: direct.PayloadTable, probe: Side) -> Output:
+    """Fetch build columns for all probe rows; where not all of these have a match, those that have one are kept."""
+    columns, marks, pairs = table.fetch(device, probe.keys)
+    kept = [*probe.payload, *columns]
+    if pairs < probe.keys.rows:
+        kept, _ = rows.emit(device, direct.marked(device, marks, pairs), kept, None)
+    own = len(probe.payload)
+    return Output(pairs, tuple(kept[:own]), tuple(kept[own:]))
+
+
+def _hashed(device: Device, build: Side, probe: Side) -> Output | None:
+    """Join unique build keys by hash; ``None`` if a key occurs twice."""
+    table = unique.build(device, build.keys)
+    if table is None:
+        return None
+    return _emitted(device, table.probe(device, probe.keys), probe.payload, _packed(device, build.payload))
 
 
 def _many_to_many(device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int) -> Iterator[Output]:
     """Join by compressed sparse rows. The build payload is packed in that order, so rows of a key are read in a run."""
-    ranges, places = _ranges(device, build.keys, probe.keys, kernel)
-    packed = None
-    if build.payload:
-        packed = rows.pack(device, build.payload, order=places.rows)
-    of_probe = None if not probe.payload else rows.pack(device, probe.payload)
+    ranges, place = _ranges(device, build.keys, probe.keys, kernel)
+    packed = rows.pack(device, build.payload, place) if build.payload else None
     running = expand.running_counts(device, ranges)
     for begin in range(0, ranges.pairs, batch_rows):
         length = min(batch_rows, ranges.pairs - begin)
-        probe_row, place = expand.pairs(device, ranges, running, None, begin, length)
-        sides = [
-            () if p is None else tuple(rows.gather(device, p, at, may_miss=False))
-            for p, at in ((of_probe, probe_row), (packed, place))
-        ]
-        yield Output(length, sides[0], sides[1])
+        of_probe, of_build = rows.emit_ranges(device, ranges, running, probe.payload, packed, begin, length)
+        yield Output(length, tuple(of_probe), tuple(of_build))
 
 
-def _ranges(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> tuple[Ranges, Places]:
+def _ranges(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> tuple[Ranges, Array]:
+    """The matches of each probe row as places, and the place of each build row."""
     if kernel is Kernel.DIRECT:
-        addressed = direct.build_many(device, build, _range(device, build), ordered=False)
-        return addressed.probe(device, probe), addressed.places
-    table = csr.build(device, build, ordered=False)
-    return table.probe(device, probe), table.places
+        keys, _ = _range(device, build)
+        places = csr.places_of_rows(device, direct.slots_of(device, build, keys), keys.slots)
+        return direct.find_ranges(device, keys, places.first, probe), places.place
+    table, slot_of = csr.enter(device, build)
+    places = csr.places_of_rows(device, slot_of, int(table.shape[0]))
+    return csr.find_ranges(device, build, table, places.first, probe), places.place
 
 
-def _range(device: Device, keys: KeyCodes) -> direct.Range:
+def _range(device: Device, keys: KeyCodes) -> tuple[direct.Range, int]:
+    """The range of the keys, and how many they are."""
     key_facts = facts.column_facts(device, keys)
     if key_facts.low is None or key_facts.high is None:
-        return direct.Range(0, 1)
-    return direct.Range(key_facts.low, key_facts.high - key_facts.low + 1)
+        return direct.Range(0, 1), 0
+    return direct.Range(key_facts.low, key_facts.high - key_facts.low + 1), key_facts.keys
 
 
 def _packed(device: Device, payload: Sequence[FieldColumn]) -> rows.PackedRows | None:

@@ -15,30 +15,25 @@ from pathlib import Path
 
 from benchmarks.kernels.joins import Kernel
 from benchmarks.kernels.workloads import Join, Keys, Workload, named
+from gpujoin.plan.accesses import COPY, EXCHANGES, LOOKUPS, RANDOM, share_in_l2
+from gpujoin.plan.algorithm import SlotFacts, payload_in_slots
 
-COPY = 3.7e12
-"""Bytes of device memory a second."""
+L2_BYTES = 60 << 20
+"""L2 of an H200."""
 FILLED = 2.7e12
 """Bytes a second of setting memory; assumed: CuPy's own kernel fills at 1.7e12."""
-RANDOM = 40e9
-"""Sectors a second that are read at random places beyond L2."""
-EXCHANGES = 19.7e9
-"""Slots a second that are read and exchanged at random places beyond L2."""
-LOOKUPS = 142e9
-"""Sectors a second that stay in L2."""
 ATOMICS = 97e9
 """Atomic operations a second that stay in L2."""
 ATOMICS_OF_ONE = 0.9e9
 """Atomic operations a second on one address: what counting the rows of iv took more than its accesses, 0.5 ms, for the
 heaviest key, of which 88 % of the warps have rows."""
 PAIRS, EXPANDED_ROWS = 104e9, 130e9
-"""Pairs, and probe rows they are made of, a second; measured on i and iv. It foretells 4.6 ms for iii and iii', which
-took 4.7, and 1.2 ms for v, which took 1.2. The rows of pairs are searched for, one step after the other."""
-SCANNED_SLOTS, SCANNED_ROWS = 56e9, 110e9
-"""Slots, and probe rows, a second whose counts are summed up by CuPy; measured on i, iii and iv, of which each took
-another 0.8 ms for launches and waits."""
-L2_BYTES = 30 << 20
-"""What of L2 serves all multiprocessors at that rate: of a table of 60 MB it is 82 G lookups a second."""
+"""Pairs, and probe rows they are made of, a second, whose rows are searched for one step after the other; measured on i
+and iv, of another kernel, which wrote pairs. It foretells 4.6 ms for iii and iii', which took 4.7, and 1.2 ms for v,
+which took 1.2."""
+SCANNED_ROWS = 110e9
+"""Probe rows a second whose counts are summed up by CuPy; measured on i, iii and iv, of which each took another 0.8 ms
+for launches and waits."""
 
 CUDF_MS = {"i": 26.9, "ii": 30.7, "iii": 46.7, "iii'": 18.0, "iv": 17.4, "v": 33.1, "vi": 18.1}
 """Measured milliseconds of cuDF's join and gathers, by the first word of a workload's name. In i, ii and v build rows
@@ -150,6 +145,19 @@ def _unique(workload: Workload, key: int, columns: int) -> Iterator[Step]:
 
 def _direct(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     build, probe = 1 << workload.log_build, 1 << workload.log_probe
+    facts = SlotFacts(slots=build, keys=build, row_bytes=columns, probe_rows=probe, l2_bytes=L2_BYTES)
+    if not payload_in_slots(facts):
+        yield from by_row_number(workload, key, columns)
+        return
+    yield Step("find slots of build rows", build * (key + _ROW), atomics=build)
+    # A row is written at a random place as fast as one is read.
+    yield Step("put build rows in slots", build * (_ROW + columns), **_accesses(columns * build, build))
+    yield Step("fetch build columns", probe * (key + 1 + columns), **_accesses(columns * build, probe))
+
+
+def by_row_number(workload: Workload, key: int = _VALUE, columns: int = _VALUE) -> Iterator[Step]:
+    """Kernels of a direct-address table of row numbers, as they were measured, but for the facts."""
+    build, probe = 1 << workload.log_build, 1 << workload.log_probe
     yield Step("enter build rows", build * (key + 2 * _ROW), **_accesses(_ROW * build, build, atomic=True))
     yield Step("find probe rows", probe * (key + _ROW), **_accesses(_ROW * build, probe))
     yield Step("gather build columns", probe * (_ROW + columns), **_accesses(columns * build, probe))
@@ -159,22 +167,20 @@ def _many_to_many(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     build, probe = 1 << workload.log_build, 1 << workload.log_probe
     pairs = probe << workload.log_rows_per_key
     table, slots = 2 * build * SLOT_BYTES, 2 * build
-    distinct = workload.distinct
     yield Step("empty the table", table + _ROW * slots, rate=FILLED)
-    touched = 32 * distinct  # sectors with a key, of the table, of the keys of its rows, and of the first places
+    # Sectors with a key: of the table, of the keys of its rows, and of the first places.
+    touched = 32 * workload.distinct
     yield Step("enter build rows", build * (key + _ROW), **_accesses(2 * touched, build * (HIT_SECTORS + 1)))
-    heaviest = _heaviest(workload)
-    yield Step("count rows", build * 2 * _ROW, exchanged=build, serial=heaviest)
-    yield Step("place rows", build * 2 * _ROW, exchanged=build, random=build, serial=heaviest)
-    yield Step("first places", 4 * _ROW * slots, least=slots / SCANNED_SLOTS)
-    yield Step("pack build rows in order of keys", build * (_ROW + columns), random=build)
+    yield Step("count rows", build * 2 * _ROW, exchanged=build, serial=_heaviest(workload))
+    yield Step("sum up counts", 3 * _ROW * slots)
+    yield Step("find places", build * 3 * _ROW, **_accesses(touched, build))
+    yield Step("put build rows in places", build * (_ROW + columns), random=build)
     yield Step("find probe rows", probe * (key + 2 * _ROW), **_accesses(3 * touched, probe * (HIT_SECTORS + 2)))
     yield Step("running counts", probe * 2 * (_ROW + 8), least=probe / SCANNED_ROWS)
-    expanded = pairs / PAIRS + probe / EXPANDED_ROWS
-    yield Step("pairs", pairs * 2 * _ROW + probe * (8 + 8), lookups=pairs / 8, least=expanded)
-    yield Step("gather probe columns", pairs * (_ROW + columns + key) + probe * (columns + key), lookups=pairs / 8)
     # Rows of a key are neighbours: a run of 16 rows of 8 bytes touches some five sectors.
-    yield Step("gather build columns", pairs * (_ROW + columns), random=probe * 5)
+    written, read = pairs * (key + 2 * columns), probe * (8 + _ROW + key + columns)
+    searched = pairs / PAIRS + probe / EXPANDED_ROWS
+    yield Step("write output", written + read, random=probe * 5, lookups=pairs / 8, least=searched)
 
 
 def _heaviest(workload: Workload) -> float:
@@ -189,8 +195,7 @@ def _heaviest(workload: Workload) -> float:
 
 def _accesses(table: float, count: float, *, atomic: bool = False) -> dict[str, float]:
     """Accesses at random places of a table: what of it L2 holds stays there."""
-    there = min(1.0, L2_BYTES / table)
-    beyond = count * (1 - there)
+    beyond = count * (1 - share_in_l2(table, L2_BYTES))
     if atomic:
         return {"exchanged": beyond, "atomics": count - beyond}
     return {"random": beyond, "lookups": count - beyond}

@@ -22,7 +22,8 @@ from gpujoin.launch.keys import (
     total,
     value_of,
 )
-from gpujoin.launch.matches import Places, Ranges
+from gpujoin.launch.matches import Places, PlacesOfRows, Ranges
+from gpujoin.launch.sums import first_places
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("csr.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16))
 
@@ -56,8 +57,8 @@ def slots_for(rows: int, most: int = MAX_ROWS, slot_bytes: int = SLOT_BYTES) -> 
 
 
 def laid_out_bytes(rows: int, slots: int) -> int:
-    """Memory to lay rows out: slot and place of each row, count and first place of each slot."""
-    return 2 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
+    """Memory to lay rows out: slot, number and place of each row, count and first place of each slot."""
+    return 3 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
 
 
 def empty_table(device: Device, slots: int) -> Array:
@@ -83,20 +84,24 @@ class CsrTable:
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
         """Find the matches of each probe row, as first place and number of places."""
-        checked_keys(probe)
-        check_width(probe, self.keys.key_bytes)
-        start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
-        matches = total(device)
-        slots = np.uint64(self.table.shape[0])
-        arguments = [self.keys.codes, self.table, slots, self.places.first, start, count, matches]
-        launch_over_keys(device, "csr.cu", "csr_ranges", probe, *arguments)
-        return Ranges(start, count, value_of(device, matches))
+        return find_ranges(device, self.keys, self.table, self.places.first, probe)
 
 
 def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     """Build a table over rows, ordered as by :func:`laid_out`.
 
     Raises ``DeviceMemoryError`` also if there are more rows than slots can be numbered for.
+    """
+    table, slot_of = enter(device, keys)
+    places = laid_out(device, slot_of, int(table.shape[0]), ordered=ordered)
+    return CsrTable(KeyCodes(keys.codes, None), table, places)
+
+
+def enter(device: Device, keys: KeyCodes) -> tuple[Array, Array]:
+    """Enter keys in a hash table. Gives the table, and the int32 slot of each row, −1 where it matches nothing.
+
+    Raises ``DeviceMemoryError`` if the table and what lays its rows out do not fit, or if there are more rows than
+    slots can be numbered for.
     """
     checked_keys(keys)
     if keys.rows > _MOST_ROWS:
@@ -107,7 +112,18 @@ def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
     table = empty_table(device, slots)
     slot_of = device.empty(keys.rows, np.int32)
     launch_inserts(device, "csr.cu", "csr_insert", keys, table, np.uint64(slots), slot_of)
-    return CsrTable(KeyCodes(keys.codes, None), table, laid_out(device, slot_of, slots, ordered=ordered))
+    return table, slot_of
+
+
+def find_ranges(device: Device, build: KeyCodes, table: Array, first: Array, probe: KeyCodes) -> Ranges:
+    """Find the matches of each probe row in a table of :func:`enter`, as first place and number of places."""
+    checked_keys(probe)
+    check_width(probe, build.key_bytes)
+    start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
+    matches = total(device)
+    arguments = [build.codes, table, np.uint64(table.shape[0]), first, start, count, matches]
+    launch_over_keys(device, "csr.cu", "csr_ranges", probe, *arguments)
+    return Ranges(start, count, value_of(device, matches))
 
 
 def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:
@@ -115,37 +131,56 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
 
     Without ``ordered``, the rows of a slot need not ascend, which saves a pass or a sort.
     """
-    check_column("slot numbers", slot_of, np.int32)
     rows = int(slot_of.shape[0])
-    check_rows(max(rows, slots))
-    xp = device.xp
-    counts = device.zeros(slots, np.int32)
-    block = BLOCK_THREADS
-    if rows:
-        device.launch(_kernel(device, "csr_count"), grid_of(device, rows), block, [slot_of, np.uint64(rows), counts])
+    counts, number = _counted(device, slot_of, slots)
     what = f"the order of {rows} rows in {slots} slots"
+    first = first_places(device, counts)
     with memory_errors(what):
-        first = xp.zeros(slots + 1, dtype=np.int32)
-        first[1:] = xp.cumsum(counts, dtype=np.int32)
         placed_rows = int(first[-1])
         if placed_rows == 0:
             return Places(first, device.empty(0, np.int32), 0)
         most = int(counts.max())
         del counts
     if ordered and most > _ROWS_ORDERED_BY_INSERTION:
+        del number
         check_room(device, _SORTED_ROW_BYTES * rows, what)
         with memory_errors(what):
-            by_slot = xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
+            by_slot = device.xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
             return Places(first, by_slot.astype(np.int32), most)
     placed = device.empty(placed_rows, np.int32)
-    with memory_errors(what):
-        cursor = first[:-1].copy()
-    arguments = [slot_of, np.uint64(rows), cursor, placed]
-    device.launch(_kernel(device, "csr_place"), grid_of(device, rows), block, arguments)
+    _place(device, slot_of, first, number, placed)
     if ordered:
         arguments = [first, np.uint64(slots), placed]
-        device.launch(_kernel(device, "csr_order"), grid_of(device, slots), block, arguments)
+        device.launch(_kernel(device, "csr_order"), grid_of(device, slots), BLOCK_THREADS, arguments)
     return Places(first, placed, most)
+
+
+def places_of_rows(device: Device, slot_of: Array, slots: int) -> PlacesOfRows:
+    """Give each row a place beside the others of its slot, in any order; −1 for a row that has no slot."""
+    counts, number = _counted(device, slot_of, slots)
+    first = first_places(device, counts)
+    _place(device, slot_of, first, number, None)
+    return PlacesOfRows(first, number)
+
+
+def _counted(device: Device, slot_of: Array, slots: int) -> tuple[Array, Array]:
+    """Rows of each slot, and the number of each row among those of its slot."""
+    check_column("slot numbers", slot_of, np.int32)
+    rows = int(slot_of.shape[0])
+    check_rows(max(rows, slots))
+    counts, number = device.zeros(slots, np.int32), device.empty(rows, np.int32)
+    if rows:
+        arguments = [slot_of, np.uint64(rows), counts, number]
+        device.launch(_kernel(device, "csr_count"), grid_of(device, rows), BLOCK_THREADS, arguments)
+    return counts, number
+
+
+def _place(device: Device, slot_of: Array, first: Array, number: Array, placed: Array | None) -> None:
+    """Write the row at each place, or the place of each row to ``number``."""
+    rows = int(slot_of.shape[0])
+    if rows:
+        arguments = [slot_of, np.uint64(rows), first, number, placed]
+        device.launch(_kernel(device, "csr_place"), grid_of(device, rows), BLOCK_THREADS, arguments)
 
 
 def _module(key_bytes: int) -> ModuleSpec:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from gpujoin.launch.keys import (
     value_of,
 )
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
+from gpujoin.launch.rows import FieldColumn, PackedRows, check_columns, empty_columns, pack
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
@@ -89,11 +92,7 @@ class ManyTable:
 
     def probe(self, device: Device, probe: KeyCodes) -> Ranges:
         """Find the matches of each probe row, as first place and number of places."""
-        checked_keys(probe, ranged=True)
-        start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
-        matches = total(device)
-        _launch(device, "direct_ranges", probe, self.keys, self.places.first, start, count, matches)
-        return Ranges(start, count, value_of(device, matches))
+        return find_ranges(device, self.keys, self.places.first, probe)
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,43 @@ class KeySet:
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         _launch(device, "direct_test_bits", probe, self.keys, self.bits, marks, matches)
-        row = device.xp.subtract(marks.view(np.int8), np.int8(1), dtype=np.int32)
-        return UniqueMatches(row, value_of(device, matches))
+        return marked(device, marks, value_of(device, matches))
+
+
+@dataclass(frozen=True)
+class PayloadTable:
+    """A table with the payload of the build row of each key of a range, for unique keys.
+
+    A probe reads the payload itself, where :class:`UniqueTable` has the number of its row: one random access in place
+    of two.
+    """
+
+    keys: Range
+    bits: Array | None
+    """A bit for each key of the range: whether a build row has it; ``None``: all are there."""
+    packed: PackedRows
+    """The payload, that of key ``low + i`` at place i."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.packed.nbytes + (0 if self.bits is None else int(self.bits.nbytes))
+
+    def fetch(self, device: Device, probe: KeyCodes) -> tuple[list[FieldColumn], Array, int]:
+        """Fetch the build columns of each probe row, whether it has a match, and how many rows have one.
+
+        Where a row has no match, values are what the memory held.
+        """
+        checked_keys(probe, ranged=True)
+        columns = empty_columns(device, self.packed, probe.rows)
+        marks = device.empty(probe.rows, np.bool_)
+        matches = total(device)
+        arguments = [
+            self.bits, self.packed.memory, *self.packed.arguments(), device.pointers([c.bytes for c in columns]),
+            device.pointers([c.valid for c in columns]), marks, matches,
+        ]  # fmt: skip
+        _launch(device, "direct_fetch", probe, self.keys, *arguments)
+        return columns, marks, value_of(device, matches)
 
 
 def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:
@@ -131,13 +165,50 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
     return None if value_of(device, duplicate) else UniqueTable(keys, build.key_bytes, table)
 
 
+def build_payload(device: Device, build: KeyCodes, payload: Sequence[FieldColumn], keys: Range) -> PayloadTable | None:
+    """Build a table of the payload of unique keys in a range; ``None`` if a key occurs twice.
+
+    Other codes are left out.
+    """
+    checked_keys(build, ranged=True)
+    if check_columns(payload) != build.rows:
+        raise KernelArgumentError(f"{payload[0].rows} rows of payload for {build.rows} keys; pass one for each")
+    check_room(device, _ROW_BYTES * build.rows + keys.slots // 8, f"the slots of {build.rows} rows")
+    bits = device.zeros(-(-keys.slots // _WORD_BITS), np.uint32)
+    slot_of = device.empty(build.rows, np.int32)
+    taken, duplicate = total(device), device.zeros(1, np.uint32)
+    _launch(device, "direct_claim", build, keys, bits, slot_of, taken, duplicate)
+    if value_of(device, duplicate):
+        return None
+    full = value_of(device, taken) == keys.slots
+    return PayloadTable(keys, None if full else bits, pack(device, payload, slot_of, keys.slots))
+
+
 def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = True) -> ManyTable:
     """Build a table of any number of rows for each key; ``ordered`` as for :func:`gpujoin.launch.csr.laid_out`."""
+    slot_of = slots_of(device, build, keys)
+    return ManyTable(keys, build.key_bytes, laid_out(device, slot_of, keys.slots, ordered=ordered))
+
+
+def slots_of(device: Device, build: KeyCodes, keys: Range) -> Array:
+    """Find the int32 slot of each row, −1 where its key is not in the range.
+
+    Raises ``DeviceMemoryError`` if what lays rows out by slot does not fit.
+    """
     checked_keys(build, ranged=True)
     check_room(device, laid_out_bytes(build.rows, keys.slots), f"{build.rows} rows in {keys.slots} slots")
     slot_of = device.empty(build.rows, np.int32)
     _launch(device, "direct_slots", build, keys, slot_of)
-    return ManyTable(keys, build.key_bytes, laid_out(device, slot_of, keys.slots, ordered=ordered))
+    return slot_of
+
+
+def find_ranges(device: Device, keys: Range, first: Array, probe: KeyCodes) -> Ranges:
+    """Find the matches of each probe row, as first place and number of places, by the first place of each key."""
+    checked_keys(probe, ranged=True)
+    start, count = device.empty(probe.rows, np.int32), device.empty(probe.rows, np.int32)
+    matches = total(device)
+    _launch(device, "direct_ranges", probe, keys, first, start, count, matches)
+    return Ranges(start, count, value_of(device, matches))
 
 
 def build_set(device: Device, build: KeyCodes, keys: Range) -> KeySet:
@@ -149,5 +220,10 @@ def build_set(device: Device, build: KeyCodes, keys: Range) -> KeySet:
     return KeySet(keys, bits)
 
 
-def _launch(device: Device, name: str, keys: KeyCodes, span: Range, *arrays: Array) -> None:
+def marked(device: Device, marks: Array, pairs: int) -> UniqueMatches:
+    """Make matches of bool marks, of which ``pairs`` are set: build row 0 stands for any."""
+    return UniqueMatches(device.xp.subtract(marks.view(np.int8), np.int8(1), dtype=np.int32), pairs)
+
+
+def _launch(device: Device, name: str, keys: KeyCodes, span: Range, *arrays: Any) -> None:
     launch_over_keys(device, "direct.cu", name, keys, *span.arguments, *arrays)

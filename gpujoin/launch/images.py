@@ -36,7 +36,7 @@ PTX = "compute_75"
 
 LAUNCHERS = (
     "candidates", "csr", "direct", "expand", "facts", "hashset", "nearest", "normalise", "ranges",
-    "residual", "rows", "unique", "wavelet",
+    "residual", "rows", "sums", "unique", "wavelet",
 )  # fmt: skip
 """The modules of `gpujoin.launch` with a constant ``SPECIALISATIONS``, a tuple of :class:`ModuleSpec`."""
 

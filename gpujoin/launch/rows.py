@@ -10,8 +10,9 @@ import numpy as np
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room, memory_errors
+from gpujoin.launch.expand import OUTPUT_TILE
 from gpujoin.launch.keys import BLOCK_THREADS, check_column, check_contiguous, check_rows, grid_of
-from gpujoin.launch.matches import UniqueMatches
+from gpujoin.launch.matches import Ranges, UniqueMatches
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("rows.cu"),)
 
@@ -131,29 +132,40 @@ class PackedRows:
         ]  # fmt: skip
 
 
-def pack(device: Device, columns: Sequence[FieldColumn], order: Array | None = None) -> PackedRows:
-    """Pack columns of equal length into rows; ``order`` is the int32 row to put in each place."""
+def pack(
+    device: Device, columns: Sequence[FieldColumn], places: Array | None = None, size: int | None = None
+) -> PackedRows:
+    """Pack columns of equal length into rows.
+
+    ``places`` is the int32 place of each row among ``size`` of them, no two rows having one place; a row of a negative
+    place is left out, and what is at places without a row is arbitrary.
+    """
     rows = check_columns(columns)
-    if order is not None:
-        check_column("the order of rows", order, np.int32)
-        rows = int(order.shape[0])
+    if places is not None:
+        check_column("the places of rows", places, np.int32, rows)
+    size = rows if size is None else size
     like = tuple((c.values.dtype, tuple(c.values.shape[1:])) for c in columns)
-    if len(columns) == 1 and columns[0].valid is None and order is None:
+    if len(columns) == 1 and columns[0].valid is None and places is None:
         # One column without nulls is packed as it is: the rows share its memory.
         layout = RowLayout((0,), (columns[0].width,), columns[0].width, None)
         return PackedRows(rows, layout, layout.on(device), columns[0].bytes, like)
-    layout = RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
+    layout = layout_of(columns)
     on_device = layout.on(device)
-    check_room(device, rows * layout.row_bytes, f"packing {rows} rows")
+    check_room(device, size * layout.row_bytes, f"packing {size} rows")
     # Rows are never copied whole, so padding stays uninitialised.
-    memory = device.empty(rows * layout.row_bytes, np.uint8)
+    memory = device.empty(size * layout.row_bytes, np.uint8)
     if rows:
         arguments = [
             device.pointers([c.bytes for c in columns]), device.pointers([c.valid for c in columns]), on_device,
-            np.uint32(len(columns)), np.uint64(rows), order, np.uint32(layout.row_bytes), layout.flags, memory,
+            np.uint32(len(columns)), np.uint64(rows), places, np.uint32(layout.row_bytes), layout.flags, memory,
         ]  # fmt: skip
         device.launch(_kernel(device, "pack_rows"), grid_of(device, rows), BLOCK_THREADS, arguments)
-    return PackedRows(rows, layout, on_device, memory, like)
+    return PackedRows(size, layout, on_device, memory, like)
+
+
+def layout_of(columns: Sequence[FieldColumn]) -> RowLayout:
+    """Layout of packed rows of these columns."""
+    return RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
 
 
 def compile_gather(device: Device) -> None:
@@ -168,7 +180,7 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
     length = int(rows.shape[0])
     check_rows(length)
     check_room(device, length * _output_bytes(packed, nullable=may_miss), f"gathering {length} rows")
-    out = _empty_like(device, packed, length, nullable=may_miss)
+    out = empty_columns(device, packed, length, nullable=may_miss)
     if length:
         arguments = [packed.memory, *packed.arguments(), rows, np.uint64(length), *_pointers(device, out)]
         device.launch(_kernel(device, "gather_rows"), grid_of(device, length), BLOCK_THREADS, arguments)
@@ -198,33 +210,99 @@ def emit(
     length = matches.pairs if matched else rows - matches.pairs
     if length == rows:
         return list(probe), [] if packed is None else gather(device, packed, matches.row, may_miss=False)
+    flat = _flat(probe)
+    each = sum(c.width for c in flat) + (0 if packed is None else _output_bytes(packed, nullable=False))
+    check_room(device, length * each, f"a join's {length} output rows")
+    moved = _moved(device, flat, length)
+    build = [] if packed is None else empty_columns(device, packed, length)
+    if rows and length:
+        offsets = _tile_offsets(device, matches, matched=matched)
+        arguments = [
+            matches.row, np.uint64(rows), np.uint32(matched), offsets, *_emission(device, flat, moved, packed, build)
+        ]  # fmt: skip
+        device.launch(_kernel(device, "emit_matches"), grid_of(device, rows), BLOCK_THREADS, arguments)
+    return _restored(probe, moved), build
+
+
+def emit_ranges(
+    device: Device,
+    ranges: Ranges,
+    running: Array,
+    probe: Sequence[FieldColumn],
+    packed: PackedRows | None,
+    begin: int,
+    length: int,
+) -> tuple[list[FieldColumn], list[FieldColumn]]:
+    """Write ``length`` rows from ``begin`` on of the output of a join with any number of matches a probe row.
+
+    ``packed`` is the build side's payload, the matches of a probe row side by side at its ``ranges``, and ``running``
+    the running count of these (:func:`gpujoin.launch.expand.running_counts`). Gives probe and build columns, ascending
+    by probe row and place.
+    """
+    rows = int(ranges.count.shape[0])
+    check_rows(max(rows, length))
+    check_column("running counts", running, np.int64, rows)
+    check_column("first places", ranges.start, np.int32, rows)
+    if probe and check_columns(probe) != rows:
+        raise KernelArgumentError(f"{check_columns(probe)} probe rows, but matches of {rows}; pass both of one side")
+    if not 0 <= begin <= begin + length <= ranges.pairs:
+        raise KernelArgumentError(f"output rows {begin} … {begin + length - 1} of {ranges.pairs} do not exist")
+    flat = _flat(probe)
+    each = sum(c.width for c in flat) + (0 if packed is None else _output_bytes(packed, nullable=False))
+    check_room(device, length * each, f"a join's {length} output rows")
+    moved = _moved(device, flat, length)
+    build = [] if packed is None else empty_columns(device, packed, length)
+    if length and (flat or build):
+        arguments = [
+            running, np.uint64(rows), ranges.start, np.uint64(begin), np.uint64(length),
+            *_emission(device, flat, moved, packed, build),
+        ]  # fmt: skip
+        grid = grid_of(device, length, OUTPUT_TILE)
+        device.launch(_kernel(device, "emit_ranges"), grid, BLOCK_THREADS, arguments)
+    return _restored(probe, moved), build
+
+
+def _flat(columns: Sequence[FieldColumn]) -> list[FieldColumn]:
+    """The columns, and behind each its validity, where it has one, as a column of its own."""
     flat: list[FieldColumn] = []
-    for column in probe:
+    for column in columns:
         flat.append(FieldColumn(column.values))
         if column.valid is not None:
             flat.append(FieldColumn(column.valid))
-    each = sum(c.width for c in flat) + (0 if packed is None else _output_bytes(packed, nullable=False))
-    check_room(device, length * each, f"a join's {length} output rows")
-    moved = [FieldColumn(device.empty((length, *c.values.shape[1:]), c.values.dtype)) for c in flat]
-    build = [] if packed is None else _empty_like(device, packed, length, nullable=False)
-    if rows and length:
-        offsets = _tile_offsets(device, matches, matched=matched)
-        widths = device.upload(np.array([c.width for c in flat], np.uint32))
-        of_build: list[Any] = [None, np.uint32(0), np.uint32(_NO_FLAGS), None, np.uint32(0)]
-        if packed is not None:
-            of_build = [packed.memory, *packed.arguments()]
-        arguments = [
-            matches.row, np.uint64(rows), np.uint32(matched), offsets, device.pointers([c.bytes for c in flat]),
-            device.pointers([c.bytes for c in moved]), widths, np.uint32(len(flat)), *of_build,
-            *_pointers(device, build),
-        ]  # fmt: skip
-        device.launch(_kernel(device, "emit_matches"), grid_of(device, rows), BLOCK_THREADS, arguments)
-    out: list[FieldColumn] = []
+    return flat
+
+
+def _moved(device: Device, flat: Sequence[FieldColumn], length: int) -> list[FieldColumn]:
+    """Columns like those of :func:`_flat`, of another length."""
+    return [FieldColumn(device.empty((length, *c.values.shape[1:]), c.values.dtype)) for c in flat]
+
+
+def _restored(columns: Sequence[FieldColumn], moved: Sequence[FieldColumn]) -> list[FieldColumn]:
+    """The columns of which :func:`_moved` has values and validity."""
     given = iter(moved)
-    for column in probe:
+    out: list[FieldColumn] = []
+    for column in columns:
         values = next(given).values
         out.append(FieldColumn(values, None if column.valid is None else next(given).values))
-    return out, build
+    return out
+
+
+def _emission(
+    device: Device,
+    flat: Sequence[FieldColumn],
+    moved: Sequence[FieldColumn],
+    packed: PackedRows | None,
+    build: Sequence[FieldColumn],
+) -> list[Any]:
+    """Columns of both sides and of the output, in the order of the kernels' parameters."""
+    widths = device.upload(np.array([c.width for c in flat], np.uint32))
+    of_build: list[Any] = [None, np.uint32(0), np.uint32(_NO_FLAGS), None, np.uint32(0)]
+    if packed is not None:
+        of_build = [packed.memory, *packed.arguments()]
+    return [
+        device.pointers([c.bytes for c in flat]), device.pointers([c.bytes for c in moved]), widths,
+        np.uint32(len(flat)), *of_build, *_pointers(device, build),
+    ]  # fmt: skip
 
 
 def check_columns(columns: Sequence[FieldColumn]) -> int:
@@ -255,12 +333,13 @@ def _tile_offsets(device: Device, matches: UniqueMatches, *, matched: bool) -> A
 
 
 def _output_bytes(packed: PackedRows, *, nullable: bool) -> int:
-    """Bytes of a row of :func:`_empty_like`."""
+    """Bytes of a row of :func:`empty_columns`."""
     nullable = nullable or packed.layout.flags_at is not None
     return sum(packed.layout.widths) + packed.fields * nullable
 
 
-def _empty_like(device: Device, packed: PackedRows, length: int, *, nullable: bool) -> list[FieldColumn]:
+def empty_columns(device: Device, packed: PackedRows, length: int, *, nullable: bool = False) -> list[FieldColumn]:
+    """Columns for rows of packed ones, not set; with ``nullable`` they have validity even if no field has nulls."""
     nullable = nullable or packed.layout.flags_at is not None
     return [
         FieldColumn(device.empty((length, *shape), dtype), device.empty(length, np.bool_) if nullable else None)

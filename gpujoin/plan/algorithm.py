@@ -1,7 +1,6 @@
 """Chooses the join algorithm of a device from the facts of the build keys.
 
-The thresholds come from the cost of memory accesses, measured on an H200 (60 MB of L2, 3.7 TB/s): in a second 40 G
-random reads of a sector of 32 bytes, 142 G of one that stays in L2.
+The thresholds come from the cost of memory accesses, measured on an H200 (:mod:`gpujoin.plan.accesses`).
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 
 from gpujoin.config import AlgorithmChoice
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
+from gpujoin.plan.accesses import COPY, EXCHANGES, read_seconds
 
 DIRECT_SLOTS_PER_KEY = 4
 """Most 4-byte slots of a direct-address table for each key: it is then no larger than a hash table would be."""
@@ -84,6 +84,43 @@ def choose_order(wanted: AlgorithmChoice) -> OrderChoice:
     if wanted is AlgorithmChoice.CUDF:
         return OrderChoice(kernels=False, reason=f"cudf: {ASKED_FOR}")
     return OrderChoice(kernels=True, reason="kernels: cuDF has no search by order that is not quadratic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts:
+    """Facts of a direct-address table over unique keys whose rows' payload is output."""
+
+    slots: int
+    """Keys from the smallest to the largest."""
+    keys: int
+    """Those that are there."""
+    row_bytes: int
+    """Bytes of a packed row of the payload."""
+    probe_rows: int
+    l2_bytes: int
+    """The device's L2 cache."""
+
+
+def payload_in_slots(facts: SlotFacts) -> bool:
+    """Choose whether the slots of a direct-address table have the payload itself, and not the number of its row.
+
+    A probe then reads one random place, not two, and writes and reads no row number; but a table of payload is larger
+    than one of row numbers, the more so the more keys of the range are missing, and whether a key is there takes a bit
+    of its own.
+    """
+    numbers, packed = _SLOT_BYTES * facts.slots, facts.row_bytes * facts.keys
+    table, bits = facts.row_bytes * facts.slots, facts.slots / 8
+
+    def reading(table_bytes: float, width: int) -> float:
+        return read_seconds(table_bytes, facts.probe_rows, facts.l2_bytes, width=width)
+
+    by_number = reading(numbers, _SLOT_BYTES) + reading(packed, facts.row_bytes) + facts.keys / EXCHANGES
+    by_number += 2 * _SLOT_BYTES * facts.probe_rows / COPY
+    in_slot = reading(table, facts.row_bytes)
+    if facts.keys < facts.slots:
+        in_slot += reading(bits, _SLOT_BYTES)
+    in_slot += read_seconds(table, facts.keys, facts.l2_bytes, width=facts.row_bytes)
+    return in_slot < by_number
 
 
 def _automatic(facts: KeyFacts) -> Choice:

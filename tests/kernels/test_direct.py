@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import direct
+from gpujoin.launch import csr, direct
 from gpujoin.launch.keys import KeyCodes
-from tests.kernels.cases import DTYPES, SIZES, Side, extremes, matches, one_of, side
+from gpujoin.launch.rows import FieldColumn, emit
+from tests.kernels.cases import DTYPES, SIZES, Side, check_places, extremes, matches, one_of, side
 from tests.kernels.devices import RecordingDevice
 
 WIDTHS = (4, 8)
@@ -41,9 +43,48 @@ def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range 
     assert count == counts
     assert ranges.pairs == sum(counts)
     assert [placed[s : s + c] for s, c in zip(start, count, strict=True)] == expected
+    check_payload(device, build, probe, keys)
+    slot_of = direct.slots_of(device, built, keys)
+    check_places(device, csr.places_of_rows(device, slot_of, keys.slots), ranges, expected)
     marked = direct.build_set(device, built, keys).probe(device, probed)
     assert device.download(marked.row).tolist() == [0 if c else -1 for c in counts]
     assert marked.pairs == sum(c > 0 for c in counts)
+
+
+def check_payload(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range) -> None:
+    """Payload in the slots: numbers of build rows, from one, in columns of two widths, one of them with nulls."""
+    number = np.arange(1, build.rows + 1)
+    valid = number % 3 != 0
+    payload = [
+        FieldColumn(device.upload(number.astype(np.uint16)), device.upload(valid)),
+        FieldColumn(device.upload(np.stack([number, -number], axis=1))),
+    ]
+    for columns in (payload, payload[1:]):
+        made = direct.build_payload(device, build.on(device), columns, keys)
+        inside = [key for key in build.labels() if key is not None and keys.low <= key < keys.low + keys.slots]
+        assert (made is not None) == (len(set(inside)) == len(inside))
+        if made is None:
+            continue
+        assert (made.bits is None) == (len(inside) == keys.slots)
+        assert made.nbytes >= made.packed.nbytes >= 16 * keys.slots
+        fetched, marks, pairs = made.fetch(device, probe.on(device))
+        rows = matches(Side(build.codes, valid_in(build, keys)), probe)
+        hit = np.array([bool(of_probe) for of_probe in rows], bool)
+        assert (device.download(marks) == hit).all()
+        assert pairs == hit.sum()
+        found = np.array([of_probe[0] for of_probe in rows if of_probe], np.int64) + 1
+        kept, _ = emit(device, direct.marked(device, marks, pairs), fetched, None)
+        assert (device.download(kept[-1].values) == np.stack([found, -found], axis=1)).all()
+        if len(columns) == 2:
+            assert (device.download(kept[0].values) == found.astype(np.uint16)).all()
+            assert kept[0].valid is not None
+            assert (device.download(kept[0].valid) == (found % 3 != 0)).all()
+
+
+def valid_in(build: Side, keys: direct.Range) -> npt.NDArray[np.bool_]:
+    """Rows whose key is in a range."""
+    labels = build.labels()
+    return np.array([key is not None and keys.low <= key < keys.low + keys.slots for key in labels], bool)
 
 
 @pytest.mark.parametrize("rows", SIZES)
@@ -84,6 +125,30 @@ def test_build_keys_outside_the_range_are_left_out(device: RecordingDevice) -> N
     assert table is not None
     matches = table.probe(device, build.on(device))
     assert device.download(matches.row).tolist() == [-1] * 10 + list(range(10, 20)) + [-1] * 20
+    check_payload(device, build, build, direct.Range(0, 10))
+    check_payload(device, build, build, direct.Range(-11, 10))
+
+
+@pytest.mark.parametrize("missing", [0, 31, 32, 1699])
+def test_payload_of_a_range_that_lacks_one_key(device: RecordingDevice, rng: np.random.Generator, missing: int) -> None:
+    """More rows than threads; with all keys there no bit is looked at."""
+    keys, every = direct.Range(-100, 1700), rng.permutation(1700).astype(np.int64) - 100
+    probe = Side(np.arange(-200, 1700))
+    check_payload(device, Side(every), probe, keys)
+    check_payload(device, Side(every[every != missing - 100]), probe, keys)
+
+
+def test_one_key_twice_among_many_is_noticed(device: RecordingDevice, rng: np.random.Generator) -> None:
+    codes = rng.permutation(np.append(np.arange(1500), 700)).astype(np.int64)
+    payload = [FieldColumn(device.upload(codes))]
+    assert direct.build_payload(device, Side(codes).on(device), payload, direct.Range(0, 1500)) is None
+
+
+def test_payload_of_other_rows_is_refused(device: RecordingDevice) -> None:
+    keys = KeyCodes(device.zeros(8, np.int64), None)
+    with pytest.raises(KernelArgumentError, match="7 rows of payload for 8 keys"):
+        direct.build_payload(device, keys, [FieldColumn(device.zeros(7, np.int64))], direct.Range(0, 10))
+    assert device.launches == []
 
 
 @pytest.mark.parametrize(("low", "slots"), [(0, 0), (0, 1 << 31), ((1 << 63) - 1, 2), (-(1 << 63) - 1, 5)])
@@ -107,6 +172,8 @@ BAD: dict[str, Callable[[RecordingDevice], KeyCodes]] = {
 def test_bad_codes_are_refused_before_a_launch(device: RecordingDevice, case: str) -> None:
     bad = BAD[case](device)
     keys = direct.Range(0, 10)
+    with pytest.raises(KernelArgumentError):
+        direct.build_payload(device, bad, [FieldColumn(device.zeros(8, np.int64))], keys)
     for build in (direct.build_unique, direct.build_many, direct.build_set):
         with pytest.raises(KernelArgumentError):
             build(device, bad, keys)

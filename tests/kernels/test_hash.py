@@ -11,7 +11,7 @@ from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, hashset, unique
 from gpujoin.launch.device import Array
 from gpujoin.launch.keys import KeyCodes
-from tests.kernels.cases import SIZES, Side, colliding, extremes, matches, one_of, side
+from tests.kernels.cases import SIZES, Side, check_places, colliding, extremes, matches, one_of, side
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.devices import RecordingDevice
 
@@ -38,6 +38,9 @@ def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: 
     start, placed = device.download(ranges.start).tolist(), device.download(many.places.rows).tolist()
     laid = [placed[s : s + c] for s, c in zip(start, counts, strict=True)]
     assert (laid if ordered else [sorted(rows) for rows in laid]) == expected
+    hashed, slot_of = csr.enter(device, built)
+    places = csr.places_of_rows(device, slot_of, int(hashed.shape[0]))
+    check_places(device, places, csr.find_ranges(device, built, hashed, places.first, probed), expected)
 
 
 def check_unordered(device: RecordingDevice, build: Side, probe: Side) -> None:

@@ -85,6 +85,40 @@ def test_inner(device: RecordingDevice, rng: np.random.Generator, shape: str, ke
         assert (outputs > 1) == (SHAPES[shape][0] > 1 and len(wanted) > 1000)
 
 
+@pytest.mark.parametrize("in_slots", [True, False], ids=["payload in slots", "row numbers in slots"])
+@pytest.mark.parametrize("shape", ["unique", "half match"])
+def test_payload_in_slots_is_fetched_at_once(
+    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, shape: str, in_slots: bool
+) -> None:
+    """By the planner's choice; either way the answer is the same, with every row matched or some."""
+    monkeypatch.setattr(joins, "payload_in_slots", lambda _: in_slots)
+    build, probe = sides(rng, shape, np.int64, nulls=True)
+    inner = inner_join(device, on(device, build, nulls=True), on(device, probe, nulls=True), Kernel.DIRECT)
+    assert sorted(row for output in inner for row in rows_of(device, output)) == expected(build, probe, INNER)
+    wanted = {"direct_claim", "direct_fetch"} if in_slots else {"direct_insert", "direct_probe"}
+    assert {name for name in device.launches if name.startswith("direct")} == wanted
+
+
+def test_columns_of_probe_rows_that_all_match_are_not_copied(device: RecordingDevice, rng: np.random.Generator) -> None:
+    keys = device.upload(rng.permutation(700).astype(np.int64))
+    build = joins.Side(KeyCodes(keys, None), (FieldColumn(keys),))
+    (output,) = inner_join(device, build, build, Kernel.DIRECT)
+    assert output.probe[0].values is keys
+    assert (device.download(output.build[0].values) == device.download(keys)).all()
+    assert "emit_matches" not in device.launches
+
+
+@pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
+def test_rows_of_a_key_are_written_without_pairs(
+    device: RecordingDevice, rng: np.random.Generator, kernel: Kernel
+) -> None:
+    build, probe = sides(rng, "duplicates", np.int64, nulls=False)
+    given = on(device, build, nulls=False), on(device, probe, nulls=False)
+    assert sum(output.length for output in inner_join(device, *given, kernel)) == len(expected(build, probe, INNER))
+    assert {"csr_count", "sum_tiles", "sum_counts", "csr_place", "pack_rows", "emit_ranges"} <= set(device.launches)
+    assert not {"expand_pairs", "gather_rows", "csr_order"} & set(device.launches)
+
+
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)
 @pytest.mark.parametrize("shape", ["half match", "duplicates"])
 def test_semi_and_anti(device: RecordingDevice, rng: np.random.Generator, shape: str, kernel: Kernel) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from benchmarks.kernels import model
 from benchmarks.kernels.workloads import Join, Keys, Workload, named
 from gpujoin.launch import csr, hashset
 from gpujoin.model.keyfacts import KeyFacts, Wanted
+from gpujoin.plan import accesses
 from gpujoin.plan.algorithm import choose
 from tests.kernels import traffic
 
@@ -17,16 +20,14 @@ WORKLOADS = {workload.name: workload for workload in named()}
 def test_no_kernel_as_modelled_is_slower_than_cudf() -> None:
     """As cuDF was measured; the mean falls short of the goal, which is three times."""
     assert all(model.ratio(workload) >= 1.0 for workload in WORKLOADS.values())
-    assert model.mean_ratio() >= 2.0
+    assert model.mean_ratio() >= 2.4
 
 
-@pytest.mark.parametrize(
-    ("name", "measured"),
-    [("iii: dense dimension", 11.55), ("iii': small dimension", 3.85), ("iv: zipf 1, 16 rows a key", 14.09)],
-)
+@pytest.mark.parametrize(("name", "measured"), [("iii: dense dimension", 11.55), ("iii': small dimension", 3.85)])
 def test_the_model_comes_near_what_was_measured(name: str, measured: float) -> None:
     """The model is right to a fifth for kernels that have not changed since they were measured."""
-    assert model.milliseconds(WORKLOADS[name]) == pytest.approx(measured, rel=0.2)
+    steps = model.by_row_number(WORKLOADS[name])
+    assert sum(step.milliseconds for step in steps) == pytest.approx(measured, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,7 @@ def test_the_model_comes_near_what_was_measured(name: str, measured: float) -> N
     [
         ("enter build rows", 0.45, 0.25),
         ("count rows", 1.37, 0.1),
-        ("place rows", 1.78, 0.1),
         ("find probe rows", 0.73, 0.4),
-        ("pairs", 2.71, 0.1),
     ],
 )
 def test_steps_of_a_join_of_many_rows_a_key_come_near_what_was_measured(
@@ -45,6 +44,17 @@ def test_steps_of_a_join_of_many_rows_a_key_come_near_what_was_measured(
     """The search reads some of what is modelled as beyond L2 from its other half."""
     modelled = {step.name: step.milliseconds for step in model.steps(WORKLOADS["iv: zipf 1, 16 rows a key"])}
     assert modelled[step] == pytest.approx(measured, rel=within)
+
+
+def test_accesses_beyond_l2_alone_keep_the_mean_from_the_goal() -> None:
+    """Even if nothing else of the joins by hash took any time; the page says so."""
+    ratios = []
+    for name, workload in WORKLOADS.items():
+        steps = list(model.steps(workload))
+        seconds = sum(step.random / accesses.RANDOM + step.exchanged / accesses.EXCHANGES for step in steps)
+        hashed = name.split(":")[0] in ("i", "ii", "vi")
+        ratios.append(model.CUDF_MS[name.split(":")[0]] / seconds / 1e3 if hashed else model.ratio(workload))
+    assert math.prod(ratios) ** (1 / len(ratios)) == pytest.approx(2.8, abs=0.05)
 
 
 def test_the_page_has_what_is_modelled() -> None:
@@ -73,14 +83,19 @@ def test_the_model_counts_what_the_emulator_counted() -> None:
     ):
         of_table = counted[kernel, case].sector_bytes - int(case.partition("-")[0]) - 4
         assert of_table / 32 == pytest.approx(sectors, rel=0.06), (kernel, case)
+    # Output of 8 bytes a side, and of the build side as much read; the rest is a row's share of what its tile looks up.
+    runs = counted["emit_ranges", "a column of 8 bytes a side, 16 rows a key"]
+    assert 24 <= runs.sector_bytes <= 32
+    fetched = counted["direct_fetch", "8-byte keys, as many slots as rows"]
+    assert fetched.sector_bytes - 8 - 1 - 8 == pytest.approx(32, rel=0.06)
     assert csr.SLOT_BYTES == model.SLOT_BYTES
     assert csr.SLOTS_PER_ROW == 2
     assert hashset.slots_for(1000, 8) == csr.slots_for(1000) == 2000
 
 
 def test_bytes_and_accesses_take_as_long_as_the_slower() -> None:
-    bytes_alone = model.Step("", moved=model.COPY)
+    bytes_alone = model.Step("", moved=accesses.COPY)
     assert bytes_alone.milliseconds == pytest.approx(1000)
-    assert model.Step("", moved=model.COPY, lookups=model.LOOKUPS / 2).milliseconds == pytest.approx(1000)
-    assert model.Step("", moved=model.COPY, lookups=2 * model.LOOKUPS).milliseconds == pytest.approx(2000)
-    assert model.Step("", moved=model.COPY, random=model.RANDOM).milliseconds == pytest.approx(2000)
+    assert model.Step("", moved=accesses.COPY, lookups=accesses.LOOKUPS / 2).milliseconds == pytest.approx(1000)
+    assert model.Step("", moved=accesses.COPY, lookups=2 * accesses.LOOKUPS).milliseconds == pytest.approx(2000)
+    assert model.Step("", moved=accesses.COPY, random=accesses.RANDOM).milliseconds == pytest.approx(2000)

@@ -70,13 +70,29 @@ def test_gather(device: RecordingDevice, rng: np.random.Generator, widths: str, 
             check(device, out, host, rows.tolist())
 
 
-def test_packing_in_another_order(device: RecordingDevice, rng: np.random.Generator) -> None:
-    host = table(rng, (8, 4), 300, nulls=True)
-    order = rng.permutation(300).astype(np.int32)[:290]
-    packed = pack(device, upload(device, host), device.upload(order))
-    assert packed.rows == 290
-    every = np.arange(290, dtype=np.int32)
-    check(device, gather(device, packed, device.upload(every), may_miss=False), host, order.tolist())
+@pytest.mark.parametrize("widths", [(8,), (8, 4), (16, 1, 4)], ids=["one column", "two", "three"])
+@pytest.mark.parametrize("rows", [0, 1, 33, 2100])
+def test_packing_at_places(
+    device: RecordingDevice, rng: np.random.Generator, rows: int, widths: tuple[int, ...]
+) -> None:
+    """Rows of negative places are left out, and some places have no row."""
+    size = rows + 7
+    host = table(rng, widths, rows, nulls=len(widths) > 1)
+    place = rng.permutation(size)[:rows].astype(np.int32)
+    place[rng.random(rows) < 0.2] = -1
+    packed = pack(device, upload(device, host), device.upload(place), size)
+    assert packed.rows == size
+    entered = np.flatnonzero(place >= 0)
+    out = gather(device, packed, device.upload(place[entered]), may_miss=False)
+    check(device, out, host, entered.tolist())
+
+
+def test_places_of_other_rows_are_refused(device: RecordingDevice, rng: np.random.Generator) -> None:
+    columns = upload(device, table(rng, (8,), 9, nulls=False))
+    for places in (np.zeros(8, np.int32), np.zeros(9, np.int64)):
+        with pytest.raises(KernelArgumentError, match="the places of rows"):
+            pack(device, columns, device.upload(places), 9)
+    assert device.launches == []
 
 
 @pytest.mark.parametrize("rows", SIZES)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.kernels import joins
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines
 from gpujoin.launch import (
     candidates,
@@ -97,7 +98,13 @@ def _direct(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     table.probe(device, probe)
     direct.build_many(device, build, span).probe(device, probe)
     direct.build_set(device, build, span).probe(device, probe)
-    names = ("direct_insert", "direct_probe", "direct_slots", "direct_ranges", "direct_enter_bits", "direct_test_bits")
+    payload = direct.build_payload(device, build, [FieldColumn(build.codes)], span)
+    assert payload is not None
+    payload.fetch(device, probe)
+    names = (
+        "direct_insert", "direct_probe", "direct_slots", "direct_ranges", "direct_enter_bits", "direct_test_bits",
+        "direct_claim", "direct_fetch",
+    )  # fmt: skip
     return dict.fromkeys(names, ROWS)
 
 
@@ -124,7 +131,17 @@ def _csr(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     running = expand.running_counts(device, ranges)
     expand.pairs(device, ranges, running, table.places.rows, 0, ranges.pairs)
     names = ("csr_insert", "csr_count", "csr_place", "csr_order", "csr_ranges")
-    return dict.fromkeys(names, ROWS) | {"expand_pairs": 2 * ROWS}
+    slots = int(table.places.first.shape[0]) - 1
+    return dict.fromkeys(names, ROWS) | {"expand_pairs": 2 * ROWS} | dict.fromkeys(("sum_tiles", "sum_counts"), slots)
+
+
+def _runs(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
+    """Each probe row has 16 matches."""
+    numbers = _sparse(rng, ROWS // 16)
+    keys = [keys_of(device, rng.permutation(np.repeat(numbers, rows)), 8) for rows in (16, 1)]
+    build, probe = (joins.Side(codes, (FieldColumn(codes.codes),)) for codes in keys)
+    assert sum(output.length for output in joins.inner_join(device, build, probe, joins.Kernel.CSR)) == ROWS
+    return {"pack_rows": ROWS, "emit_ranges": ROWS}
 
 
 def _rows(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
@@ -218,6 +235,7 @@ SCENARIOS: dict[str, Scenario] = {
     "16-byte keys, all match": _hashed(16, hit=True),
     "16-byte keys, none matches": _hashed(16, hit=False),
     "8-byte keys, two rows a key": _csr,
+    "a column of 8 bytes a side, 16 rows a key": _runs,
     "two columns of 8 bytes a side, half match": _rows,
     "8 bytes of two columns": _numbers,
     "texts of 16 bytes": _texts(np.full(ROWS, 16)),

@@ -8,7 +8,7 @@ import pytest
 
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.model.keyfacts import Algorithm, KeyFacts, Wanted
-from gpujoin.plan.algorithm import choose, chooser
+from gpujoin.plan.algorithm import SlotFacts, choose, chooser, payload_in_slots
 
 L2 = 60 << 20
 MILLION = 1_000_000
@@ -66,3 +66,24 @@ def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
     choice = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
     assert choice.algorithm is Algorithm.UNIQUE
     assert "direct address that was asked for" in choice.reason
+
+
+SLOTS: dict[str, tuple[SlotFacts, bool]] = {
+    "dense, over L2": (SlotFacts(slots=1 << 24, keys=1 << 24, row_bytes=8, probe_rows=1 << 28, l2_bytes=L2), True),
+    "dense, within L2": (SlotFacts(slots=1 << 16, keys=1 << 16, row_bytes=8, probe_rows=1 << 28, l2_bytes=L2), True),
+    "four slots a key, over L2": (
+        SlotFacts(slots=1 << 26, keys=1 << 24, row_bytes=16, probe_rows=1 << 28, l2_bytes=L2), True,
+    ),
+    "row numbers in L2, payload only where it is dense": (
+        SlotFacts(slots=1 << 22, keys=1 << 20, row_bytes=32, probe_rows=1 << 26, l2_bytes=L2), False,
+    ),
+    "rows of many sectors, few keys": (
+        SlotFacts(slots=1 << 22, keys=1 << 12, row_bytes=256, probe_rows=1 << 26, l2_bytes=L2), False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SLOTS)
+def test_payload_is_in_slots_where_that_takes_less_time(case: str) -> None:
+    facts, expected = SLOTS[case]
+    assert payload_in_slots(facts) is expected
