@@ -16,7 +16,6 @@ from gpujoin.backends.cpu.expressions.calendar import (
     day_of_month,
     day_of_year,
     days_from_months,
-    days_in,
     month_of,
     months_of,
     plus_months,
@@ -66,8 +65,7 @@ def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:
 
 
 def _last_day(days: Array) -> Array:
-    next_month = days_in(days).astype("datetime64[M]") + 1
-    return next_month.astype("datetime64[D]").astype(np.int64) - 1
+    return days_from_months(months_of(days) + 1) - 1
 
 
 def _week_of_year(days: Array) -> Array:
