@@ -73,7 +73,7 @@ class Verdict(Enum):
 
 
 MEANING = {
-    Verdict.EXACT: "computed in islands, with Spark's result to the last bit",
+    Verdict.EXACT: "computed in islands, with Spark's result to the last bit; Spark finishes some aggregates",
     Verdict.CONSTANT: "Spark replaces the call by its value when it plans the query",
     Verdict.PARTLY: "some calls are computed in islands, others are left to Spark",
     Verdict.LEFT: "Spark computes it; an island may begin above it, or end below it",
@@ -204,8 +204,12 @@ class Planner:
 
     def text(self, call: str, group: str) -> str:
         """The text of that query."""
-        values = f"SELECT id, {call} FROM function_values" + (" GROUP BY id" if group == "agg_funcs" else "")
-        return f"SELECT a.*, b.w FROM ({values}) a JOIN function_others b ON a.id = b.id"
+        return f"SELECT a.*, b.w FROM ({self.part(call, group)}) a JOIN function_others b ON a.id = b.id"
+
+    def part(self, call: str, group: str) -> str:
+        """The text of the part of that query that has the call, alone."""
+        keys = "ROLLUP (id)" if call.startswith("grouping") else "id"
+        return f"SELECT id, {call} FROM function_values" + (f" GROUP BY {keys}" if group == "agg_funcs" else "")
 
     def names(self, source: str) -> dict[str, str]:
         """Columns of the table that stand for those of an example's source, by types."""
@@ -257,13 +261,20 @@ class Planner:
         frame = self.query(call, group)
         if group not in SEVERAL_ROWS and self._is_constant(call):
             return None
-        islands = rewrite(frame, Purpose.EXPLAIN).explanation.islands
-        return bool(islands) and not any("rows from Spark" in line for island in islands for line in island.tree)
+        if _is_computed(frame):
+            return True
+        # Spark finishes some aggregates, which then are no part of an island below a join.
+        return group == "agg_funcs" and _is_computed(self._spark.sql(self.part(call, group)))
 
     def _is_constant(self, call: str) -> bool:
         """Whether Spark's optimizer replaces a call by a constant."""
         plan = optimized_plan(self._spark.sql(f"SELECT id, {call} AS v FROM function_values"))
         return plan.nodeName() == "Project" and bool(plan.expressions().apply(1).children().head().foldable())
+
+
+def _is_computed(frame: DataFrame) -> bool:
+    islands = rewrite(frame, Purpose.EXPLAIN).explanation.islands
+    return bool(islands) and not any("rows from Spark" in line for island in islands for line in island.tree)
 
 
 def _plain(dtype: str) -> str:

@@ -127,6 +127,8 @@ FURTHER_CALLS: dict[str, tuple[str, ...]] = {
     "nvl": ("nvl(int, int)", "nvl(string, string)"),
     "ifnull": ("ifnull(int, int)", "ifnull(string, string)"),
     "hash": ("hash(string, int)",),
+    "grouping": ("grouping(id)",),
+    "grouping_id": ("grouping_id(id)",),
     "xxhash64": ("xxhash64(string, int)",),
     "date_format": ("date_format(timestamp, 'yyyy-MM')",),
     "date_trunc": ("date_trunc('month', timestamp)",),
