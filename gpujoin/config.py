@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError, did_you_mean
@@ -420,6 +420,11 @@ class Options:
         "tell.",
     )  # fmt: skip
 
+    def __new__(cls, **given: Any) -> Self:
+        """Refuse unknown names before any value is looked at."""
+        _check_names(given)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)
@@ -450,11 +455,16 @@ class Options:
 
     def replace(self, **changes: Any) -> Options:
         """A copy with some fields changed, validated again."""
-        unknown = changes.keys() - {setting.name for setting in SETTINGS}
-        if unknown:
-            name = min(unknown)
-            raise ConfigurationError(f"unknown option {name!r}.{did_you_mean(name, [s.name for s in SETTINGS])}")
+        _check_names(changes)
         return dataclasses.replace(self, **changes)
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    """Raise ``ConfigurationError`` if a name is no option's."""
+    known = [setting.name for setting in dataclasses.fields(Options)]
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(f"unknown option {name!r}.{did_you_mean(name, known)}")
 
 
 @dataclass(frozen=True, slots=True)

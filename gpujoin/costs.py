@@ -69,6 +69,8 @@ class Costs:
         """
         if isinstance(text, Costs):
             return text
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} must be text such as 'query=0.2,value=5e-8', or Costs(...)")
         names = [cost.name for cost in dataclasses.fields(cls)]
         given: dict[str, float] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):

@@ -55,6 +55,8 @@ def test_unknown_names_are_refused_with_near_ones() -> None:
         Options.from_conf({"spark.gpujoin.batchBites": "1m"})
     with pytest.raises(ConfigurationError, match=r"batch_bites.*Did you mean.*batch_bytes"):
         Options().replace(batch_bites=1)
+    with pytest.raises(ConfigurationError, match=r"batch_bites.*Did you mean.*batch_bytes"):
+        Options(batch_bites=1)  # type: ignore[call-arg]
 
 
 def test_a_spark_configuration_is_read() -> None:
@@ -84,8 +86,10 @@ def test_costs_are_read_by_name() -> None:
         ("row_in", "give seconds"),
         ("stage=-1", "0 or more"),
         ("stage=nan", "0 or more"),
+        (5, "5 must be text such as"),
+        (None, "None must be text such as"),
     ],
 )
-def test_bad_costs_are_refused(text: str, message: str) -> None:
+def test_bad_costs_are_refused(text: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Options().replace(costs=text)

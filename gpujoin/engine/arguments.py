@@ -173,17 +173,24 @@ def options_of(given: Options | None) -> Options:
     raise ConfigurationError(f"options must be gpujoin.Options(...), got {given!r}")
 
 
-def backend_of(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
-    """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
+def backend_choice(wanted: str | BackendChoice | AnyBackend) -> BackendChoice | AnyBackend:
+    """The backend given, or the choice of one that its name is. Raises ``ConfigurationError`` if it is neither."""
     if not isinstance(wanted, (str, BackendChoice)):
         if not hasattr(wanted, "morsel_rows"):
             raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {wanted!r}")
         return wanted
     try:
-        choice = BackendChoice(wanted)
+        return BackendChoice(wanted)
     except ValueError:
         known = [choice.value for choice in BackendChoice]
-        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(str(wanted), known)}") from None
+        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(wanted, known)}") from None
+
+
+def backend_of(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
+    """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
+    choice = backend_choice(wanted)
+    if not isinstance(choice, BackendChoice):
+        return choice
     if choice is BackendChoice.AUTO and options.backend is not BackendChoice.AUTO:
         choice = options.backend
     request = BackendRequest(threads=options.cpu_threads or os.cpu_count() or 1)

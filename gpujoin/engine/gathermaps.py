@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice, Options
-from gpujoin.engine.arguments import named_apart, table_of
+from gpujoin.engine.arguments import backend_choice, named_apart, options_of, table_of
 from gpujoin.engine.devicetables import DeviceTable, open_table, taken
 from gpujoin.engine.join.payload import Payload
 from gpujoin.engine.morsels import halved
-from gpujoin.errors import GpuJoinError, JoinSpecError
+from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, slice_map
-from gpujoin.plan.asof import check_result_names
+from gpujoin.plan.asof import check_result_names, check_suffixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class GatherMaps:
         """
         maps = {Side.LEFT: self.left, Side.RIGHT: self.right}
         given = {side: data for side, data in ((Side.LEFT, left), (Side.RIGHT, right)) if data is not None}
+        check_suffixes(suffixes)
         if not given or any(maps[side] is None for side in given):
             raise JoinSpecError("give tables for which there is a map; semi and anti joins have no right one")
         opened = {side: open_table(data) for side, data in given.items()}
@@ -149,6 +150,9 @@ def gather(
     """
     if rows is None:
         raise JoinSpecError("there is no map for this side; semi and anti joins return left rows only")
+    if not isinstance(rows, RowMap):
+        raise JoinSpecError(f"rows must be one side of GatherMaps, such as maps.left, got {type_name(rows)}")
+    options, backend = options_of(options), backend_choice(backend)
     opened = open_table(table)
     if opened is not None:
         given = opened.taken(backend)
@@ -158,7 +162,7 @@ def gather(
         return opened.given_back(dataclasses.replace(given, frame=frame))
     if isinstance(rows, Indices) and not isinstance(rows.values, np.ndarray):
         raise JoinSpecError("the map is on a GPU, the table on the host; use GatherMaps.to_host()")
-    return _gathered_on_host(table_of(table), rows, options or Options())
+    return _gathered_on_host(table_of(table), rows, options)
 
 
 def _gathered_on_host(table: pa.Table, rows: RowMap, options: Options) -> pa.Table:

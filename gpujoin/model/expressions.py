@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn
@@ -499,6 +499,8 @@ class Expression:
 
     def is_in(self, values: Sequence[object]) -> Expression:
         """``IN (…)`` over literal values or expressions, with SQL's rules for nulls."""
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ConditionError(f"is_in() takes a sequence of values, got {values!r}")
         return call(Function.IN, self, *values)
 
     def between(self, low: object, high: object) -> Expression:

@@ -49,6 +49,8 @@ class KeyPair:
 
     def __post_init__(self) -> None:
         _check_positions("a key's columns", (self.left, self.right))
+        if not isinstance(self.nulls, NullEquality):
+            raise JoinSpecError(f"nulls must be NullEquality.EQUAL or NullEquality.UNEQUAL, got {self.nulls!r}")
 
     def of(self, side: Side) -> int:
         """The column position on one side."""
@@ -141,9 +143,16 @@ class JoinSpec:
         kind = self.join_type
         if not isinstance(kind, JoinType):
             raise JoinSpecError(f"join_type must be a JoinType such as JoinType.LEFT, got {kind!r}")
-        for key in self.keys:
-            if not isinstance(key, KeyPair):
-                raise JoinSpecError(f"keys must be KeyPair(left, right), got {key!r}")
+        if not isinstance(self.keys, tuple) or not all(isinstance(key, KeyPair) for key in self.keys):
+            raise JoinSpecError(f"keys must be KeyPair(left, right), in a tuple, got {self.keys!r}")
+        if self.condition is not None and not isinstance(self.condition, Expression):
+            raise JoinSpecError(
+                f"condition must be an expression such as left('a') < right('b'), got {self.condition!r}"
+            )
+        if not isinstance(self.existence_name, str):
+            raise JoinSpecError(f"existence_name must be a column's name, got {self.existence_name!r}")
+        if self.as_of is not None and not isinstance(self.as_of, AsOf):
+            raise JoinSpecError(f"as_of must be AsOf(...), got {self.as_of!r}")
         _check_positions("left_output", self.left_output)
         _check_positions("right_output", self.right_output)
         if self.as_of is not None and (kind is not JoinType.LEFT or self.condition is not None):
@@ -178,8 +187,8 @@ class JoinSpec:
 
 
 def _check_positions(what: str, given: tuple[int, ...]) -> None:
-    if any(not isinstance(position, Integral) for position in given):
-        raise JoinSpecError(f"{what} are given by position in the schema, got {given!r}")
+    if not isinstance(given, tuple) or any(isinstance(p, bool) or not isinstance(p, Integral) for p in given):
+        raise JoinSpecError(f"{what} are given by position in the schema, as a tuple, got {given!r}")
 
 
 def _nullable(column: pa.Field, *, or_absent: bool) -> pa.Field:

@@ -16,7 +16,7 @@ from gpujoin.functions import coerce
 from gpujoin.functions.casts import can_cast
 from gpujoin.functions.signatures import cast_to, type_of
 from gpujoin.functions.widening import wider_of
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Literal
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import MAX_PRECISION, logical
 
@@ -114,6 +114,8 @@ class _Resolver:
         self._mode = mode
 
     def resolve(self, node: Expression) -> Expression:
+        if not isinstance(node, Expression):
+            raise ConditionError(f"{node!r} is no expression such as left('a') < right('b')")
         if isinstance(node, ColumnRef):
             return self._column(node)
         if isinstance(node, Literal):
@@ -122,6 +124,9 @@ class _Resolver:
             return self._analyzed(node)
         node = node.with_children([self.resolve(child) for child in node.children])
         if isinstance(node, Call):
+            if not isinstance(node.function, Function):
+                near = did_you_mean(str(node.function), Function.__members__)
+                raise ConditionError(f"call() takes a member of gpujoin.Function, got {node.function!r}.{near}")
             return coerce(dataclasses.replace(node, mode=self._effective(node.mode)))
         if isinstance(node, Cast):
             return self._cast(node)
@@ -130,6 +135,8 @@ class _Resolver:
         raise ConditionError(f"{node!r} is not an expression that can be resolved")
 
     def _effective(self, mode: EvalMode) -> EvalMode:
+        if not isinstance(mode, EvalMode):
+            raise ConditionError(f"mode must be an EvalMode such as EvalMode.ANSI, got {mode!r}")
         return self._mode if mode is EvalMode.LEGACY else mode
 
     def _analyzed(self, node: Expression) -> Expression:
@@ -152,6 +159,8 @@ class _Resolver:
                     f"which has {len(schema)}"
                 )
             return column.index
+        if not isinstance(column.name, str):
+            raise ConditionError(f"the condition's columns are given by name, got {column.name!r}")
         positions = schema.get_all_field_indices(column.name)
         if len(positions) == 1:
             return int(positions[0])
@@ -193,6 +202,8 @@ class _Resolver:
         return dataclasses.replace(literal, value=value)
 
     def _cast(self, node: Cast) -> Expression:
+        if not isinstance(node.to, pa.DataType):
+            raise ConditionError(f"cast() takes a type of Arrow's such as pyarrow.int32(), got {node.to!r}")
         mode, source, target = self._effective(node.mode), type_of(node.child), logical(node.to)
         if not can_cast(source, target, mode):
             raise ConditionError(f"{node}: {source} cannot be cast to {target}")

@@ -20,6 +20,7 @@ from gpujoin import (
     KeyPair,
     Options,
     asof_join_tables,
+    gather,
     gather_maps,
     join_tables,
     left,
@@ -381,7 +382,7 @@ def test_more_refusals() -> None:
         asof_join_tables(A, B, "k", by=3)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="metrics must be"):
         asof_join_tables(A, B, "k", metrics={})  # type: ignore[arg-type]
-    with pytest.raises(JoinSpecError, match=r"keys must be KeyPair.*got \(0, 0\)"):
+    with pytest.raises(JoinSpecError, match=r"keys must be KeyPair.*got \(\(0, 0\),\)"):
         JoinSpec(JoinType.INNER, ((0, 0),))  # type: ignore[arg-type]
 
 
@@ -470,6 +471,41 @@ def test_what_is_no_batch_is_refused(given: Any) -> None:
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,))
     with HashJoin(spec, schema, schema) as join, pytest.raises(JoinSpecError, match="record batch"):
         join.build(given)
+
+
+BAD_JOINS: dict[str, tuple[dict[str, Any], type[GpuJoinError], str]] = {
+    "spec": ({"spec": "inner"}, JoinSpecError, "spec must be a JoinSpec, got 'inner'"),
+    "table as schema": ({"left_schema": A}, JoinSpecError, "left_schema must be a pyarrow Schema, .*got pyarrow.Table"),
+    "no schema": ({"right_schema": None}, JoinSpecError, "right_schema must be a pyarrow Schema, .*got NoneType"),
+    "name of a side": ({"build_side": "right"}, JoinSpecError, "Side.LEFT or Side.RIGHT, got 'right'"),
+    "options": ({"options": {"memory_budget": 5}}, ConfigurationError, "options must be .*memory_budget"),
+    "no options": ({"options": {}}, ConfigurationError, "options must be"),
+    "name of a backend": ({"backend": "cpu"}, ConfigurationError, "takes a Backend, got 'cpu'"),
+    "number as backend": ({"backend": 5}, ConfigurationError, "backend must be .*got 5"),
+    "metrics": ({"metrics": {}}, ConfigurationError, "metrics must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), BAD_JOINS.values(), ids=BAD_JOINS)
+def test_a_hash_join_refuses_arguments_of_wrong_types(
+    arguments: dict[str, Any], error: type[GpuJoinError], message: str
+) -> None:
+    spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,))
+    with pytest.raises(error, match=message):
+        HashJoin(**{"spec": spec, "left_schema": A.schema, "right_schema": B.schema, **arguments})
+
+
+def test_gather_refuses_arguments_of_wrong_types() -> None:
+    maps = gather_maps(A["k"], B["k"])
+    for rows in ([0, 1], np.array([0]), maps):
+        with pytest.raises(JoinSpecError, match=r"one side of GatherMaps, such as maps\.left, got"):
+            gather(A, rows)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="unknown backend 'tpu'"):
+        gather(A, maps.left, backend="tpu")
+    with pytest.raises(ConfigurationError, match="options must be"):
+        gather(A, maps.left, options={})  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match="suffixes must be two texts"):
+        maps.apply(A, B, suffixes=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("backend", [None, 5, object()], ids=["none", "number", "object"])

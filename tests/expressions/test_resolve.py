@@ -47,6 +47,28 @@ def refused(tree: Expression, mode: EvalMode = EvalMode.LEGACY) -> str:
     return str(caught.value)
 
 
+WRONG_TYPES: dict[str, tuple[Expression, list[str]]] = {
+    "name of a function": (call("year", left("day")) == 1, ["gpujoin.Function", "'year'", "Did you mean 'YEAR'"]),  # type: ignore[arg-type]
+    "number as function": (call(5).is_null(), ["gpujoin.Function", "got 5"]),  # type: ignore[arg-type]
+    "name of a mode": (call(Function.YEAR, left("day"), mode="ansi") == 1, ["EvalMode.ANSI", "'ansi'"]),  # type: ignore[arg-type]
+    "number as column": (left(5) > 1, ["by name", "got 5"]),  # type: ignore[arg-type]
+    "name of a type": (left("name").cast("int") > 1, ["pyarrow.int32()", "'int'"]),  # type: ignore[arg-type]
+    "text as branch": (when("x", left("flag")).else_(True), ["'x' is no expression"]),  # type: ignore[arg-type]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tree", "parts"), WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_arguments_of_wrong_types_are_refused(tree: Expression, parts: list[str]) -> None:
+    message = refused(tree)
+    assert all(p in message for p in parts), message
+
+
+@pytest.mark.parametrize("values", [5, "abc", None], ids=repr)
+def test_is_in_refuses_what_is_no_sequence_of_values(values: Any) -> None:
+    with pytest.raises(ConditionError, match=f"sequence of values, got {values!r}"):
+        left("name").is_in(values)
+
+
 def test_columns_are_found_by_name() -> None:
     resolved = resolve(left("price") < right("limit"), LEFT, RIGHT)
     columns = resolved.columns()

@@ -97,6 +97,20 @@ def test_specs_that_contradict_themselves() -> None:
         KeyPair("k", "k")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match=r"left_output .*by position"):
         JoinSpec(JoinType.LEFT, (key,), left_output=("k",))  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"left_output .*as a tuple, got 0"):
+        JoinSpec(JoinType.LEFT, (key,), left_output=0)  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"by position in the schema, as a tuple, got \(True, 0\)"):
+        KeyPair(True, 0)
+    with pytest.raises(JoinSpecError, match=r"NullEquality\.UNEQUAL, got True"):
+        KeyPair(0, 0, True)  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match="in a tuple, got KeyPair"):
+        JoinSpec(JoinType.LEFT, key)  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"condition must be an expression .*got 'x > 1'"):
+        JoinSpec(JoinType.LEFT, (key,), "x > 1")  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match="existence_name must be a column's name, got 5"):
+        JoinSpec(JoinType.EXISTENCE, (key,), existence_name=5)  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match=r"as_of must be AsOf\(...\), got 5"):
+        JoinSpec(JoinType.LEFT, (key,), as_of=5)  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="left columns only"):
         JoinSpec(JoinType.LEFT_SEMI, (key,), right_output=(0,))
 

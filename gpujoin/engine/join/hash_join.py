@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice, Options
+from gpujoin.engine.arguments import backend_choice, check_metrics, options_of
 from gpujoin.engine.devicetables import open_batches, taken_tables
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_evaluable, check_product
@@ -18,7 +19,7 @@ from gpujoin.engine.join.probe import Run
 from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.join.spill import Spilled, SpilledRun, take_in
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import JoinSpecError
+from gpujoin.errors import ConfigurationError, JoinSpecError, type_name
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import JoinSpec
@@ -53,6 +54,8 @@ class HashJoin:
     ------
     JoinSpecError, KeyTypeError, ConditionError
         If the specification does not fit the schemas.
+    ConfigurationError
+        If options, backend or metrics are none.
 
     Examples
     --------
@@ -79,7 +82,11 @@ class HashJoin:
         backend: AnyBackend | None = None,
         metrics: JoinMetrics | None = None,
     ) -> None:
-        self.options = options or Options()
+        _check(spec, left_schema, right_schema, build_side)
+        if backend is not None and isinstance(backend_choice(backend), BackendChoice):
+            raise ConfigurationError(f"a HashJoin takes a Backend, got {backend!r}; leave it out to run on the CPU")
+        check_metrics(metrics)
+        self.options = options_of(options)
         self.metrics = metrics if metrics is not None else JoinMetrics()
         self.layout = JoinLayout.of(spec, left_schema, right_schema, build_side)
         self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
@@ -250,6 +257,16 @@ class JoinRun:
 
 AnyRun: TypeAlias = JoinRun | FrameRun
 """A pass of probe rows over a build side, on the host or on a device."""
+
+
+def _check(spec: object, left_schema: object, right_schema: object, build_side: object) -> None:
+    if not isinstance(spec, JoinSpec):
+        raise JoinSpecError(f"spec must be a JoinSpec, got {spec!r}")
+    for name, schema in (("left_schema", left_schema), ("right_schema", right_schema)):
+        if not isinstance(schema, pa.Schema):
+            raise JoinSpecError(f"{name} must be a pyarrow Schema, such as table.schema, got {type_name(schema)}")
+    if not isinstance(build_side, Side):
+        raise JoinSpecError(f"build_side must be Side.LEFT or Side.RIGHT, got {build_side!r}")
 
 
 def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa.RecordBatch]:
