@@ -183,7 +183,7 @@ def backend_choice(wanted: str | BackendChoice | AnyBackend) -> BackendChoice | 
         return BackendChoice(wanted)
     except ValueError:
         known = [choice.value for choice in BackendChoice]
-        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(wanted, known)}") from None
+        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(str(wanted), known)}") from None
 
 
 def backend_of(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:

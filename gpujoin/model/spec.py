@@ -143,8 +143,7 @@ class JoinSpec:
         kind = self.join_type
         if not isinstance(kind, JoinType):
             raise JoinSpecError(f"join_type must be a JoinType such as JoinType.LEFT, got {kind!r}")
-        if not isinstance(self.keys, tuple) or not all(isinstance(key, KeyPair) for key in self.keys):
-            raise JoinSpecError(f"keys must be KeyPair(left, right), in a tuple, got {self.keys!r}")
+        _check_keys(self.keys)
         if self.condition is not None and not isinstance(self.condition, Expression):
             raise JoinSpecError(
                 f"condition must be an expression such as left('a') < right('b'), got {self.condition!r}"
@@ -186,7 +185,12 @@ class JoinSpec:
         return pa.schema(fields)
 
 
-def _check_positions(what: str, given: tuple[int, ...]) -> None:
+def _check_keys(given: Any) -> None:
+    if not isinstance(given, tuple) or not all(isinstance(key, KeyPair) for key in given):
+        raise JoinSpecError(f"keys must be KeyPair(left, right), in a tuple, got {given!r}")
+
+
+def _check_positions(what: str, given: Any) -> None:
     if not isinstance(given, tuple) or any(isinstance(p, bool) or not isinstance(p, Integral) for p in given):
         raise JoinSpecError(f"{what} are given by position in the schema, as a tuple, got {given!r}")
 

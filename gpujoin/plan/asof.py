@@ -221,7 +221,10 @@ def _names(given: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(given, Iterable) or isinstance(given, (AbstractSet, Mapping)):  # sets do not pair up in order
         raise JoinSpecError(f"by columns are given by name or as a sequence of names, got {given!r}")
-    names = (given,) if isinstance(given, str) else tuple(given)
+    try:
+        names = (given,) if isinstance(given, str) else tuple(given)
+    except TypeError:  # a Column of Spark's looks like something to iterate over, and is not
+        names = (given,)
     if not all(isinstance(name, str) for name in names):
         raise JoinSpecError(f"by columns are given by name, got {given!r}")
     return names

@@ -108,14 +108,24 @@ def _decimal_type(value: Decimal) -> pa.DataType:
     return pa.decimal128(precision, scale)
 
 
+def _check_node(node: object) -> None:
+    if not isinstance(node, Expression):
+        raise ConditionError(f"{node!r} is no expression such as left('a') < right('b')")
+
+
+def _check_function(function: object) -> None:
+    if not isinstance(function, Function):
+        near = did_you_mean(str(function), Function.__members__)
+        raise ConditionError(f"call() takes a member of gpujoin.Function, got {function!r}.{near}")
+
+
 class _Resolver:
     def __init__(self, schemas: dict[Side, pa.Schema], mode: EvalMode) -> None:
         self._schemas = schemas
         self._mode = mode
 
     def resolve(self, node: Expression) -> Expression:
-        if not isinstance(node, Expression):
-            raise ConditionError(f"{node!r} is no expression such as left('a') < right('b')")
+        _check_node(node)
         if isinstance(node, ColumnRef):
             return self._column(node)
         if isinstance(node, Literal):
@@ -124,9 +134,7 @@ class _Resolver:
             return self._analyzed(node)
         node = node.with_children([self.resolve(child) for child in node.children])
         if isinstance(node, Call):
-            if not isinstance(node.function, Function):
-                near = did_you_mean(str(node.function), Function.__members__)
-                raise ConditionError(f"call() takes a member of gpujoin.Function, got {node.function!r}.{near}")
+            _check_function(node.function)
             return coerce(dataclasses.replace(node, mode=self._effective(node.mode)))
         if isinstance(node, Cast):
             return self._cast(node)

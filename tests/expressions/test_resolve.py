@@ -52,7 +52,7 @@ WRONG_TYPES: dict[str, tuple[Expression, list[str]]] = {
     "number as function": (call(5).is_null(), ["gpujoin.Function", "got 5"]),  # type: ignore[arg-type]
     "name of a mode": (call(Function.YEAR, left("day"), mode="ansi") == 1, ["EvalMode.ANSI", "'ansi'"]),  # type: ignore[arg-type]
     "number as column": (left(5) > 1, ["by name", "got 5"]),  # type: ignore[arg-type]
-    "name of a type": (left("name").cast("int") > 1, ["pyarrow.int32()", "'int'"]),  # type: ignore[arg-type]
+    "name of a type": (left("name").cast("int") > 1, ["pyarrow.int32()", "'int'"]),
     "text as branch": (when("x", left("flag")).else_(True), ["'x' is no expression"]),  # type: ignore[arg-type]
 }  # fmt: skip
 

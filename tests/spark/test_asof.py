@@ -84,6 +84,8 @@ def test_bad_input(spark: SparkSession) -> None:
             gpu_asof_join(moments, moments, key, tolerance=tolerance)
     with pytest.raises(JoinSpecError, match="suffixes must be two texts"):
         gpu_asof_join(frame, frame, "t", suffixes="_r")  # type: ignore[arg-type]
+    with pytest.raises(JoinSpecError, match="by columns are given by name, got Column"):
+        gpu_asof_join(frame, frame, "t", by=frame.t)  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="must be a Spark DataFrame"):
         gpu_asof_join(frame, None, "t")  # type: ignore[arg-type]
     with pytest.raises(JoinSpecError, match="streaming"):

@@ -127,10 +127,12 @@ def test_spark_raises_what_it_raises(spark: SparkSession) -> None:
         ({"on": ["k", 3]}, r"got \['k', 3\]$"),
         ({"left_on": "k", "right_on": "k"}, "takes no argument left_on, right_on; .* write on=left.a == right.b"),
         ({"on": "k", "suffixes": ("", "_r")}, "takes no argument suffixes$"),
+        ({"on": []}, "on is an empty list; for all pairs of rows leave it out"),
+        ({"on": "k", "how": 5}, "how must be the name of a join type such as 'left', got 5"),
     ],
-    ids=["tuple", "True", "number", "left_on", "suffixes"],
+    ids=["tuple", "True", "number", "left_on", "suffixes", "empty list", "number as type"],
 )
-def test_keys_that_spark_does_not_understand(spark: SparkSession, arguments: Any, message: str) -> None:
+def test_arguments_that_spark_does_not_understand(spark: SparkSession, arguments: Any, message: str) -> None:
     left, right = left_side(spark), right_side(spark)
     with pytest.raises(JoinSpecError, match=message):
         gpu_join(left, right, **arguments)

@@ -74,7 +74,8 @@ def gpu_join(
     BackendUnavailableError
         If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
     JoinSpecError
-        If ``left`` or ``right`` is no DataFrame, or ``on`` is neither a name, nor a Column, nor a list of them.
+        If ``left`` or ``right`` is no DataFrame, ``on`` is neither a name, nor a Column, nor a list of them, or
+        ``how`` is no text.
     FallbackError
         By the actions of a query: if the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``. Over Spark
         Connect by this call.
@@ -89,7 +90,7 @@ def gpu_join(
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             raise JoinSpecError(f"{side} must be a Spark DataFrame, got {type_name(frame)}")
-    _check_keys(on, unknown)
+    _check_arguments(on, how, unknown)
     spark = left.sparkSession
     conf = session_conf(spark)
     options = join_options(conf, strategy, backend)
@@ -107,13 +108,17 @@ def gpu_join(
     return joined
 
 
-def _check_keys(on: object, unknown: Mapping[str, object]) -> None:
-    """Refuse keys that Spark would not understand, and arguments of other libraries, with what to write instead."""
+def _check_arguments(on: object, how: object, unknown: Mapping[str, object]) -> None:
+    """Refuse arguments that Spark would not understand, and those of other libraries, with what to write instead."""
     if unknown:
         names = ", ".join(unknown)
         keys = {"left_on", "right_on", "by", "left_by", "right_by"} & unknown.keys()
         advice = "; where key columns have different names, write on=left.a == right.b" if keys else ""
         raise JoinSpecError(f"gpu_join() takes no argument {names}{advice}")
+    if how is not None and not isinstance(how, str):
+        raise JoinSpecError(f"how must be the name of a join type such as 'left', got {how!r}")
+    if isinstance(on, list) and not on:
+        raise JoinSpecError("on is an empty list; for all pairs of rows leave it out and write how='cross'")
     entries = on if isinstance(on, list) else [] if on is None else [on]
     for entry in entries:
         if not isinstance(entry, (str, Column)):
