@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
-from gpujoin.plan.explain import Explanation, Operations
+from gpujoin.engine.pipeline import supports_node
+from gpujoin.model.backend import BackendName
+from gpujoin.model.reasons import Reason
+from gpujoin.model.relations import Relation
+from gpujoin.plan.explain import Explanation, IslandExplanation, Operations
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
+from gpujoin.spark.query import explained
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.explained import operations
 from gpujoin.spark.query.plans import read_plan, with_subqueries
@@ -25,6 +31,10 @@ class Coverage:
     """Operations of the plan, and of its scalar subqueries: of those that are alike once, as Spark runs them."""
     explanation: Explanation
     """Explanation of the plan, its scalar subqueries included."""
+    nodes: int
+    """Nodes of the islands."""
+    beside_gpu: tuple[Reason, ...]
+    """Of each node that the CPU computes where a GPU runs the others, why."""
 
     @property
     def here(self) -> Operations:
@@ -46,4 +56,17 @@ class Coverage:
 def coverage(frame: DataFrame) -> Coverage:
     """Plan a query, and tell what of it runs where."""
     plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession), session_conf(frame.sparkSession))
-    return Coverage(operations(with_subqueries(plan.walk(), set())), rewrite(frame, Purpose.EXPLAIN).explanation)
+    relations: list[Relation] = []
+
+    explain = explained.explain_stages
+
+    def explain_stages(relation: Relation, *rest: Any) -> IslandExplanation:
+        relations.append(relation)
+        return explain(relation, *rest)
+
+    with patch.object(explained, "explain_stages", explain_stages):
+        explanation = rewrite(frame, Purpose.EXPLAIN).explanation
+    nodes = [node for relation in relations for node in relation.walk()]
+    reasons = [supports_node(node, BackendName.GPU) for node in nodes]
+    first = tuple(of_node[0] for of_node in reasons if of_node)
+    return Coverage(operations(with_subqueries(plan.walk(), set())), explanation, len(nodes), first)

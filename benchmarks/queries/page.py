@@ -106,12 +106,25 @@ def _summary(covered: Mapping[int, Coverage]) -> str:
     for number, query in covered.items():
         for reason in query.reasons:
             queries[reason].append(number)
-    lines = ["\n", f"In all: {totals}.\n"]
+    lines = ["\n", f"In all: {totals}.\n", "\n", f"{_beside_gpu(covered)}\n"]
     if queries:
         lines += ["\n", "| left to Spark because | queries |\n", "|---|---|\n"]
         ordered = sorted(queries.items(), key=lambda item: (-len(item[1]), item[1]))
         lines += [f"| {reason} | {', '.join(map(str, numbers))} |\n" for reason, numbers in ordered]
     return "".join(lines)
+
+
+def _beside_gpu(covered: Mapping[int, Coverage]) -> str:
+    """What of the islands a GPU leaves to the CPU."""
+    nodes = sum(query.nodes for query in covered.values())
+    left = {number: len(query.beside_gpu) for number, query in covered.items() if query.beside_gpu}
+    if not left:
+        return f"Where they run on a GPU, it computes all of the {nodes:,} nodes of the islands."
+    queries = ", ".join(f"{number} ({count})" for number, count in left.items())
+    return (
+        f"Where they run on a GPU, the CPU computes {sum(left.values())} of the {nodes:,} nodes of the islands, "
+        f"in the same tasks: of queries {queries}."
+    )
 
 
 def _total(covered: Iterable[Coverage], kind: str) -> str:
