@@ -121,8 +121,13 @@ def test_overflow(emulated: EmulatedDevice, rng: np.random.Generator, mode: Eval
 
 @pytest.mark.parametrize(
     "condition",
-    [left("s").startswith("a"), left("i") * right("i") > lit(3), left("i") % right("i") == lit(1)],
-    ids=["text", "integer product", "remainder"],
+    [
+        left("s").startswith("a"),
+        left("i") * right("i") > lit(3),
+        left("i") % right("i") == lit(1),
+        left("l").cast(pa.int8()) == right("y"),
+    ],
+    ids=["text", "integer product", "remainder", "narrowing cast"],
 )
 def test_what_is_not_written(condition: Expression) -> None:
     assert write(resolve(condition, SCHEMA, SCHEMA)) is None

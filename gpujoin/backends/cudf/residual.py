@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.expressions.evaluator import Source
+from gpujoin.backends.cudf.expressions.evaluator import Source, cast_fits
 from gpujoin.backends.cudf.expressions.values import Value, constant, is_wide
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.errors import GpuJoinError, KernelCompileError
@@ -187,7 +187,7 @@ class _Writer:
         plain = (pat.is_signed_integer(source) or pat.is_floating(source)) and (
             pat.is_signed_integer(target) or pat.is_floating(target)
         )
-        if not plain:
+        if not (plain and cast_fits(node)):
             raise _NotWrittenError(str(node))
         return f"{child}.as<{_c_type(target)}>()"
 

@@ -52,6 +52,7 @@ from gpujoin.testing.compare import Zeros, assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.backends.cudf.pipeline import HostColumns, ShortBackend, host_pipeline
 from tests.engine.pipeline.test_lowering import DATA, SMALL, bits
+from tests.expressions.values import VALUES
 from tests.functions.calls import calls
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
 from tests.trees import Aggregate, Tree, average, count, file_slice, total
@@ -246,6 +247,32 @@ def test_doubles_are_rounded_as_on_the_cpu(scale: int, function: Function, rng: 
     drawn = [x for x in [*halves, *near, *edges] if x * 10.0**scale < 2.0**51 or x >= 2.0**52 or x != x]
     batch = pa.record_batch({"x": pa.array([*drawn, *(-x for x in drawn), None], pa.float64())})
     assert_computed(resolve_value(call(function, left("x"), scale), batch.schema, batch.schema), batch)
+
+
+WHOLE = [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+EDGES_OF_FLOATS = [
+    *(sign * 2.0**bits + step for bits in (7, 15, 31, 32) for sign in (1, -1) for step in (-1.0, -0.5, 0.0, 0.5)),
+    2.0**63, -(2.0**63), 1e30, -1e30, 0.4, -0.6, 5e-324, 1e-45,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [*WHOLE, pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "i8", "i16", "i32", "i64", "f32", "f64", "d9_2", "d18_6", "d38_18"])
+def test_numbers_become_integers_and_booleans(kind: str, target: pa.DataType) -> None:
+    """Wrapping, as null, or as an error; without error where all fit."""
+    dtype, special = VALUES[kind]
+    if kind in ("f32", "f64"):
+        special = [*special, *EDGES_OF_FLOATS]
+    column = pa.array(special, dtype)
+    whole = resolve_value(left("x").cast(target), pa.schema([("x", dtype)]), pa.schema([]), mode=EvalMode.TRY)
+    if not can_compute(whole):
+        assert target not in WHOLE
+        return
+    batch = pa.record_batch({"x": column})
+    for mode in EvalMode:
+        assert_computed(resolve_value(left("x").cast(target), batch.schema, batch.schema, mode=mode), batch)
+    fitting = batch.filter(pc.is_valid(evaluate_column(whole, batch, batch, len(column))))
+    assert_computed(resolve_value(left("x").cast(target), batch.schema, batch.schema), fitting)
 
 
 @pytest.mark.parametrize("places", [1, 2, 9, 17, 18])

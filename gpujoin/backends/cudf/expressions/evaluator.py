@@ -180,7 +180,9 @@ class Evaluator:
         right = self.fixed(node.arguments[1], mask_and(active, left.valid))
         return left, right, mask_and(left.valid, right.valid)
 
-    def checked(self, node: Call, result: Array, valid: Array | None, failed: Array | None, active: Active) -> Value:
+    def checked(
+        self, node: Call | Cast, result: Array, valid: Array | None, failed: Array | None, active: Active
+    ) -> Value:
         """Handle rows that failed: raise in ANSI mode, make them null in TRY mode, else keep their values."""
         assert node.type is not None
         if failed is None or node.mode is EvalMode.LEGACY:

@@ -13,10 +13,10 @@ from gpujoin.backends.cudf.expressions import evaluator as conditions
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.offer import Active
-from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, mask_and_not
+from gpujoin.backends.cudf.expressions.values import Value, mask_and, mask_and_not
 from gpujoin.backends.cudf.pipeline import quotients, words
+from gpujoin.backends.cudf.pipeline.casts import double_of, is_number_cast, number_cast
 from gpujoin.backends.cudf.pipeline.offers import (
-    EXACT_DIGITS,
     is_certain,
     is_constant,
     is_decimal_arithmetic,
@@ -24,27 +24,13 @@ from gpujoin.backends.cudf.pipeline.offers import (
     is_decimal_sign,
     natural,
 )
-from gpujoin.backends.cudf.pipeline.words import Words
+from gpujoin.backends.cudf.pipeline.words import Words, of_words, words_of
 from gpujoin.functions.rounding import constant_scale
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, logical
 
 _CERTAINLY_TOO_LARGE = 1.3e38
 """Between the least sum of 39 digits and the greatest one of 127 bits."""
-
-
-def words_of(value: Value) -> Words:
-    """Unscaled values of a decimal, or values of an integer, as two words."""
-    if value.low is not None:
-        return Words(value.data, value.low)
-    return words.widened(value.data.astype("int64"))
-
-
-def of_words(unscaled: Words, dtype: pa.DataType, valid: Array | None) -> Value:
-    """Make a decimal of two words; a narrow type has only the low one."""
-    if is_wide(dtype):
-        return Value(dtype, unscaled.high, valid, unscaled.low)
-    return Value(dtype, unscaled.low.view("int64"), valid)
 
 
 @dataclass(frozen=True)
@@ -70,12 +56,14 @@ class PipelineEvaluator(conditions.Evaluator):
             turned = words.magnitude(self.xp, unscaled) if node.function is Function.ABS else words.negate(unscaled)
             return of_words(turned, value.dtype, value.valid)
         if isinstance(node, Cast) and node.type is not None and node.child.type is not None:
+            if is_number_cast(node):
+                return number_cast(self, node, self.fixed(node.child, active), active)
             if pat.is_decimal128(node.type) and pat.is_float64(node.child.type):
                 return self._of_double(node, active)
             if pat.is_decimal128(node.type):
                 return self._to_decimal(node, active)
             if pat.is_decimal128(node.child.type) and pat.is_float64(node.type):
-                return self._to_double(node, active)
+                return double_of(self.xp, self.fixed(node.child, active))
         return super().any(node, active)
 
     def _to_decimal(self, node: Cast, active: Active) -> Value:
@@ -117,16 +105,6 @@ class PipelineEvaluator(conditions.Evaluator):
         unscaled = xp.where(value.data < 0, -rounded, rounded).astype("int64")
         none = xp.zeros(1, dtype=bool)
         return self._fitted(node, words.widened(unscaled), none, mask_and(value.valid, finite), active)
-
-    def _to_double(self, node: Cast, active: Active) -> Value:
-        assert node.type is not None
-        value = self.fixed(node.child, active)
-        scale = value.dtype.scale
-        if value.dtype.precision <= EXACT_DIGITS:
-            return Value(node.type, value.data.astype("float64") / 10.0**scale, value.valid)
-        unscaled = words_of(value)
-        size = quotients.nearest_double(self.xp, words.magnitude(self.xp, unscaled), scale)
-        return Value(node.type, self.xp.where(unscaled.high < 0, -size, size), value.valid)
 
     def _rounded(self, node: Call, active: Active) -> Value:
         """Round a decimal half up or to even. A result that does not fit is an error in every mode, as in Spark."""

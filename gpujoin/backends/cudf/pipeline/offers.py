@@ -12,6 +12,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits, fits_function
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, is_wide
+from gpujoin.backends.cudf.pipeline.casts import is_number_cast
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.rounding import constant_scale
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
@@ -41,8 +42,6 @@ _NEGATED_DIGITS = 34
 """Most digits of decimals whose sign Spark turns without rounding them."""
 _PRINTED_DIGITS = 14
 """Most digits of decimals that are made of doubles: halves of the last place have one more, and are exact up to 15."""
-EXACT_DIGITS = 15
-"""Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
 
 
 def can_carry(dtype: pa.DataType) -> bool:
@@ -120,6 +119,8 @@ def _cast(node: Cast) -> bool:
     source, target = node.child.type, node.type
     if source is None or target is None:
         return False
+    if is_number_cast(node):
+        return True
     if pat.is_decimal128(target) and (is_whole(source) or pat.is_decimal128(source)):
         return target.scale >= 0 and (is_whole(source) or source.scale >= 0)
     if pat.is_decimal128(target) and pat.is_float64(source):

@@ -20,7 +20,6 @@ from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
-from gpujoin.backends.cudf.pipeline.evaluate import of_words, words_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError
@@ -193,7 +192,7 @@ class ExactSumState(State[Frame]):
                 return self._framed(rows, (totals & _LOW_HALF, totals >> _HALF_BITS), rows.of(count))
 
             return whole
-        taken = words.limbs(words_of(value))
+        taken = words.limbs(words.words_of(value))
         if self._parts == 2:
             data = value.data.astype("int64")
             taken = (data & _LOW_HALF, data >> _HALF_BITS)
@@ -235,7 +234,7 @@ class ExactSumState(State[Frame]):
             return _framed(columns, [Value(pa.int64(), total, count > 0)], rows)
         unscaled, over = words.of_limbs(tuple(parts))
         over = over | words.outside(xp, unscaled, dtype.precision)
-        total_value = of_words(unscaled, dtype, ~over)
+        total_value = words.of_words(unscaled, dtype, ~over)
         if self.call.function is AggregateFunction.AVG:
             return _framed(columns, [total_value, _whole(count)], rows)
         return _framed(columns, [total_value, Value(pa.bool_(), count == 0)], rows)

@@ -29,10 +29,9 @@ from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed as columns_of
 from gpujoin.backends.cudf.pipeline.compute import inputs_of, nothing, rows_at, valid_of, values_of
-from gpujoin.backends.cudf.pipeline.evaluate import of_words, words_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.states import doubled
-from gpujoin.backends.cudf.pipeline.words import Words
+from gpujoin.backends.cudf.pipeline.words import Words, of_words, words_of
 from gpujoin.backends.ordered.reductions import all_true
 from gpujoin.backends.ordered.windows.calls import computed, is_framed
 from gpujoin.backends.ordered.windows.results import Numbers, Result

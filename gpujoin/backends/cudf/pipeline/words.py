@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions.values import Value, is_wide
 
 _HALF = 32
 _LOW_HALF = (1 << _HALF) - 1
@@ -24,6 +27,20 @@ class Words:
     """High 64 bits."""
     low: Array
     """Lower word."""
+
+
+def words_of(value: Value) -> Words:
+    """Unscaled values of a decimal, or values of an integer, as two words."""
+    if value.low is not None:
+        return Words(value.data, value.low)
+    return widened(value.data.astype("int64"))
+
+
+def of_words(unscaled: Words, dtype: pa.DataType, valid: Array | None) -> Value:
+    """Make a decimal of two words; a narrow type has only the low one."""
+    if is_wide(dtype):
+        return Value(dtype, unscaled.high, valid, unscaled.low)
+    return Value(dtype, unscaled.low.view("int64"), valid)
 
 
 def widened(values: Array) -> Words:
