@@ -5,13 +5,11 @@ from __future__ import annotations
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.engine.ordering import by_rank
 from gpujoin.errors import ConditionError, KeyTypeError, ProductSizeError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline
-from gpujoin.model.types import logical
 
 _INSTEAD = "or join host tables (to_arrow())"
 
@@ -58,10 +56,10 @@ def check_frames(layout: JoinLayout, device: AnyDevicePipeline) -> None:
     terms = spec.as_of
     if terms is not None:
         left, right = schemas[Side.LEFT].field(terms.left), schemas[Side.RIGHT].field(terms.right)
-        if not device.takes_keys(left.type, right.type) or by_rank(logical(left.type)):
+        if not device.takes_keys(left.type, right.type):
             raise KeyTypeError(
-                f"order keys of {left.type} and {right.type} are not compared on a GPU; cast them to one type of at"
-                f" most 64 bits, {_INSTEAD}"
+                f"order keys of {left.type} and {right.type} are not compared on a GPU; cast them to one type,"
+                f" {_INSTEAD}"
             )
     if spec.condition is not None and not device.backend.can_evaluate(spec.condition):
         raise ConditionError(

@@ -136,6 +136,29 @@ def test_ranges_are_searched_there(how: str, seed: int) -> None:
     assert_same_rows(carried(result), wanted, allow_empty=True, context=f"seed {seed}")
 
 
+def test_texts_bytes_and_wide_decimals_are_ordered_there(rng: np.random.Generator, seed: int) -> None:
+    backend, metrics = CountingBackend(), JoinMetrics()
+    letters = [None, "", "a", "ab", "b", "é"]
+    a, b = (
+        pa.table({
+            "n": range(60), "s": [letters[i] for i in rng.integers(0, 6, 60)],
+            "d": pa.array([Decimal(int(i)) * 10**20 for i in rng.integers(-9, 9, 60)], pa.decimal128(30, 2)),
+            "y": [bytes([i]) for i in rng.integers(0, 255, 60)],
+        })
+        for _ in range(2)
+    )  # fmt: skip
+    lefts, rights = on_twin(backend, a, b)
+    condition = (left("s") < right("s")) & (left("d") <= right("d"))
+    result = join_tables(lefts, rights, condition=condition, metrics=metrics)
+    nearest = {key: asof_join_tables(lefts, rights, on=key) for key in ("y", "d")}
+    assert backend.rows_copied == {}
+    assert any("range" in name for name in metrics.algorithms), metrics.algorithms
+    wanted = join_tables(a, b, condition=condition, backend="cpu")
+    assert_same_rows(carried(result), wanted, context=f"seed {seed}")
+    for key, table in nearest.items():
+        assert_same_rows(carried(table), asof_join_tables(a, b, on=key, backend="cpu"), context=f"{key}, seed {seed}")
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3], ids=lambda n: f"{n} columns")
 def test_not_in_of_every_row(columns: int) -> None:
     """Every left row against every right side of no, one, and some of two rows; rows with nulls are found there."""
@@ -375,7 +398,8 @@ def table_of(**columns: Any) -> pa.Table:
 REFUSED: dict[str, tuple[Callable[[DeviceTable, DeviceTable], Any], type[Exception], str]] = {
     "types of keys": (lambda a, b: join_tables(a, b, left_on="k", right_on="f"), KeyTypeError, "cast them to one"),
     "a condition": (lambda a, b: join_tables(a, b, on="k", condition=left("s").rlike("a")), ConditionError, "rlike"),
-    "order by bytes": (lambda a, b: asof_join_tables(a, b, on="y", by="k"), KeyTypeError, "64 bits"),
+    "types of order": (
+        lambda a, b: asof_join_tables(a, b, left_on="k", right_on="f", by="s"), KeyTypeError, "cast them to one type"),
     "two columns of a name": (
         lambda a, b: join_tables(a.rename_columns(["k", "k", "f", "y"]), b, on="k"), JoinSpecError, "twice"),
 }  # fmt: skip

@@ -388,14 +388,27 @@ def test_order_keys_of_two_scales_and_tolerances_of_decimals() -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("direction", Direction, ids=lambda direction: direction.value)
 @pytest.mark.parametrize("by", [False, True], ids=["all", "by text"])
-def test_as_of_joins(direction: Direction, by: bool, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("kind", "direction"),
+    [
+        *(("date", direction) for direction in Direction),
+        *((kind, way) for kind in ("d38_18", "bin") for way in (Direction.BACKWARD, Direction.FORWARD)),
+    ],
+)
+def test_as_of_joins(kind: str, direction: Direction, by: bool, rng: np.random.Generator) -> None:
     names = np.array(["a", "b", "c", None])
+
+    def order_keys(rows: int) -> pa.Array:
+        if kind == "date":
+            return pa.array(rng.integers(0, 50, rows), pa.int32(), mask=rng.random(rows) < 0.1).cast(pa.date32())
+        dtype, pool = VALUES[kind]
+        return pa.array([pool[i] for i in rng.integers(0, len(pool), rows)], dtype)
+
     left_table, right_table = (
         pa.table(
             {
-                "t": pa.array(rng.integers(0, 50, rows), pa.int32(), mask=rng.random(rows) < 0.1).cast(pa.date32()),
+                "t": order_keys(rows),
                 "s": pa.array(names[rng.integers(0, 4, rows)].tolist(), pa.string()),
                 "n": np.arange(rows),
             }
@@ -415,6 +428,7 @@ def test_as_of_joins(direction: Direction, by: bool, rng: np.random.Generator) -
     assert dict(pairs) == dict(zip(wanted["n"].to_pylist(), wanted["n_right"].to_pylist(), strict=True))
     if on_device():
         assert metrics.device_joins > 0
+        assert metrics.host_steps == 0
 
 
 @pytest.mark.parametrize("side", Side, ids=lambda side: f"build {side.value}")

@@ -1,7 +1,8 @@
 """Finds the nearest row of a frame for each row of another: as-of joins whose tables stay on the device.
 
-The codes of order keys, and the distances of floats, are those of :mod:`gpujoin.engine.ordering`. Equality keys are
-numbered by the distinct keys of the build side.
+The codes of order keys, and the distances of floats, are those of :mod:`gpujoin.engine.ordering`. Bytes and wide
+decimals are coded by their ranks (:mod:`.ordercodes`), and have no distances. Equality keys are numbered by the
+distinct keys of the build side.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import key_frame, plain_keys, valid_of, values_of
+from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
 from gpujoin.backends.cudf.ranges import LookupProbe
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.launch.matches import UniqueMatches
@@ -77,6 +79,8 @@ class FrameNearest(Generic[Frame]):
     terms: NearestTerms
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
+    order: RankCodes[Frame] | None
+    """How order keys are coded; ``None``: by themselves."""
     codes: Array
     """Code of each build row's order key."""
     search: RangeBuild[Frame, Any]
@@ -89,13 +93,17 @@ class FrameNearest(Generic[Frame]):
         terms: NearestTerms, *, kernels: bool,
     ) -> FrameNearest[Frame]:  # fmt: skip
         """Build the search structure over the rows of a frame."""
-        order = order_codes(columns, frame, order_at)
+        ranked: RankCodes[Frame] | None = None
+        if is_ranked(columns.types(frame)[order_at]):
+            ranked, order = RankCodes.of(columns, columns.select(frame, (order_at,)))
+        else:
+            order = order_codes(columns, frame, order_at)
         groups, numbers = None, None
         if key_at:
             groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, (False,) * len(key_at))
         points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
         search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
-        return cls(columns, entered, terms, groups, order.data, search)
+        return cls(columns, entered, terms, groups, ranked, order.data, search)
 
     @property
     def algorithm(self) -> str:
@@ -113,7 +121,10 @@ class FrameNearest(Generic[Frame]):
             return self._probe(frame, order_at, key_at)
 
     def _probe(self, frame: Frame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
-        order = order_codes(self.columns, frame, order_at)
+        if self.order is None:
+            order = order_codes(self.columns, frame, order_at)
+        else:
+            order = self.order.codes(self.columns.select(frame, (order_at,)))
         numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
             return self.search.nearest(code_frame(self.columns, frame, [*numbers, order]), self.terms)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.expressions.evaluator import can_evaluate, cast_fits, fits_function
-from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, is_wide
+from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
 from gpujoin.backends.cudf.pipeline.casts import is_number_cast
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.rounding import constant_scale
@@ -25,7 +25,6 @@ from gpujoin.model.expressions import (
     Expression,
     Function,
     Literal,
-    conjuncts,
 )
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window
@@ -37,7 +36,6 @@ _AGGREGATES = CENTRAL_MOMENTS | {
     AggregateFunction.FIRST, AggregateFunction.LAST,
 }  # fmt: skip
 _ARITHMETIC = frozenset({Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.DIVIDE})
-_ORDER = frozenset({Function.LT, Function.LE, Function.GT, Function.GE})
 _NEGATED_DIGITS = 34
 """Most digits of decimals whose sign Spark turns without rounding them."""
 _PRINTED_DIGITS = 14
@@ -188,14 +186,6 @@ def _join_obstacles(node: Join) -> list[Reason]:
     pairs = [(key.left, key.right) for key in spec.keys]
     if spec.as_of is not None:
         pairs.append((spec.as_of.left, spec.as_of.right))
-        if not has_order(node.left.schema.field(spec.as_of.left).type):
-            reasons.append(_unsupported("join", "order keys of more than 64 bits go through host memory"))
-    elif not spec.keys:
-        reasons += [
-            _unsupported("join", f"{part}: an order of more than 64 bits, without keys, is searched in host memory")
-            for part in (conjuncts(spec.condition) if spec.condition is not None else ())
-            if _by_order(part) and not all(child.type is not None and has_order(child.type) for child in part.children)
-        ]
     for left_at, right_at in pairs:
         left_type, right_type = node.left.schema.field(left_at).type, node.right.schema.field(right_at).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
@@ -206,18 +196,6 @@ def _join_obstacles(node: Join) -> list[Reason]:
     if not all(can_carry(field.type) for child in node.children for field in child.schema):
         reasons.append(_unsupported("join", "a column of an input is not carried on a GPU"))
     return reasons
-
-
-def _by_order(part: Expression) -> bool:
-    """Whether a conjunct compares the sides by order, so that ranges may be searched."""
-    sides = {column.side for column in part.columns()}
-    return isinstance(part, Call) and part.function in _ORDER and len(sides) > 1
-
-
-def has_order(dtype: pa.DataType) -> bool:
-    """Whether values of a type have codes of 64 bits that keep their order."""
-    dtype = logical(dtype)
-    return _fixed(dtype) and not is_wide(dtype)
 
 
 def _unsupported(what: str, why: str) -> Reason:

@@ -1,7 +1,8 @@
 """Searches frames by ranges: joins on order whose tables stay on the device.
 
 Operands are evaluated over frames, and become codes of 64 bits that order as in Spark; the arithmetic of bounds is that
-of :mod:`gpujoin.model.ranges`. Equality keys are numbered by the distinct keys of the build side.
+of :mod:`gpujoin.model.ranges`. Texts, bytes and wide decimals are coded by their ranks (:mod:`.ordercodes`). Equality
+keys are numbered by the distinct keys of the build side.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.asof import FrameGroups, code_frame
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
-from gpujoin.backends.cudf.pipeline.compute import evaluator
-from gpujoin.backends.cudf.pipeline.offers import can_compute, has_order
+from gpujoin.backends.cudf.pipeline.compute import computed, evaluator
+from gpujoin.backends.cudf.pipeline.offers import can_compute, carried
+from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.backend import RangeBuild, RangeProbe
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import LEAST, MOST, Axis, Extent, narrowed, outward, reached, shifted, too_far, units
 from gpujoin.model.types import is_whole, logical
 
 
 def can_search(axes: Sequence[Axis]) -> bool:
-    """Whether the operands of ranges are computed on the device, and have codes of 64 bits that keep their order."""
+    """Whether the operands of ranges are computed on the device."""
     return all(
-        has_order(axis.type)
-        and _computes(axis.build, axis.type)
+        _computes(axis.build, axis.type)
         and all(_computes(bound.probe, axis.type) for bound in axis.bounds)
         and all(bound.reach is None or _computes(bound.reach, pa.int64()) for bound in axis.bounds)
         for axis in axes
@@ -64,6 +65,8 @@ class FrameRanges(Generic[Frame]):
     """Ranges of the condition, one or two."""
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
+    orders: tuple[RankCodes[Frame] | None, ...]
+    """How values of each axis are coded; ``None``: by themselves."""
     extents: tuple[Extent | None, ...]
     """Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none."""
     build: RangeBuild[Frame, Any]
@@ -82,33 +85,49 @@ class FrameRanges(Generic[Frame]):
         Raises ``ExpressionEvaluationError`` if an operand has no value for some row, ``DeviceValueError`` if the device
         does not compute it.
         """
-        values = [_operand(columns, frame, axis.build, axis.type) for axis in axes]
-        points = [_codes(columns, value) for value in values]
-        extents = [
-            None if axis.widest is None else _extent(columns, value) for axis, value in zip(axes, values, strict=True)
-        ]
+        orders: list[RankCodes[Frame] | None] = []
+        points: list[Value] = []
+        extents: list[Extent | None] = []
+        for axis in axes:
+            if is_ranked(axis.type):
+                order, codes = RankCodes.of(columns, _operand_column(columns, frame, axis.build, axis.type))
+                orders.append(order)
+                points.append(codes)
+                extents.append(None)
+                continue
+            value = _operand(columns, frame, axis.build, axis.type)
+            orders.append(None)
+            points.append(_codes(columns, value))
+            extents.append(None if axis.widest is None else _extent(columns, value))
         groups, numbers = None, None
         if key_at:
             groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, null_safe)
         whole = code_frame(columns, frame, points if numbers is None else [numbers, *points])
         build = columns.backend.build_ranges(whole, grouped=groups is not None, kernels=kernels)
         spread = 0.0 if numbers is None else _spread(columns, numbers)
-        return cls(columns, entered, tuple(axes), groups, tuple(extents), build, spread)
+        return cls(columns, entered, tuple(axes), groups, tuple(orders), tuple(extents), build, spread)
 
     def probe(self, frame: Frame, key_at: Sequence[int]) -> RangeProbe[Any]:
         """Find the matches of each row of a frame. Raises as :meth:`of`."""
         with self.entered():
             numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
-            bounds = [end for axis, extent in zip(self.axes, self.extents, strict=True) for end in
-                      self._bounds(frame, axis, extent)]  # fmt: skip
+            sought = zip(self.axes, self.orders, self.extents, strict=True)
+            bounds = [end for axis, order, extent in sought for end in self._bounds(frame, axis, order, extent)]
             return self.build.probe(code_frame(self.columns, frame, [*numbers, *bounds]))
 
-    def _bounds(self, frame: Frame, axis: Axis, extent: Extent | None) -> tuple[Value, Value]:
+    def _bounds(
+        self, frame: Frame, axis: Axis, order: RankCodes[Frame] | None, extent: Extent | None
+    ) -> tuple[Value, Value]:
         """Lowest and highest matching code of each row, both included."""
         columns, xp = self.columns, self.columns.ops.xp
         low, high = (xp.full(1, end, dtype="int64") for end in (LEAST, MOST))
         valid: Array | None = None
         for bound in axis.bounds:
+            if order is not None:
+                value = order.codes(_operand_column(columns, frame, bound.probe, axis.type))
+                low, high, left = narrowed(xp, low, high, bound.comparison, value.data)
+                valid = mask_and(mask_and(valid, value.valid), left)
+                continue
             value = _operand(columns, frame, bound.probe, axis.type)
             if axis.widest is not None and too_far(extent, _extent(columns, value), axis.widest):
                 raise ExpressionEvaluationError("some pair of rows is farther apart than the distance's type holds")
@@ -140,6 +159,14 @@ def _operand(columns: Columns[Frame], frame: Frame, node: Expression, wanted: pa
     if pat.is_float64(kind):
         return Value(kind, v.widened(xp, value.data), value.valid)
     return Value(kind, value.data.astype(v.numpy_name(kind)), value.valid)
+
+
+def _operand_column(columns: Columns[Frame], frame: Frame, node: Expression, wanted: pa.DataType) -> Frame:
+    """The same as a frame of one column."""
+    node, kind = _on_left(node), logical(wanted)
+    if logical(node.type) != kind:
+        node = Cast(child=node, to=kind, mode=EvalMode.LEGACY, type=kind)
+    return columns.relabelled(computed(columns, frame, [node]), (carried(kind),))
 
 
 def _on_left(node: Expression) -> Expression:

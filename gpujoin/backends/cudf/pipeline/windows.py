@@ -23,13 +23,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps, owners_of
-from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, ordered
+from gpujoin.backends.cudf.expressions.values import Value, mask_and, ordered
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed as columns_of
 from gpujoin.backends.cudf.pipeline.compute import inputs_of, nothing, rows_at, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
+from gpujoin.backends.cudf.pipeline.ordercodes import is_ranked, ranks
 from gpujoin.backends.cudf.pipeline.states import doubled
 from gpujoin.backends.cudf.pipeline.words import Words, of_words, words_of
 from gpujoin.backends.ordered.reductions import all_true
@@ -40,7 +41,7 @@ from gpujoin.backends.ordered.windows.spans import Members, Presence, RangeKey, 
 from gpujoin.errors import DeviceValueError
 from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Window, column
-from gpujoin.model.types import is_bytes, is_text, logical
+from gpujoin.model.types import logical
 from gpujoin.model.windows import Frame as WindowFrame
 from gpujoin.model.windows import FramedAggregate, WindowCall
 
@@ -158,13 +159,8 @@ def in_order(rows: SortedRows, values: Array) -> Array:
 
 def code_words(columns: Columns[Frame], frame: Frame, at: int) -> Array:
     """Convert a column to unsigned integers of 64 bits in its order; those of nulls mean nothing."""
-    dtype, xp = logical(columns.types(frame)[at]), columns.ops.xp
-    if is_text(dtype) or is_bytes(dtype) or is_wide(dtype):
-        distinct, numbers = columns.codes(columns.select(frame, (at,)))
-        index = columns.order(distinct, (False,), (True,))
-        ranks = xp.empty(index.shape[0], dtype="uint64")
-        ranks[index] = xp.arange(index.shape[0], dtype="uint64")
-        return ranks[numbers]
+    if is_ranked(columns.types(frame)[at]):
+        return ranks(columns, columns.select(frame, (at,))).view("uint64")
     return _words(columns, values_of(columns, frame, at))
 
 
