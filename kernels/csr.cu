@@ -92,7 +92,7 @@ extern "C" __global__ void csr_ranges(const Key* __restrict__ keys, const u8* __
         i32 from = 0;
         i32 length = 0;
         if (may_match(valid, row)) {
-            const Found found = find(read_key(keys, row), build_keys, table, slots);
+            const Found found = find(read_key(keys, row), KeyColumn{build_keys}, table, slots);
             if (found.row != NO_ROW) {
                 from = first[found.slot];
                 length = first[found.slot + 1] - from;

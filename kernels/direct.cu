@@ -125,13 +125,7 @@ extern "C" __global__ void direct_fetch(const Integer* __restrict__ keys, const 
             marks[row] = place != NO_ROW;
         }
         mine += place != NO_ROW;
-        for (u32 step = 0; step < fields; ++step) {
-            const u32 item = step * WARP_LANES + lane();
-            const u32 which = item / fields;
-            const i32 from = __shfl_sync(FULL_WARP, place, which);
-            if (from != NO_ROW)
-                emit_field(packed, row_bytes, flags_at, layout, item % fields, from, base + which, columns, valids);
-        }
+        emit_rows(packed, row_bytes, flags_at, layout, fields, place, base, columns, valids);
     }
     add_warp(matches, mine);
 }

@@ -41,4 +41,18 @@ __device__ inline void emit_field(const u8* __restrict__ packed, u32 row_bytes, 
         valids[field][out] = there;
 }
 
+// The fields of the packed row `own_row` of each lane, at the output row `base` and the number of the lane; nothing where that is
+// NO_ROW. The lanes share them out, neighbours writing one row. All lanes of the warp must call it.
+__device__ inline void emit_rows(const u8* __restrict__ packed, u32 row_bytes, u32 flags_at, const u32* __restrict__ layout,
+                                 u32 fields, i32 own_row, u64 base, u8* const* columns, u8* const* valids)
+{
+    for (u32 step = 0; step < fields; ++step) {
+        const u32 item = step * WARP_LANES + lane();
+        const u32 which = item / fields;
+        const i32 row = __shfl_sync(FULL_WARP, own_row, which);
+        if (row != NO_ROW)
+            emit_field(packed, row_bytes, flags_at, layout, item % fields, row, base + which, columns, valids);
+    }
+}
+
 }  // namespace

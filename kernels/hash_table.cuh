@@ -29,17 +29,25 @@ __device__ inline Slot tag_of(const Key& key, u64 hash)
 #endif
 }
 
-// Whether a taken slot is that of a key.
-__device__ inline bool holds(Slot slot, Slot tag, const Key& key, const Key* __restrict__ keys)
+// Whether a taken slot is that of a key; `key_of` gives the key of a row.
+template <typename KeyOf>
+__device__ inline bool holds(Slot slot, Slot tag, const Key& key, KeyOf key_of)
 {
     if ((slot ^ tag) >> 32 != 0)
         return false;
 #if KEY_BYTES == 4
     return true;
 #else
-    return same(read_key(keys, row_of(slot)), key);
+    return same(key_of(row_of(slot)), key);
 #endif
 }
+
+// The keys of rows, in a column.
+struct KeyColumn {
+    const Key* __restrict__ keys;
+
+    __device__ Key operator()(i32 row) const { return read_key(keys, row); }
+};
 
 // Slot of the key of a row, entered with the row where it is new, and the row that holds it. The table must not be full.
 __device__ inline Found insert(const Key* __restrict__ keys, u64 row, Slot* table, u64 slots)
@@ -48,16 +56,17 @@ __device__ inline Found insert(const Key* __restrict__ keys, u64 row, Slot* tabl
     const u64 hash = hashed(key);
     const Slot tag = tag_of(key, hash);
     const Place<Slot> place =
-        enter(hash, tag | row, table, slots, [&](Slot there) { return holds(there, tag, key, keys); });
+        enter(hash, tag | row, table, slots, [&](Slot there) { return holds(there, tag, key, KeyColumn{keys}); });
     return Found{place.held == FREE_SLOT<Slot> ? (i32)row : row_of(place.held), place.at};
 }
 
-// The row of `keys` that holds a key in a finished table, and its slot; NO_ROW where there is none.
-__device__ inline Found find(const Key& key, const Key* __restrict__ keys, const Slot* __restrict__ table, u64 slots)
+// The row that holds a key in a finished table, and its slot; NO_ROW where there is none. `key_of` gives the key of a row.
+template <typename KeyOf>
+__device__ inline Found find(const Key& key, KeyOf key_of, const Slot* __restrict__ table, u64 slots)
 {
     const u64 hash = hashed(key);
     const Slot tag = tag_of(key, hash);
-    const Place<Slot> place = search(hash, table, slots, [&](Slot there) { return holds(there, tag, key, keys); });
+    const Place<Slot> place = search(hash, table, slots, [&](Slot there) { return holds(there, tag, key, key_of); });
     // A free slot has all bits set, and so the row -1.
     static_assert((i32)(u32)FREE_SLOT<Slot> == NO_ROW, "a free slot has no row");
     return Found{row_of(place.held), place.at};

@@ -49,7 +49,7 @@ these sources make."""
 SLOT_LOADS = {4: {"u8", "u32", "u64"}, 8: {"u8", "u64"}, 16: {"u8", "u64", "v2.u64"}}
 """Forms of the loads of ``unique_probe`` by the width of a key: of validity, key and slot, each of them one load."""
 
-GENERIC = {"direct_fetch", "residual_found", "residual_mask"}
+GENERIC = {"direct_fetch", "unique_fetch", "residual_found", "residual_mask"}
 """Kernels that follow pointers from tables and cases in which the compiler does not see the kind of memory."""
 
 

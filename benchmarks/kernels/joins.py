@@ -17,7 +17,7 @@ from gpujoin.launch.device import Array, Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
 from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn, check_columns
-from gpujoin.plan.algorithm import SlotFacts, payload_in_slots
+from gpujoin.plan.algorithm import HashFacts, SlotFacts, payload_in_slots, payload_with_keys
 
 BATCH_ROWS = 1 << 27
 """Output rows that a many-to-many join makes at a time."""
@@ -128,7 +128,7 @@ def _slot_facts(device: Device, build: Side, probe: Side, keys: direct.Range, th
     )
 
 
-def _fetched(device: Device, table: direct.PayloadTable, probe: Side) -> Output:
+def _fetched(device: Device, table: direct.PayloadTable | unique.PayloadTable, probe: Side) -> Output:
     """Fetch build columns for all probe rows; where not all of these have a match, those that have one are kept."""
     columns, marks, pairs = table.fetch(device, probe.keys)
     kept = [*probe.payload, *columns]
@@ -140,10 +140,27 @@ def _fetched(device: Device, table: direct.PayloadTable, probe: Side) -> Output:
 
 def _hashed(device: Device, build: Side, probe: Side) -> Output | None:
     """Join unique build keys by hash; ``None`` if a key occurs twice."""
+    if build.payload and payload_with_keys(_hash_facts(device, build, probe)):
+        fetching = unique.build_payload(device, build.keys, build.payload)
+        return None if fetching is None else _fetched(device, fetching, probe)
     table = unique.build(device, build.keys)
     if table is None:
         return None
     return _emitted(device, table.probe(device, probe.keys), probe.payload, _packed(device, build.payload))
+
+
+def _hash_facts(device: Device, build: Side, probe: Side) -> HashFacts:
+    key = FieldColumn(build.keys.codes)
+    return HashFacts(
+        rows=build.keys.rows,
+        key_bytes=build.keys.key_bytes,
+        payload_bytes=sum(column.width for column in build.payload),
+        packed=len(build.payload) == 1 and build.payload[0].valid is None,
+        row_bytes=rows.layout_of(build.payload).row_bytes,
+        joint_bytes=rows.layout_of([*build.payload, key]).row_bytes,
+        probe_rows=probe.keys.rows,
+        l2_bytes=device.properties.l2_bytes,
+    )
 
 
 def _many_to_many(device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int) -> Iterator[Output]:

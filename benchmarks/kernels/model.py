@@ -15,8 +15,9 @@ from pathlib import Path
 
 from benchmarks.kernels.joins import Kernel
 from benchmarks.kernels.workloads import Join, Keys, Workload, named
+from gpujoin.launch.rows import RowLayout
 from gpujoin.plan.accesses import COPY, EXCHANGES, LOOKUPS, RANDOM, share_in_l2
-from gpujoin.plan.algorithm import SlotFacts, payload_in_slots
+from gpujoin.plan.algorithm import HashFacts, SlotFacts, payload_in_slots, payload_with_keys
 
 L2_BYTES = 60 << 20
 """L2 of an H200."""
@@ -129,6 +130,18 @@ def _unique(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     yield Step("empty the table", table, rate=FILLED)
     yield Step("enter build rows", build * key, **_accesses(table, build, atomic=True))
     if inner:
+        joint = RowLayout.of([_VALUE] * workload.columns + [key], nullable=False).row_bytes
+        facts = HashFacts(
+            rows=build, key_bytes=key, payload_bytes=columns, packed=workload.columns == 1, row_bytes=columns,
+            joint_bytes=joint, probe_rows=probe, l2_bytes=L2_BYTES,
+        )  # fmt: skip
+        if payload_with_keys(facts):
+            yield Step("pack build rows", build * (key + columns + joint))
+            # All match: of each row a slot and, with the key, the payload is read.
+            read = _accesses(table, probe * HIT_SECTORS), _accesses(joint * build, probe * math.ceil(joint / 32))
+            both = {kind: read[0][kind] + read[1][kind] for kind in read[0]}
+            yield Step("fetch build columns", probe * (key + 1 + columns), **both)
+            return
         if workload.columns > 1:
             yield Step("pack build rows", 2 * build * columns)
         # The key of the slot's row is compared; all match, so probe columns stay as they are.

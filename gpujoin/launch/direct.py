@@ -20,7 +20,7 @@ from gpujoin.launch.keys import (
     value_of,
 )
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
-from gpujoin.launch.rows import FieldColumn, PackedRows, check_columns, empty_columns, pack
+from gpujoin.launch.rows import FieldColumn, PackedRows, check_columns, empty_columns, pack, pointers
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
@@ -145,8 +145,7 @@ class PayloadTable:
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         arguments = [
-            self.bits, self.packed.memory, *self.packed.arguments(), device.pointers([c.bytes for c in columns]),
-            device.pointers([c.valid for c in columns]), marks, matches,
+            self.bits, self.packed.memory, *self.packed.arguments(), *pointers(device, columns), marks, matches,
         ]  # fmt: skip
         _launch(device, "direct_fetch", probe, self.keys, *arguments)
         return columns, marks, value_of(device, matches)

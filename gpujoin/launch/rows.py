@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ class PackedRows:
     layout: RowLayout
     """Positions of the fields."""
     layout_on_device: Array
-    """The layout as kernels read it."""
+    """The layout as kernels read it; it may have fields more."""
     memory: Array
     """The packed rows."""
     like: tuple[tuple[Any, tuple[int, ...]], ...]
@@ -124,6 +124,11 @@ class PackedRows:
     def fields(self) -> int:
         """Number of fields."""
         return len(self.layout.widths)
+
+    def without_last(self) -> PackedRows:
+        """The same rows, of which the last field is of no interest."""
+        layout = replace(self.layout, offsets=self.layout.offsets[:-1], widths=self.layout.widths[:-1])
+        return replace(self, layout=layout, like=self.like[:-1])
 
     def arguments(self) -> list[Any]:
         """Row width, flags, layout and number of fields, in the order of the kernel's parameters."""
@@ -182,7 +187,7 @@ def gather(device: Device, packed: PackedRows, rows: Array, *, may_miss: bool) -
     check_room(device, length * _output_bytes(packed, nullable=may_miss), f"gathering {length} rows")
     out = empty_columns(device, packed, length, nullable=may_miss)
     if length:
-        arguments = [packed.memory, *packed.arguments(), rows, np.uint64(length), *_pointers(device, out)]
+        arguments = [packed.memory, *packed.arguments(), rows, np.uint64(length), *pointers(device, out)]
         device.launch(_kernel(device, "gather_rows"), grid_of(device, length), BLOCK_THREADS, arguments)
     return out
 
@@ -301,7 +306,7 @@ def _emission(
         of_build = [packed.memory, *packed.arguments()]
     return [
         device.pointers([c.bytes for c in flat]), device.pointers([c.bytes for c in moved]), widths,
-        np.uint32(len(flat)), *of_build, *_pointers(device, build),
+        np.uint32(len(flat)), *of_build, *pointers(device, build),
     ]  # fmt: skip
 
 
@@ -347,7 +352,8 @@ def empty_columns(device: Device, packed: PackedRows, length: int, *, nullable: 
     ]
 
 
-def _pointers(device: Device, columns: Sequence[FieldColumn]) -> tuple[PointerTable, PointerTable]:
+def pointers(device: Device, columns: Sequence[FieldColumn]) -> tuple[PointerTable, PointerTable]:
+    """Tables of the addresses of values and of validity."""
     return device.pointers([c.bytes for c in columns]), device.pointers([c.valid for c in columns])
 
 

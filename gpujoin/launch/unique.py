@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.csr import SLOT_BYTES, empty_table, slots_for
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_inserts, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
+from gpujoin.launch.rows import FieldColumn, PackedRows, check_columns, empty_columns, pack, pointers
 
 MAX_SLOTS = (1 << 32) - 1
 """Most slots of a table, which are numbered by unsigned integers: no more than half of them are ever taken."""
+
+_KEY_IN_SLOT = 4
+"""Bytes of a key that is its own tag."""
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("unique.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16)
@@ -42,6 +48,56 @@ class HashTable:
         arguments = [self.keys.codes, self.table, np.uint64(self.table.shape[0]), build_row, matches]
         launch_over_keys(device, "unique.cu", "unique_probe", probe, *arguments)
         return UniqueMatches(build_row, value_of(device, matches))
+
+
+@dataclass(frozen=True)
+class PayloadTable:
+    """A hash table with one row for each key, and packed rows that have keys and payload side by side.
+
+    The read that compares a key brings the payload too, where :class:`HashTable` has them in two places. Keys of 4
+    bytes are in the slots, and not in the rows.
+    """
+
+    key_bytes: int
+    table: Array
+    """The slots."""
+    key_at: int
+    """Offset of the key in a packed row."""
+    packed: PackedRows
+    """The rows, with the payload's fields."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return int(self.table.nbytes) + self.packed.nbytes
+
+    def fetch(self, device: Device, probe: KeyCodes) -> tuple[list[FieldColumn], Array, int]:
+        """See :meth:`gpujoin.launch.direct.PayloadTable.fetch`."""
+        checked_keys(probe)
+        check_width(probe, self.key_bytes)
+        columns = empty_columns(device, self.packed, probe.rows)
+        marks = device.empty(probe.rows, np.bool_)
+        matches = total(device)
+        arguments = [
+            self.table, np.uint64(self.table.shape[0]), np.uint32(self.key_at), self.packed.memory,
+            *self.packed.arguments(), *pointers(device, columns), marks, matches,
+        ]  # fmt: skip
+        launch_over_keys(device, "unique.cu", "unique_fetch", probe, *arguments)
+        return columns, marks, value_of(device, matches)
+
+
+def build_payload(device: Device, keys: KeyCodes, payload: Sequence[FieldColumn]) -> PayloadTable | None:
+    """Build a table of the payload of unique keys; ``None`` if a key occurs twice."""
+    checked_keys(keys)
+    if check_columns(payload) != keys.rows:
+        raise KernelArgumentError(f"{payload[0].rows} rows of payload for {keys.rows} keys; pass one for each")
+    hashed = build(device, keys)
+    if hashed is None:
+        return None
+    if keys.key_bytes == _KEY_IN_SLOT:
+        return PayloadTable(keys.key_bytes, hashed.table, 0, pack(device, payload))
+    packed = pack(device, [*payload, FieldColumn(keys.codes)])
+    return PayloadTable(keys.key_bytes, hashed.table, packed.layout.offsets[-1], packed.without_last())
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:

@@ -123,6 +123,44 @@ def payload_in_slots(facts: SlotFacts) -> bool:
     return in_slot < by_number
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashFacts:
+    """Facts of a hash table over unique keys whose rows' payload is output."""
+
+    rows: int
+    """Build rows."""
+    key_bytes: int
+    payload_bytes: int
+    """Bytes of the payload's columns."""
+    packed: bool
+    """Whether the payload is a single column, which is its own packed rows."""
+    row_bytes: int
+    joint_bytes: int
+    """Bytes of a packed row of the payload, and of one of payload and key."""
+    probe_rows: int
+    l2_bytes: int
+    """The device's L2 cache."""
+
+
+def payload_with_keys(facts: HashFacts) -> bool:
+    """Choose whether packed rows have the payload beside the key, with which that of a probe row is compared.
+
+    A probe then reads one place beside the slot, not two, and writes and reads no row number; but rows are wider, and
+    even a single column has to be packed. Keys of 4 bytes are in the slots anyway.
+    """
+    if facts.key_bytes <= _SLOT_BYTES:
+        return True
+
+    def reading(width: int) -> float:
+        return read_seconds(width * facts.rows, facts.probe_rows, facts.l2_bytes, width=width)
+
+    apart = reading(facts.key_bytes) + reading(facts.row_bytes) + 2 * _SLOT_BYTES * facts.probe_rows / COPY
+    if not facts.packed:
+        apart += facts.rows * (facts.payload_bytes + facts.row_bytes) / COPY
+    packing = facts.rows * (facts.payload_bytes + facts.key_bytes + facts.joint_bytes) / COPY
+    return reading(facts.joint_bytes) + packing < apart
+
+
 def _automatic(facts: KeyFacts) -> Choice:
     slots = facts.slots
     if slots is not None and _addressable(facts):

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpujoin.launch.device import Device
+from gpujoin.launch.device import Array, Device
+from gpujoin.launch.direct import marked
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import PlacesOfRows, Ranges
+from gpujoin.launch.rows import FieldColumn, emit
 from gpujoin.launch.source import kernel_source
 
 SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 2049)
@@ -121,6 +123,28 @@ def check_places(device: Device, places: PlacesOfRows, ranges: Ranges, expected:
     start, count = device.download(ranges.start).tolist(), device.download(ranges.count).tolist()
     there = [sorted(row_at[at] for at in range(s, s + c)) for s, c in zip(start, count, strict=True)]
     assert there == expected
+
+
+def payloads(device: Device, rows: int) -> list[list[FieldColumn]]:
+    """Columns with the numbers of rows, from one: one of 16 bytes, and the same behind one of 2 bytes with nulls."""
+    number = np.arange(1, rows + 1)
+    narrow = FieldColumn(device.upload(number.astype(np.uint16)), device.upload(number % 3 != 0))
+    wide = FieldColumn(device.upload(np.stack([number, -number], axis=1)))
+    return [[narrow, wide], [wide]]
+
+
+def check_fetched(device: Device, made: tuple[list[FieldColumn], Array, int], expected: list[list[int]]) -> None:
+    """Columns of :func:`payloads` that were fetched for probe rows, against the build row of each, if it has one."""
+    columns, marks, pairs = made
+    assert device.download(marks).tolist() == [bool(rows) for rows in expected]
+    assert pairs == sum(map(len, expected))
+    number = np.array([rows[0] + 1 for rows in expected if rows], np.int64)
+    kept, _ = emit(device, marked(device, marks, pairs), columns, None)
+    assert (device.download(kept[-1].values) == np.stack([number, -number], axis=1)).all()
+    if len(kept) == 2:
+        assert (device.download(kept[0].values) == number.astype(np.uint16)).all()
+        assert kept[0].valid is not None
+        assert (device.download(kept[0].valid) == (number % 3 != 0)).all()
 
 
 def colliding(bits: int, *names: str) -> dict[str, str]:

@@ -11,8 +11,19 @@ import pytest
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, direct
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.rows import FieldColumn, emit
-from tests.kernels.cases import DTYPES, SIZES, Side, check_places, extremes, matches, one_of, side
+from gpujoin.launch.rows import FieldColumn
+from tests.kernels.cases import (
+    DTYPES,
+    SIZES,
+    Side,
+    check_fetched,
+    check_places,
+    extremes,
+    matches,
+    one_of,
+    payloads,
+    side,
+)
 from tests.kernels.devices import RecordingDevice
 
 WIDTHS = (4, 8)
@@ -52,33 +63,16 @@ def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range 
 
 
 def check_payload(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range) -> None:
-    """Payload in the slots: numbers of build rows, from one, in columns of two widths, one of them with nulls."""
-    number = np.arange(1, build.rows + 1)
-    valid = number % 3 != 0
-    payload = [
-        FieldColumn(device.upload(number.astype(np.uint16)), device.upload(valid)),
-        FieldColumn(device.upload(np.stack([number, -number], axis=1))),
-    ]
-    for columns in (payload, payload[1:]):
+    """Payload in the slots."""
+    inside = valid_in(build, keys)
+    distinct = {key for key, there in zip(build.labels(), inside, strict=True) if there}
+    for columns in payloads(device, build.rows):
         made = direct.build_payload(device, build.on(device), columns, keys)
-        inside = [key for key in build.labels() if key is not None and keys.low <= key < keys.low + keys.slots]
-        assert (made is not None) == (len(set(inside)) == len(inside))
-        if made is None:
-            continue
-        assert (made.bits is None) == (len(inside) == keys.slots)
-        assert made.nbytes >= made.packed.nbytes >= 16 * keys.slots
-        fetched, marks, pairs = made.fetch(device, probe.on(device))
-        rows = matches(Side(build.codes, valid_in(build, keys)), probe)
-        hit = np.array([bool(of_probe) for of_probe in rows], bool)
-        assert (device.download(marks) == hit).all()
-        assert pairs == hit.sum()
-        found = np.array([of_probe[0] for of_probe in rows if of_probe], np.int64) + 1
-        kept, _ = emit(device, direct.marked(device, marks, pairs), fetched, None)
-        assert (device.download(kept[-1].values) == np.stack([found, -found], axis=1)).all()
-        if len(columns) == 2:
-            assert (device.download(kept[0].values) == found.astype(np.uint16)).all()
-            assert kept[0].valid is not None
-            assert (device.download(kept[0].valid) == (found % 3 != 0)).all()
+        assert (made is not None) == (len(distinct) == inside.sum())
+        if made is not None:
+            assert (made.bits is None) == (len(distinct) == keys.slots)
+            assert made.nbytes >= made.packed.nbytes >= 16 * keys.slots
+            check_fetched(device, made.fetch(device, probe.on(device)), matches(Side(build.codes, inside), probe))
 
 
 def valid_in(build: Side, keys: direct.Range) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,19 @@ from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, hashset, unique
 from gpujoin.launch.device import Array
 from gpujoin.launch.keys import KeyCodes
-from tests.kernels.cases import SIZES, Side, check_places, colliding, extremes, matches, one_of, side
+from gpujoin.launch.rows import FieldColumn
+from tests.kernels.cases import (
+    SIZES,
+    Side,
+    check_fetched,
+    check_places,
+    colliding,
+    extremes,
+    matches,
+    one_of,
+    payloads,
+    side,
+)
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.devices import RecordingDevice
 
@@ -31,6 +43,8 @@ def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: 
         assert device.download(result.row).tolist() == one_of(expected)
         assert result.pairs == sum(counts)
         assert table.nbytes == int(built.codes.nbytes) + csr.SLOT_BYTES * csr.slots_for(build.rows)
+    if ordered:
+        check_payload(device, build, probe, expected)
     many = csr.build(device, built, ordered=ordered)
     ranges = many.probe(device, probed)
     assert device.download(ranges.count).tolist() == counts
@@ -41,6 +55,17 @@ def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: 
     hashed, slot_of = csr.enter(device, built)
     places = csr.places_of_rows(device, slot_of, int(hashed.shape[0]))
     check_places(device, places, csr.find_ranges(device, built, hashed, places.first, probed), expected)
+
+
+def check_payload(device: RecordingDevice, build: Side, probe: Side, expected: list[list[int]]) -> None:
+    """Payload beside the keys."""
+    distinct = [key for key in build.labels() if key is not None]
+    for columns in payloads(device, build.rows):
+        made = unique.build_payload(device, build.on(device), columns)
+        assert (made is not None) == (len(set(distinct)) == len(distinct))
+        if made is not None:
+            check_fetched(device, made.fetch(device, probe.on(device)), expected)
+            assert made.nbytes == int(made.table.nbytes) + made.packed.layout.row_bytes * build.rows
 
 
 def check_unordered(device: RecordingDevice, build: Side, probe: Side) -> None:
@@ -149,6 +174,23 @@ def test_slots_hold_all_rows_in_32_bit_numbers() -> None:
         assert slots % csr.SECTOR_SLOTS == 0
     for rows in (1, 31, 1000, 1 << 30):
         assert csr.slots_for(rows, unique.MAX_SLOTS) >= 2 * rows
+
+
+def test_payload_of_other_rows_is_refused(device: RecordingDevice) -> None:
+    keys = KeyCodes(device.zeros(8, np.int64), None)
+    with pytest.raises(KernelArgumentError, match="7 rows of payload for 8 keys"):
+        unique.build_payload(device, keys, [FieldColumn(device.zeros(7, np.int64))])
+    assert device.launches == []
+
+
+def test_payload_for_probe_keys_of_another_width_is_refused(device: RecordingDevice) -> None:
+    keys = device.upload(np.arange(8))
+    made = unique.build_payload(device, KeyCodes(keys, None), [FieldColumn(keys)])
+    assert made is not None
+    before = list(device.launches)
+    with pytest.raises(KernelArgumentError, match="pack both by one layout"):
+        made.fetch(device, KeyCodes(device.zeros(8, np.int32), None))
+    assert device.launches == before
 
 
 @pytest.mark.parametrize("build", [unique.build, csr.build], ids=["unique", "csr"])

@@ -99,6 +99,25 @@ def test_payload_in_slots_is_fetched_at_once(
     assert {name for name in device.launches if name.startswith("direct")} == wanted
 
 
+@pytest.mark.parametrize("beside", [True, False], ids=["payload beside keys", "payload apart"])
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("shape", ["unique", "half match"])
+def test_payload_beside_keys_is_fetched_at_once(
+    device: RecordingDevice,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: str,
+    dtype: Any,
+    beside: bool,
+) -> None:
+    monkeypatch.setattr(joins, "payload_with_keys", lambda _: beside)
+    build, probe = sides(rng, shape, dtype, nulls=True)
+    inner = inner_join(device, on(device, build, nulls=True), on(device, probe, nulls=True), Kernel.UNIQUE)
+    assert sorted(row for output in inner for row in rows_of(device, output)) == expected(build, probe, INNER)
+    wanted = {"unique_insert", "unique_fetch" if beside else "unique_probe"}
+    assert {name for name in device.launches if name.startswith("unique")} == wanted
+
+
 def test_columns_of_probe_rows_that_all_match_are_not_copied(device: RecordingDevice, rng: np.random.Generator) -> None:
     keys = device.upload(rng.permutation(700).astype(np.int64))
     build = joins.Side(KeyCodes(keys, None), (FieldColumn(keys),))

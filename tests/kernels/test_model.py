@@ -20,7 +20,7 @@ WORKLOADS = {workload.name: workload for workload in named()}
 def test_no_kernel_as_modelled_is_slower_than_cudf() -> None:
     """As cuDF was measured; the mean falls short of the goal, which is three times."""
     assert all(model.ratio(workload) >= 1.0 for workload in WORKLOADS.values())
-    assert model.mean_ratio() >= 2.4
+    assert model.mean_ratio() >= 2.5
 
 
 @pytest.mark.parametrize(("name", "measured"), [("iii: dense dimension", 11.55), ("iii': small dimension", 3.85)])
@@ -54,7 +54,7 @@ def test_accesses_beyond_l2_alone_keep_the_mean_from_the_goal() -> None:
         seconds = sum(step.random / accesses.RANDOM + step.exchanged / accesses.EXCHANGES for step in steps)
         hashed = name.split(":")[0] in ("i", "ii", "vi")
         ratios.append(model.CUDF_MS[name.split(":")[0]] / seconds / 1e3 if hashed else model.ratio(workload))
-    assert math.prod(ratios) ** (1 / len(ratios)) == pytest.approx(2.8, abs=0.05)
+    assert math.prod(ratios) ** (1 / len(ratios)) == pytest.approx(2.9, abs=0.05)
 
 
 def test_the_page_has_what_is_modelled() -> None:
@@ -86,6 +86,9 @@ def test_the_model_counts_what_the_emulator_counted() -> None:
     # Output of 8 bytes a side, and of the build side as much read; the rest is a row's share of what its tile looks up.
     runs = counted["emit_ranges", "a column of 8 bytes a side, 16 rows a key"]
     assert 24 <= runs.sector_bytes <= 32
+    # Key, payload and mark; a slot, and a packed row of payload and key.
+    hashed = counted["unique_fetch", "8-byte keys, all match"]
+    assert hashed.sector_bytes - 8 - 8 - 1 == pytest.approx(32 * (1 + model.HIT_SECTORS), rel=0.06)
     fetched = counted["direct_fetch", "8-byte keys, as many slots as rows"]
     assert fetched.sector_bytes - 8 - 1 - 8 == pytest.approx(32, rel=0.06)
     assert csr.SLOT_BYTES == model.SLOT_BYTES

@@ -38,6 +38,7 @@ BUILDS: dict[str, Launcher] = {
     "direct many": lambda device, keys: direct.build_many(device, keys, RANGE),
     "direct set": lambda device, keys: direct.build_set(device, keys, direct.Range(0, 100 * ROWS)),
     "unique": unique.build,
+    "unique payload": lambda device, keys: unique.build_payload(device, keys, payload(device, keys)),
     "csr": csr.build,
 }
 OTHERS: dict[str, Launcher] = {

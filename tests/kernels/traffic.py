@@ -114,7 +114,11 @@ def _hashed(key_bytes: int, *, hit: bool) -> Scenario:
         table = unique.build(device, keys_of(device, numbers[:ROWS], key_bytes))
         assert table is not None
         table.probe(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
-        counted = {"unique_probe": ROWS} | ({"unique_insert": ROWS} if hit else {})
+        side = keys_of(device, numbers[:ROWS], key_bytes)
+        payload = unique.build_payload(device, side, [FieldColumn(device.upload(numbers[:ROWS]))])
+        assert payload is not None
+        payload.fetch(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
+        counted = dict.fromkeys(("unique_probe", "unique_fetch"), ROWS) | ({"unique_insert": 2 * ROWS} if hit else {})
         if key_bytes < 16:
             marks = hashset.build(device, keys_of(device, numbers[:ROWS], key_bytes))
             marks.probe(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))

@@ -8,7 +8,7 @@ import pytest
 
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.model.keyfacts import Algorithm, KeyFacts, Wanted
-from gpujoin.plan.algorithm import SlotFacts, choose, chooser, payload_in_slots
+from gpujoin.plan.algorithm import HashFacts, SlotFacts, choose, chooser, payload_in_slots, payload_with_keys
 
 L2 = 60 << 20
 MILLION = 1_000_000
@@ -66,6 +66,26 @@ def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
     choice = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
     assert choice.algorithm is Algorithm.UNIQUE
     assert "direct address that was asked for" in choice.reason
+
+
+ONE_COLUMN: dict[str, Any] = {
+    "rows": 1 << 27, "key_bytes": 8, "payload_bytes": 8, "packed": True, "row_bytes": 8, "joint_bytes": 16,
+    "probe_rows": 1 << 27, "l2_bytes": L2,
+}  # fmt: skip
+FOUR_COLUMNS = {**ONE_COLUMN, "payload_bytes": 32, "packed": False, "row_bytes": 32, "joint_bytes": 48}
+BESIDE_KEYS: dict[str, tuple[HashFacts, bool]] = {
+    "one column": (HashFacts(**ONE_COLUMN), True),
+    "one column and 16-byte keys": (HashFacts(**{**ONE_COLUMN, "key_bytes": 16, "joint_bytes": 32}), True),
+    "four columns, which fill a sector": (HashFacts(**FOUR_COLUMNS), False),
+    "four columns and keys of their slots": (HashFacts(**{**FOUR_COLUMNS, "key_bytes": 4}), True),
+    "few probe rows": (HashFacts(**{**ONE_COLUMN, "probe_rows": 1 << 24}), False),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE_KEYS)
+def test_payload_lies_beside_keys_where_that_takes_less_time(case: str) -> None:
+    facts, expected = BESIDE_KEYS[case]
+    assert payload_with_keys(facts) is expected
 
 
 SLOTS: dict[str, tuple[SlotFacts, bool]] = {
