@@ -27,12 +27,12 @@ extern "C" __global__ void gather_words(const u64* __restrict__ from, u64 words,
     add_warp(sum, mine);
 }
 
-// Read 32-byte sectors at random places, four lanes a sector.
-extern "C" __global__ void gather_sectors(const u64* __restrict__ from, u64 sectors, u64 reads, u64* __restrict__ sum)
+// Read runs of 8-byte words at random places, as many lanes a run as it has words.
+extern "C" __global__ void gather_runs(const u64* __restrict__ from, u64 runs, u32 words, u64 reads, u64* __restrict__ sum)
 {
     u64 mine = 0;
-    for (u64 i = thread_index(); i < reads * 4; i += thread_count())
-        mine += from[place(i / 4, sectors) * 4 + i % 4];
+    for (u64 i = thread_index(); i < reads * words; i += thread_count())
+        mine += from[place(i / words, runs) * words + i % words];
     add_warp(sum, mine);
 }
 

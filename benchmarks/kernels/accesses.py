@@ -10,7 +10,6 @@ from gpujoin.launch.keys import BLOCK_THREADS, check_column, grid_of, total
 SPECIALISATIONS: tuple[ModuleSpec, ...] = (ModuleSpec("machine.cu"),)
 
 _WORDS_OF_A_COPY = 2
-_WORDS_OF_A_SECTOR = 4
 
 
 def copy(device: Device, source: Array, target: Array) -> None:
@@ -29,13 +28,13 @@ def gather_words(device: Device, source: Array, reads: int) -> Array:
     return result
 
 
-def gather_sectors(device: Device, source: Array, reads: int) -> Array:
-    """Read sectors of four uint64 words at random places; returns their sum, on the device."""
+def gather_runs(device: Device, source: Array, words: int, reads: int) -> Array:
+    """Read runs of some uint64 words at random places; returns their sum, on the device."""
     check_column("the source", source, np.uint64)
     result = total(device)
-    sectors = int(source.shape[0]) // _WORDS_OF_A_SECTOR
-    arguments = [source, np.uint64(sectors), np.uint64(reads), result]
-    _launch(device, "gather_sectors", reads * _WORDS_OF_A_SECTOR, arguments)
+    runs = int(source.shape[0]) // words
+    arguments = [source, np.uint64(runs), np.uint32(words), np.uint64(reads), result]
+    _launch(device, "gather_runs", reads * words, arguments)
     return result
 
 

@@ -13,6 +13,7 @@ from benchmarks.kernels.measure import Meter
 from gpujoin.launch.device import Device
 
 TABLE_MEGABYTES = (16, 30, 60)
+RUN_BYTES = (32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,10 @@ class Constants:
     ----------
     copy_bytes : float
         Bytes copied, read and written both counted.
-    gather_words, gather_sectors : float
-        8-byte and 32-byte reads at random places of device memory.
+    gather_words : float
+        8-byte reads at random places of device memory.
+    gather_runs : dict of int to float
+        Reads of so many bytes at such places, a sector or several side by side.
     lookups, atomics : dict of int to float
         8-byte reads and 4-byte additions at random places of a table of so many megabytes.
     exchanges : float
@@ -33,7 +36,7 @@ class Constants:
 
     copy_bytes: float
     gather_words: float
-    gather_sectors: float
+    gather_runs: dict[int, float]
     lookups: dict[int, float]
     atomics: dict[int, float]
     exchanges: float
@@ -62,8 +65,10 @@ def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) ->
     source, target = (device.zeros(words, np.uint64) for _ in range(2))
     copy = best(lambda: accesses.copy(device, source, target))
     gather = best(lambda: accesses.gather_words(device, source, words))
-    sectors = best(lambda: accesses.gather_sectors(device, source, words // 4))
-    lookups, atomics = {}, {}
+    runs, lookups, atomics = {}, {}, {}
+    for nbytes in RUN_BYTES:
+        reads = words // (nbytes // 8)
+        runs[nbytes] = reads / best(lambda: accesses.gather_runs(device, source, nbytes // 8, reads))  # noqa: B023
     for megabytes in TABLE_MEGABYTES:
         size = min(megabytes << 17, words)
         table = source[:size]
@@ -79,6 +84,4 @@ def constants(device: Device, meter: Meter, log_words: int, repeats: int = 3) ->
     for _ in range(repeats):
         slots.fill(2**64 - 1)
         taken.append(meter.seconds(exchange))
-    return Constants(
-        2 * 8 * words / copy, words / gather, (words // 4) / sectors, lookups, atomics, words // 2 / min(taken)
-    )
+    return Constants(2 * 8 * words / copy, words / gather, runs, lookups, atomics, words // 2 / min(taken))

@@ -39,7 +39,7 @@ def page(results: Sequence[Result], constants: Constants, machine: dict[str, Any
     lines += ["", "| constant | rate |", "|---|---|", f"| copy | {constants.copy_bytes / 1e12:.2f} TB/s |"]
     lines += [
         f"| random 8-byte reads | {constants.gather_words / 1e9:.1f} G/s |",
-        f"| random 32-byte reads | {constants.gather_sectors / 1e9:.1f} G/s |",
+        *(f"| random {nbytes}-byte reads | {rate / 1e9:.1f} G/s |" for nbytes, rate in constants.gather_runs.items()),
         *(f"| lookups in {mb} MB | {rate / 1e9:.1f} G/s |" for mb, rate in constants.lookups.items()),
         *(f"| atomics in {mb} MB | {rate / 1e9:.1f} G/s |" for mb, rate in constants.atomics.items()),
         f"| reads and exchanges of slots | {constants.exchanges / 1e9:.1f} G/s |",

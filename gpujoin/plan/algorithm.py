@@ -20,6 +20,11 @@ DIRECT_L2_SHARE = 1.0
 MAX_SLOTS = (1 << 31) - 1
 """Most slots: they are numbered by 32-bit integers."""
 
+WORTH_MEMORY = 0.75
+"""Share of the time up to which a faster way is taken that holds a copy of the build side. For 16-byte keys and a
+column of 8 bytes, in rows of 32, it is 0.8: workload v of ``benchmarks/kernels`` would have 1.8 times the memory of
+inputs and output at its peak, in place of 1.5."""
+
 ASKED_FOR = "asked for by spark.gpujoin.gpu.algorithm"
 """Reason given for a choice that a setting demands."""
 
@@ -146,7 +151,7 @@ def payload_with_keys(facts: HashFacts) -> bool:
     """Choose whether packed rows have the payload beside the key, with which that of a probe row is compared.
 
     A probe then reads one place beside the slot, not two, and writes and reads no row number; but rows are wider, and
-    even a single column has to be packed. Keys of 4 bytes are in the slots anyway.
+    even a single column has to be packed, which takes time and memory. Keys of 4 bytes are in the slots anyway.
     """
     if facts.key_bytes <= _SLOT_BYTES:
         return True
@@ -158,7 +163,7 @@ def payload_with_keys(facts: HashFacts) -> bool:
     if not facts.packed:
         apart += facts.rows * (facts.payload_bytes + facts.row_bytes) / COPY
     packing = facts.rows * (facts.payload_bytes + facts.key_bytes + facts.joint_bytes) / COPY
-    return reading(facts.joint_bytes) + packing < apart
+    return reading(facts.joint_bytes) + packing < WORTH_MEMORY * apart
 
 
 def _automatic(facts: KeyFacts) -> Choice:

@@ -17,7 +17,7 @@ import pytest
 from benchmarks.kernels import data, joins, launches, report
 from benchmarks.kernels.__main__ import main, measure, supervise, write
 from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer, engines
-from benchmarks.kernels.machine import TABLE_MEGABYTES, Constants
+from benchmarks.kernels.machine import RUN_BYTES, TABLE_MEGABYTES, Constants
 from benchmarks.kernels.measure import DeviceLostError, HostMeter, Result, compare
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
 from benchmarks.kernels.progress import Progress
@@ -36,6 +36,7 @@ def test_every_workload_on_every_engine(
     )  # fmt: skip
     assert not skipped
     assert set(rates.lookups) == set(rates.atomics) == set(TABLE_MEGABYTES)
+    assert set(rates.gather_runs) == set(RUN_BYTES)
     ran = {(r.workload, r.engine) for r in results}
     for workload in (*named(), *sweeps()):
         engines = {engine for name, engine in ran if name == workload.name}
@@ -50,7 +51,7 @@ def test_every_workload_on_every_engine(
     assert {r.algorithm for r in results if r.engine == "auto"} == {"direct", "unique", "csr", "kernels"}
     written = report.page(results, rates, {"GPU": "none"}, [w.name for w in named()])
     assert "Geometric mean over 8 workloads" in written
-    assert written.count("\n| ") == 2 + 3 + 6 + 1 + len(results)
+    assert written.count("\n| ") == 2 + 2 + 3 + 6 + 1 + len(results)
     if report.plot(results, tmp_path / "plot.svg"):
         assert (tmp_path / "plot.svg").stat().st_size > 1000
 
@@ -185,7 +186,7 @@ def test_what_was_found_before_a_process_is_lost_is_kept(tmp_path: Path) -> None
     """One engine loses the device, another one's process dies at once; each costs its own result and no other."""
     workload = Workload("w", 5, 5)
     lines = tmp_path / "progress.jsonl"
-    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e9)
+    rates = Constants(1e12, 1e9, {32: 1e9}, {16: 1e9}, {16: 1e9}, 1e9)
 
     def attempt(*given: ArrayEngine) -> Progress:
         log = Progress.read(lines)
@@ -237,7 +238,7 @@ def test_speedups_and_memory() -> None:
     assert report.speedups(results) == {"a": 4.0}
     assert report.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert report.geometric_mean([]) is None
-    rates = Constants(1e12, 1e9, 1e9, {16: 1e9}, {16: 1e9}, 1e9)
+    rates = Constants(1e12, 1e9, {32: 1e9}, {16: 1e9}, {16: 1e9}, 1e9)
     written = report.page(results, rates, {}, ["a"])
     assert "**4.00×** cuDF" in written
     assert "1.25" in written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from benchmarks.kernels import accesses
 from tests.kernels.cases import mix
@@ -36,11 +37,13 @@ def test_every_word_is_gathered(device: RecordingDevice, rng: np.random.Generato
         assert device.download(gathered)[0] == source[places(reads, 1000)].sum(dtype=np.uint64)
 
 
-def test_every_sector_is_gathered(device: RecordingDevice, rng: np.random.Generator) -> None:
-    source = words(rng, 1000)
+@pytest.mark.parametrize("run", [4, 8, 16])
+def test_every_run_is_gathered(device: RecordingDevice, rng: np.random.Generator, run: int) -> None:
+    source = words(rng, 1000 + run - 1)
+    whole = source[: len(source) // run * run].reshape(-1, run)
     for reads in (0, 1, MANY):
-        gathered = accesses.gather_sectors(device, device.upload(source), reads)
-        assert device.download(gathered)[0] == source.reshape(-1, 4)[places(reads, 250)].sum(dtype=np.uint64)
+        gathered = accesses.gather_runs(device, device.upload(source), run, reads)
+        assert device.download(gathered)[0] == whole[places(reads, len(whole))].sum(dtype=np.uint64)
 
 
 def test_every_counter_is_added_to(device: RecordingDevice) -> None:

@@ -75,7 +75,7 @@ ONE_COLUMN: dict[str, Any] = {
 FOUR_COLUMNS = {**ONE_COLUMN, "payload_bytes": 32, "packed": False, "row_bytes": 32, "joint_bytes": 48}
 BESIDE_KEYS: dict[str, tuple[HashFacts, bool]] = {
     "one column": (HashFacts(**ONE_COLUMN), True),
-    "one column and 16-byte keys": (HashFacts(**{**ONE_COLUMN, "key_bytes": 16, "joint_bytes": 32}), True),
+    "one column and 16-byte keys": (HashFacts(**{**ONE_COLUMN, "key_bytes": 16, "joint_bytes": 32}), False),
     "four columns, which fill a sector": (HashFacts(**FOUR_COLUMNS), False),
     "four columns and keys of their slots": (HashFacts(**{**FOUR_COLUMNS, "key_bytes": 4}), True),
     "few probe rows": (HashFacts(**{**ONE_COLUMN, "probe_rows": 1 << 24}), False),
