@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 
-def brief(cases: Iterable[str], *names: str) -> list[Any]:
+def brief(cases: Iterable[str | None], *names: str | None) -> list[Any]:
     """All cases, as parameters; those that are not named are extra."""
     listed = list(cases)
     unknown = set(names) - set(listed)

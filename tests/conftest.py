@@ -206,6 +206,8 @@ _SPARK_CONF = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.log.level": "ERROR",
 }
+_FORKED_READY = {"spark.python.daemon.module": "gpujoin.spark.daemon"}
+"""Saves each worker a second and a half of imports; programs, and `make test-all`, have Spark's own daemon."""
 
 
 @pytest.fixture(scope="session")
@@ -215,7 +217,8 @@ def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSes
     sql = pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
     scratch = tmp_path_factory.mktemp("spark")
     builder = sql.SparkSession.builder.master(os.environ.get("GPUJOIN_TEST_MASTER", "local[2]"))
-    for key, value in _SPARK_CONF.items():
+    settings = _SPARK_CONF if os.environ.get(java.CODEGEN_VARIABLE) else {**_SPARK_CONF, **_FORKED_READY}
+    for key, value in settings.items():
         builder = builder.config(key, value)
     session = (
         builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
@@ -258,6 +261,17 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
                 spark_session.conf.set(key, value)
     spark_session.catalog.clearCache()
     outcomes._warned.clear()  # the next test may have the same query
+
+
+@pytest.fixture
+def sparks_own_daemon(spark: SparkSession) -> Iterator[None]:
+    """Workers are forked by Spark's own daemon, which a Python without gpujoin's libraries can run too."""
+    name, sparks_own = "spark.python.daemon.module", "pyspark.daemon"
+    conf = spark.sparkContext._conf  # that of the JVM
+    before = conf.get(name, sparks_own)
+    conf.set(name, sparks_own)
+    yield
+    conf.set(name, before)
 
 
 def _in_python(settings: Any) -> dict[str, str]:

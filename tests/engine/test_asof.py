@@ -88,6 +88,7 @@ def sides(seed: int, dtype: pa.DataType, by: int, rows: tuple[int, int] = (50, 4
     return pa.table(columns[0]), pa.table(columns[1])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("by", [0, 1, 2])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", TYPES)
@@ -190,6 +191,7 @@ def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
         assert_same_rows(result, asof_join_tables(left, right, "t", by, backend=backend))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", TYPES)
 def test_rows_of_one_key_beyond_the_budget_come_in_slices(

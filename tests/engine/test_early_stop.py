@@ -54,7 +54,7 @@ def sides(rng: np.random.Generator, rows: tuple[int, int] = (40, 70)) -> tuple[p
     return tables[0], tables[1]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("keys", [0, 1], ids=["no keys", "a key"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: how.value)

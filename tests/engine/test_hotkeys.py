@@ -31,7 +31,7 @@ def side(rows: int, hot: int, shift: int = 0, *, shuffled: bool = True) -> pa.Ta
     return pa.table({"k": keys, "v": np.arange(rows) % 97, "t": [f"{i}é" for i in range(rows)]})
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("build", Side, ids=lambda s: s.value)
 @pytest.mark.parametrize("condition", [None, "l.v < r.v"])
 @pytest.mark.parametrize("how", TYPES, ids=lambda how: how.value)

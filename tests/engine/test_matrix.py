@@ -82,7 +82,7 @@ def check_all_ways(
             assert bool(metrics.algorithms) == bool(keys or ranged)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize(("operator", "condition"), each_once(("=", "<=>"), MATRIX_CONDITIONS))
 @pytest.mark.parametrize("key", KEY_TYPES)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
@@ -118,7 +118,7 @@ KEY_SETS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("equal", ["all =", "all <=>", "mixed"])
 @pytest.mark.parametrize("names", KEY_SETS.values(), ids=KEY_SETS)
 @pytest.mark.parametrize("join_type", WITHOUT_KEYS, ids=lambda t: t.value)
@@ -142,6 +142,7 @@ def test_many_keys(backend: AnyBackend, join_type: JoinType, names: tuple[str, .
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_conditions(backend: AnyBackend, join_type: JoinType, condition: str, seed: int) -> None:
@@ -149,6 +150,7 @@ def test_conditions(backend: AnyBackend, join_type: JoinType, condition: str, se
     check_all_ways(backend, left, right, join_type, condition=condition, context=f"seed {seed}")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("condition", [c for c in CONDITIONS if c != "no condition"])
 @pytest.mark.parametrize("join_type", WITHOUT_KEYS, ids=lambda t: t.value)
 def test_without_keys(backend: AnyBackend, join_type: JoinType, condition: str, seed: int) -> None:
@@ -162,6 +164,7 @@ def test_neither_keys_nor_condition(backend: AnyBackend, join_type: JoinType, se
     check_all_ways(backend, left, right, join_type, keys=0, context=f"seed {seed}")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("rows", [(0, 0), (0, 9), (9, 0), (1, 1)], ids=str)
 @pytest.mark.parametrize("condition", ["no condition", "l.row > 5", "l.v < r.v"])
 @pytest.mark.parametrize("keys", [0, 1, 2])
@@ -210,6 +213,7 @@ MIXED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("equal", [False, True], ids=["=", "<=>"])
 @pytest.mark.parametrize("dtypes", MIXED.values(), ids=MIXED)
 def test_keys_of_different_types(

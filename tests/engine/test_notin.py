@@ -64,6 +64,7 @@ def test_truth_table(backend: AnyBackend, columns: int) -> None:
         assert sorted(result["row"].to_pylist()) == expected, [rows[j] for j in chosen]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("condition", [None, left("row") % lit(3) == right("row") % lit(3), left("v") < right("v")])
 @pytest.mark.parametrize(
     "names", [("int32", "int64"), ("string", "double", "bool"), ("decimal_38_10", "date"), ("struct", "int8")]

@@ -110,6 +110,7 @@ WITHIN: dict[str, Expression] = {
 }  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("shape", WITHIN)
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
 def test_distances(backend: AnyBackend, join_type: JoinType, shape: str, rng: np.random.Generator) -> None:
@@ -236,7 +237,7 @@ def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
     )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("dtype", [pa.int32(), pa.float64(), pa.string()], ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
@@ -255,7 +256,7 @@ def test_shapes(backend: AnyBackend, join_type: JoinType, shape: str, dtype: pa.
     )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap"])
 @pytest.mark.parametrize("key", ORDERED)
 @pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda t: t.value)
@@ -274,7 +275,7 @@ def test_types(backend: AnyBackend, join_type: JoinType, key: str, shape: str, s
     )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("shape", ["less", "between, left is the point", "overlap", "with a rest"])
 @pytest.mark.parametrize("keys", [1, 2])
 @pytest.mark.parametrize("join_type", JOINS, ids=lambda t: t.value)
@@ -474,7 +475,7 @@ class TestOperandsWithoutValue:
         assert metrics.candidate_pairs == 6
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", [JoinType.FULL, JoinType.EXISTENCE, JoinType.LEFT_SEMI], ids=lambda t: t.value)
 @pytest.mark.parametrize("shape", ["overlap", "with a rest"])

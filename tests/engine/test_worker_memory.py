@@ -184,6 +184,7 @@ def cpu() -> AnyBackend:
     return create(BackendName.CPU, BackendRequest())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
 def test_memory_of_the_cpu_that_runs_out_at_any_call(join_type: JoinType, build_side: Side, seed: int) -> None:

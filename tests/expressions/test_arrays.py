@@ -416,6 +416,7 @@ def test_conditions_that_may_raise_are_left_to_spark_where_it_stops_early(functi
         assert can_evaluate(resolve_value(call(function, left("s"), condition, x), schema, schema)) == evaluated
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
 @pytest.mark.parametrize("nulls", ["first", "last"])
 @pytest.mark.parametrize("item", ITEMS)

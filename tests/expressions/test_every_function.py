@@ -22,6 +22,7 @@ GIVEN_BACK = {
 """Functions that leave some of these values to Spark; tests of their own compare the others."""
 
 
+@pytest.mark.few
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("family", FAMILIES)

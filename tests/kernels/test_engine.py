@@ -83,6 +83,7 @@ FORCED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("wanted", FORCED, ids=lambda w: w.value)
 @pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
 def test_every_algorithm(
@@ -133,6 +134,7 @@ def test_keys_are_normalised_on_the_device(emulated: EmulatedDevice, kind: JoinT
     assert bool(used) == bool(NORMALISED[types])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL, JoinType.LEFT_ANTI], ids=lambda k: k.value)
 def test_nulls_that_equal_nulls(emulated: EmulatedDevice, kind: JoinType, types: str, seed: int) -> None:

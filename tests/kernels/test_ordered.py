@@ -114,6 +114,7 @@ def test_intervals_that_ascend_together(emulated: EmulatedDevice, rng: np.random
     assert "narrow_stretches" in emulated.launches
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("by", [0, 2])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("name", [*TYPES, "float"])

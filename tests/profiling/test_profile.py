@@ -14,18 +14,23 @@ import gpujoin
 from gpujoin.plan.notes import NoteKind
 from gpujoin.plan.report import OperationKind
 from gpujoin.profiling.result import Activity, Equality
-from tests.spark.query.queries import write_tables
+from tests.spark.query.queries import views, write_tables
 
 pytestmark = pytest.mark.spark
 SQL = "select b.s, sum(a.price), count(*) from sales a join items b on a.k = b.k group by b.s"
 
 
+@pytest.fixture(scope="module")
+def table_files(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    write_tables(spark_session, folder)
+    return folder
+
+
 @pytest.fixture
-def tables(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    write_tables(spark, tmp_path)
-    yield spark
-    for name in ("sales", "items", "none"):
-        spark.catalog.dropTempView(name)
+def tables(spark: SparkSession, table_files: Path) -> Iterator[SparkSession]:
+    with views(spark, table_files, dict.fromkeys(("sales", "items", "none"))):
+        yield spark
 
 
 @pytest.mark.parametrize(
@@ -100,6 +105,6 @@ def test_what_cannot_be_profiled_is_refused(tables: SparkSession, make, why: str
 
 
 @pytest.mark.parametrize("repeats", [0, -1, 1.5, True, "2"])
-def test_repeats_that_are_no_number(tables: SparkSession, repeats: object) -> None:
+def test_repeats_that_are_no_number(spark: SparkSession, repeats: object) -> None:
     with pytest.raises(gpujoin.GpuJoinError, match="a whole number from 1 on"):
-        gpujoin.profile(tables.range(3), repeats=repeats)  # type: ignore[arg-type]
+        gpujoin.profile(spark.range(3), repeats=repeats)  # type: ignore[arg-type]

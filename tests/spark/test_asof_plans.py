@@ -190,8 +190,7 @@ QUERIES: dict[str, Query] = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "a filter of both sides", "no column", "a side that is filtered, projected and joined",
-        "an as-of join of one", "a subquery",
+        QUERIES, "a filter of both sides", "a side that is filtered, projected and joined", "a subquery",
     ),
 )  # fmt: skip
 def test_queries(spark: SparkSession, tables: dict[str, DataFrame], name: str) -> None:

@@ -96,9 +96,8 @@ QUERIES: dict[str, Query] = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "columns of either side", "hidden keys of two USING joins", "columns of a chain",
-        "columns that the inputs compute", "self join by name", "Spark's join of a join with itself", "metadata",
-        "columns that are never null, outer", "variant and interval payload",
+        QUERIES, "hidden keys of two USING joins", "columns that the inputs compute", "self join by name",
+        "Spark's join of a join with itself", "metadata", "variant and interval payload",
     ),
 )  # fmt: skip
 def test_query(spark: SparkSession, name: str) -> None:

@@ -98,11 +98,9 @@ def explained(frame: DataFrame) -> str:
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "two columns NOT IN", "two columns NOT IN under OR", "NOT IN in the select list",
-        "between, full outer",
-        "less, left outer, with a rest", "within a distance given by a column",
-        "within a distance of decimals, full outer", "within seconds", "apart by less than an interval, full outer",
-        "days apart by an interval", "casts apart", "not exists or, less", "overlap, right outer", "anti by range",
+        QUERIES, "two columns NOT IN under OR", "between, full outer", "less, left outer, with a rest",
+        "within a distance given by a column", "within a distance of decimals, full outer",
+        "days apart by an interval", "not exists or, less", "overlap, right outer", "anti by range",
     ),
 )  # fmt: skip
 def test_queries(tables: SparkSession, name: str) -> None:

@@ -148,6 +148,7 @@ def test_gather(gpu: AnyBackend, name: str, seed: int, rng: np.random.Generator)
             assert size == sum(len(c.encode() if isinstance(c, str) else c) for c in cells(expected) if c is not None)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", ["unique", "duplicates", "sparse", "sparse duplicates", "hot", "null"])
 @pytest.mark.parametrize("types", [("int64",), ("int32",), ("int32", "int32"), ("large_binary",),
                                    ("int64", "large_binary", "int32"), ("int64", "int64")], ids="+".join)  # fmt: skip

@@ -65,7 +65,7 @@ def check(tree: Tree, table: pa.Table, context: str, *, pieces: int = 1, **optio
     return metrics
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("key", [None, "g", *KINDS])
@@ -79,7 +79,7 @@ def test_groups_of_every_type(key: str | None, pieces: int, rng: np.random.Gener
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +104,7 @@ def test_the_extreme_of_negative_zeros_keeps_its_sign(function: AggregateFunctio
     assert found == {1: "-0.0", 2: "0.0", 3: "nan", 4: "-inf" if function is AggregateFunction.MIN else "nan"}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", sorted(EXTREMES_BY, key=str))
@@ -128,6 +128,7 @@ def test_values_of_the_row_of_an_extreme(
     check(whole, table.slice(0, 0), "no rows")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("order", ["ascending", "descending", "first key only", "a null"])
 @pytest.mark.parametrize("kind", ["i8", "i64", "date", "ts", "str"])
@@ -152,7 +153,7 @@ def test_rows_in_the_order_of_their_keys(
     assert metrics.ordered_pieces == (0 if kind == "str" else expected)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64"])
 @pytest.mark.parametrize("function", sorted(BITWISE, key=str))
@@ -167,7 +168,7 @@ def test_bits(function: AggregateFunction, kind: str, pieces: int, rng: np.rando
     check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", NUMBERS)
@@ -260,7 +261,7 @@ def test_central_moments(function: AggregateFunction, pieces: int, rng: np.rando
     check(tree, table, f"seed {seed}", pieces=pieces)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("percentage", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("kind", ["i8", "i64", "f64"])
@@ -278,7 +279,7 @@ def test_percentiles(kind: str, percentage: float, pieces: int, rng: np.random.G
     assert check(tree, table, f"seed {seed}", pieces=9, memory_budget=2000).spills > 0
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", sorted(LISTS, key=str))
@@ -332,7 +333,7 @@ def test_higher_moments_and_covariances(
     check(Tree.source(table.schema).group(**calls), table.slice(0, 0), "no rows")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 5])
 @pytest.mark.parametrize("ignore_nulls", [False, True])

@@ -85,6 +85,7 @@ def every(build: Side) -> dict[str, Aggregate]:
     }  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("build", Side, ids=lambda side: f"build {side.value}")
 @pytest.mark.parametrize("keys", [(), ("i",), ("k", "s")], ids=str)
 def test_against_the_row_loop(keys: tuple[str, ...], build: Side, rng: np.random.Generator, seed: int) -> None:
@@ -99,6 +100,7 @@ def test_against_the_row_loop(keys: tuple[str, ...], build: Side, rng: np.random
         check(dataclasses.replace(made, relation=once), left_table, right_table, eager=1, context=context)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("build", Side, ids=lambda side: f"build {side.value}")
 @pytest.mark.parametrize("keys", [(), ("i",), ("k", "s")], ids=str)
 def test_outer_joins_against_the_row_loop(

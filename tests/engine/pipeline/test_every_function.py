@@ -14,6 +14,7 @@ SPECS = [spec for family in FAMILIES.values() for spec in family if Evaluator.PO
 KINDS = {kind: dtype for kind, (dtype, _) in SMALL.items()}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.function.name)
 def test_a_fused_function_is_the_same(spec: FunctionSpec, mode: EvalMode) -> None:

@@ -120,6 +120,7 @@ def test_every_row_as_it_is(source: tuple[Tree, dict[int, Any]]) -> None:
     assert result(*source) == Counter(ROWS)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_conditions_on_bytes(name: str, source: tuple[Tree, dict[int, Any]]) -> None:
     tree, inputs = source
@@ -150,6 +151,7 @@ def test_groups_least_and_greatest(source: tuple[Tree, dict[int, Any]]) -> None:
     assert actual == Counter(expected)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", ["inner", "left", "left_semi", "left_anti", "full"])
 @pytest.mark.parametrize("items", [ITEMS, [*ITEMS, *ITEMS * 5], [row for row in ITEMS if row[0] == b"a"]],
                          ids=["unique", "repeated", "valid"])  # fmt: skip

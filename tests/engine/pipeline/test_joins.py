@@ -84,7 +84,7 @@ BUILDABLE = [
 KEYS = ("i32", "i64", "str", "d9_2", "d38_0", "date", "f64", "bool", "ts", "bin")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
 @pytest.mark.parametrize(("how", "side"), BUILDABLE, ids=lambda v: v.value)
@@ -106,7 +106,7 @@ def test_every_join(how: JoinType, side: Side, unique: bool, rng: np.random.Gene
             assert metrics.gather_joins > 0
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("kind", KEYS)
 @pytest.mark.parametrize("nulls", NullEquality)
@@ -124,7 +124,7 @@ def test_keys_of_every_type(kind: str, nulls: NullEquality, rng: np.random.Gener
 CONDITION = (left("n") < right("n")) | (left("d9_2") == right("d9_2"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("unique", [True, False], ids=["unique", "repeated"])
 @pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI, JoinType.EXISTENCE])
@@ -142,6 +142,7 @@ def test_residual_conditions(how: JoinType, unique: bool, rng: np.random.Generat
         assert (metrics.query_joins > 0) == (how is JoinType.INNER and unique)
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize(
     "condition", [None, left("n") != right("n"), CONDITION], ids=["all pairs", "unequal", "either"]
@@ -185,6 +186,7 @@ DECIMAL_CONDITIONS = {
 }
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("name", DECIMAL_CONDITIONS)
 def test_conditions_over_decimals(name: str, rng: np.random.Generator, seed: int) -> None:
@@ -431,6 +433,7 @@ def test_as_of_joins(kind: str, direction: Direction, by: bool, rng: np.random.G
         assert metrics.host_steps == 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("side", Side, ids=lambda side: f"build {side.value}")
 @pytest.mark.parametrize("kind", brief(VALUES, "i32", "str", "bin", "d9_2", "d38_18", "f64", "date", "ts", "bool"))
 def test_joins_with_one_row_become_constants(kind: str, side: Side, rng: np.random.Generator, seed: int) -> None:

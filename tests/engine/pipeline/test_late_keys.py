@@ -233,6 +233,7 @@ def by_sets(tree: Tree, sets: tuple[tuple[str, ...], ...]) -> Tree:
     return Tree(Expand(tree.relation, ways)).group(*(f"{name}'" for name in KEYS), "set", **AGGREGATES)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("sets", SETS)
 def test_grouping_sets_have_numbers_for_the_late_keys_that_each_keeps(

@@ -59,7 +59,7 @@ def range_table(rng: np.random.Generator, rows: int) -> pa.Table:
     return table.append_column("x", pa.array(rng.integers(0, 40, rows) / 10, mask=rng.random(rows) < 0.1))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("keyed", [False, True], ids=["alone", "within keys"])
 @pytest.mark.parametrize("name", RANGES)
@@ -135,6 +135,7 @@ def test_kernels_search_frames(name: str, make_device: MakeDevice, rng: np.rando
         assert metrics.host_steps == 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("floor", [0, 100])
 @pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda how: how.value)
 def test_ranges_that_do_not_fit_go_on_on_the_host(

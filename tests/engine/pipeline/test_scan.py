@@ -276,6 +276,7 @@ def test_nan_is_beyond_all_statistics(tmp_path: Path) -> None:
     assert result.num_rows == 1
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("piece_bytes", [1, 1 << 13, 1 << 30])
 def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> None:

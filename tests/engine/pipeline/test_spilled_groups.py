@@ -88,6 +88,7 @@ def comparable(partial: pa.Table) -> pa.Table:
     )  # fmt: skip
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
 def test_groups_are_divided_until_they_fit(table: pa.Table, tmp_path: Path, encrypted: bool) -> None:

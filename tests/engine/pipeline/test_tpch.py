@@ -35,7 +35,7 @@ def result(tree: PartialAggregate, **kwargs: Any) -> pa.Table:
     return pa.Table.from_batches(run(tree, **kwargs), tree.schema)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize(

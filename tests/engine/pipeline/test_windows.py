@@ -360,6 +360,7 @@ def test_text_that_is_no_utf8(rng: np.random.Generator) -> None:
     assert all(lagged == (b"none" if i in first else raw[i]) for i, lagged in enumerate(as_bytes[1]))
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("keys", [["g", "str"], []], ids=["divided", "one partition"])
 def test_rows_beyond_their_share_of_memory_go_to_disk(
@@ -374,6 +375,7 @@ def test_rows_beyond_their_share_of_memory_go_to_disk(
     assert metrics.windows > 1 if keys else metrics.windows == 1
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("count", [0, 1, 7, 1_000])
 @pytest.mark.parametrize("function", [W.ROW_NUMBER, W.RANK, W.DENSE_RANK])

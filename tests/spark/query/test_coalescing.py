@@ -52,7 +52,7 @@ def tasks_of(frame: DataFrame) -> list[tuple[int, int | None]]:
     return [(stage.tasks, stage.partitions) for stage in gpujoin.metrics(frame)]
 
 
-@pytest.mark.parametrize("name", mostly_extra(QUERIES, ("join", "full join", "two joins", "stages alike", "no rows")))
+@pytest.mark.parametrize("name", mostly_extra(QUERIES, ("full join", "stages alike", "no rows")))
 def test_partitions_of_few_rows_are_one_task(tables: SparkSession, name: str) -> None:
     assert COALESCED in str(check(tables.sql(QUERIES[name]), allow_empty=name == "no rows"))
     frame = gpujoin.accelerate(tables.sql(QUERIES[name]))
@@ -63,7 +63,9 @@ def test_partitions_of_few_rows_are_one_task(tables: SparkSession, name: str) ->
     assert f"{PARTITIONS} partitions planned, 1 run: their sizes were known" in str(gpujoin.metrics(frame))
 
 
-@pytest.mark.parametrize(("most", "expected"), [(1, {5}), (1500, {2, 3, 4}), (1 << 20, {1})])
+@pytest.mark.parametrize(
+    ("most", "expected"), [(1, {5}), (1500, {2, 3, 4}), pytest.param(1 << 20, {1}, marks=pytest.mark.extra)]
+)
 def test_partitions_are_coalesced_up_to_a_size(
     tables: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int, expected: set[int]
 ) -> None:
@@ -91,7 +93,9 @@ LEFT_ALONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LEFT_ALONE)
+@pytest.mark.parametrize(
+    "name", mostly_extra(LEFT_ALONE, ("Spark does not coalesce", "off", "a number was asked for", "NOT IN"))
+)
 def test_partitions_stay_as_they_are(tables: SparkSession, name: str) -> None:
     text, setting, value = LEFT_ALONE[name]
     tables.conf.set(setting, value)

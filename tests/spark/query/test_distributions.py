@@ -65,7 +65,10 @@ SOURCES = {"files": ("sales", "items"), "rows": ("sales_rows", "items_rows"), "b
     # These types and conditions are exchanged by test_exchanges, and the ranges run by test_quadratic.
     each_once(
         JOINS, SOURCES,
-        extra=("left", "right", "semi", "existence", "null-safe", "left range", "product", "anti range"),
+        extra=(
+            "inner", "left", "right", "semi", "existence", "null-safe", "left range", "product", "full range",
+            "anti range",
+        ),
     ),
 )  # fmt: skip
 def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, source: str) -> None:

@@ -53,7 +53,7 @@ WITHOUT_KEYS = frozenset({"no groups", "no rows"})
 ADAPTIVE = tuple(JOINS)[::2]
 LONG = frozenset({
     "left", "right", "semi", "anti", "null safe full", "other types", "condition", "expression keys", "no groups",
-    "self join", "self join full",
+    "self join", "self join full", "floats", "existence",
 })  # fmt: skip
 """What differs little from another one here, and from the tests of the engine: in the long sweeps."""
 
@@ -170,7 +170,7 @@ def keys_first(tables: SparkSession, cheap_keys: None, monkeypatch: pytest.Monke
     return tables
 
 
-@pytest.mark.parametrize("name", brief(FILTERED, "both", "left", "null safe", "of a join", "float sums"))
+@pytest.mark.parametrize("name", brief(FILTERED, "both", "null safe", "of a join", "float sums"))
 def test_keys_drop_rows_before_they_are_exchanged(keys_first: SparkSession, name: str) -> None:
     keys_first.conf.set("spark.sql.adaptive.enabled", str(name in list(FILTERED)[::2]).lower())
     text, filters = FILTERED[name]

@@ -36,6 +36,7 @@ def in_islands(found: Explanation) -> bool:
     )
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("spark", MODES, indirect=True, ids=["ansi", "legacy"])
 @pytest.mark.parametrize("calls", [NUMBERS, TEXTS], ids=["numbers", "texts"])
 def test_islands_compute_functions(tables: SparkSession, calls: tuple[str, ...]) -> None:

@@ -56,6 +56,7 @@ def placed(outlet: Outlet, rows: pa.Table, mappers: int = 2) -> dict[int, pa.Tab
     return {label: pa.Table.from_batches(batches, SCHEMA) for label, batches in found.items()}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("null_safe", [False, True], ids=["=", "<=>"])
 @pytest.mark.parametrize(("kind", "split"), CASES, ids=lambda one: one.value)
 def test_parts_join_as_the_whole(kind: JoinType, split: Side, null_safe: bool, rng: np.random.Generator) -> None:

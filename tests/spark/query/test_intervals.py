@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import EXCHANGED, FORCED, check
 
 ZONED = {"spark.sql.session.timeZone": "America/New_York"}
@@ -59,7 +60,7 @@ def read(found: Explanation) -> list[str]:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.parametrize("name", brief(COMPUTED, "differences", "made", "compared", "chosen"))
 def test_functions_of_intervals(bulk: None, spark: SparkSession, name: str) -> None:
     joined = "from bulk join (select item from items) on id % 7 = item div 10 - 1"
     found = check(spark.sql(f"select id, {COMPUTED[name]} {joined}"))
@@ -68,11 +69,12 @@ def test_functions_of_intervals(bulk: None, spark: SparkSession, name: str) -> N
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("name", AGGREGATED)
+@pytest.mark.parametrize("name", brief(AGGREGATED, "totals", "of nothing", "groups", "extremes", "distinct", "windows"))
 def test_aggregates_of_intervals(bulk: None, spark: SparkSession, name: str) -> None:
     assert not read(check(spark.sql(AGGREGATED[name])))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["totals", "groups"])
 def test_intervals_are_exchanged(bulk: None, spark: SparkSession, name: str) -> None:
     for key, value in EXCHANGED.items():

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
 from gpujoin.plan import late_broadcast
+from tests.brief import brief
 from tests.spark.query.queries import EXCHANGED, check
 
 ADAPTIVE = EXCHANGED | {"spark.gpujoin.exchange.adaptive": "on", "spark.gpujoin.exchange.partitions": "5"}
@@ -52,7 +53,13 @@ def notes_of(frame: DataFrame) -> str:
     return str([stage.notes for stage in gpujoin.metrics(frame)])
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.few
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        QUERIES, "inner join", "other side", "right join", "anti-join", "aggregation", "chain", "chain below", "no rows"
+    ),
+)  # fmt: skip
 def test_an_input_that_proves_small_is_sent_to_every_task(tables: SparkSession, name: str, limit: int) -> None:
     assert PROVES in str(check(tables.sql(QUERIES[name])))
     frame = gpujoin.accelerate(tables.sql(QUERIES[name]))

@@ -138,8 +138,8 @@ def check_whole(spark: SparkSession, text: str) -> None:
 
 
 SHORT = (
-    "payload", "field", "item", "map", "search", "split", "filtered aggregate", "order",
-    "joined texts", "collected lists", "window", "transform", "filter", "quantifiers", "join on a quantifier",
+    "payload", "field", "map", "filtered aggregate", "order", "collected lists", "window", "transform",
+    "join on a quantifier",
 )  # fmt: skip
 
 
@@ -155,12 +155,18 @@ def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name
 
 @pytest.mark.few
 @pytest.mark.parametrize("spark", [ANSI["ansi"], EXCHANGED], indirect=True, ids=["one task", "divided"])
-@pytest.mark.parametrize("name", GROUPED)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        GROUPED, "a struct and a column", "structs in a struct", "floats in a struct", "distinct structs",
+        "all counted structs", "below a join", "sliding windows",
+    ),
+)  # fmt: skip
 def test_groups_of_structs(nested: None, spark: SparkSession, name: str) -> None:
     check_whole(spark, GROUPED[name])
 
 
-SHORT_ROWS = ("outer", "beside columns", "outer positions", "outer map", "outer inline", "split", "stack")
+SHORT_ROWS = ("beside columns", "outer positions", "outer map", "outer inline", "stack")
 
 
 @pytest.mark.parametrize("spark", [ANSI["ansi"]], indirect=True, ids=["ansi"])

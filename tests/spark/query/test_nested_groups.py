@@ -91,12 +91,12 @@ KEYS = {
         limit 500) v join (select item from items) items on id % 7 = item div 10 - 1""",
 }
 SHORT_KEYS = (
-    "groups of arrays", "groups of arrays in a struct", "counted arrays", "equal arrays of floats", "anti join",
-    "window by an array", "window in order of a struct", "first rows",
+    "groups of arrays in a struct", "counted arrays", "equal arrays of floats", "anti join",
+    "window in order of a struct",
 )  # fmt: skip
 SHORT = (
-    "latest row", "structs with floats", "arrays of structs", "every value", "struct by", "the only row", "all rows",
-    "filtered", "lists of the only row", "lengths of lists", "lists in order", "elements",
+    "structs with floats", "arrays of structs", "every value", "struct by", "the only row", "filtered",
+    "lists of the only row", "lists in order", "elements",
 )  # fmt: skip
 PLACES = {
     "ansi": FORCED | {"spark.sql.ansi.enabled": "true"},

@@ -21,7 +21,7 @@ from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
 from gpujoin.spark.shuffle.skew import Heavy
 from gpujoin.testing import assert_same_rows
-from tests.brief import each_once
+from tests.brief import brief, each_once
 from tests.oracle.join import oracle_join
 from tests.spark.query.queries import EXCHANGED, FORCED, check
 
@@ -60,6 +60,7 @@ def placed(outlet: Outlet, rows: pa.Table, mappers: int = 2) -> dict[int, pa.Tab
     return {label: pa.Table.from_batches(batches, outlet.form.schema) for label, batches in found.items()}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("heavy", [False, True], ids=["", "heavy key"])
 @pytest.mark.parametrize("correlated", [False, True], ids=["", "correlated"])
 @pytest.mark.parametrize("nullable", [True, False], ids=["", "no null on the left"])
@@ -160,7 +161,7 @@ CORRELATIONS = {
 @pytest.mark.few
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
-@pytest.mark.parametrize("name", CORRELATIONS)
+@pytest.mark.parametrize("name", brief(CORRELATIONS, "l", "both may be null", "and a range"))
 def test_a_correlation_by_equality_is_a_key(spark: SparkSession, nested: None, name: str) -> None:
     """Rows with nulls are searched among those with the same key, and compared with no others."""
     text, keys, condition = CORRELATIONS[name]

@@ -46,6 +46,7 @@ def as_planned(operation: str) -> str:
     return operation.replace("cast(-1.500 as", "cast((a subquery) as")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("conf", [FORCED, EXCHANGED], ids=["one task", "exchanged"])
 def test_the_same_operations_with_the_same_numbers(enabled: SparkSession, conf: dict[str, str], query: str) -> None:

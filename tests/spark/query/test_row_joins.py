@@ -44,7 +44,7 @@ QUERIES = {
 @BY_ROWS
 @pytest.mark.parametrize(
     "name",
-    brief(QUERIES, "nested", "aggregate", "correlated", "window", "duplicate names"),
+    brief(QUERIES, "nested", "aggregate", "window"),
 )
 def test_every_join_runs_here(tables: SparkSession, name: str) -> None:
     tables.conf.set("spark.gpujoin.fallback", "silent")

@@ -142,7 +142,7 @@ def test_scalar_subqueries_that_spark_makes_one_of(
     assert len(actual) > 1
 
 
-@pytest.mark.parametrize("way", brief(WAYS, "collect", "insert", "cache table", "rdd", "subquery"))
+@pytest.mark.parametrize("way", brief(WAYS, "collect", "insert", "cache table", "subquery"))
 def test_every_way_leads_here(enabled: SparkSession, planned: list[PlannedQuery], way: str) -> None:
     actual = rows(WAYS[way](enabled))
     assert any(query.changed and query.explanation.islands for query in planned)

@@ -57,9 +57,11 @@ def events(
 
 
 WAYS = {"one task": FORCED, "exchanged": EXCHANGED}
+ALIKE = ("no more than the session", "start and end", "no function", "having", "of a join")
+"""Queries that are planned as others are."""
 
 
-@pytest.mark.parametrize(("name", "way"), each_once(tuple(QUERIES), WAYS))
+@pytest.mark.parametrize(("name", "way"), each_once(tuple(QUERIES), WAYS, extra=ALIKE))
 def test_sessions_are_merged(events: None, spark: SparkSession, name: str, way: str) -> None:
     for key, value in WAYS[way].items():
         spark.conf.set(key, value)

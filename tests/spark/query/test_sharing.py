@@ -84,6 +84,7 @@ SMALL = {
 """Queries, and the tasks of their last stages."""
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("transport", ["bytes", "rows"])
 def test_few_rows_are_finished_by_one_task_without_a_shuffle_of_sparks(

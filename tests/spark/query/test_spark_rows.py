@@ -114,7 +114,7 @@ JOINS = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        JOINS, "full", "left of it", "semi of it", "not in nothing", "exists or", "range", "empty", "twice", "union",
+        JOINS, "full", "left of it", "not in nothing", "exists or", "range", "twice",
     ),
 )  # fmt: skip
 def test_every_join_is_that_of_spark(sources: SparkSession, name: str) -> None:

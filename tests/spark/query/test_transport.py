@@ -37,6 +37,7 @@ def native(session: SparkSession, text: str) -> pa.Table:
     return expected
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("text", [SQL, THREE], ids=["one exchange", "two exchanges"])
 @pytest.mark.parametrize("transport", Transport, ids=lambda t: t.value)
 def test_both_give_sparks_rows(enabled: SparkSession, text: str, transport: Transport) -> None:

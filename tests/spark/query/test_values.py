@@ -14,6 +14,7 @@ from pyspark.sql import functions as sf
 
 from gpujoin import FallbackError, gpu_join
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import FORCED, check, views
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -73,7 +74,13 @@ ZEROS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ZEROS)
+@pytest.mark.parametrize(
+    "name",
+    brief(
+        ZEROS, "group", "two keys", "count distinct", "group above a join", "plus zero", "partition column", "is in",
+        "top",
+    ),
+)  # fmt: skip
 def test_zeros_and_nans(odd_tables: None, spark: SparkSession, name: str) -> None:
     spark.conf.set("spark.sql.ansi.enabled", "false")
     frame = spark.sql(ZEROS[name])

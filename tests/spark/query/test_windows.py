@@ -102,10 +102,8 @@ def skip_unknown(spark: SparkSession, text: str) -> None:
 @pytest.mark.parametrize(
     "name",
     brief(
-        COVERED, "ranks", "nulls in orders", "other rows", "whole partitions", "running", "rows", "first and last",
-        "distances", "rows of other functions", "filters", "computed keys", "first rows", "above a join",
-        "of aggregates", "of grouping sets",
-        "sessions",
+        COVERED, "ranks", "nulls in orders", "other rows", "running", "rows", "first and last", "distances",
+        "computed keys", "first rows", "of grouping sets", "sessions",
     ),
 )  # fmt: skip
 def test_windows_run_whole(tables: SparkSession, name: str) -> None:

@@ -241,7 +241,7 @@ def kinds(*quick: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.usefixtures("killed", "derby")
-@kinds("saveAsTable, overwrite", "jdbc, overwrite")
+@kinds("saveAsTable, overwrite")
 def test_no_table_is_lost_with_the_worker(
     session: SparkSession, kind: Kind, target: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
