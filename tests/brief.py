@@ -16,7 +16,7 @@ def brief(cases: Iterable[str | None], *names: str | None) -> list[Any]:
     listed = list(cases)
     unknown = set(names) - set(listed)
     assert names, "name a case that stays"
-    assert not unknown, f"no cases of these names: {sorted(unknown)}"
+    assert not unknown, f"no cases of these names: {sorted(map(str, unknown))}"
     return [pytest.param(case, marks=[] if case in names else pytest.mark.extra) for case in listed]
 
 
@@ -33,7 +33,7 @@ def each_once(*axes: Iterable[str], extra: Iterable[str] = ()) -> list[Any]:
     listed = [list(axis) for axis in axes]
     rare = set(extra)
     unknown = rare - {value for axis in listed for value in axis}
-    assert not unknown, f"no values of these names: {sorted(unknown)}"
+    assert not unknown, f"no values of these names: {sorted(map(str, unknown))}"
     brief = [[value for value in axis if value not in rare] for axis in listed]
     chosen = {tuple(axis[turn % len(axis)] for axis in brief) for turn in range(max(map(len, brief)))}
     return [

@@ -57,6 +57,20 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = chosen
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have Java take Spark's classes from an archive, which the first run with several processes makes."""
+    config = session.config
+    cache = getattr(config, "cache", None)
+    if hasattr(config, "workerinput") or cache is None or config.option.collectonly:
+        return
+    path = java.archive_path(cache.mkdir("classes"))
+    if path is not None and not path.is_file() and config.getoption("numprocesses", None):
+        java.make_archive(path)
+    if path is not None and path.is_file() and os.environ["SPARK_SUBMIT_OPTS"] == java.options():
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{java.options()} {java.from_archive(path)}"
+
+
 def _keep_bytecode(root: Path) -> None:
     """Where Python is told to write no bytecode, have it written outside the source tree.
 

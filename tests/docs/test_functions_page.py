@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,9 +50,16 @@ def _needs_this_version(spark: SparkSession) -> None:
         pytest.skip("the page is of another version of Spark")
 
 
-def test_every_function_has_a_verdict(spark: SparkSession, generator: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def functions(spark_session: SparkSession, generator: ModuleType) -> list[Any]:
+    """All functions of this Spark; to list them takes thousands of calls to the JVM."""
+    listed: list[Any] = generator.listed(spark_session)
+    return listed
+
+
+def test_every_function_has_a_verdict(spark: SparkSession, generator: ModuleType, functions: list[Any]) -> None:
     _needs_this_version(spark)
-    names = [function.name for function in generator.listed(spark)]
+    names = [function.name for function in functions]
     assert len(names) > 500
     assert not [name for name in names if generator.code(name) not in ROWS]
 
@@ -60,9 +68,10 @@ def test_what_is_left_to_spark_has_a_reason() -> None:
     assert not [name for name, cells in ROWS.items() if cells[1] == "left to Spark" and not cells[-1].strip(" |")]
 
 
-def test_reasons_are_of_functions_that_are_left(spark: SparkSession, generator: ModuleType) -> None:
+def test_reasons_are_of_functions_that_are_left(
+    spark: SparkSession, generator: ModuleType, functions: list[Any]
+) -> None:
     _needs_this_version(spark)
-    functions = generator.listed(spark)
     named = {name for row in LEFT_TO_SPARK for name in row.functions}
     assert named | FURTHER_CALLS.keys() <= {function.name for function in functions}
     assert {section for row in LEFT_TO_SPARK for section in row.sections} <= {function.group for function in functions}
@@ -71,10 +80,12 @@ def test_reasons_are_of_functions_that_are_left(spark: SparkSession, generator: 
 
 
 @pytest.mark.parametrize("names", [SAMPLE, pytest.param((), marks=pytest.mark.slow)], ids=["sample", "all"])
-def test_verdicts_are_true(spark: SparkSession, generator: ModuleType, tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_verdicts_are_true(
+    spark: SparkSession, generator: ModuleType, functions: list[Any], tmp_path: Path, names: tuple[str, ...]
+) -> None:
     _needs_this_version(spark)
     planner = generator.Planner(spark, tmp_path)
-    judged = [planner.judge(f) for f in generator.listed(spark) if f.name in names or not names]
+    judged = [planner.judge(f) for f in functions if f.name in names or not names]
     assert len(judged) >= len(SAMPLE)
     untrue = [line for j in judged if (line := generator.line_of(generator.cells_of(j))) not in PAGE]
     assert not untrue, "".join(untrue) + "Run: make docs"
@@ -136,10 +147,10 @@ def _is_compared_by_row(spark: SparkSession, text: str) -> bool:
     return any(done for n, done in enumerate(compared) if n != NULLS)
 
 
-def _calls_by_group(spark: SparkSession, generator: ModuleType) -> dict[str, list[str]]:
+def _calls_by_group(functions: list[Any], generator: ModuleType) -> dict[str, list[str]]:
     """The calls that the page says are computed here, by section."""
     calls: dict[str, list[str]] = {}
-    for function in generator.listed(spark):
+    for function in functions:
         shown = ROWS[generator.code(function.name)][2].replace("\\|", "|")
         calls.setdefault(function.group, []).extend(re.findall(r"`([^`]*)`", shown))
     return calls
@@ -147,13 +158,15 @@ def _calls_by_group(spark: SparkSession, generator: ModuleType) -> dict[str, lis
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spark", [{"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}], indirect=True, ids=["maps"])
-def test_exact_functions_are_exact(spark: SparkSession, generator: ModuleType, tmp_path: Path) -> None:
+def test_exact_functions_are_exact(
+    spark: SparkSession, generator: ModuleType, functions: list[Any], tmp_path: Path
+) -> None:
     """Every call that the page says is computed here, over special values; alone where calls beside it fail."""
     _needs_this_version(spark)
     planner = generator.Planner(spark, tmp_path)
     _values(spark, generator, tmp_path)
     uncompared: list[str] = []
-    for group, calls in _calls_by_group(spark, generator).items():
+    for group, calls in _calls_by_group(functions, generator).items():
         step = 1 if group == "generator_funcs" else AT_ONCE
         for start in range(0, len(calls), step):
             some = calls[start : start + step]

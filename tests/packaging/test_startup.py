@@ -179,7 +179,7 @@ assert server.server_shutdown
 """
 REFUSED = """
 from pyspark import SparkContext
-for settings in ({"enabled": "yes"}, {"enabled": True, "backend": "abacus"}, {"enabled": True, "bakcend": "cpu"}):
+for settings in ({"enabled": "yes"}, {"enabled": True, "bakcend": "cpu"}):
     for attempt in range(2):
         try:
             builder(**settings).getOrCreate()
@@ -194,7 +194,7 @@ SparkContext._active_spark_context.stop()
 NOT_ASKED_FOR = """
 for module in [name for name in sys.modules if name.partition(".")[0] == "gpujoin"]:
     del sys.modules[module]
-for settings in ({}, {"backend": "cpu"}, {"enabled": " False "}):
+for settings in ({"backend": "cpu"}, {"enabled": " False "}):
     spark = builder(**settings).getOrCreate()
     assert "gpujoin" not in sys.modules, settings
     spark.stop()

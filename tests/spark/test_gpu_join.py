@@ -44,7 +44,9 @@ def under_settings(cases: Sequence[tuple[str, ...]], each: int = 4) -> list[Any]
 
 @pytest.mark.parametrize(
     ("spark", "how", "strategy"),
-    under_settings([(how, way) for how in TYPES for way in ("broadcast", "shuffle") if (how, way) != FULL_BROADCAST]),
+    under_settings(
+        [(how, way) for how in TYPES for way in ("broadcast", "shuffle") if (how, way) != FULL_BROADCAST], each=6
+    ),
     indirect=["spark"],
 )
 def test_equality_and_condition(spark: SparkSession, how: str, strategy: str) -> None:

@@ -143,7 +143,7 @@ def test_a_store_that_is_busy_is_asked_again_and_then_the_object_is_named(
 ) -> None:
     table = pa.table({"n": range(100)})
     pq.write_table(table, bucket / "x.parquet")
-    monkeypatch.setattr(Store, "failures", [503, 500, 503])
+    monkeypatch.setattr(Store, "failures", [503, 500])
     (footer,) = read_footers(Scan(table.schema), ["s3://data/x.parquet"])
     assert not Store.failures
     (split,) = plan_splits([footer], 1, 1 << 40)

@@ -71,7 +71,7 @@ def counted(frame: DataFrame) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row) for row in frame.collect())
 
 
-@pytest.mark.parametrize(("name", "stages"), each_once(QUERIES, STAGES))
+@pytest.mark.parametrize(("name", "stages"), each_once(QUERIES, STAGES, extra=("distinct", "top")))
 def test_islands(texts: None, spark: SparkSession, name: str, stages: str) -> None:
     for key, value in STAGES[stages].items():
         spark.conf.set(key, value)

@@ -27,7 +27,7 @@ from tests.spark.streaming.queries import FORMS, Output, Streams, assert_equal, 
 
 pytestmark = pytest.mark.spark
 
-BATCHES = 4
+BATCHES = 3
 RESTART = 2
 CHUNKS = StateOptions(chunk_bytes=4000, fan_in=2)
 OTHER_TYPES = [("range", how) for how in ("inner", "right", "full")]
