@@ -39,7 +39,7 @@ demo: ## Run and check TPC-H joins, queries and a stream at scale SF (default 0.
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --sf $(SF)
 
-test: ## Run the tests on the same data each time, without long sweeps and further cases (some 10 minutes)
+test: ## Run the tests on the same data each time, without long sweeps and further cases (some 8 minutes)
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not extra and not spark40 and not chaos"

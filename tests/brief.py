@@ -33,7 +33,7 @@ def each_once(*axes: Iterable[str], extra: Iterable[str] = ()) -> list[Any]:
     listed = [list(axis) for axis in axes]
     rare = set(extra)
     unknown = rare - {value for axis in listed for value in axis}
-    assert not unknown, f"no values of these names: {sorted(map(str, unknown))}"
+    assert not unknown, f"no values of these names: {sorted(unknown)}"
     brief = [[value for value in axis if value not in rare] for axis in listed]
     chosen = {tuple(axis[turn % len(axis)] for axis in brief) for turn in range(max(map(len, brief)))}
     return [
