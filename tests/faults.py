@@ -28,7 +28,7 @@ from gpujoin.model.backend import (
     Resumable,
 )
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -213,11 +213,18 @@ class FaultyBackend:
 
     def emit(
         self, probe: Any, own: Any, other: Any | None, choose: ChooseEmission, *, matched: bool = True
-    ) -> tuple[Any, Any | None] | None:
-        """As the inner backend, or a fault."""
+    ) -> JoinOutput[Any] | None:
+        """As the inner backend, or a fault, now or where a slice is made."""
         self.check("emit", probe.rows)
-        made: tuple[Any, Any | None] | None = self.inner.emit(probe.inner, own, other, choose, matched=matched)
-        return made
+        made = self.inner.emit(probe.inner, own, other, choose, matched=matched)
+        if made is None:
+            return None
+
+        def sliced(start: int, length: int) -> tuple[Any, Any | None]:
+            self.check("emit", length)
+            return made.slice(start, length)
+
+        return JoinOutput(made.rows, sliced)
 
     def gathered_bytes(self, frame: Any, rows: RowMap) -> tuple[int, ...]:
         """As the inner backend, or a fault."""

@@ -168,9 +168,28 @@ def pack(
     return PackedRows(size, layout, on_device, memory, like)
 
 
+def ordered(device: Device, packed: PackedRows, rows: Array) -> PackedRows:
+    """Packed rows in another order: row ``rows[i]`` at place i, by an int32 map."""
+    check_column("the order of packed rows", rows, np.int32)
+    length, row_bytes = int(rows.shape[0]), packed.layout.row_bytes
+    what = f"packed rows at {length} places"
+    check_room(device, length * row_bytes, what)
+    word = next(width for width in (8, 4, 2, 1) if row_bytes % width == 0)
+    with memory_errors(what):
+        words = packed.memory.view(f"u{word}").reshape(packed.rows, row_bytes // word)
+        memory = words[rows].reshape(-1).view(np.uint8)
+    return replace(packed, rows=length, memory=memory)
+
+
 def layout_of(columns: Sequence[FieldColumn]) -> RowLayout:
     """Layout of packed rows of these columns."""
     return RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
+
+
+def compile_runs(device: Device) -> None:
+    """Compile the kernels of :func:`pack` and :func:`emit_ranges`."""
+    for name in ("pack_rows", "emit_ranges"):
+        _kernel(device, name)
 
 
 def compile_gather(device: Device) -> None:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -313,8 +313,8 @@ class Backend(Protocol[Frame, Vector]):
         choose: ChooseEmission,
         *,
         matched: bool = True,
-    ) -> tuple[Frame, Frame | None] | None:
-        """Write the output of a join in one pass, without gather maps, where each probe row has at most one match.
+    ) -> JoinOutput[Frame] | None:
+        """Make the output of a join without gather maps.
 
         Parameters
         ----------
@@ -323,7 +323,8 @@ class Backend(Protocol[Frame, Vector]):
         own : Frame
             Output columns of the probed rows.
         other : Frame or None
-            Output columns of the build rows. ``None``: there are none, and a probe row may have several matches.
+            Output columns of the build rows, with which each match of a probe row is returned. ``None``: there are
+            none, and each probe row is returned at most once.
         choose : callable
             The planner's choice of a method, from the facts of the output.
         matched : bool
@@ -331,9 +332,9 @@ class Backend(Protocol[Frame, Vector]):
 
         Returns
         -------
-        own, other : Frame
-            The output rows of each side, in the order of the probe rows. ``None``: gather maps must be used, because
-            the planner chose them or because the backend cannot do without, out of memory included.
+        JoinOutput or None
+            The output rows, in the order of the pairs of :class:`PairSlice`. ``None``: gather maps must be used,
+            because the planner chose them or because the backend cannot do without, out of memory included.
         """
 
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
+
+Frame = TypeVar("Frame")
 
 
 class GatherMethod(Enum):
@@ -50,12 +52,12 @@ ChooseGather: TypeAlias = Callable[[GatherFacts], GatherChoice]
 
 
 class EmissionMethod(Enum):
-    """Methods to make the output of a join whose probe rows have at most one match each."""
+    """Methods to make the output of a join."""
 
     MAPS = "maps"
     """Gather maps first, then a gather of each side, batch by batch."""
     FUSED = "fused"
-    """Columns of both sides in one pass over the matches."""
+    """Columns of both sides straight from the matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,10 @@ class EmissionFacts:
     """Facts of gathering the build side's columns; its entries include the output's rows. ``None``: there are none."""
     build_fixed: bool = True
     """Whether all of the build side's columns have values of one width."""
+    unique: bool = True
+    """Whether no probe row has two matches. Where some may, build rows are packed in the order of their keys."""
+    ordered: bool = False
+    """Whether rows packed in that order are there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +90,16 @@ class EmissionChoice:
 
 ChooseEmission: TypeAlias = Callable[[EmissionFacts], EmissionChoice]
 """Chooses a method by facts. The planner makes it, a backend calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOutput(Generic[Frame]):
+    """Output of a join that a backend makes without gather maps."""
+
+    rows: int
+    """Rows of the output."""
+    slice: Callable[[int, int], tuple[Frame, Frame | None]]
+    """Makes the columns of the probe side and of the build side, if it has any, for a number of rows from a row on.
+
+    Raises ``DeviceMemoryError`` if they do not fit, and leaves no trace then.
+    """

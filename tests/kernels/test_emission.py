@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.errors import DeviceMemoryError
+from gpujoin.launch import rows
+from gpujoin.model.backend import BackendName
 from gpujoin.model.gathering import EmissionChoice, EmissionFacts, EmissionMethod
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.plan.algorithm import chooser
+from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import assert_same_rows
 from gpujoin.testing.generate import Generator, Mix
 from tests.backends.cudf.host import HostBackend, emulated_ops
@@ -203,3 +210,162 @@ def test_the_planner_sees_the_facts(emulated: EmulatedDevice, seed: int) -> None
     assert (facts.build.rows, facts.build.entries, facts.build.packed) == (BUILD_ROWS, probe.pairs, False)
     assert facts.build.l2_bytes == emulated.properties.l2_bytes
     assert dataclasses.replace(facts, build=None, rows=PROBE_ROWS - probe.pairs) == seen[1]
+
+
+REPEATED: dict[str, Callable[[np.random.Generator], tuple[Any, Any]]] = {
+    "a few rows a key": lambda rng: (rng.integers(0, 60, PROBE_ROWS), rng.integers(0, 40, 80)),
+    "one key": lambda _: (np.full(40, 7), np.full(50, 7)),
+    "one heavy key": lambda rng: (rng.integers(0, 40, PROBE_ROWS), np.where(rng.random(90) < 0.6, 3, np.arange(90))),
+    "all match": lambda rng: (rng.integers(0, 20, 100), np.arange(60) % 20),
+    "no match": lambda rng: (rng.integers(100, 200, 100), np.arange(60) % 20),
+    "no probe rows": lambda _: (np.arange(0), np.arange(60) % 20),
+    "far apart": lambda rng: (rng.integers(0, 60, PROBE_ROWS) << 40, rng.integers(0, 40, 80) << 40),
+}
+"""Keys of probe and build rows; build keys repeat."""
+
+
+def repeated(case: str, seed: int) -> tuple[pa.Table, pa.Table]:
+    """The tables of a case, some keys of either side null."""
+    g, rng = Generator(seed, Mix(spread=6)), np.random.default_rng(seed)
+    sides = []
+    for keys in REPEATED[case](rng):
+        column = pa.array(keys, pa.int64(), mask=rng.random(len(keys)) < 0.05)
+        sides.append(g.table(PAYLOAD, len(keys)).append_column("k", column))
+    return sides[0], sides[1]
+
+
+@pytest.mark.parametrize("case", REPEATED)
+@pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL], ids=lambda k: k.value)
+def test_keys_that_repeat(emulated: EmulatedDevice, kind: JoinType, case: str, seed: int) -> None:
+    """In the order of the CPU's rows, in batches of 32 rows, and without a pair of row numbers."""
+    left, right = repeated(case, seed)
+    columns = tuple(range(left.num_columns))
+    spec = JoinSpec(kind, (KeyPair(KEY, KEY),), None, columns, columns)
+    options = Options(batch_bytes=32 * 90)
+    backends: list[Any] = [HostBackend(ops=emulated_ops(emulated)), create(BackendName.CPU, BackendRequest())]
+    results = [run(left, right, spec, backend, Side.RIGHT, options, PROBE_ROWS) for backend in backends]
+    of_device, of_cpu = (list(map(repr, cells(result.to_struct_array()))) for result in results)
+    assert of_device == of_cpu
+    assert_same_rows(results[0], oracle_join(left, right, spec), allow_empty=True)
+    launched = emulated.launches
+    assert "expand_pairs" not in launched
+    if case in ("no match", "no probe rows"):
+        assert "emit_ranges" not in launched
+    else:
+        assert ("csr_ranges" if case == "far apart" else "direct_ranges") in launched
+        assert launched.count("emit_ranges") > 1
+        assert launched.count("pack_rows") == 1
+        assert "gather_rows" not in launched
+
+
+def test_keys_that_repeat_and_one_side_without_columns(emulated: EmulatedDevice, seed: int) -> None:
+    left, right = repeated("one heavy key", seed)
+    for sides in (((0, 5), ()), ((), (0, 5))):
+        spec = JoinSpec(JoinType.INNER, (KeyPair(KEY, KEY),), None, *sides)
+        emulated.launches.clear()
+        result = run(left, right, spec, HostBackend(ops=emulated_ops(emulated)), Side.RIGHT, Options(), 64)
+        assert_same_rows(result, oracle_join(left, right, spec))
+        assert "emit_ranges" in emulated.launches
+        assert ("pack_rows" in emulated.launches) is bool(sides[1])
+
+
+def test_long_keys_that_repeat_are_verified_before_output(emulated: EmulatedDevice, seed: int) -> None:
+    left, right = (
+        table.set_column(KEY, "k", pa.array([None if k is None else f"{k:040d}" for k in table["k"].to_pylist()]))
+        for table in repeated("a few rows a key", seed)
+    )
+    columns = tuple(range(left.num_columns - 1))
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(KEY, KEY),), None, columns, columns)
+    result = run(left, right, spec, HostBackend(ops=emulated_ops(emulated)), Side.RIGHT, Options(), 128)
+    assert_same_rows(result, oracle_join(left, right, spec))
+    assert {"verify_texts", "emit_ranges"} <= set(emulated.launches)
+
+
+@pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.FULL], ids=lambda k: k.value)
+@pytest.mark.parametrize("every", [2, 3, 7])
+def test_running_out_of_memory_among_repeated_keys(
+    emulated: EmulatedDevice, kind: JoinType, every: int, seed: int
+) -> None:
+    """Slices that do not fit are halved, and what is left goes to the CPU, in the same order."""
+    inner: Any = HostBackend(ops=emulated_ops(emulated))
+    backend: Any = FaultyBackend(inner, every=every, operations={"emit", "gather", "to_arrow"})
+    left, right = repeated("one heavy key", seed)
+    columns = tuple(range(left.num_columns))
+    spec = JoinSpec(kind, (KeyPair(KEY, KEY),), None, columns, columns)
+    options = Options(batch_bytes=32 * 90)
+    result = run(left, right, spec, backend, Side.RIGHT, options, 100)
+    assert backend.faults
+    assert backend.calls["emit"] > 1
+    assert_same_rows(result, oracle_join(left, right, spec))
+
+
+def test_packed_rows_that_do_not_fit_lead_to_pairs(make_device: MakeDevice, seed: int) -> None:
+    left, right = repeated("one heavy key", seed)
+    columns = tuple(range(left.num_columns))
+    spec = JoinSpec(JoinType.INNER, (KeyPair(KEY, KEY),), None, columns, columns)
+    device = make_device()
+    backend = HostBackend(ops=emulated_ops(device))
+
+    def refused(*_: Any) -> Any:
+        raise DeviceMemoryError("no room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "ordered", refused)
+        result = run(left, right, spec, backend, Side.RIGHT, Options(), 128)
+    assert_same_rows(result, oracle_join(left, right, spec))
+    assert "expand_pairs" in device.launches
+    assert "emit_ranges" not in device.launches
+
+
+def test_runs_that_do_not_compile_are_named(
+    make_device: MakeDevice, caplog: pytest.LogCaptureFixture, seed: int
+) -> None:
+    device = make_device({"rows.cu": "this is no program"})
+    left, right = repeated("one heavy key", seed)
+    for columns in ((0, 5), ()):
+        spec = JoinSpec(JoinType.INNER, (KeyPair(KEY, KEY),), None, (0, 5), columns)
+        with caplog.at_level("WARNING", "gpujoin"):
+            result = run(left, right, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, Options(), 128)
+        assert_same_rows(result, oracle_join(left, right, spec))
+        assert "rows.cu" in caplog.text
+        caplog.clear()
+    assert "expand_pairs" in device.launches
+
+
+@pytest.mark.parametrize(
+    ("payload", "options"),
+    [
+        (PAYLOAD.set(0, pa.field("s", pa.string())), Options()),
+        (PAYLOAD.set(0, pa.field("e", pa.struct([]))), Options()),
+        (PAYLOAD, Options(gpu_algorithm=AlgorithmChoice.CUDF)),
+    ],
+    ids=["text", "column on the host", "cudf asked for"],
+)
+def test_keys_that_repeat_by_pairs(emulated: EmulatedDevice, payload: pa.Schema, options: Options, seed: int) -> None:
+    joined(
+        HostBackend(ops=emulated_ops(emulated)),
+        tables(seed, payload, duplicates=True),
+        JoinType.INNER,
+        options,
+        64,
+    )
+    assert "emit_ranges" not in emulated.launches
+    assert ("expand_pairs" in emulated.launches) is (options.gpu_algorithm is not AlgorithmChoice.CUDF)
+
+
+def test_rows_are_ordered_anew_for_another_index(emulated: EmulatedDevice) -> None:
+    """Packed rows in the order of one index's places are not taken for those of another."""
+    backend = HostBackend(ops=emulated_ops(emulated))
+    frame = pa.table({"a": np.arange(6), "b": np.arange(6) * 10})
+    probe = pa.table({"k": [5, 3]})
+    for keys, expected in (([5, 3, 5, 3, 9, 9], [0, 2, 1, 3]), ([3, 3, 5, 9, 9, 3], [2, 0, 1, 5])):
+        matches = backend.build(pa.table({"k": keys}), choose=chooser(AlgorithmChoice.AUTO)).probe(probe)
+        made = backend.emit(matches, probe, frame, lambda _: EmissionChoice(EmissionMethod.FUSED, "for the test"))
+        assert made is not None
+        own, other = made.slice(0, made.rows)
+        assert other is not None
+        assert own["k"].to_pylist() == [keys[row] for row in expected]
+        assert other["a"].to_pylist() == expected
+        _, two = made.slice(1, 2)
+        assert two is not None
+        assert two["b"].to_pylist() == [row * 10 for row in expected[1:3]]

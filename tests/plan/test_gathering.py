@@ -102,6 +102,55 @@ def test_output_at_once_waits_until_packing_has_paid() -> None:
     assert high == LARGE.rows * (20 + 32) // saved + 1
 
 
+RUNS = EmissionFacts(
+    probe_rows=LARGE.entries // 4, rows=LARGE.entries, probe_widths=(8, 8), build=LARGE, unique=False, ordered=True
+)
+"""Four matches a probe row, of a build side packed in the order of its keys."""
+
+
+@pytest.mark.parametrize(
+    ("facts", "method"),
+    [
+        (RUNS, EmissionMethod.FUSED),
+        # As many output rows as probe rows do not mean that these stay where they are.
+        (replace(RUNS, rows=RUNS.probe_rows), EmissionMethod.FUSED),
+        (replace(RUNS, build=None), EmissionMethod.FUSED),
+        (replace(RUNS, probe_widths=(), build=None), EmissionMethod.FUSED),
+        (replace(RUNS, rows=0), EmissionMethod.MAPS),
+        (replace(RUNS, probe_widths=None), EmissionMethod.MAPS),
+        (replace(RUNS, build_fixed=False), EmissionMethod.MAPS),
+        (replace(RUNS, build=replace(LARGE, row_bytes=None)), EmissionMethod.MAPS),
+        # Ordering 100 million rows for a thousand of output.
+        (replace(RUNS, rows=1000, build=replace(LARGE, entries=1000), ordered=False), EmissionMethod.MAPS),
+        (replace(RUNS, rows=1000, build=replace(LARGE, entries=1000)), EmissionMethod.FUSED),
+        # Rows of 256 bytes for 32 columns of one byte, which stay in L2 by themselves.
+        (
+            replace(RUNS, build=replace(LARGE, rows=1_000_000, widths=(1, 1), row_bytes=256), ordered=False),
+            EmissionMethod.MAPS,
+        ),
+    ],
+)
+def test_output_of_keys_that_repeat(facts: EmissionFacts, method: EmissionMethod) -> None:
+    assert choose_emission(facts).method is method
+    assert choose_emission(facts).reason
+
+
+def test_rows_are_put_in_order_once_that_has_paid() -> None:
+    """So many pairs so far make it worth it, and one less does not."""
+
+    def method(entries: int) -> EmissionMethod:
+        return choose_emission(replace(RUNS, build=replace(LARGE, entries=entries), ordered=False)).method
+
+    low, high = 1, 10 * LARGE.rows
+    assert (method(low), method(high)) == (EmissionMethod.MAPS, EmissionMethod.FUSED)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if method(middle) is EmissionMethod.MAPS else (low, middle)
+    # By then maps would take packed rows too, so what is saved is making a pair and reading three maps; what is paid is
+    # to read each packed row by its number and to write it again.
+    assert high == LARGE.rows * (4 + 32 + 32) // (12 + 4 * 3) + 1
+
+
 def test_no_kernels_where_cudf_is_asked_for() -> None:
     assert gather_chooser(AlgorithmChoice.CUDF) is None
     assert emission_chooser(AlgorithmChoice.CUDF) is None

@@ -28,7 +28,7 @@ from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -152,12 +152,9 @@ class CudfBackend:
         choose: ChooseEmission,
         *,
         matched: bool = True,
-    ) -> tuple[CudfFrame, CudfFrame | None] | None:
-        """Write join output in one pass (:func:`gpujoin.backends.cudf.emission.emitted`)."""
-        matches = probe.marked() if other is None else probe.single()
-        if matches is None:
-            return None
-        return output_at_once(self.ops, matches, own, other, choose, matched=matched)
+    ) -> JoinOutput[CudfFrame] | None:
+        """Make join output without maps (:func:`gpujoin.backends.cudf.emission.output_of`)."""
+        return output_at_once(self.ops, self.device.entered, probe, own, other, choose, matched=matched)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:

@@ -1,18 +1,21 @@
-"""Writes the output of a join with at most one match a probe row in one pass, where the planner chooses that.
+"""Writes the output of a join without gather maps, where the planner chooses that.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpujoin.backends.cudf.packing import Fields, Packing, packed_once, row_bytes
+from gpujoin.backends.cudf.index import IndexProbe
+from gpujoin.backends.cudf.packing import Fields, Packing, ordered_once, packed_once, row_bytes
 from gpujoin.errors import KernelCompileError
+from gpujoin.launch import expand
 from gpujoin.launch import rows as packed_rows
-from gpujoin.launch.device import Device
-from gpujoin.launch.matches import UniqueMatches
-from gpujoin.launch.rows import FieldColumn
+from gpujoin.launch.device import Array, Device
+from gpujoin.launch.matches import Places, Ranges, UniqueMatches
+from gpujoin.launch.rows import FieldColumn, PackedRows
 from gpujoin.logs import log
 from gpujoin.model.gathering import ChooseEmission, EmissionFacts, EmissionMethod, GatherFacts
 
@@ -26,6 +29,11 @@ class Emitted:
     build: tuple[FieldColumn, ...]
     """Columns of each side. Values of null rows are arbitrary."""
 
+    def slice(self, start: int, length: int) -> Emitted:
+        """Rows ``start … start + length - 1``, in the same memory."""
+        probe, build = (tuple(_cut(c, start, length) for c in side) for side in (self.probe, self.build))
+        return Emitted(length, probe, build)
+
 
 @dataclass(frozen=True)
 class EmittedSide:
@@ -36,6 +44,50 @@ class EmittedSide:
     """Whether all columns have fixed width."""
     packing: Packing
     """Packed rows of the frame that the columns are from."""
+
+
+@dataclass(frozen=True)
+class EmittedRuns:
+    """Output of a join whose probe rows have any number of matches each; rows are written when asked for."""
+
+    device: Device
+    ranges: Ranges
+    running: Array
+    """Running count of the matches."""
+    probe: Sequence[FieldColumn]
+    packed: PackedRows | None
+    """The build side's columns in the order of the places; ``None``: there are none."""
+    nullable: tuple[bool, ...]
+    """Whether each of the build side's columns has nulls."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output."""
+        return self.ranges.pairs
+
+    def slice(self, start: int, length: int) -> Emitted:
+        """Write output rows ``start … start + length - 1``, ascending by probe row, then by place."""
+        of_probe, of_build = packed_rows.emit_ranges(
+            self.device, self.ranges, self.running, self.probe, self.packed, start, length
+        )
+        return Emitted(length, tuple(of_probe), _trimmed(of_build, self.nullable))
+
+
+def output_of(
+    device: Device,
+    probe: IndexProbe,
+    own: EmittedSide,
+    other: EmittedSide | None,
+    choose: ChooseEmission,
+    *,
+    matched: bool,
+) -> Emitted | EmittedRuns | None:
+    """Make the output of a probe without maps, as :meth:`gpujoin.model.backend.Backend.emit` says."""
+    matches = probe.marked() if other is None else probe.single()
+    if matches is not None:
+        return emitted(device, matches, own, other, choose, matched=matched)
+    assert other is not None
+    return emitted_runs(device, *probe.ranges(), own, other, choose)
 
 
 def emitted(
@@ -58,12 +110,10 @@ def emitted(
         probe_rows=int(matches.row.shape[0]),
         rows=rows,
         probe_widths=probe.fields.widths if probe.fixed else None,
-        build=None if build is None or not build.fields.widths else _build_facts(device, build, rows),
+        build=_build_facts(device, build, rows),
         build_fixed=build is None or build.fixed,
     )
-    choice = choose(facts)
-    log.debug("output by %s: %s", choice.method.value, choice.reason)
-    if choice.method is EmissionMethod.MAPS:
+    if not _at_once(facts, choose):
         return None
     try:
         packed = None
@@ -75,17 +125,72 @@ def emitted(
                 build.packing.entries += rows
         of_probe, of_build = packed_rows.emit(device, matches, probe.fields.columns(), packed, matched=matched)
     except KernelCompileError as problem:
-        log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
+        _instead(problem)
         return None
     except MemoryError as problem:
         log.debug("output does not fit in one piece: %s", problem)
         return None
-    nullable = build.fields.nullable if build is not None else ()
-    trimmed = [column if null else FieldColumn(column.values) for column, null in zip(of_build, nullable, strict=True)]
-    return Emitted(rows, tuple(of_probe), tuple(trimmed))
+    return Emitted(rows, tuple(of_probe), () if build is None else _trimmed(of_build, build.fields.nullable))
 
 
-def _build_facts(device: Device, build: EmittedSide, rows: int) -> GatherFacts:
+def emitted_runs(
+    device: Device, ranges: Ranges, places: Places, probe: EmittedSide, build: EmittedSide, choose: ChooseEmission
+) -> EmittedRuns | None:
+    """Prepare the output of probe rows and their matches, of which a probe row may have several.
+
+    ``None``: gather maps must be used, because the planner chose them, packed rows do not fit, or kernels do not
+    compile. Raises ``DeviceMemoryError`` if the running count of the matches does not fit.
+    """
+    facts = EmissionFacts(
+        probe_rows=int(ranges.count.shape[0]),
+        rows=ranges.pairs,
+        probe_widths=probe.fields.widths if probe.fixed else None,
+        build=_build_facts(device, build, ranges.pairs),
+        build_fixed=build.fixed,
+        unique=False,
+        ordered=build.packing.ordered_by(places.rows) is not None,
+    )
+    if not _at_once(facts, choose):
+        return None
+    packed = None
+    if build.fields.widths:
+        with build.packing.lock:
+            packed = ordered_once(device, build.packing, build.fields, places.rows)
+            if packed is None:
+                return None
+            build.packing.entries += ranges.pairs
+    try:
+        packed_rows.compile_runs(device)
+    except KernelCompileError as problem:
+        _instead(problem)
+        return None
+    running = expand.running_counts(device, ranges)
+    return EmittedRuns(device, ranges, running, probe.fields.columns(), packed, build.fields.nullable)
+
+
+def _cut(column: FieldColumn, start: int, length: int) -> FieldColumn:
+    rows = slice(start, start + length)
+    return FieldColumn(column.values[rows], None if column.valid is None else column.valid[rows])
+
+
+def _at_once(facts: EmissionFacts, choose: ChooseEmission) -> bool:
+    choice = choose(facts)
+    log.debug("output by %s: %s", choice.method.value, choice.reason)
+    return choice.method is not EmissionMethod.MAPS
+
+
+def _instead(problem: KernelCompileError) -> None:
+    log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
+
+
+def _trimmed(columns: Sequence[FieldColumn], nullable: Sequence[bool]) -> tuple[FieldColumn, ...]:
+    """Columns without validity where a column has no nulls."""
+    return tuple(column if null else FieldColumn(column.values) for column, null in zip(columns, nullable, strict=True))
+
+
+def _build_facts(device: Device, build: EmittedSide | None, rows: int) -> GatherFacts | None:
+    if build is None or not build.fields.widths:
+        return None
     fields, packing = build.fields, build.packing
     return GatherFacts(
         rows=fields.rows,

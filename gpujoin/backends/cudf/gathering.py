@@ -10,7 +10,7 @@ import pylibcudf as plc
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.emission import EmittedSide, emitted
+from gpujoin.backends.cudf.emission import EmittedSide, output_of
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -21,12 +21,12 @@ from gpujoin.backends.cudf.frames import (
     null_row,
     validity,
 )
+from gpujoin.backends.cudf.index import Entered, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import GpuJoinError
-from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 _T = plc.types.TypeId
@@ -96,23 +96,32 @@ def _fields(frame: CudfFrame, packable: list[int]) -> Fields:
 
 def output_at_once(
     ops: ArrayOps,
-    matches: UniqueMatches,
-    probe: CudfFrame,
-    build: CudfFrame | None,
+    entered: Entered,
+    probe: IndexProbe,
+    own: CudfFrame,
+    other: CudfFrame | None,
     choose: ChooseEmission,
     *,
     matched: bool,
-) -> tuple[CudfFrame, CudfFrame | None] | None:
-    """Write join output in one pass, as frames (:func:`gpujoin.backends.cudf.emission.emitted`)."""
+) -> JoinOutput[CudfFrame] | None:
+    """Make join output without maps, as frames (:func:`gpujoin.backends.cudf.emission.output_of`).
+
+    ``entered`` makes the device current while a slice is made.
+    """
     if ops.kernels is None:
         return None
-    sides = [None if frame is None else _emitted_side(frame) for frame in (probe, build)]
-    assert sides[0] is not None
-    made = emitted(ops.kernels, matches, sides[0], sides[1], choose, matched=matched)
+    build = None if other is None else _emitted_side(other)
+    made = output_of(ops.kernels, probe, _emitted_side(own), build, choose, matched=matched)
     if made is None:
         return None
-    of_build = None if build is None else _frame_of(build, made.build, made.rows)
-    return _frame_of(probe, made.probe, made.rows), of_build
+
+    def frames(start: int, length: int) -> tuple[CudfFrame, CudfFrame | None]:
+        with entered():
+            rows = made.slice(start, length)
+            of_build = None if other is None else _frame_of(other, rows.build, length)
+            return _frame_of(own, rows.probe, length), of_build
+
+    return JoinOutput(made.rows, frames)
 
 
 def _emitted_side(frame: CudfFrame) -> EmittedSide:

@@ -263,6 +263,13 @@ class IndexProbe:
         """The matches, if no probe row has two; else ``None``."""
         return self._matches if isinstance(self._matches, UniqueMatches) else None
 
+    def ranges(self) -> tuple[Ranges, Places]:
+        """The matches as ranges of places, and the build rows there, where probe rows may have several."""
+        places = self._index.matcher.places
+        assert isinstance(self._matches, Ranges)
+        assert places is not None
+        return self._matches, places
+
     def marked(self) -> UniqueMatches:
         """Matches that only say which probe rows have one: build row 0 stands for any."""
         matches, xp = self._matches, self._index.ops.xp

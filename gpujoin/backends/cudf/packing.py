@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gpujoin.backends.cudf.rowmaps import may_miss
 from gpujoin.errors import KernelArgumentError, KernelCompileError
 from gpujoin.launch import rows as packed_rows
-from gpujoin.launch.device import Device
+from gpujoin.launch.device import Array, Device
 from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
 from gpujoin.logs import log
 from gpujoin.model.gathering import ChooseGather, GatherFacts, GatherMethod
@@ -27,6 +27,8 @@ class Packing:
     """Entries of all maps so far that were not ascending."""
     packed: PackedRows | None = None
     """Fixed-width columns as packed rows, once packing pays."""
+    ordered: tuple[Array, PackedRows] | None = None
+    """The same rows in the order of an index's places, with the map of that order."""
     refused: bool = False
     """Whether packing failed and must not be tried again."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -34,7 +36,12 @@ class Packing:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return 0 if self.packed is None else self.packed.nbytes
+        ordered = 0 if self.ordered is None else self.ordered[1].nbytes
+        return ordered + (0 if self.packed is None else self.packed.nbytes)
+
+    def ordered_by(self, order: Array) -> PackedRows | None:
+        """The rows in the order of a map, if they are there."""
+        return self.ordered[1] if self.ordered is not None and self.ordered[0] is order else None
 
 
 @dataclass(frozen=True)
@@ -97,11 +104,38 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
     """
     if packing.refused:
         return None
-    if packing.packed is not None:
-        return packing.packed
+    if packing.packed is None:
+        packing.packed = _made(device, packing, packed_rows.compile_gather, lambda: _packed(device, fields))
+    return packing.packed
+
+
+def ordered_once(device: Device, packing: Packing, fields: Fields, order: Array) -> PackedRows | None:
+    """Pack the columns as :func:`packed_once`, but with row ``order[i]`` at place i."""
+    if packing.refused:
+        return None
+    ordered = packing.ordered_by(order)
+    if ordered is None:
+        ordered = _made(
+            device,
+            packing,
+            packed_rows.compile_runs,
+            lambda: packed_rows.ordered(device, packing.packed or _packed(device, fields), order),
+        )
+        packing.ordered = None if ordered is None else (order, ordered)
+    return ordered
+
+
+def _packed(device: Device, fields: Fields) -> PackedRows:
+    return packed_rows.pack(device, fields.columns())
+
+
+def _made(
+    device: Device, packing: Packing, compiled: Callable[[Device], None], make: Callable[[], PackedRows]
+) -> PackedRows | None:
+    """Make packed rows; ``None``, now and ever after, if they do not fit or kernels do not compile."""
     try:
-        packed_rows.compile_gather(device)
-        packed = packed_rows.pack(device, fields.columns())
+        compiled(device)
+        packed = make()
     except KernelCompileError as problem:
         log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
     except MemoryError as problem:
@@ -109,7 +143,6 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
     else:
         # Wait for the device: another thread may read the rows next, on its own stream.
         device.download(packed.layout_on_device)
-        packing.packed = packed
         return packed
     packing.refused = True
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.sinks import Mask, Sink, on_backend
 from gpujoin.engine.join.uploads import Uploads
+from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import halved, with_halving
-from gpujoin.errors import OutOfMemoryError
+from gpujoin.errors import DeviceLostError, OutOfMemoryError
 from gpujoin.model.backend import Probe
+from gpujoin.model.gathering import JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import AllNull, RowMap, Span, slice_map
 from gpujoin.plan.gathering import emission_chooser
@@ -26,27 +28,43 @@ _OVERSHOOT = 4
 
 @dataclass(frozen=True)
 class Emission:
-    """Output rows that a backend has made in one pass, without gather maps."""
+    """Output rows that a backend makes without gather maps."""
 
     sink: Sink
-    frames: Mapping[Side, Any]
-    """Output columns of each side; sides without output columns are left out."""
-    rows: int
+    output: JoinOutput[Any]
+    """The rows."""
+    sides: tuple[Side, ...]
+    """Sides that the rows have columns of, that of the probe first."""
     rows_per_batch: int
     """Output rows of a batch."""
+    metrics: JoinMetrics
 
     def batches(self) -> Iterator[Any]:
-        """The rows as batches of the join's output.
+        """The rows as batches of the join's output, and smaller ones while memory is short.
 
-        Raises ``DeviceMemoryError`` if a batch does not fit; the batches before it are valid.
+        Raises ``DeviceMemoryError`` if a single row does not fit; the batches before it are valid.
         """
-        for start in range(0, self.rows, self.rows_per_batch):
-            span = Span(start, min(self.rows_per_batch, self.rows - start))
-            columns = {
-                side: self.sink.gathered(frame, span, self.sink.layout.side(side))
-                for side, frame in self.frames.items()
-            }
-            yield self.sink.assemble(columns, None, span.length)
+        start, limit = 0, self.rows_per_batch
+        while start < self.output.rows:
+            length = min(limit, self.output.rows - start)
+            try:
+                with self.metrics.timing("gather"):
+                    batch = self._batch(start, length)
+            except OutOfMemoryError as problem:
+                if limit == 1 or isinstance(problem, DeviceLostError):
+                    raise
+                self.metrics.retries += 1
+                limit = max(1, limit // 2)
+            else:
+                start += length
+                yield batch
+
+    def _batch(self, start: int, length: int) -> Any:
+        frames = zip(self.sides, self.output.slice(start, length), strict=False)
+        columns = {
+            side: self.sink.gathered(frame, Span(0, length), self.sink.layout.side(side)) for side, frame in frames
+        }
+        return self.sink.assemble(columns, None, length)
 
 
 class Emitter:
@@ -89,19 +107,20 @@ class Emitter:
         return self._batches(self.layout.probe.side, probe, build)
 
     def at_once(self, probe: Probe[Any], *, pairs: bool, matched: bool) -> Emission | None:
-        """Let the backend make the output of the probe rows in one pass.
+        """Let the backend make the output of the probe rows without maps.
 
-        ``pairs``: rows are returned with their matches; then no row may have two. ``matched``: rows with a match are
-        returned, not those without. ``None``: the output must be made by gather maps, as it always is where columns
-        stay on the host or all probe rows are returned as they are. Raises ``DeviceMemoryError`` if the columns of the
-        probed rows do not fit.
+        ``pairs``: rows are returned with each of their matches. ``matched``: rows with a match are returned, not those
+        without. ``None``: the output must be made by gather maps, as it always is where columns stay on the host or
+        all probe rows are returned as they are. Raises ``DeviceMemoryError`` if the columns of the probed rows do not
+        fit.
         """
         layout, backend = self.layout, self.sink.backend
         choose = emission_chooser(self.sink.options.gpu_algorithm)
         sides = (layout.probe.side, layout.build.side) if pairs else (layout.probe.side,)
         if choose is None or not layout.output_schema or any(self.columns[side].on_host for side in sides):
             return None
-        if pairs and probe.pairs == self.sink.count(self.rows):
+        build = self.run.built.build
+        if pairs and build is not None and build.unique and probe.pairs == self.sink.count(self.rows):
             return None
         own = self.columns[layout.probe.side].frame
         other = self.columns[layout.build.side].frame if pairs else None
@@ -109,8 +128,7 @@ class Emitter:
             made = backend.emit(probe, own, other, choose, matched=matched)
         if made is None:
             return None
-        rows = backend.frame_rows(made[0])
-        return Emission(self.sink, dict(zip(sides, made, strict=False)), rows, self.rows_per_batch)
+        return Emission(self.sink, made, sides, self.rows_per_batch, self.run.metrics)
 
     def _batches(self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None) -> Iterator[Any]:
         per_batch, metrics = self.rows_per_batch, self.run.metrics

@@ -338,7 +338,7 @@ class Morsel:
         if self.deferred is not None:
             assert self._matched is not None
             self.deferred |= self._matched.on_host
-        elif self._emission is not None:
+        elif self._emission is not None and not self.layout.derivation.pairs:
             yield from self._emission.batches()
         else:
             assert self._matched is not None
@@ -375,22 +375,27 @@ class Morsel:
         self._emission = self._made_at_once()
         if derivation.pairs and self.by_lookup and self._emission is None:
             self._maps = self._lookup_maps()
-        if derivation.probe_rest is not Rest.NOTHING and not self._rest_done and self._emission is None:
+        rest_made = self._rest_done or (self._emission is not None and not derivation.pairs)
+        if derivation.probe_rest is not Rest.NOTHING and not rest_made:
             self._matched = self._matched_without_condition()
 
     # -- without a condition -------------------------------------------------------------------------------
 
     def _made_at_once(self) -> Emission | None:
-        """Make all output in one pass: for inner joins with at most one match a row, and for semi and anti joins.
+        """Make the pairs of a join, or the rest of a semi or anti join, without maps.
 
-        Not of left joins: all their probe rows are returned, unmoved, so their maps cost nothing.
+        Not the pairs of left joins with at most one match a row: all their probe rows are returned, unmoved, so their
+        maps cost nothing.
         """
-        if self.probe is None or self.built.build is None or self.built.null_patterns is not None:
+        build = self.built.build
+        if self.probe is None or build is None or self.built.null_patterns is not None:
             return None
-        kind, pairs = self.layout.derivation.probe_rest, self.layout.derivation.pairs
-        if pairs and self.by_lookup and kind is Rest.NOTHING:
+        kind = self.layout.derivation.probe_rest
+        if self.layout.derivation.pairs:
+            if build.unique and not (self.by_lookup and kind is Rest.NOTHING):
+                return None
             return self.emitter.at_once(self.probe, pairs=True, matched=True)
-        if not pairs and self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED):
+        if self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED):
             return self.emitter.at_once(self.probe, pairs=False, matched=kind is Rest.MATCHED)
         return None
 

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
-from gpujoin.backends.cudf.emission import EmittedSide, emitted
+from gpujoin.backends.cudf.emission import EmittedSide, output_of
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.index import Index, IndexProbe
@@ -35,7 +35,7 @@ from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import ColumnRef, Expression, Function
-from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -510,17 +510,21 @@ class HostBackend:
         choose: ChooseEmission,
         *,
         matched: bool = True,
-    ) -> tuple[pa.Table, pa.Table | None] | None:
+    ) -> JoinOutput[pa.Table] | None:
         """See `gpujoin.backends.cudf.gathering.output_at_once`."""
-        matches = probe.marked() if other is None else probe.single()
-        if matches is None or self.ops.kernels is None:
+        if self.ops.kernels is None:
             return None
         build = None if other is None else self._emitted_side(other)
-        made = emitted(self.ops.kernels, matches, self._emitted_side(own), build, choose, matched=matched)
+        made = output_of(self.ops.kernels, probe, self._emitted_side(own), build, choose, matched=matched)
         if made is None:
             return None
-        of_build = None if other is None else _table_of(other, made.build, made.rows)
-        return _table_of(own, made.probe, made.rows), of_build
+
+        def frames(start: int, length: int) -> tuple[pa.Table, pa.Table | None]:
+            rows = made.slice(start, length)
+            of_build = None if other is None else _table_of(other, rows.build, length)
+            return _table_of(own, rows.probe, length), of_build
+
+        return JoinOutput(made.rows, frames)
 
     def _emitted_side(self, frame: pa.Table) -> EmittedSide:
         packable, fields = self._fields(frame)

@@ -1,0 +1,81 @@
+"""Output that is written without gather maps on a GPU: the order of the CPU's rows, and which way was taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gpujoin import DeviceTable
+from gpujoin.config import Options
+from gpujoin.engine.tables import join_tables
+from gpujoin.launch import rows
+from gpujoin.model.jointype import JoinType
+from gpujoin.testing.cells import cells
+
+pytestmark = pytest.mark.gpu
+
+
+def keyed(keys: Any, name: str, rng: np.random.Generator) -> pa.Table:
+    """Columns of several widths, with nulls in keys and payload."""
+    length = len(keys)
+    missing = rng.random((2, length)) < 0.1
+    return pa.table(
+        {
+            "k": pa.array(keys, pa.int64(), mask=missing[0]),
+            f"{name}_whole": pa.array(np.arange(length), pa.int32()),
+            f"{name}_double": pa.array(rng.choice([0.5, -0.0, np.nan, np.inf], length), mask=missing[1]),
+            f"{name}_flag": pa.array(rng.random(length) < 0.5, mask=missing[1][::-1]),
+            f"{name}_short": pa.array(rng.integers(-100, 100, length), pa.int16()),
+        }
+    )
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lengths of the slices of many-to-many output that kernels have written."""
+    lengths: list[int] = []
+    written = rows.emit_ranges
+
+    def counted(*given: Any) -> Any:
+        lengths.append(given[-1])
+        return written(*given)
+
+    monkeypatch.setattr(rows, "emit_ranges", counted)
+    return lengths
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["from the host", "tables on the GPU"])
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL], ids=lambda h: h.value)
+@pytest.mark.parametrize("matches", ["several", "all", "none", "one key"])
+def test_keys_that_repeat(
+    slices: list[int], how: JoinType, matches: str, on_device: bool, rng: np.random.Generator
+) -> None:
+    probe_keys, build_keys = {
+        "several": (rng.integers(0, 90, 700), rng.integers(0, 60, 200)),
+        "all": (rng.integers(0, 20, 300), np.arange(60) % 20),
+        "none": (rng.integers(100, 200, 300), np.arange(60) % 20),
+        "one key": (np.full(50, 7), np.full(40, 7)),
+    }[matches]
+    left, right = keyed(probe_keys, "l", rng), keyed(build_keys, "r", rng)
+    options = Options(batch_bytes=4000)
+    expected = join_tables(left, right, on="k", how=how, backend="cpu", options=options)
+    given = [DeviceTable.from_arrow(table, backend="gpu") if on_device else table for table in (left, right)]
+    made = join_tables(given[0], given[1], on="k", how=how, backend="gpu", options=options)
+    result = made.to_arrow() if on_device else made
+    assert list(map(repr, cells(result.to_struct_array()))) == list(map(repr, cells(expected.to_struct_array())))
+    assert bool(slices) is (matches != "none")
+    pairs = join_tables(left, right, on="k", backend="cpu").num_rows
+    assert sum(slices) == pairs
+    assert on_device or matches == "none" or len(slices) > 1
+
+
+def test_text_takes_maps(slices: list[int], rng: np.random.Generator) -> None:
+    left, right = keyed(rng.integers(0, 9, 80), "l", rng), keyed(rng.integers(0, 9, 30), "r", rng)
+    right = right.append_column("text", pa.array([f"row {i}" for i in range(30)]))
+    joined = [join_tables(left, right, on="k", backend=backend) for backend in ("gpu", "cpu")]
+    first, second = (list(map(repr, cells(table.to_struct_array()))) for table in joined)
+    assert first == second
+    assert not slices
