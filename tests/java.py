@@ -57,6 +57,17 @@ session.sql(
 ).toArrow()
 session.sql("select * from t a left join t b on a.id = b.id union all select * from t c cross join t d").collect()
 session.range(3).mapInArrow(lambda batches: batches, "id long").collect()
+for kind in ("orc", "csv", "json"):
+    session.table("t").write.format(kind).save(folder + "/" + kind)
+    session.read.schema("id long, k long").format(kind).load(folder + "/" + kind).groupBy("k").count().collect()
+session.conf.set(
+    "spark.sql.streaming.stateStore.providerClass",
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+)
+rows = session.readStream.schema("id long, k long").parquet(folder + "/table").groupBy("k").count()
+rows.writeStream.outputMode("complete").foreachBatch(lambda frame, batch: frame.toArrow()).option(
+    "checkpointLocation", folder + "/checkpoint"
+).trigger(availableNow=True).start().awaitTermination()
 session.stop()
 """
 """Loads most of the classes that the tests' queries take."""
@@ -69,7 +80,12 @@ def archive_path(folder: Path) -> Path | None:
         return None
     jars = Path(spark.origin).parent / "jars"
     digest = hashlib.sha256(java.read_bytes())
-    for part in (*SHORT_LIVED, str(jars), *sorted(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars.glob("*"))):
+    for part in (
+        *SHORT_LIVED,
+        _SESSION,
+        str(jars),
+        *sorted(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars.glob("*")),
+    ):
         digest.update(part.encode() + b"\0")
     return folder / f"{digest.hexdigest()[:32]}.jsa"
 

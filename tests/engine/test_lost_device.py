@@ -22,7 +22,7 @@ SMALL = Options(batch_bytes=3000, candidate_pairs=40)
 """Many batches and chunks of few rows."""
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)

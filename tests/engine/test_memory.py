@@ -33,7 +33,7 @@ def total_calls(spec_args: dict[str, object], backend: AnyBackend) -> int:
     return counting.total_calls
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)

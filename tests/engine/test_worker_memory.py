@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "name",
     [
-        "aggregate",
+        pytest.param("aggregate", marks=pytest.mark.extra),
         "join, aggregated",
         "exchange",
         pytest.param("join", marks=pytest.mark.slow),

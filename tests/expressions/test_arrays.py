@@ -251,6 +251,7 @@ def test_lists_made_of_values(name: str, item: str, rng: np.random.Generator) ->
     check(OF_VALUES[name](item), table(rng))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("item", [*ITEMS, "struct", "deep"])
 @pytest.mark.parametrize("name", SETS)
 def test_lists_as_sets(name: str, item: str, rng: np.random.Generator) -> None:

@@ -14,7 +14,8 @@ from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge
 
 KINDS = ["str", "bin", "i8", "i32", "i64", "d9_2", "d38_18", "num_str"]
-MODES = [EvalMode.LEGACY, EvalMode.ANSI]
+MODES = [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI]
+"""Of these functions the mode decides little."""
 _F = Function
 
 

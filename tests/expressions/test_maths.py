@@ -20,7 +20,9 @@ OF_ONE = (
 OF_TWO = (_F.POW, _F.LOG, _F.HYPOT, _F.ATAN2)
 
 
-@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI], ids=lambda m: m.value
+)
 def test_numbers(judge: Callable[..., Judge], mode: EvalMode) -> None:
     number = left("f64")
     trees: list[Expression] = [
@@ -46,7 +48,9 @@ def test_numbers(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS).check(trees, mode)
 
 
-@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI], ids=lambda m: m.value
+)
 def test_bits(judge: Callable[..., Judge], mode: EvalMode) -> None:
     integers = ["i8", "i16", "i32", "i64"]
     pairs = [(a, b) for a in integers for b in integers]

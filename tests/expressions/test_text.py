@@ -33,7 +33,9 @@ def test_functions(judge: Callable[..., Judge]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI], ids=lambda m: m.value
+)
 def test_substring(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees: list[Expression] = []
     for column in (left("str"), left("bin")):
@@ -108,7 +110,9 @@ TRIMS = (Function.TRIM, Function.TRIM_LEFT, Function.TRIM_RIGHT)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI], ids=lambda m: m.value
+)
 def test_functions_of_two_texts_and_more(judge: Callable[..., Judge], mode: EvalMode) -> None:
     text, other = left("str"), right("str")
     trees: list[Expression] = [

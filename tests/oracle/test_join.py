@@ -161,6 +161,7 @@ def _same_in_duckdb(dtype: pa.DataType) -> bool:
     return not (pa.types.is_struct(dtype) or pa.types.is_null(dtype))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("key", [k for k, t in KEY_TYPES.items() if _same_in_duckdb(t)])
 @pytest.mark.parametrize("equal", [False, True], ids=["=", "<=>"])
 def test_against_duckdb(key: str, equal: bool, seed: int, duck: duckdb.DuckDBPyConnection) -> None:

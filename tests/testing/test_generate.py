@@ -72,6 +72,7 @@ def _keys(array: pa.Array) -> list[str]:
     return [repr(sort_key(c)) for c in cells(array) if c is not None]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("dtype", KEY_TYPES.values(), ids=KEY_TYPES)
 @pytest.mark.parametrize("shape", KeyShape, ids=lambda s: s.value)
 def test_keys_have_their_shape(dtype: pa.DataType, shape: KeyShape, seed: int) -> None:

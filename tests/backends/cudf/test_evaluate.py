@@ -186,6 +186,7 @@ def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> 
     return result.tolist()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("name", OFFERED)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns of values under nulls and of wrap-around

@@ -394,6 +394,7 @@ def assert_computed(resolved: Expression, batch: pa.RecordBatch, *, on_device: b
     assert (metrics.device_steps, metrics.host_steps) == ((1, 0) if on_device else (0, 1))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("expression", COMPUTED, ids=str)
@@ -402,6 +403,7 @@ def test_expressions_are_those_of_the_cpu(expression: Expression, data: str, mod
     assert_computed(resolve_value(expression, batch.schema, batch.schema, mode=mode), batch)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
 @pytest.mark.parametrize("spec", OFFERED, ids=lambda spec: spec.function.name)
 def test_every_function_is_that_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -> None:

@@ -250,6 +250,7 @@ def test_integer_sums_overflow(mode: EvalMode) -> None:
     assert {row["g"]: row["s.sum"] for row in rows} == {1: top + 3 - (1 << 64), 2: top}
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("pieces", [1, 9])
 @pytest.mark.parametrize("function", sorted(CENTRAL_MOMENTS, key=str))
@@ -308,6 +309,7 @@ def final(tree: Tree) -> Tree:
     return Tree(dataclasses.replace(tree.relation, once=True), tree.mode)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("pieces", [1, 9])
 @pytest.mark.parametrize("function", sorted(HIGHER_MOMENTS | COMOMENTS, key=str))
 def test_higher_moments_and_covariances(

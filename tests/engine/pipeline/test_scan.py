@@ -69,6 +69,7 @@ def test_columns_of_files_may_have_any_names(how: str, tmp_path: Path) -> None:
 KINDS = [kind for kind in VALUES if kind not in ("struct", "odd_str", "num_str", "word", "date_str")]
 
 
+@pytest.mark.few(2)
 @everywhere
 @pytest.mark.parametrize(
     "options",

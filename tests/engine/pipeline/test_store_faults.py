@@ -56,7 +56,9 @@ def faulty(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultySt
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault.BUSY, Fault.DROPPED, pytest.param(Fault.THROTTLED, marks=pytest.mark.extra),
+        # That of a store that is busy is made again in test_stores.py, too.
+        pytest.param(Fault.BUSY, marks=pytest.mark.extra), Fault.DROPPED,
+        pytest.param(Fault.THROTTLED, marks=pytest.mark.extra),
         pytest.param(Fault.CUT, marks=pytest.mark.extra),
     ],
 )  # fmt: skip

@@ -94,7 +94,7 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize(
-    "name", mostly_extra(LEFT_ALONE, ("Spark does not coalesce", "off", "a number was asked for", "NOT IN"))
+    "name", mostly_extra(LEFT_ALONE, ("Spark does not coalesce", "a number was asked for", "NOT IN"))
 )
 def test_partitions_stay_as_they_are(tables: SparkSession, name: str) -> None:
     text, setting, value = LEFT_ALONE[name]
@@ -130,7 +130,7 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_extra(ACTIONS, ("count", "RDD", "union", "cache")))
+@pytest.mark.parametrize("name", mostly_extra(ACTIONS, ("count", "RDD", "cache")))
 def test_nothing_runs_before_an_action_and_all_jobs_are_of_its_group(
     enabled: SparkSession, group: str, name: str
 ) -> None:

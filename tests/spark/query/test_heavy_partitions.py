@@ -140,7 +140,7 @@ STAY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", brief(STAY, "groups by the key", "NOT IN", "no partition is heavy enough"))
+@pytest.mark.parametrize("name", brief(STAY, "groups by the key", "no partition is heavy enough"))
 def test_partitions_are_not_split(skewed: SparkSession, name: str) -> None:
     text, setting = STAY[name]
     if setting is not None:

@@ -171,8 +171,7 @@ WITHIN = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        WITHIN, "of groups", "of two", "the same twice", "in a subquery", "no columns are read", "no rows",
-        "below a join",
+        WITHIN, "of groups", "of two", "in a subquery", "no columns are read", "below a join",
     ),
 )  # fmt: skip
 def test_subqueries_within_an_island_of_one_task(tables: SparkSession, name: str) -> None:

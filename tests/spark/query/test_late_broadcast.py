@@ -57,7 +57,7 @@ def notes_of(frame: DataFrame) -> str:
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "inner join", "other side", "right join", "anti-join", "aggregation", "chain", "chain below", "no rows"
+        QUERIES, "inner join", "other side", "right join", "anti-join", "aggregation", "chain below"
     ),
 )  # fmt: skip
 def test_an_input_that_proves_small_is_sent_to_every_task(tables: SparkSession, name: str, limit: int) -> None:

@@ -66,7 +66,7 @@ def whole(frame: DataFrame) -> None:
 
 
 @forced
-@pytest.mark.parametrize("name", brief(LIMITS, "of groups", "offset", "limits in limits", "union", "both sides"))
+@pytest.mark.parametrize("name", brief(LIMITS, "of groups", "offset", "limits in limits", "both sides"))
 def test_limits_below_other_operations(tables: SparkSession, name: str) -> None:
     whole(tables.sql(LIMITS[name]))
 

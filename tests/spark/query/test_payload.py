@@ -105,7 +105,7 @@ def in_one_island(found: Explanation, *, spark_rows: int = 2) -> None:
     assert "\n".join(island.tree).count("rows from Spark") == spark_rows
 
 
-@pytest.mark.parametrize(("how", "way"), each_once(JOINS, WAYS, extra=("left", "inner")))
+@pytest.mark.parametrize(("how", "way"), each_once(JOINS, WAYS, extra=("left", "inner", "semi")))
 def test_every_type_through_every_join(payload: SparkSession, how: str, way: str) -> None:
     for key, value in WAYS[way].items():
         payload.conf.set(key, value)

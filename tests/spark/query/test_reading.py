@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
@@ -65,7 +66,7 @@ OLD_STAMPS = """select k, named_struct('t', t, 'n', k) s, array(t, null, timesta
     from range(50))"""
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
+@pytest.mark.parametrize("zone", brief(("UTC", "America/Los_Angeles"), "America/Los_Angeles"))
 def test_nested_timestamps_that_spark_writes_as_int96(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     """Also of files that lack fields, and in a zone of moving offset; files in the old calendar are Spark's."""
     kinds = ("spark.sql.parquet.outputTimestampType", "spark.sql.session.timeZone")

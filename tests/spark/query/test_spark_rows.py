@@ -69,7 +69,7 @@ SOURCES = ("cached", "csv", "made", "udf")
 WAYS = {"one task": FORCED, "sent": SENT, "exchanged": EXCHANGED}
 
 
-@pytest.mark.parametrize(("source", "way"), each_once(SOURCES, WAYS))
+@pytest.mark.parametrize(("source", "way"), each_once(SOURCES, WAYS, extra=["csv"]))
 def test_a_star_with_one_side_from_spark_is_one_island(sources: SparkSession, source: str, way: str) -> None:
     for key, value in WAYS[way].items():
         sources.conf.set(key, value)

@@ -21,7 +21,7 @@ from tests.spark.query.generated import NASTY_TABLES, NastyGenerator, write_nast
 
 pytestmark = pytest.mark.spark
 
-QUICK, QUERIES = 3, int(os.environ.get("GPUJOIN_TEST_QUERIES", "120"))
+QUICK, QUERIES = 2, int(os.environ.get("GPUJOIN_TEST_QUERIES", "120"))
 EVERYDAY = int(os.environ.get("GPUJOIN_TEST_EVERYDAY", "120"))
 """Queries of `make test`, and of the two long sweeps: set the latter for longer ones."""
 KEYS_FIRST = QUERIES
