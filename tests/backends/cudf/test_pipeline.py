@@ -120,6 +120,24 @@ def test_quotients_of_128_bits_are_rounded_half_up(places: int, rng: np.random.G
         assert lost or quotient == exact, (seed, dividend, divisor)
 
 
+@pytest.mark.parametrize("places", [1, 2, 6, 14, 30, 32, 38])
+def test_products_of_254_bits_are_rounded_half_up(places: int, rng: np.random.Generator, seed: int) -> None:
+    """Of numbers drawn by size, and of pairs whose product is a half of the last place, or next to it."""
+    most = 10**38 - 1
+    drawn = [int.from_bytes(rng.bytes(16), "little") >> int(rng.integers(2, 127)) for _ in range(60)]
+    numbers = [number for number in (*EDGES, *drawn) if 0 <= number <= most]
+    lefts, rights = [n for n in numbers for _ in numbers], numbers * len(numbers)
+    half = 10**places // 2
+    for factor in (1, 2, 5, 125):
+        lefts += [max(0, half // factor + step) for step in (-1, 0, 1)]
+        rights += [factor] * 3
+    sizes, over = quotients.product_without_places(np, pairs(lefts), pairs(rights), places)
+    for left_size, right_size, size, lost in zip(lefts, rights, integers(sizes), over, strict=True):
+        exact = (left_size * right_size + half) // 10**places
+        assert lost == (exact >= 2**127) or exact >= 10**38, (seed, left_size, right_size)
+        assert lost or size == exact, (seed, left_size, right_size)
+
+
 def d(name: str) -> Expression:
     return left(f"a_{name}")
 
@@ -149,6 +167,9 @@ COMPUTED: list[Expression] = [
     left("a_d18_6") * left("b_d38_18").cast(pa.decimal128(20, 10)),
     left("a_d18_6") * left("b_d18_6") * left("a_d9_2"),
     left("a_d38_18").cast(pa.decimal128(20, 4)) * left("b_d18_6"),
+    left("a_d38_18") * left("b_d38_18"),
+    left("a_d38_18") * left("b_d38_18").cast(pa.decimal128(38, 6)),
+    left("a_d38_18").cast(pa.decimal128(38, 30)) * left("b_i64"),
     left("a_d38_18").cast(pa.decimal128(20, 4)),
     left("a_d38_18").cast(pa.decimal128(38, 2)),
     left("a_d38_18").cast(pa.decimal128(9, 0)),

@@ -151,22 +151,11 @@ class PipelineEvaluator(conditions.Evaluator):
         return self._fitted(node, result, overflow, mask_and_not(valid, zero), active)
 
     def _rounded_product(self, left: Value, right: Value, dropped: int) -> tuple[Words, Array]:
-        """Product without its last places, rounded half up, and the mask of overflows.
-
-        It may have more than 128 bits before it is rounded. So one factor is split, and the last places of the product
-        come from its last places alone: ``1234 * 56`` without two places is ``12 * 56`` and what ``34 * 56`` rounds to.
-        """
-        xp = self.xp
-        many, few = sorted((left, right), key=lambda side: side.dtype.precision, reverse=True)
-        sides = [words_of(side) for side in (many, few)]
-        sizes = [words.magnitude(xp, side) for side in sides]
-        front, last = quotients.split(xp, sizes[0], many.dtype.precision, dropped)
-        high, overflow = words.multiply(xp, front, sizes[1])
-        low, _ = words.multiply(xp, last, sizes[1])
-        digits = dropped + few.dtype.precision
-        total = words.add(high, quotients.without_places(xp, low, digits, dropped))
-        negative = (sides[0].high < 0) ^ (sides[1].high < 0)
-        return words.signed(xp, total, negative), overflow | (total.high < 0)
+        """Product without its last places, rounded half up, and the mask of overflows."""
+        sides = [words_of(side) for side in (left, right)]
+        first, second = (words.magnitude(self.xp, side) for side in sides)
+        total, overflow = quotients.product_without_places(self.xp, first, second, dropped)
+        return words.signed(self.xp, total, (sides[0].high < 0) ^ (sides[1].high < 0)), overflow
 
     def _rounded_sum(self, node: Call, left: Value, right: Value, scale: int) -> tuple[Words, Array]:
         """Sum or difference, rounded half up to a scale, and the mask of overflows.

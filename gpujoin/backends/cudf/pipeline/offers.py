@@ -1,8 +1,7 @@
 """Knows which expressions and nodes a pipeline computes on the device exactly as Spark does.
 
 These are the expressions of join conditions (:mod:`gpujoin.backends.cudf.expressions.evaluator`), and also arithmetic
-and rounding of decimals, and casts between decimals, integers and doubles. Not offered are products whose last places
-need more than 128 bits.
+and rounding of decimals, and casts between numbers.
 """
 
 from __future__ import annotations
@@ -249,7 +248,7 @@ def natural(node: Call) -> tuple[int, int]:
 
 
 def _exact_scale(node: Call) -> bool:
-    """Whether words of 128 bits give the exact result, rounded where Spark rounds it."""
+    """Whether the result is exact, and rounded where Spark rounds it."""
     left, right = (logical(argument.type) for argument in node.arguments)
     result = logical(node.type)
     if min(left.scale, right.scale, result.scale) < 0:
@@ -260,7 +259,7 @@ def _exact_scale(node: Call) -> bool:
     if node.function is not Function.MULTIPLY:
         return bool(result.scale <= scale)
     if result.scale < scale:
-        return scale - result.scale + min(left.precision, right.precision) <= MAX_PRECISION
+        return scale - result.scale <= MAX_PRECISION
     # A product beyond 127 bits has more than 38 digits.
     return bool(result.scale == scale and result.precision >= min(precision, MAX_PRECISION))
 

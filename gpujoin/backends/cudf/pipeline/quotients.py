@@ -14,6 +14,7 @@ NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpujoin.backends.cudf.arrays import Array
@@ -21,6 +22,7 @@ from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.words import Words
 
 _DIGIT_BITS = 46
+_HALF_DIGIT_BITS = _DIGIT_BITS // 2
 _DIGIT_PLACES = 14
 """Sizes of digits: below 2**47, so that an estimate by doubles, which is off by 2**-50 of it, is off by one at most."""
 _LARGEST = 10**38
@@ -106,6 +108,37 @@ def nearest_double(xp: Any, value: Words, places: int) -> Array:
     return xp.where(zero, 0.0, bits.view("int64").astype("float64") * power)
 
 
+def product_without_places(xp: Any, left: Words, right: Words, places: int) -> tuple[Words, Array]:
+    """Multiply magnitudes of less than 127 bits, and drop decimal places, up to 38, rounding half up.
+
+    The product may have twice the bits. Also returns the mask of the rows whose result has more than 38 digits, where
+    it is arbitrary.
+    """
+    divisor = words.constant(xp, 10**places)
+    quotient, rest, over = _long_division(xp, _product_digits(xp, left, right), divisor)
+    up = ~words.unsigned_less(rest, words.subtract(divisor, rest))
+    total = words.add(quotient, words.widened(up.astype("int64")))
+    return total, over | (total.high < 0)
+
+
+def _product_digits(xp: Any, left: Words, right: Words) -> list[Array]:
+    """Digits of 46 bits of a product of magnitudes, the first one first, as uint64."""
+    count = -(-127 // _HALF_DIGIT_BITS)
+    sides = [[words.bits(side, n * _HALF_DIGIT_BITS, _HALF_DIGIT_BITS) for n in range(count)] for side in (left, right)]
+    halves: list[Array] = []
+    word = left.low.dtype.type
+    carry = xp.zeros(1, dtype="uint64")
+    for place in range(2 * count):
+        # Up to six products of 46 bits, and what is carried, are less than 2**49.
+        total = carry
+        for at in range(max(0, place - count + 1), min(place + 1, count)):
+            total = total + sides[0][at] * sides[1][place - at]
+        halves.append(total & word((1 << _HALF_DIGIT_BITS) - 1))
+        carry = total >> word(_HALF_DIGIT_BITS)
+    pairs = zip(halves[::2], halves[1::2], strict=True)
+    return [(high << word(_HALF_DIGIT_BITS)) | low for low, high in pairs][::-1]
+
+
 def split(xp: Any, value: Words, digits: int, places: int) -> tuple[Words, Words]:
     """Split magnitudes of at most ``digits`` digits into what stands before the last decimal places, and these."""
     front, rest, _ = _divided(xp, value, words.constant(xp, 10**places), digits, 0)
@@ -114,15 +147,10 @@ def split(xp: Any, value: Words, digits: int, places: int) -> tuple[Words, Words
 
 def _divided(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, places: int) -> tuple[Words, Words, Array]:
     """Quotient with some decimal places, rounded down, the rest, and the mask of quotients of more than 38 digits."""
-    by = words.as_double(divisor)
-    zero = words.constant(xp, 0)
-    quotient, rest = zero, zero
     count = -(-(10**dividend_digits).bit_length() // _DIGIT_BITS)
-    for shift in reversed(range(0, count * _DIGIT_BITS, _DIGIT_BITS)):
-        following = words.bits(dividend, shift, _DIGIT_BITS)
-        digit, rest = _digit(xp, rest, 1 << _DIGIT_BITS, following, divisor, by)
-        quotient = words.add(words.times(quotient, 1 << _DIGIT_BITS), Words(xp.zeros_like(digit.view("int64")), digit))
-    over = quotient.high < 0
+    digits = [words.bits(dividend, shift * _DIGIT_BITS, _DIGIT_BITS) for shift in reversed(range(count))]
+    quotient, rest, over = _long_division(xp, digits, divisor)
+    by = words.as_double(divisor)
     while places > 0:
         base = 10 ** min(places, _DIGIT_PLACES)
         places -= _DIGIT_PLACES
@@ -130,6 +158,18 @@ def _divided(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, pla
         # Beyond this a product by the base has 39 digits or more; below it, less than 127 bits.
         over = over | (quotient.high >= (1 << 63) // base)
         quotient = words.add(words.times(quotient, base), Words(xp.zeros_like(digit.view("int64")), digit))
+    return quotient, rest, over
+
+
+def _long_division(xp: Any, digits: Sequence[Array], divisor: Words) -> tuple[Words, Words, Array]:
+    """Divide numbers in digits of 46 bits, the first one first: quotient, rest, and mask of quotients of 127 bits."""
+    by = words.as_double(divisor)
+    quotient, rest = words.constant(xp, 0), words.constant(xp, 0)
+    over = xp.zeros(1, dtype=bool)
+    for following in digits:
+        digit, rest = _digit(xp, rest, 1 << _DIGIT_BITS, following, divisor, by)
+        over = over | (quotient.high >= 1 << (63 - _DIGIT_BITS))
+        quotient = words.add(words.times(quotient, 1 << _DIGIT_BITS), Words(xp.zeros_like(digit.view("int64")), digit))
     return quotient, rest, over
 
 
