@@ -32,3 +32,13 @@ def test_metrics_say_that_an_island_ran_on_the_gpu(tables: SparkSession) -> None
     assert report.metrics.joins.backends == {"gpu": report.tasks}
     assert report.metrics.pipeline.device_steps > 0
     assert report.metrics.pipeline.cpu_runs == 0
+
+
+def test_windows_run_on_the_gpu(tables: SparkSession) -> None:
+    frame = accelerate(tables.sql(WHOLE["window above"]))
+    frame.collect()
+    (report,) = metrics(frame)
+    assert isinstance(report, IslandReport)
+    assert report.metrics.pipeline.windows > 0
+    assert report.metrics.pipeline.device_steps > 0
+    assert report.metrics.pipeline.host_steps == 0
