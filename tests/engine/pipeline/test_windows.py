@@ -171,9 +171,11 @@ def test_of_zeros_the_first_is_the_extreme() -> None:
     tree = Tree.source(table.schema).window(
         [], [("id", False, True)],
         running=Over(A.MIN, left("v"), FRAMES["running"]), last=Over(A.MAX, left("v"), Frame(ROWS, -1, 0)),
+        whole=Over(A.MIN, left("v")),
     )  # fmt: skip
     (batch,) = run(tree.relation, {0: table})
-    assert [math.copysign(1, v) for v in batch.column("running.value").to_pylist()] == [1.0] * 6
+    for name in ("running", "whole"):
+        assert [math.copysign(1, v) for v in batch.column(f"{name}.value").to_pylist()] == [1.0] * 6
     last = batch.column("last.value").to_pylist()
     assert [math.copysign(1, last[i]) for i in (0, 1, 4, 5)] == [1.0, 1.0, -1.0, -1.0]
 

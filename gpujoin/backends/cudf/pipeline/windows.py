@@ -34,17 +34,21 @@ from gpujoin.backends.cudf.pipeline.ordercodes import is_ranked, ranks
 from gpujoin.backends.cudf.pipeline.states import doubled
 from gpujoin.backends.cudf.pipeline.words import Words, of_words, words_of
 from gpujoin.backends.ordered.reductions import all_true
-from gpujoin.backends.ordered.windows.calls import computed, is_framed
+from gpujoin.backends.ordered.windows.calls import BY_PLACE, computed, is_framed
 from gpujoin.backends.ordered.windows.results import Numbers, Result
 from gpujoin.backends.ordered.windows.rows import SIGN, Codes, RowOps, SortedRows, codes_of, sort_rows
 from gpujoin.backends.ordered.windows.spans import Members, Presence, RangeKey, Span
 from gpujoin.errors import DeviceValueError
+from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Window, column
 from gpujoin.model.types import logical
 from gpujoin.model.windows import Frame as WindowFrame
 from gpujoin.model.windows import FramedAggregate, WindowCall
 
+_OF_PARTITIONS = BY_PLACE | {AggregateFunction.MIN, AggregateFunction.MAX}
+"""Functions that are not aggregated over whole partitions: of equal values Spark takes the first, 0.0 or −0.0, while an
+aggregation takes either."""
 _FRAMED_ROWS = 1 << 24
 """Rows of frames that are aggregated at a time: some hundred megabytes for each argument."""
 _MOST_ADDITIONS = 4096
@@ -224,7 +228,7 @@ class _FrameWindow(Generic[Frame]):
         for number, call in enumerate(self._node.calls):
             at = range(start, start + len(_inputs(call)))
             start = at.stop
-            if is_framed(call):
+            if is_framed(call, _OF_PARTITIONS):
                 results.append(self._computed(call, taken, at))
                 continue
             assert isinstance(call, FramedAggregate)

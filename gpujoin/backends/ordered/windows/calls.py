@@ -7,7 +7,7 @@ taken from their places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from gpujoin.backends.ordered.ops import Array
@@ -19,7 +19,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.types import is_float, is_whole
 from gpujoin.model.windows import SLIDING, AnyWindowCall, Frame, FramedAggregate, WindowCall, WindowFunction
 
-_BY_PLACE = frozenset({AggregateFunction.COUNT, AggregateFunction.FIRST, AggregateFunction.LAST})
+BY_PLACE = frozenset({AggregateFunction.COUNT, AggregateFunction.FIRST, AggregateFunction.LAST})
 """Aggregate functions that are found by place, also over whole partitions."""
 _NONE = (1 << 63) - 1
 
@@ -47,11 +47,14 @@ class Argument(Protocol):
         """Codes in the order of the values; those of nulls mean nothing."""
 
 
-def is_framed(call: AnyWindowCall) -> bool:
-    """Whether :func:`computed` computes a call; others are aggregated by the rows of their frames."""
+def is_framed(call: AnyWindowCall, of_partitions: Collection[AggregateFunction] = BY_PLACE) -> bool:
+    """Whether :func:`computed` is to compute a call; others are aggregated by the rows of their frames.
+
+    ``of_partitions``: the functions that a backend does not aggregate over whole partitions.
+    """
     if isinstance(call, WindowCall):
         return True
-    return call.call.function in (_BY_PLACE if call.frame.is_partition else SLIDING)
+    return call.call.function in (of_partitions if call.frame.is_partition else SLIDING)
 
 
 def computed(
