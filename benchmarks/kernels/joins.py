@@ -150,14 +150,17 @@ def _hashed(device: Device, build: Side, probe: Side) -> Output | None:
 
 
 def _hash_facts(device: Device, build: Side, probe: Side) -> HashFacts:
-    key = FieldColumn(build.keys.codes)
+    try:
+        joint = rows.layout_of([*build.payload, FieldColumn(build.keys.codes)]).row_bytes
+    except KernelArgumentError:
+        joint = None
     return HashFacts(
         rows=build.keys.rows,
         key_bytes=build.keys.key_bytes,
         payload_bytes=sum(column.width for column in build.payload),
         packed=len(build.payload) == 1 and build.payload[0].valid is None,
         row_bytes=rows.layout_of(build.payload).row_bytes,
-        joint_bytes=rows.layout_of([*build.payload, key]).row_bytes,
+        joint_bytes=joint,
         probe_rows=probe.keys.rows,
         l2_bytes=device.properties.l2_bytes,
     )

@@ -140,8 +140,8 @@ class HashFacts:
     packed: bool
     """Whether the payload is a single column, which is its own packed rows."""
     row_bytes: int
-    joint_bytes: int
-    """Bytes of a packed row of the payload, and of one of payload and key."""
+    joint_bytes: int | None
+    """Bytes of a packed row of the payload, and of one of payload and key; ``None``: that would be too wide."""
     probe_rows: int
     l2_bytes: int
     """The device's L2 cache."""
@@ -155,6 +155,8 @@ def payload_with_keys(facts: HashFacts) -> bool:
     """
     if facts.key_bytes <= _SLOT_BYTES:
         return True
+    if facts.joint_bytes is None:
+        return False
 
     def reading(width: int) -> float:
         return read_seconds(width * facts.rows, facts.probe_rows, facts.l2_bytes, width=width)

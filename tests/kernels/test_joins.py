@@ -13,7 +13,7 @@ from benchmarks.kernels import joins
 from benchmarks.kernels.joins import Kernel, inner_join, semi_join
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.rows import FieldColumn
+from gpujoin.launch.rows import MAX_FIELDS, FieldColumn
 from tests.kernels.devices import RecordingDevice
 
 Columns = dict[str, Any]
@@ -116,6 +116,16 @@ def test_payload_beside_keys_is_fetched_at_once(
     assert sorted(row for output in inner for row in rows_of(device, output)) == expected(build, probe, INNER)
     wanted = {"unique_insert", "unique_fetch" if beside else "unique_probe"}
     assert {name for name in device.launches if name.startswith("unique")} == wanted
+
+
+def test_as_many_columns_as_a_row_has_leave_no_room_for_the_key(
+    device: RecordingDevice, rng: np.random.Generator
+) -> None:
+    keys = device.upload(rng.permutation(300).astype(np.int64))
+    build = joins.Side(KeyCodes(keys, None), (FieldColumn(keys),) * MAX_FIELDS)
+    (output,) = inner_join(device, build, joins.Side(build.keys, ()), Kernel.UNIQUE)
+    assert all((device.download(column.values) == device.download(keys)).all() for column in output.build)
+    assert {"unique_probe", "gather_rows"} <= set(device.launches)
 
 
 def test_columns_of_probe_rows_that_all_match_are_not_copied(device: RecordingDevice, rng: np.random.Generator) -> None:

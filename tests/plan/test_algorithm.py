@@ -78,6 +78,7 @@ BESIDE_KEYS: dict[str, tuple[HashFacts, bool]] = {
     "one column and 16-byte keys": (HashFacts(**{**ONE_COLUMN, "key_bytes": 16, "joint_bytes": 32}), False),
     "four columns, which fill a sector": (HashFacts(**FOUR_COLUMNS), False),
     "four columns and keys of their slots": (HashFacts(**{**FOUR_COLUMNS, "key_bytes": 4}), True),
+    "too many columns for a key beside them": (HashFacts(**{**FOUR_COLUMNS, "joint_bytes": None}), False),
     "few probe rows": (HashFacts(**{**ONE_COLUMN, "probe_rows": 1 << 24}), False),
 }
 
