@@ -25,6 +25,7 @@ from gpujoin.model.aggregates import (
     LISTS,
     AggregateFunction,
 )
+from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
@@ -62,6 +63,8 @@ def check(tree: Tree, table: pa.Table, context: str, *, pieces: int = 1, **optio
     out = run(node, {0: batches}, metrics=metrics, options=Options(**options), piece_bytes=1)
     partial = pa.Table.from_batches(out, node.schema)
     assert_same_groups(merged(node, partial), aggregated(node, table), context)
+    if on_device() and not supports(node, BackendName.GPU):
+        assert metrics.host_steps == 0
     return metrics
 
 
@@ -105,6 +108,7 @@ def test_the_extreme_of_negative_zeros_keeps_its_sign(function: AggregateFunctio
 
 
 @pytest.mark.few
+@everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", sorted(EXTREMES_BY, key=str))
@@ -310,6 +314,7 @@ def final(tree: Tree) -> Tree:
 
 
 @pytest.mark.few
+@everywhere
 @pytest.mark.parametrize("pieces", [1, 9])
 @pytest.mark.parametrize("function", sorted(HIGHER_MOMENTS | COMOMENTS, key=str))
 def test_higher_moments_and_covariances(

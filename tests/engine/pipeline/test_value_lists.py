@@ -13,7 +13,7 @@ from gpujoin.model.aggregates import REGRESSIONS, AggregateFunction
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.relations import PartialAggregate
 from tests.brief import brief
-from tests.engine.pipeline.places import run
+from tests.engine.pipeline.places import everywhere, run
 from tests.engine.pipeline.test_aggregates import KINDS, check, random_table
 from tests.trees import Aggregate, Tree, count
 
@@ -107,6 +107,7 @@ def test_a_sum_that_overflows_in_some_orders_fails() -> None:
         list(run(tree.relation, {0: table}))
 
 
+@everywhere
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("function", sorted(REGRESSIONS, key=str))
 def test_regressions(function: AggregateFunction, pieces: int, rng: np.random.Generator, seed: int) -> None:

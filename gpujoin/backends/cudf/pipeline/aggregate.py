@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions.values import Value
@@ -17,10 +18,21 @@ from gpujoin.backends.cudf.pipeline.compute import (
     plain_keys,
     values_of,
 )
+from gpujoin.backends.cudf.pipeline.deviations import DeviationState
 from gpujoin.backends.cudf.pipeline.offers import carried
-from gpujoin.backends.cudf.pipeline.states import Reducer, State, state_of
+from gpujoin.backends.cudf.pipeline.states import (
+    CountState,
+    EndState,
+    ExactSumState,
+    ExtremeByState,
+    ExtremeState,
+    FloatSumState,
+    Reducer,
+    State,
+)
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.aggregates import MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Expression
 from gpujoin.model.maps import Span
 from gpujoin.model.pipeline import FAN_OUT
@@ -50,7 +62,7 @@ class FrameAggregation(Generic[Frame]):
         self._columns = columns
         self._node = node
         self._entered = entered
-        self._states: list[State[Frame]] = [state_of(call) for call in node.aggregates]
+        self._states: list[State[Frame]] = [_state_of(call) for call in node.aggregates]
 
     def reduce(self, piece: Frame) -> list[Frame]:
         """Aggregate a piece into states; into those of its halves if it does not fit."""
@@ -176,6 +188,28 @@ class FrameAggregation(Generic[Frame]):
             parts.append(each.finish(columns, state, at_columns))
             place = at_columns.stop
         return columns.hstack(parts)
+
+
+def _state_of(call: AggregateCall) -> State[Any]:
+    """Make the state of a call."""
+    match call.function:
+        case AggregateFunction.COUNT:
+            return CountState(call)
+        case AggregateFunction.SUM if not is_float(call.dtype):
+            return ExactSumState(call)
+        case AggregateFunction.AVG if pat.is_decimal(call.dtype):
+            return ExactSumState(call)
+        case AggregateFunction.SUM | AggregateFunction.AVG:
+            return FloatSumState(call)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return ExtremeState(call)
+        case AggregateFunction.FIRST | AggregateFunction.LAST:
+            return EndState(call)
+        case AggregateFunction.MIN_BY | AggregateFunction.MAX_BY:
+            return ExtremeByState(call)
+        case _:
+            assert call.function in MOMENTS
+            return DeviationState(call)
 
 
 class _Groups(Generic[Frame]):

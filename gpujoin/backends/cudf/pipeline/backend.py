@@ -8,13 +8,13 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
-from gpujoin.backends.cudf.expressions.values import Value, ordered
+from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline import resident
 from gpujoin.backends.cudf.pipeline import scan as parquet
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.asof import FrameNearest
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
-from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, values_of
+from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, sortable
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
 from gpujoin.backends.cudf.pipeline.ranges import FrameRanges, can_search
 from gpujoin.backends.cudf.pipeline.windows import window
@@ -26,7 +26,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey, Window
-from gpujoin.model.types import is_float, logical
+from gpujoin.model.types import logical
 
 _MEMORY_SHARE = 4
 """A build side, and the states of an aggregation, may each take a quarter of the device's memory."""
@@ -122,10 +122,9 @@ class DevicePipeline(Generic[Frame]):
     def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
         with self.entered():
             columns = self.columns
-            rows = self.backend.frame_rows(frame)
             keys = computed(columns, frame, [key.expression for key in order])
-            sortable = columns.hstack([_sortable(columns, keys, at, rows) for at in range(len(order))])
-            index = columns.order(sortable, [key.descending for key in order], [key.nulls_first for key in order])
+            by = columns.hstack([sortable(columns, columns.select(keys, (at,))) for at in range(len(order))])
+            index = columns.order(by, [key.descending for key in order], [key.nulls_first for key in order])
             return rows_at(columns, frame, index[:count])
 
     def head(self, frame: Frame, count: int) -> Frame:
@@ -193,18 +192,6 @@ class DevicePipeline(Generic[Frame]):
             return FrameNearest.of(
                 self.columns, self.entered, frame, order_at, key_at, key_types, terms, kernels=kernels
             )
-
-
-def _sortable(columns: Columns[Frame], keys: Frame, at: int, rows: int) -> Frame:
-    """Convert a sort key so that the library's order is Spark's: NaN is the greatest float."""
-    key = columns.select(keys, (at,))
-    (dtype,) = columns.types(key)
-    if not is_float(dtype):
-        return key
-    value = values_of(columns, key, 0)
-    words = ordered(columns.ops.xp, value)[0]
-    kind = pa.int32() if words.dtype.itemsize == 4 else pa.int64()
-    return columns.frame([Value(kind, words, value.valid)], (kind,), rows)
 
 
 def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:

@@ -10,7 +10,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.canonical import float_bits
 from gpujoin.backends.cudf.expressions.evaluator import Text
-from gpujoin.backends.cudf.expressions.values import Value, constant
+from gpujoin.backends.cudf.expressions.values import Value, constant, ordered
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import carried
@@ -119,6 +119,17 @@ def rows_at(columns: Columns[Frame], frame: Frame, index: Array, *, missing: boo
     rule = OutOfBounds.NULLIFY if missing else OutOfBounds.NEVER
     rows = Indices(index.astype("int32"), int(index.shape[0]), rule, MapOrder.ANY)
     return columns.backend.gather(frame, rows)
+
+
+def sortable(columns: Columns[Frame], key: Frame) -> Frame:
+    """Convert a sort key, a frame of one column, so that the library's order is Spark's: NaN is the greatest float."""
+    (dtype,) = columns.types(key)
+    if not is_float(dtype):
+        return key
+    value = values_of(columns, key, 0)
+    words = ordered(columns.ops.xp, value)[0]
+    kind = pa.int32() if words.dtype.itemsize == 4 else pa.int64()
+    return columns.frame([Value(kind, words, value.valid)], (kind,), columns.backend.frame_rows(key))
 
 
 # -- keys --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS
 from gpujoin.backends.cudf.pipeline.casts import is_number_cast
 from gpujoin.functions.casts import is_lossless
 from gpujoin.functions.rounding import constant_scale
-from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import EXTREMES_BY, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import (
     Call,
     Case,
@@ -30,7 +30,7 @@ from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, W
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
 from gpujoin.model.windows import FramedAggregate
 
-_AGGREGATES = CENTRAL_MOMENTS | {
+_AGGREGATES = MOMENTS | EXTREMES_BY | {
     AggregateFunction.SUM, AggregateFunction.COUNT, AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.AVG,
     AggregateFunction.FIRST, AggregateFunction.LAST,
 }  # fmt: skip

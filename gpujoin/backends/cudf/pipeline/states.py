@@ -19,11 +19,11 @@ from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and
 from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
-from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of
+from gpujoin.backends.cudf.pipeline.compute import rows_at, sortable, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.aggregates import CENTRAL_MOMENTS, AggregateCall, AggregateFunction
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_float, is_text
 
@@ -353,9 +353,7 @@ class ExtremeState(PickState[Frame]):
         dtype = self.call.dtype
         if not (is_text(dtype) or is_bytes(dtype) or is_wide(dtype)):
             return self._by_value(rows, at, valid)
-        order = rows.columns.order(rows.columns.select(rows.frame, (at,)), (False,), (True,))
-        place = rows.xp.empty(rows.rows, dtype="int64")
-        place[order] = rows.xp.arange(rows.rows, dtype="int64")
+        order, place = _in_order(rows, at)
         number = rows.ask(self._kind, place, valid)
 
         def made() -> Frame:
@@ -432,62 +430,39 @@ class EndState(PickState[Frame]):
         return columns.hstack([self._null(columns, self.call.dtype), _framed(columns, [flag], 1)])
 
 
-class MomentsState(State[Frame]):
-    """Count, mean, and sum of squared deviations, merged by the formula of Chan, Golub and LeVeque."""
-
-    two_passes = True
+class ExtremeByState(PickState[Frame]):
+    """``min_by`` and ``max_by``: the value and the ordering of the row with the least or greatest ordering."""
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
-        return (pa.float64(),) * 3
+        return carried(self.call.dtype), carried(self.call.ordering_type)
 
-    def reduce(self, rows: Reducer[Frame], at: Sequence[int], mask: Array | None) -> Callable[[], Frame]:
-        value = rows.value(at[0])
-        valid = mask_and(mask, value.valid)
-        data = value.data
-        ones = rows.xp.ones(rows.rows, dtype="float64")
-        return self._moments(rows, ones, data, None, valid)
+    def _counting(self, rows: Reducer[Frame], at: int, mask: Array | None) -> Array | None:
+        return mask_and(mask, rows.valid(at + 1))
 
-    def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        count, mean, spread = (rows.value(position).data for position in at)
-        return self._moments(rows, count, mean, spread, count > 0)
+    def _set(self, rows: Reducer[Frame], at: Sequence[int]) -> Array | None:
+        return rows.valid(at[1])
 
-    @staticmethod
-    def _moments(
-        rows: Reducer[Frame], weight: Array, mean: Array, spread: Array | None, valid: Array | None
-    ) -> Callable[[], Frame]:
-        count = rows.ask(Reduce.SUM, weight, valid)
-        total = rows.ask(Reduce.SUM, weight * mean, valid)
+    def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
+        order, place = _in_order(rows, at + 1)
+        kind = Reduce.MIN if self.call.function is AggregateFunction.MIN_BY else Reduce.MAX
+        number = rows.ask(kind, place, valid)
 
         def made() -> Frame:
-            xp = rows.xp
-            counts = rows.of(count)
-            means = rows.of(total) / xp.where(counts > 0, counts, 1.0)
-            assert rows.ids is not None
-            squares = weight * (mean - means[rows.ids]) ** 2
-            whole = squares if spread is None else squares + spread
-            (summed,) = rows.reduce([Reduction(Reduce.SUM, whole, valid)])
-            spreads = summed.data if summed.valid is None else xp.where(summed.valid, summed.data, 0.0)
-            return _framed(rows.columns, [_real(counts), _real(means), _real(spreads)], len(counts))
+            index, has = order[rows.of(number)], rows.has(number)
+            return rows.columns.hstack([self._gathered(rows, position, index, has) for position in (at, at + 1)])
 
         return made
 
+    def nothing(self, columns: Columns[Frame]) -> Frame:
+        kinds = (self.call.dtype, self.call.ordering_type)
+        return columns.hstack([self._null(columns, dtype) for dtype in kinds])
 
-def state_of(call: AggregateCall) -> State[Any]:
-    """Make the state of a call."""
-    match call.function:
-        case AggregateFunction.COUNT:
-            return CountState(call)
-        case AggregateFunction.SUM if not is_float(call.dtype):
-            return ExactSumState(call)
-        case AggregateFunction.AVG if pat.is_decimal(call.dtype):
-            return ExactSumState(call)
-        case AggregateFunction.SUM | AggregateFunction.AVG:
-            return FloatSumState(call)
-        case AggregateFunction.MIN | AggregateFunction.MAX:
-            return ExtremeState(call)
-        case AggregateFunction.FIRST | AggregateFunction.LAST:
-            return EndState(call)
-        case _:
-            assert call.function in CENTRAL_MOMENTS
-            return MomentsState(call)
+
+def _in_order(rows: Reducer[Frame], at: int) -> tuple[Array, Array]:
+    """Rows in the order of a column, and the place of each row in it."""
+    columns = rows.columns
+    order = columns.order(sortable(columns, columns.select(rows.frame, (at,))), (False,), (True,))
+    place = rows.xp.empty(rows.rows, dtype="int64")
+    place[order] = rows.xp.arange(rows.rows, dtype="int64")
+    return order, place
