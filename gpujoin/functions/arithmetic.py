@@ -26,7 +26,7 @@ from gpujoin.functions.signatures import (
     typed,
     types_of,
 )
-from gpujoin.functions.spec import NOT_FUSED, ON_CPU, FunctionSpec, Nulls, Order, Raises
+from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, Nulls, Order, Raises
 from gpujoin.functions.widening import LEAST_SCALE, adjusted_decimal, bounded_decimal, decimal_for, tightest
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function
 from gpujoin.model.types import is_float, is_numeric, is_text, is_whole
@@ -154,12 +154,12 @@ TABLE = (
     ),
     FunctionSpec(
         _F.PMOD, ("Pmod",), _PAIR,
-        raises=Raises.ANSI_OR_DECIMAL, order=Order.RIGHT_FIRST, lacks=ON_CPU,
+        raises=Raises.ANSI_OR_DECIMAL, order=Order.RIGHT_FIRST, lacks=NOT_FUSED,
     ),
     FunctionSpec(_F.NEGATE, ("UnaryMinus",), _SIGN, raises=Raises.ANSI_OR_DECIMAL),
     FunctionSpec(_F.ABS, ("Abs",), _SIGN, raises=Raises.ANSI_OR_DECIMAL),
-    FunctionSpec(_F.FLOOR, ("Floor",), _INTEGRAL, raises=Raises.ANSI, lacks=ON_CPU),
-    FunctionSpec(_F.CEIL, ("Ceil",), _INTEGRAL, raises=Raises.ANSI, lacks=ON_CPU),
+    FunctionSpec(_F.FLOOR, ("Floor",), _INTEGRAL, raises=Raises.ANSI, lacks=NOT_FUSED),
+    FunctionSpec(_F.CEIL, ("Ceil",), _INTEGRAL, raises=Raises.ANSI, lacks=NOT_FUSED),
     FunctionSpec(_F.SQRT, ("Sqrt",), takes(DOUBLE, gives=pa.float64())),
     FunctionSpec(_F.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()), nulls=Nulls.READ),
     FunctionSpec(_F.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64())),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import MANY, Signature, Types, cast_to, over, type_of, typed, types_of
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls
+from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, Nulls
 from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole, logical
@@ -193,6 +193,6 @@ TABLE = (
     FunctionSpec(_F.GE, ("GreaterThanOrEqual",), _PAIR, selectivity=0.5),
     FunctionSpec(_F.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR, nulls=Nulls.READ, selectivity=0.1),
     FunctionSpec(_F.IN, ("In", "InSet"), Signature(_in, _fits, (1, MANY)), nulls=Nulls.READ, selectivity=0.2),
-    FunctionSpec(_F.GREATEST, ("Greatest",), _EXTREME, nulls=Nulls.READ, lacks=ON_CPU),
-    FunctionSpec(_F.LEAST, ("Least",), _EXTREME, nulls=Nulls.READ, lacks=ON_CPU),
+    FunctionSpec(_F.GREATEST, ("Greatest",), _EXTREME, nulls=Nulls.READ, lacks=NOT_FUSED),
+    FunctionSpec(_F.LEAST, ("Least",), _EXTREME, nulls=Nulls.READ, lacks=NOT_FUSED),
 )

@@ -7,7 +7,7 @@ import pyarrow.types as pat
 
 from gpujoin.functions.comparison import alike, comparable, is_alike
 from gpujoin.functions.signatures import ANY, BOOLEAN, FLOAT, MANY, Signature, over, takes, type_of, types_of
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls
+from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, Nulls
 from gpujoin.functions.widening import tightest, wider_of
 from gpujoin.model.expressions import Call, Function
 
@@ -48,6 +48,6 @@ TABLE = (
     FunctionSpec(_F.COALESCE, ("Coalesce",), Signature(_coalesce, _alike_values, (1, MANY)), nulls=Nulls.READ),
     FunctionSpec(
         _F.NANVL, ("NaNvl",), Signature(_nanvl, _alike_floats, parameters=(FLOAT, FLOAT)),
-        nulls=Nulls.READ, lacks=ON_CPU,
+        nulls=Nulls.READ, lacks=NOT_FUSED,
     ),
 )  # fmt: skip

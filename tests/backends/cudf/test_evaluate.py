@@ -142,9 +142,8 @@ DECLINED: dict[str, Expression] = {
     "substring by column": call(F.SUBSTRING, left("s"), left("i32"), 2) == "a",
     "trim of given characters": call(F.TRIM, left("s"), "ab") == "",
     "narrowing cast": left("i64").cast(pa.int32()) == 1,
-    "float remainder": left("f64") % right("f64") > 0,
-    "floor": call(F.FLOOR, left("f64")) == 1,
-    "pmod": call(F.PMOD, left("i32"), right("i32")) == 1,
+    "single precision remainder": left("f32") % right("f32") > lit(0.0, pa.float32()),
+    "integral part of decimals": call(F.FLOOR, left("dec")) > lit(Decimal(1)),
     "hidden deep inside": (left("b") | right("b")) & ~left("s").rlike("a+"),
 }
 

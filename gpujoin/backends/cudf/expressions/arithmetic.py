@@ -55,8 +55,25 @@ def _division(run: Evaluator, node: Call, active: Active) -> Value:
         return Value(node.type, left.data / safe, valid)
     if node.function is Function.REMAINDER:
         return Value(node.type, v.remainder(run.xp, left.data, safe), valid)
+    if node.function is Function.PMOD:
+        return Value(node.type, v.positive_remainder(run.xp, left.data, safe), valid)
     result, failed = v.quotient(run.xp, left.data, safe)
     return run.checked(node, result, valid, failed, active)
+
+
+def _integral(run: Evaluator, node: Call, active: Active) -> Value:
+    """``floor`` and ``ceil``, as int64."""
+    value = run.fixed(node.arguments[0], active)
+    if not pat.is_floating(value.dtype):
+        return Value(pa.int64(), value.data.astype("int64"), value.valid)
+    rounded = (run.xp.floor if node.function is Function.FLOOR else run.xp.ceil)(value.data)
+    failed = ~((rounded >= -(2.0**63)) & (rounded < 2.0**63))
+    return run.checked(node, v.truncated(run.xp, rounded), value.valid, failed, active)
+
+
+def _to_whole(node: Call) -> bool:
+    (kind,) = types(node)
+    return bool(pat.is_int64(node.type)) and (pat.is_signed_integer(kind) or pat.is_float64(kind))
 
 
 def _whole(node: Call) -> bool:
@@ -79,7 +96,10 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.ABS: _checked(v.absolute),
     Function.DIVIDE: Offer(_double, _division),
     Function.INTEGRAL_DIVIDE: Offer(_whole, _division),
-    Function.REMAINDER: Offer(_whole, _division),
+    Function.REMAINDER: Offer(_of_one_type, _division),
+    Function.PMOD: Offer(_of_one_type, _division),
+    Function.FLOOR: Offer(_to_whole, _integral),
+    Function.CEIL: Offer(_to_whole, _integral),
     Function.SQRT: strict(lambda xp, value: xp.sqrt(value.data)),
     Function.IS_NAN: Offer(accepted, _is_nan),
 }

@@ -125,6 +125,29 @@ def _coalesce(run: Evaluator, node: Call, active: Active) -> Value | Text:
     return result
 
 
+def _extreme(run: Evaluator, node: Call, active: Active) -> Value | Text:
+    """``greatest`` and ``least``: nulls are skipped."""
+    function = Function.GT if node.function is Function.GREATEST else Function.LT
+    best = run.any(node.arguments[0], active)
+    for argument in node.arguments[1:]:
+        other = run.any(argument, active)
+        better = _compared(run, function, other, best)
+        if other.valid is not None:
+            better = better & other.valid
+        if best.valid is not None:
+            better = better | ~best.valid
+        best = run.chosen(better, other, best)
+    return best
+
+
+def _nanvl(run: Evaluator, node: Call, active: Active) -> Value | Text:
+    """The second operand where the first is NaN; null where the first is."""
+    first = run.fixed(node.arguments[0], active)
+    nan = v.equal(run.xp, first, v.constant(run.xp, float("nan"), first.dtype))
+    nan = nan if first.valid is None else nan & first.valid
+    return run.chosen(nan, run.fixed(node.arguments[1], mask_and(active, nan)), first)
+
+
 FUNCTIONS: dict[Function, Offer] = {
     Function.AND: Offer(accepted, _and),
     Function.OR: Offer(accepted, _or),
@@ -135,4 +158,7 @@ FUNCTIONS: dict[Function, Offer] = {
     Function.IS_NULL: Offer(lambda _: True, _null_test),
     Function.IS_NOT_NULL: Offer(lambda _: True, _null_test),
     Function.COALESCE: Offer(alike_result, _coalesce),
+    Function.GREATEST: Offer(alike_result, _extreme),
+    Function.LEAST: Offer(alike_result, _extreme),
+    Function.NANVL: Offer(alike_result, _nanvl),
 }

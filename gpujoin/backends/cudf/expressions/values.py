@@ -20,6 +20,7 @@ NARROW_DIGITS = 18
 """Most digits of decimals that are one int64."""
 
 _MASK64 = (1 << 64) - 1
+_EDGE = 2.0**63
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_SECONDS = 86_400
 _EXACT = Context(prec=80)
@@ -174,10 +175,28 @@ def quotient(xp: Any, left: Array, right: Array) -> tuple[Array, Array | None]:
 
 
 def remainder(xp: Any, left: Array, right: Array) -> Array:
-    """Remainder of integers with the sign of the dividend; arbitrary where the divisor is zero."""
+    """Remainder of integers or doubles with the sign of the dividend; arbitrary where the divisor is zero."""
+    if not _whole(left):
+        return xp.fmod(left, right)
     safe = xp.where((right == 0) | (right == -1), 1, right)
     result = left - quotient(xp, left, safe)[0] * safe
     return xp.where(right == -1, 0, result).astype(left.dtype)
+
+
+def positive_remainder(xp: Any, left: Array, right: Array) -> Array:
+    """Remainder in the range of the divisor, as ``pmod``; arbitrary where the divisor is zero."""
+    kind = left.dtype
+    if kind.itemsize < 4:  # Java adds bytes and shorts as ints
+        left, right = left.astype("int32"), right.astype("int32")
+    rest = remainder(xp, left, right)
+    return xp.where(rest < 0, remainder(xp, rest + right, right), rest).astype(kind)
+
+
+def truncated(xp: Any, doubles: Array) -> Array:
+    """Truncate doubles to int64 as Java does: NaN to 0, too large ones to the nearest limit."""
+    inside = (doubles >= -_EDGE) & (doubles < _EDGE)
+    whole = xp.where(inside, doubles, 0.0).astype("int64")
+    return xp.where(doubles >= _EDGE, (1 << 63) - 1, xp.where(doubles < -_EDGE, -(1 << 63), whole))
 
 
 def _whole(array: Array) -> bool:

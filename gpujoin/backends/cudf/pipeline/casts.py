@@ -24,7 +24,6 @@ from gpujoin.model.types import is_float, is_whole, logical
 
 _EXACT_DIGITS = 15
 """Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
-_EDGE = 2.0**63
 
 
 def is_number_cast(node: Cast) -> bool:
@@ -88,9 +87,7 @@ def _of_float(xp: Any, value: Value, bits: int) -> tuple[Array, Array]:
     near = v.widened(xp, value.data) if pat.is_float32(value.dtype) else value.data
     high, low = float((1 << (bits - 1)) - 1), float(-(1 << (bits - 1)))
     bad = ~((xp.floor(near) <= high) & (xp.ceil(near) >= low))
-    inside = (near >= -_EDGE) & (near < _EDGE)
-    whole = xp.where(inside, near, 0.0).astype("int64")
-    whole = xp.where(near >= _EDGE, (1 << 63) - 1, xp.where(near < -_EDGE, -(1 << 63), whole))
+    whole = v.truncated(xp, near)
     if bits == 32:
         whole = xp.clip(whole, -(1 << 31), (1 << 31) - 1).astype("int32")
     return whole, bad
