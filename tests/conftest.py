@@ -277,17 +277,6 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     outcomes._warned.clear()  # the next test may have the same query
 
 
-@pytest.fixture
-def sparks_own_daemon(spark: SparkSession) -> Iterator[None]:
-    """Workers are forked by Spark's own daemon, which a Python without gpujoin's libraries can run too."""
-    name, sparks_own = "spark.python.daemon.module", "pyspark.daemon"
-    conf = spark.sparkContext._conf  # that of the JVM
-    before = conf.get(name, sparks_own)
-    conf.set(name, sparks_own)
-    yield
-    conf.set(name, before)
-
-
 def _in_python(settings: Any) -> dict[str, str]:
     """A Scala map of texts."""
     entries = settings.mkString("\x00")

@@ -7,6 +7,7 @@ a fork would lose, or touches a GPU, whose context a fork would break.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 # NumPy's BLAS and Arrow's allocator would start threads when imported.
@@ -15,8 +16,10 @@ os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 from pyspark.daemon import manager
 
-import gpujoin.spark.query.running  # for the workers to be forked
-import gpujoin.spark.worker.task  # noqa: F401
+# A library that lacks is for the workers to tell, whose words reach the driver.
+with contextlib.suppress(ImportError):
+    import gpujoin.spark.query.running
+    import gpujoin.spark.worker.task  # noqa: F401
 
 
 def main() -> None:

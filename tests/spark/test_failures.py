@@ -135,7 +135,6 @@ def test_tasks_of_ours_are_ours(spark: SparkSession) -> None:
     assert failure_of(ScanError("a file has changed")) is Failure.OURS
 
 
-@pytest.mark.usefixtures("sparks_own_daemon")
 def test_workers_that_cannot_start_are_ours(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

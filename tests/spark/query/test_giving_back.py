@@ -206,7 +206,6 @@ def test_errors_of_the_users_own_functions_are_raised_once(
     assert Path(calls).read_text() == "x"
 
 
-@pytest.mark.usefixtures("sparks_own_daemon")
 def test_workers_that_lack_a_library_are_remembered(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
