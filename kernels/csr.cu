@@ -48,18 +48,14 @@ extern "C" __global__ void csr_count(const i32* __restrict__ slot_of, u64 rows, 
     }
 }
 
-// Rows by slot, each at the first place of its slot and its own number on: `placed` is the row at each place. Where that is
-// null, `number` becomes the place of each row, or -1, by which payload is packed (`rows.cu`).
-extern "C" __global__ void csr_place(const i32* __restrict__ slot_of, u64 rows, const i32* __restrict__ first, i32* number,
-                                     i32* __restrict__ placed)
+// Rows by slot, each at the first place of its slot and its own number on: `placed` is the row at each place.
+extern "C" __global__ void csr_place(const i32* __restrict__ slot_of, u64 rows, const i32* __restrict__ first,
+                                     const i32* __restrict__ number, i32* __restrict__ placed)
 {
     for (u64 row = thread_index(); row < rows; row += thread_count()) {
         const i32 slot = slot_of[row];
-        const i32 place = slot == NO_ROW ? NO_ROW : first[slot] + number[row];
-        if (placed == nullptr)
-            number[row] = place;
-        else if (place != NO_ROW)
-            placed[place] = (i32)row;
+        if (slot != NO_ROW)
+            placed[first[slot] + number[row]] = (i32)row;
     }
 }
 

@@ -77,32 +77,6 @@ extern "C" __global__ void direct_slots(const Integer* __restrict__ keys, const 
     }
 }
 
-// The slot of each row, where its payload goes, or -1, and how many slots are taken. `bits` is zero before, has
-// (slots + 31) / 32 words, and ends with a bit for each slot that is taken. Sets `*duplicate` where two rows have one key: the
-// second gets no slot.
-extern "C" __global__ void direct_claim(const Integer* __restrict__ keys, const u8* __restrict__ valid, u64 rows,
-                                        i64 low, u64 slots, u32* __restrict__ bits, i32* __restrict__ slot_of,
-                                        u64* __restrict__ taken, u32* duplicate)
-{
-    u64 mine = 0;
-    for (u64 row = thread_index(); row < rows; row += thread_count()) {
-        i32 place = NO_ROW;
-        if (may_match(valid, row)) {
-            const u64 slot = distance(keys[row], low);
-            if (slot < slots) {
-                const u32 bit = 1u << (slot % 32);
-                if ((atomicOr(&bits[slot / 32], bit) & bit) != 0)
-                    atomicOr(duplicate, 1u);
-                else
-                    place = (i32)slot;
-            }
-        }
-        slot_of[row] = place;
-        mine += place != NO_ROW;
-    }
-    add_warp(taken, mine);
-}
-
 // Payload in the slots: the fields of the build row of each probe row, whether there is one, and how many have one. Where there is
 // none, the columns are left as they are. `bits` is null where every slot is taken. The lanes of a warp share out the fields of 32
 // rows, as in `rows.cu`.

@@ -13,24 +13,18 @@
 #endif
 static_assert(OUTPUT_TILE % BLOCK_THREADS == 0, "every thread makes the same number of output rows");
 
-// Columns into rows, row r at `places[r]`, nowhere where that is negative; at r where `places` is null. No two rows have one
-// place. `valids[f]` is null where column f has no nulls.
+// Columns into rows. `valids[f]` is null where column f has no nulls.
 extern "C" __global__ void pack_rows(const u8* const* columns, const u8* const* valids, const u32* __restrict__ layout,
-                                     u32 fields, u64 rows, const i32* __restrict__ places, u32 row_bytes, u32 flags_at,
-                                     u8* __restrict__ packed)
+                                     u32 fields, u64 rows, u32 row_bytes, u32 flags_at, u8* __restrict__ packed)
 {
     for (u64 base = block_start() + warp() * WARP_LANES; base < rows; base += thread_count()) {
-        const u64 own = base + lane();
-        const i64 own_place = own >= rows ? NO_ROW : places == nullptr ? (i64)own : (i64)places[own];
         for (u32 step = 0; step < fields; ++step) {
             const u32 item = step * WARP_LANES + lane();
-            const u32 which = item / fields;
+            const u64 row = base + item / fields;
             const u32 field = item % fields;
-            const i64 place = __shfl_sync(FULL_WARP, own_place, which);
-            if (place < 0)
+            if (row >= rows)
                 continue;
-            const u64 row = base + which;
-            u8* to = packed + (u64)place * row_bytes;
+            u8* to = packed + row * row_bytes;
             const u32 width = layout[field] >> 16;
             copy_value(to + (layout[field] & 0xffffu), columns[field] + row * width, width);
             if (field == 0 && flags_at != NO_FLAGS) {

@@ -28,7 +28,7 @@ from gpujoin.model.backend import (
     Resumable,
 )
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
+from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -216,7 +216,16 @@ class FaultyBackend:
     ) -> JoinOutput[Any] | None:
         """As the inner backend, or a fault, now or where a slice is made."""
         self.check("emit", probe.rows)
-        made = self.inner.emit(probe.inner, own, other, choose, matched=matched)
+        return self._faulty(self.inner.emit(probe.inner, own, other, choose, matched=matched))
+
+    def fetch(
+        self, build: Any, keys: Any, own: Any, other: Any, choose: ChooseFetch, *, padded: bool
+    ) -> JoinOutput[Any] | None:
+        """As the inner backend, or a fault, now or where a slice is made; counted as ``emit``."""
+        self.check("emit", self.inner.frame_rows(own))
+        return self._faulty(self.inner.fetch(build.inner, keys, own, other, choose, padded=padded))
+
+    def _faulty(self, made: JoinOutput[Any] | None) -> JoinOutput[Any] | None:
         if made is None:
             return None
 
@@ -335,6 +344,11 @@ class _FaultySearch:
 
 class _FaultyBuild(_FaultySearch):
     """The inner backend's build by key."""
+
+    @property
+    def inner(self) -> Any:
+        """The build that this stands for."""
+        return self._inner
 
     @property
     def rows(self) -> int:

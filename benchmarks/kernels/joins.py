@@ -1,23 +1,25 @@
 """Whole joins of device columns by gpujoin's kernels.
 
-The engine asks for pairs and gathers payload by maps, for all join types and in the order of the CPU backend. Where
-neither matters, the output can be written in one pass over the matches: probe columns as they are, build columns from
-packed rows. Output rows are then in no particular order.
+By the launchers that the engine uses, and the planner's choices: payload is fetched with unique keys or emitted by what
+a probe finds, and the output of keys that repeat is written from the counts of their matches. Rows come in the engine's
+order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from gpujoin.backends.cudf.emission import EmittedSide
+from gpujoin.backends.cudf.fetching import fetched, fetching_table
+from gpujoin.backends.cudf.packing import Fields, Packing
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, direct, expand, facts, hashset, rows, unique
-from gpujoin.launch.device import Array, Device
+from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
-from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn, check_columns
-from gpujoin.plan.algorithm import HashFacts, SlotFacts, payload_in_slots, payload_with_keys
+from gpujoin.plan.fetching import choose_fetch
 
 BATCH_ROWS = 1 << 27
 """Output rows that a many-to-many join makes at a time."""
@@ -75,7 +77,7 @@ def inner_join(
     Yields
     ------
     Output
-        All output rows, in no particular order.
+        All output rows, in the order of the probe rows.
 
     Raises
     ------
@@ -108,84 +110,44 @@ def semi_join(device: Device, build: KeyCodes, probe: Side, kernel: Kernel, *, m
 
 def _addressed(device: Device, build: Side, probe: Side) -> Output | None:
     """Join unique build keys by direct address; ``None`` if a key occurs twice."""
-    keys, there = _range(device, build.keys)
-    if build.payload and payload_in_slots(_slot_facts(device, build, probe, keys, there)):
-        table = direct.build_payload(device, build.keys, build.payload, keys)
-        return None if table is None else _fetched(device, table, probe)
-    addressed = direct.build_unique(device, build.keys, keys)
-    if addressed is None:
-        return None
-    return _emitted(device, addressed.probe(device, probe.keys), probe.payload, _packed(device, build.payload))
-
-
-def _slot_facts(device: Device, build: Side, probe: Side, keys: direct.Range, there: int) -> SlotFacts:
-    return SlotFacts(
-        slots=keys.slots,
-        keys=there,
-        row_bytes=rows.layout_of(build.payload).row_bytes,
-        probe_rows=probe.keys.rows,
-        l2_bytes=device.properties.l2_bytes,
-    )
-
-
-def _fetched(device: Device, table: direct.PayloadTable | unique.PayloadTable, probe: Side) -> Output:
-    """Fetch build columns for all probe rows; where not all of these have a match, those that have one are kept."""
-    columns, marks, pairs = table.fetch(device, probe.keys)
-    kept = [*probe.payload, *columns]
-    if pairs < probe.keys.rows:
-        kept, _ = rows.emit(device, direct.marked(device, marks, pairs), kept, None)
-    own = len(probe.payload)
-    return Output(pairs, tuple(kept[:own]), tuple(kept[own:]))
+    keys, present = _range(device, build.keys)
+    table = direct.build_unique(device, build.keys, keys, present=present)
+    return None if table is None else _joined(device, table, build, probe)
 
 
 def _hashed(device: Device, build: Side, probe: Side) -> Output | None:
     """Join unique build keys by hash; ``None`` if a key occurs twice."""
-    if build.payload and payload_with_keys(_hash_facts(device, build, probe)):
-        fetching = unique.build_payload(device, build.keys, build.payload)
-        return None if fetching is None else _fetched(device, fetching, probe)
     table = unique.build(device, build.keys)
-    if table is None:
-        return None
-    return _emitted(device, table.probe(device, probe.keys), probe.payload, _packed(device, build.payload))
+    return None if table is None else _joined(device, table, build, probe)
 
 
-def _hash_facts(device: Device, build: Side, probe: Side) -> HashFacts:
-    try:
-        joint = rows.layout_of([*build.payload, FieldColumn(build.keys.codes)]).row_bytes
-    except KernelArgumentError:
-        joint = None
-    return HashFacts(
-        rows=build.keys.rows,
-        key_bytes=build.keys.key_bytes,
-        payload_bytes=sum(column.width for column in build.payload),
-        packed=len(build.payload) == 1 and build.payload[0].valid is None,
-        row_bytes=rows.layout_of(build.payload).row_bytes,
-        joint_bytes=joint,
-        probe_rows=probe.keys.rows,
-        l2_bytes=device.properties.l2_bytes,
-    )
+def _joined(device: Device, table: direct.UniqueTable | unique.HashTable, build: Side, probe: Side) -> Output:
+    """Fetch the payload with the keys, or emit what a probe finds, as the engine does."""
+    own, other = _emitted_side(probe), _emitted_side(build)
+    fetching = fetching_table(device, table, probe.keys.rows, other, choose_fetch, padded=False)
+    if fetching is not None:
+        made = fetched(device, fetching, probe.keys, own, other, padded=False)
+        return Output(made.rows, probe.payload if made.probe is None else made.probe, made.build)
+    packed = rows.pack(device, build.payload) if build.payload else None
+    matches = table.probe(device, probe.keys)
+    of_probe, of_build = rows.emit(device, matches, probe.payload, packed)
+    return Output(matches.pairs, tuple(of_probe), tuple(of_build))
 
 
 def _many_to_many(device: Device, build: Side, probe: Side, kernel: Kernel, batch_rows: int) -> Iterator[Output]:
     """Join by compressed sparse rows. The build payload is packed in that order, so rows of a key are read in a run."""
-    ranges, place = _ranges(device, build.keys, probe.keys, kernel)
-    packed = rows.pack(device, build.payload, place) if build.payload else None
+    table: csr.CsrTable | direct.ManyTable
+    if kernel is Kernel.DIRECT:
+        table = direct.build_many(device, build.keys, _range(device, build.keys)[0])
+    else:
+        table = csr.build(device, build.keys)
+    packed = rows.ordered(device, rows.pack(device, build.payload), table.places.rows) if build.payload else None
+    ranges = table.probe(device, probe.keys)
     running = expand.running_counts(device, ranges)
     for begin in range(0, ranges.pairs, batch_rows):
         length = min(batch_rows, ranges.pairs - begin)
         of_probe, of_build = rows.emit_ranges(device, ranges, running, probe.payload, packed, begin, length)
         yield Output(length, tuple(of_probe), tuple(of_build))
-
-
-def _ranges(device: Device, build: KeyCodes, probe: KeyCodes, kernel: Kernel) -> tuple[Ranges, Array]:
-    """The matches of each probe row as places, and the place of each build row."""
-    if kernel is Kernel.DIRECT:
-        keys, _ = _range(device, build)
-        places = csr.places_of_rows(device, direct.slots_of(device, build, keys), keys.slots)
-        return direct.find_ranges(device, keys, places.first, probe), places.place
-    table, slot_of = csr.enter(device, build)
-    places = csr.places_of_rows(device, slot_of, int(table.shape[0]))
-    return csr.find_ranges(device, build, table, places.first, probe), places.place
 
 
 def _range(device: Device, keys: KeyCodes) -> tuple[direct.Range, int]:
@@ -196,15 +158,15 @@ def _range(device: Device, keys: KeyCodes) -> tuple[direct.Range, int]:
     return direct.Range(key_facts.low, key_facts.high - key_facts.low + 1), key_facts.keys
 
 
-def _packed(device: Device, payload: Sequence[FieldColumn]) -> rows.PackedRows | None:
-    return rows.pack(device, payload) if payload else None
-
-
-def _emitted(
-    device: Device, matches: UniqueMatches, probe: Sequence[FieldColumn], build: rows.PackedRows | None
-) -> Output:
-    of_probe, of_build = rows.emit(device, matches, probe, build)
-    return Output(matches.pairs, tuple(of_probe), tuple(of_build))
+def _emitted_side(side: Side) -> EmittedSide:
+    payload = side.payload
+    fields = Fields(
+        rows=side.keys.rows,
+        widths=tuple(column.width for column in payload),
+        nullable=tuple(column.valid is not None for column in payload),
+        columns=lambda: payload,
+    )
+    return EmittedSide(fields, True, Packing())
 
 
 def _check(side: Side) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from benchmarks.kernels.joins import Kernel
 from benchmarks.kernels.workloads import Join, Keys, Workload, named
 from gpujoin.launch.rows import RowLayout
+from gpujoin.model.gathering import HashFacts, SlotFacts
 from gpujoin.plan.accesses import COPY, EXCHANGES, LOOKUPS, RANDOM, share_in_l2
-from gpujoin.plan.algorithm import HashFacts, SlotFacts, payload_in_slots, payload_with_keys
+from gpujoin.plan.fetching import choose_fetch
 
 L2_BYTES = 60 << 20
 """L2 of an H200."""
@@ -39,6 +40,9 @@ for launches and waits."""
 CUDF_MS = {"i": 26.9, "ii": 30.7, "iii": 46.7, "iii'": 18.0, "iv": 17.4, "v": 33.1, "vi": 18.1}
 """Measured milliseconds of cuDF's join and gathers, by the first word of a workload's name. In i, ii and v build rows
 were gathered nearly in their order, as they are not any more."""
+
+SORT_PASSES = 4
+"""Passes that CuPy's sort of 32-bit slots is assumed to take; each reads and writes a slot and an 8-byte number."""
 
 SLOT_BYTES = 8
 HIT_SECTORS = 1.06
@@ -133,9 +137,9 @@ def _unique(workload: Workload, key: int, columns: int) -> Iterator[Step]:
         joint = RowLayout.of([_VALUE] * workload.columns + [key], nullable=False).row_bytes
         facts = HashFacts(
             rows=build, key_bytes=key, payload_bytes=columns, packed=workload.columns == 1, row_bytes=columns,
-            joint_bytes=joint, probe_rows=probe, l2_bytes=L2_BYTES,
+            joint_bytes=joint, there=False, probe_rows=probe, padded=False, l2_bytes=L2_BYTES,
         )  # fmt: skip
-        if payload_with_keys(facts):
+        if choose_fetch(facts).fetched:
             yield Step("pack build rows", build * (key + columns + joint))
             # All match: of each row a slot and, with the key, the payload is read.
             read = _accesses(table, probe * HIT_SECTORS), _accesses(joint * build, probe * math.ceil(joint / 32))
@@ -158,12 +162,14 @@ def _unique(workload: Workload, key: int, columns: int) -> Iterator[Step]:
 
 def _direct(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     build, probe = 1 << workload.log_build, 1 << workload.log_probe
-    facts = SlotFacts(slots=build, keys=build, row_bytes=columns, probe_rows=probe, l2_bytes=L2_BYTES)
-    if not payload_in_slots(facts):
+    facts = SlotFacts(
+        rows=build, slots=build, payload_bytes=columns, row_bytes=columns, packed=workload.columns == 1, there=False,
+        probe_rows=probe, padded=False, l2_bytes=L2_BYTES,
+    )  # fmt: skip
+    if not choose_fetch(facts).fetched:
         yield from by_row_number(workload, key, columns)
         return
-    yield Step("find slots of build rows", build * (key + _ROW), atomics=build)
-    # A row is written at a random place as fast as one is read.
+    yield _enter_row_numbers(build, key)
     yield Step("put build rows in slots", build * (_ROW + columns), **_accesses(columns * build, build))
     yield Step("fetch build columns", probe * (key + 1 + columns), **_accesses(columns * build, probe))
 
@@ -171,9 +177,13 @@ def _direct(workload: Workload, key: int, columns: int) -> Iterator[Step]:
 def by_row_number(workload: Workload, key: int = _VALUE, columns: int = _VALUE) -> Iterator[Step]:
     """Kernels of a direct-address table of row numbers, as they were measured, but for the facts."""
     build, probe = 1 << workload.log_build, 1 << workload.log_probe
-    yield Step("enter build rows", build * (key + 2 * _ROW), **_accesses(_ROW * build, build, atomic=True))
+    yield _enter_row_numbers(build, key)
     yield Step("find probe rows", probe * (key + _ROW), **_accesses(_ROW * build, probe))
     yield Step("gather build columns", probe * (_ROW + columns), **_accesses(columns * build, probe))
+
+
+def _enter_row_numbers(build: int, key: int) -> Step:
+    return Step("enter build rows", build * (key + 2 * _ROW), **_accesses(_ROW * build, build, atomic=True))
 
 
 def _many_to_many(workload: Workload, key: int, columns: int) -> Iterator[Step]:
@@ -185,9 +195,10 @@ def _many_to_many(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     touched = 32 * workload.distinct
     yield Step("enter build rows", build * (key + _ROW), **_accesses(2 * touched, build * (HIT_SECTORS + 1)))
     yield Step("count rows", build * 2 * _ROW, exchanged=build, serial=_heaviest(workload))
-    yield Step("sum up counts", 3 * _ROW * slots)
-    yield Step("find places", build * 3 * _ROW, **_accesses(touched, build))
-    yield Step("put build rows in places", build * (_ROW + columns), random=build)
+    yield Step("sum up counts", 4 * _ROW * slots)
+    # The heaviest key has too many rows to put them in order one by one.
+    yield Step("sort rows by slot", build * (SORT_PASSES * 2 * (_ROW + 8) + 8 + _ROW))
+    yield Step("put build rows in order", build * (_ROW + columns), random=build)
     yield Step("find probe rows", probe * (key + 2 * _ROW), **_accesses(3 * touched, probe * (HIT_SECTORS + 2)))
     yield Step("running counts", probe * 2 * (_ROW + 8), least=probe / SCANNED_ROWS)
     # Rows of a key are neighbours: a run of 16 rows of 8 bytes touches some five sectors.

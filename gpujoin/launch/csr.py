@@ -22,7 +22,7 @@ from gpujoin.launch.keys import (
     total,
     value_of,
 )
-from gpujoin.launch.matches import Places, PlacesOfRows, Ranges
+from gpujoin.launch.matches import Places, Ranges
 from gpujoin.launch.sums import first_places
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("csr.cu", (("KEY_BYTES", width),)) for width in (4, 8, 16))
@@ -148,19 +148,12 @@ def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Pl
             by_slot = device.xp.argsort(slot_of, kind="stable")[rows - placed_rows :]
             return Places(first, by_slot.astype(np.int32), most)
     placed = device.empty(placed_rows, np.int32)
-    _place(device, slot_of, first, number, placed)
+    arguments = [slot_of, np.uint64(rows), first, number, placed]
+    device.launch(_kernel(device, "csr_place"), grid_of(device, rows), BLOCK_THREADS, arguments)
     if ordered:
         arguments = [first, np.uint64(slots), placed]
         device.launch(_kernel(device, "csr_order"), grid_of(device, slots), BLOCK_THREADS, arguments)
     return Places(first, placed, most)
-
-
-def places_of_rows(device: Device, slot_of: Array, slots: int) -> PlacesOfRows:
-    """Give each row a place beside the others of its slot, in any order; −1 for a row that has no slot."""
-    counts, number = _counted(device, slot_of, slots)
-    first = first_places(device, counts)
-    _place(device, slot_of, first, number, None)
-    return PlacesOfRows(first, number)
 
 
 def _counted(device: Device, slot_of: Array, slots: int) -> tuple[Array, Array]:
@@ -173,14 +166,6 @@ def _counted(device: Device, slot_of: Array, slots: int) -> tuple[Array, Array]:
         arguments = [slot_of, np.uint64(rows), counts, number]
         device.launch(_kernel(device, "csr_count"), grid_of(device, rows), BLOCK_THREADS, arguments)
     return counts, number
-
-
-def _place(device: Device, slot_of: Array, first: Array, number: Array, placed: Array | None) -> None:
-    """Write the row at each place, or the place of each row to ``number``."""
-    rows = int(slot_of.shape[0])
-    if rows:
-        arguments = [slot_of, np.uint64(rows), first, number, placed]
-        device.launch(_kernel(device, "csr_place"), grid_of(device, rows), BLOCK_THREADS, arguments)
 
 
 def _module(key_bytes: int) -> ModuleSpec:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.csr import laid_out, laid_out_bytes
-from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
+from gpujoin.launch.device import Array, Device, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import (
     MAX_ROWS,
     KeyCodes,
@@ -20,7 +20,7 @@ from gpujoin.launch.keys import (
     value_of,
 )
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
-from gpujoin.launch.rows import FieldColumn, PackedRows, check_columns, empty_columns, pack, pointers
+from gpujoin.launch.rows import FieldColumn, PackedRows, ordered, pack, pointers, unset_columns
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
@@ -62,11 +62,24 @@ class UniqueTable:
     keys: Range
     key_bytes: int
     row: Array
+    full: bool = False
+    """Whether each key of the range is known to be there."""
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
         return int(self.row.nbytes)
+
+    def with_payload(self, device: Device, payload: Sequence[FieldColumn]) -> PayloadTable:
+        """Make the table that has the payload of the build rows, one at least, in place of their numbers."""
+        xp, slots = device.xp, self.keys.slots
+        check_room(device, 2 * _ROW_BYTES * slots, f"the rows of {slots} slots")
+        bits = None if self.full else device.zeros(-(-slots // _WORD_BITS), np.uint32)
+        with memory_errors(f"the rows of {slots} slots"):
+            if bits is not None:
+                bits.view(np.uint8)[: -(-slots // 8)] = xp.packbits(self.row >= 0, bitorder="little")
+            order = self.row if self.full else xp.maximum(self.row, np.int32(0))
+        return PayloadTable(self.keys, bits, ordered(device, pack(device, payload), order))
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """Find the build row of each probe row."""
@@ -138,10 +151,10 @@ class PayloadTable:
     def fetch(self, device: Device, probe: KeyCodes) -> tuple[list[FieldColumn], Array, int]:
         """Fetch the build columns of each probe row, whether it has a match, and how many rows have one.
 
-        Where a row has no match, values are what the memory held.
+        Where a row has no match, values are what the memory held, and columns that have validity are null.
         """
         checked_keys(probe, ranged=True)
-        columns = empty_columns(device, self.packed, probe.rows)
+        columns = unset_columns(device, self.packed, probe.rows)
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         arguments = [
@@ -151,8 +164,10 @@ class PayloadTable:
         return columns, marks, value_of(device, matches)
 
 
-def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | None:
+def build_unique(device: Device, build: KeyCodes, keys: Range, *, present: int | None = None) -> UniqueTable | None:
     """Build a table of unique keys in a range; ``None`` if a key occurs twice. Other codes are left out.
+
+    ``present`` is the number of rows with a key of the range, if it is known.
 
     Raises ``KernelArgumentError`` also if the codes have no range, as hashes and 16-byte codes.
     """
@@ -161,26 +176,7 @@ def build_unique(device: Device, build: KeyCodes, keys: Range) -> UniqueTable | 
     table = device.full(keys.slots, -1, np.int32)
     duplicate = device.zeros(1, np.uint32)
     _launch(device, "direct_insert", build, keys, table, duplicate)
-    return None if value_of(device, duplicate) else UniqueTable(keys, build.key_bytes, table)
-
-
-def build_payload(device: Device, build: KeyCodes, payload: Sequence[FieldColumn], keys: Range) -> PayloadTable | None:
-    """Build a table of the payload of unique keys in a range; ``None`` if a key occurs twice.
-
-    Other codes are left out.
-    """
-    checked_keys(build, ranged=True)
-    if check_columns(payload) != build.rows:
-        raise KernelArgumentError(f"{payload[0].rows} rows of payload for {build.rows} keys; pass one for each")
-    check_room(device, _ROW_BYTES * build.rows + keys.slots // 8, f"the slots of {build.rows} rows")
-    bits = device.zeros(-(-keys.slots // _WORD_BITS), np.uint32)
-    slot_of = device.empty(build.rows, np.int32)
-    taken, duplicate = total(device), device.zeros(1, np.uint32)
-    _launch(device, "direct_claim", build, keys, bits, slot_of, taken, duplicate)
-    if value_of(device, duplicate):
-        return None
-    full = value_of(device, taken) == keys.slots
-    return PayloadTable(keys, None if full else bits, pack(device, payload, slot_of, keys.slots))
+    return None if value_of(device, duplicate) else UniqueTable(keys, build.key_bytes, table, present == keys.slots)
 
 
 def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = True) -> ManyTable:

@@ -43,13 +43,3 @@ class Places:
     def nbytes(self) -> int:
         """Memory held."""
         return int(self.first.nbytes + self.rows.nbytes)
-
-
-@dataclass(frozen=True)
-class PlacesOfRows:
-    """The other way round: the place of each build row, rows of the same key being neighbours."""
-
-    first: Array
-    """As in :class:`Places`."""
-    place: Array
-    """Place of each build row, −1 for rows that match nothing."""

@@ -137,35 +137,26 @@ class PackedRows:
         ]  # fmt: skip
 
 
-def pack(
-    device: Device, columns: Sequence[FieldColumn], places: Array | None = None, size: int | None = None
-) -> PackedRows:
-    """Pack columns of equal length into rows.
-
-    ``places`` is the int32 place of each row among ``size`` of them, no two rows having one place; a row of a negative
-    place is left out, and what is at places without a row is arbitrary.
-    """
+def pack(device: Device, columns: Sequence[FieldColumn]) -> PackedRows:
+    """Pack columns of equal length into rows."""
     rows = check_columns(columns)
-    if places is not None:
-        check_column("the places of rows", places, np.int32, rows)
-    size = rows if size is None else size
     like = tuple((c.values.dtype, tuple(c.values.shape[1:])) for c in columns)
-    if len(columns) == 1 and columns[0].valid is None and places is None:
+    if len(columns) == 1 and columns[0].valid is None:
         # One column without nulls is packed as it is: the rows share its memory.
         layout = RowLayout((0,), (columns[0].width,), columns[0].width, None)
         return PackedRows(rows, layout, layout.on(device), columns[0].bytes, like)
     layout = layout_of(columns)
     on_device = layout.on(device)
-    check_room(device, size * layout.row_bytes, f"packing {size} rows")
+    check_room(device, rows * layout.row_bytes, f"packing {rows} rows")
     # Rows are never copied whole, so padding stays uninitialised.
-    memory = device.empty(size * layout.row_bytes, np.uint8)
+    memory = device.empty(rows * layout.row_bytes, np.uint8)
     if rows:
         arguments = [
             device.pointers([c.bytes for c in columns]), device.pointers([c.valid for c in columns]), on_device,
-            np.uint32(len(columns)), np.uint64(rows), places, np.uint32(layout.row_bytes), layout.flags, memory,
+            np.uint32(len(columns)), np.uint64(rows), np.uint32(layout.row_bytes), layout.flags, memory,
         ]  # fmt: skip
         device.launch(_kernel(device, "pack_rows"), grid_of(device, rows), BLOCK_THREADS, arguments)
-    return PackedRows(size, layout, on_device, memory, like)
+    return PackedRows(rows, layout, on_device, memory, like)
 
 
 def ordered(device: Device, packed: PackedRows, rows: Array) -> PackedRows:
@@ -367,6 +358,16 @@ def empty_columns(device: Device, packed: PackedRows, length: int, *, nullable: 
     nullable = nullable or packed.layout.flags_at is not None
     return [
         FieldColumn(device.empty((length, *shape), dtype), device.empty(length, np.bool_) if nullable else None)
+        for dtype, shape in packed.like
+    ]
+
+
+def unset_columns(device: Device, packed: PackedRows, length: int) -> list[FieldColumn]:
+    """Columns for rows of packed ones, values not set, and null as far as they have validity."""
+    check_room(device, length * _output_bytes(packed, nullable=False), f"the columns of {length} rows")
+    nullable = packed.layout.flags_at is not None
+    return [
+        FieldColumn(device.empty((length, *shape), dtype), device.zeros(length, np.bool_) if nullable else None)
         for dtype, shape in packed.like
     ]
 

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.csr import SLOT_BYTES, empty_table, slots_for
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room
 from gpujoin.launch.keys import KeyCodes, check_width, checked_keys, launch_inserts, launch_over_keys, total, value_of
 from gpujoin.launch.matches import UniqueMatches
-from gpujoin.launch.rows import FieldColumn, PackedRows, check_columns, empty_columns, pack, pointers
+from gpujoin.launch.rows import FieldColumn, PackedRows, pack, pointers, unset_columns
 
 MAX_SLOTS = (1 << 32) - 1
 """Most slots of a table, which are numbered by unsigned integers: no more than half of them are ever taken."""
 
-_KEY_IN_SLOT = 4
+KEY_IN_SLOT = 4
 """Bytes of a key that is its own tag."""
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
@@ -38,6 +37,13 @@ class HashTable:
     def nbytes(self) -> int:
         """Memory held."""
         return self.keys.nbytes + int(self.table.nbytes)
+
+    def with_payload(self, device: Device, payload: Sequence[FieldColumn]) -> PayloadTable:
+        """Make the table whose packed rows have the keys beside the payload of the build rows."""
+        if self.keys.key_bytes == KEY_IN_SLOT:
+            return PayloadTable(self.keys.key_bytes, self.table, 0, pack(device, payload))
+        packed = pack(device, [*payload, FieldColumn(self.keys.codes)])
+        return PayloadTable(self.keys.key_bytes, self.table, packed.layout.offsets[-1], packed.without_last())
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """Find the build row of each probe row."""
@@ -75,7 +81,7 @@ class PayloadTable:
         """See :meth:`gpujoin.launch.direct.PayloadTable.fetch`."""
         checked_keys(probe)
         check_width(probe, self.key_bytes)
-        columns = empty_columns(device, self.packed, probe.rows)
+        columns = unset_columns(device, self.packed, probe.rows)
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         arguments = [
@@ -84,20 +90,6 @@ class PayloadTable:
         ]  # fmt: skip
         launch_over_keys(device, "unique.cu", "unique_fetch", probe, *arguments)
         return columns, marks, value_of(device, matches)
-
-
-def build_payload(device: Device, keys: KeyCodes, payload: Sequence[FieldColumn]) -> PayloadTable | None:
-    """Build a table of the payload of unique keys; ``None`` if a key occurs twice."""
-    checked_keys(keys)
-    if check_columns(payload) != keys.rows:
-        raise KernelArgumentError(f"{payload[0].rows} rows of payload for {keys.rows} keys; pass one for each")
-    hashed = build(device, keys)
-    if hashed is None:
-        return None
-    if keys.key_bytes == _KEY_IN_SLOT:
-        return PayloadTable(keys.key_bytes, hashed.table, 0, pack(device, payload))
-    packed = pack(device, [*payload, FieldColumn(keys.codes)])
-    return PayloadTable(keys.key_bytes, hashed.table, packed.layout.offsets[-1], packed.without_last())
 
 
 def build(device: Device, keys: KeyCodes, *, duplicates: bool = False) -> HashTable | None:

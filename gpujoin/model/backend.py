@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
+from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -335,6 +335,31 @@ class Backend(Protocol[Frame, Vector]):
         JoinOutput or None
             The output rows, in the order of the pairs of :class:`PairSlice`. ``None``: gather maps must be used,
             because the planner chose them or because the backend cannot do without, out of memory included.
+        """
+
+    def fetch(
+        self, build: Any, keys: Frame, own: Frame, other: Frame, choose: ChooseFetch, *, padded: bool
+    ) -> JoinOutput[Frame] | None:
+        """Make the output of an inner or left join by unique keys without a probe.
+
+        Parameters
+        ----------
+        build : Build
+            Unique build of this backend.
+        keys : Frame
+            Key frame of the probe rows.
+        own, other : Frame
+            Output columns of the probe rows and of the build rows.
+        choose : callable
+            The planner's choice, from the facts of the keys and of the payload.
+        padded : bool
+            Whether probe rows without a match are returned, with nulls.
+
+        Returns
+        -------
+        JoinOutput or None
+            The output rows, in the order of the probe rows. ``None``: the build must be probed, because the planner
+            chose that or because the backend cannot do without.
         """
 
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

@@ -92,6 +92,57 @@ ChooseEmission: TypeAlias = Callable[[EmissionFacts], EmissionChoice]
 """Chooses a method by facts. The planner makes it, a backend calls it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFacts:
+    """Facts of a join by unique keys, before it is probed, whose matches' payload could be read with the keys."""
+
+    rows: int
+    """Build rows."""
+    payload_bytes: int
+    """Bytes of the payload's columns."""
+    row_bytes: int
+    """Bytes of a packed row of the payload."""
+    packed: bool
+    """Whether packed rows are there already, or the payload is a single column, which is its own."""
+    there: bool
+    """Whether the table with the payload is there already."""
+    probe_rows: int
+    """Probe rows so far, these included, as far as they are known."""
+    padded: bool
+    """Whether rows without a match are returned. Otherwise they may have to be left out in another pass."""
+    l2_bytes: int
+    """The device's L2 cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts(FetchFacts):
+    """Facts of a direct-address table, whose slots could have the payload in place of the numbers of its rows."""
+
+    slots: int
+    """Keys from the smallest to the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashFacts(FetchFacts):
+    """Facts of a hash table, beside whose keys the payload could be packed."""
+
+    key_bytes: int
+    joint_bytes: int
+    """Bytes of a packed row of payload and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchChoice:
+    """Whether payload is read with the keys, and the reason in one line."""
+
+    fetched: bool
+    reason: str
+
+
+ChooseFetch: TypeAlias = Callable[[SlotFacts | HashFacts], FetchChoice]
+"""Chooses by facts. The planner makes it, a backend calls it."""
+
+
 @dataclass(frozen=True, slots=True)
 class JoinOutput(Generic[Frame]):
     """Output of a join that a backend makes without gather maps."""

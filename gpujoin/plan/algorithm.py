@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from gpujoin.config import AlgorithmChoice
 from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
-from gpujoin.plan.accesses import COPY, EXCHANGES, read_seconds
 
 DIRECT_SLOTS_PER_KEY = 4
 """Most 4-byte slots of a direct-address table for each key: it is then no larger than a hash table would be."""
@@ -19,11 +18,6 @@ DIRECT_L2_SHARE = 1.0
 
 MAX_SLOTS = (1 << 31) - 1
 """Most slots: they are numbered by 32-bit integers."""
-
-WORTH_MEMORY = 0.75
-"""Share of the time up to which a faster way is taken that holds a copy of the build side. For 16-byte keys and a
-column of 8 bytes, in rows of 32, it is 0.8: workload v of ``benchmarks/kernels`` would have 1.8 times the memory of
-inputs and output at its peak, in place of 1.5."""
 
 ASKED_FOR = "asked for by spark.gpujoin.gpu.algorithm"
 """Reason given for a choice that a setting demands."""
@@ -89,83 +83,6 @@ def choose_order(wanted: AlgorithmChoice) -> OrderChoice:
     if wanted is AlgorithmChoice.CUDF:
         return OrderChoice(kernels=False, reason=f"cudf: {ASKED_FOR}")
     return OrderChoice(kernels=True, reason="kernels: cuDF has no search by order that is not quadratic")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotFacts:
-    """Facts of a direct-address table over unique keys whose rows' payload is output."""
-
-    slots: int
-    """Keys from the smallest to the largest."""
-    keys: int
-    """Those that are there."""
-    row_bytes: int
-    """Bytes of a packed row of the payload."""
-    probe_rows: int
-    l2_bytes: int
-    """The device's L2 cache."""
-
-
-def payload_in_slots(facts: SlotFacts) -> bool:
-    """Choose whether the slots of a direct-address table have the payload itself, and not the number of its row.
-
-    A probe then reads one random place, not two, and writes and reads no row number; but a table of payload is larger
-    than one of row numbers, the more so the more keys of the range are missing, and whether a key is there takes a bit
-    of its own.
-    """
-    numbers, packed = _SLOT_BYTES * facts.slots, facts.row_bytes * facts.keys
-    table, bits = facts.row_bytes * facts.slots, facts.slots / 8
-
-    def reading(table_bytes: float, width: int) -> float:
-        return read_seconds(table_bytes, facts.probe_rows, facts.l2_bytes, width=width)
-
-    by_number = reading(numbers, _SLOT_BYTES) + reading(packed, facts.row_bytes) + facts.keys / EXCHANGES
-    by_number += 2 * _SLOT_BYTES * facts.probe_rows / COPY
-    in_slot = reading(table, facts.row_bytes)
-    if facts.keys < facts.slots:
-        in_slot += reading(bits, _SLOT_BYTES)
-    in_slot += read_seconds(table, facts.keys, facts.l2_bytes, width=facts.row_bytes)
-    return in_slot < by_number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HashFacts:
-    """Facts of a hash table over unique keys whose rows' payload is output."""
-
-    rows: int
-    """Build rows."""
-    key_bytes: int
-    payload_bytes: int
-    """Bytes of the payload's columns."""
-    packed: bool
-    """Whether the payload is a single column, which is its own packed rows."""
-    row_bytes: int
-    joint_bytes: int | None
-    """Bytes of a packed row of the payload, and of one of payload and key; ``None``: that would be too wide."""
-    probe_rows: int
-    l2_bytes: int
-    """The device's L2 cache."""
-
-
-def payload_with_keys(facts: HashFacts) -> bool:
-    """Choose whether packed rows have the payload beside the key, with which that of a probe row is compared.
-
-    A probe then reads one place beside the slot, not two, and writes and reads no row number; but rows are wider, and
-    even a single column has to be packed, which takes time and memory. Keys of 4 bytes are in the slots anyway.
-    """
-    if facts.key_bytes <= _SLOT_BYTES:
-        return True
-    if facts.joint_bytes is None:
-        return False
-
-    def reading(width: int) -> float:
-        return read_seconds(width * facts.rows, facts.probe_rows, facts.l2_bytes, width=width)
-
-    apart = reading(facts.key_bytes) + reading(facts.row_bytes) + 2 * _SLOT_BYTES * facts.probe_rows / COPY
-    if not facts.packed:
-        apart += facts.rows * (facts.payload_bytes + facts.row_bytes) / COPY
-    packing = facts.rows * (facts.payload_bytes + facts.key_bytes + facts.joint_bytes) / COPY
-    return reading(facts.joint_bytes) + packing < WORTH_MEMORY * apart
 
 
 def _automatic(facts: KeyFacts) -> Choice:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.direct import marked
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.matches import PlacesOfRows, Ranges
 from gpujoin.launch.rows import FieldColumn, emit
 from gpujoin.launch.source import kernel_source
 
@@ -112,17 +111,6 @@ def one_of(matches: list[list[int]]) -> list[int]:
     """Matches of which there is at most one, −1 for none."""
     assert all(len(rows) < 2 for rows in matches)
     return [rows[0] if rows else -1 for rows in matches]
-
-
-def check_places(device: Device, places: PlacesOfRows, ranges: Ranges, expected: list[list[int]]) -> None:
-    """The build rows at the places of each probe row's range, by the place of each build row."""
-    place = device.download(places.place).tolist()
-    row_at = {at: row for row, at in enumerate(place) if at >= 0}
-    assert len(row_at) == sum(at >= 0 for at in place), "each place has one row"
-    assert sorted(row_at) == list(range(len(row_at)))
-    start, count = device.download(ranges.start).tolist(), device.download(ranges.count).tolist()
-    there = [sorted(row_at[at] for at in range(s, s + c)) for s, c in zip(start, count, strict=True)]
-    assert there == expected
 
 
 def payloads(device: Device, rows: int) -> list[list[FieldColumn]]:

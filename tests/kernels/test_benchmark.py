@@ -322,7 +322,7 @@ def test_time_of_each_kernel(emulated: EmulatedDevice) -> None:
         prepared = engine.prepare(workload.inputs(device.xp))
         found.append(launches.Spent("few", engine.name, *device.measured(engine, prepared)))
     kernels = {spent.engine: spent.kernels for spent in found}
-    assert {"unique_insert", "unique_fetch", launches.FILLING, launches.REST} <= kernels["unique"].keys()
+    assert {"unique_insert", "unique_probe", launches.FILLING, launches.REST} <= kernels["unique"].keys()
     assert all(spent.total == pytest.approx(sum(spent.kernels.values())) for spent in found)
     page = launches.rendered(found)
     assert all(f"| few | {name} | " in page for name in kernels)

@@ -9,15 +9,13 @@ import numpy.typing as npt
 import pytest
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch import csr, direct
+from gpujoin.launch import direct
 from gpujoin.launch.keys import KeyCodes
-from gpujoin.launch.rows import FieldColumn
 from tests.kernels.cases import (
     DTYPES,
     SIZES,
     Side,
     check_fetched,
-    check_places,
     extremes,
     matches,
     one_of,
@@ -55,8 +53,6 @@ def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range 
     assert ranges.pairs == sum(counts)
     assert [placed[s : s + c] for s, c in zip(start, count, strict=True)] == expected
     check_payload(device, build, probe, keys)
-    slot_of = direct.slots_of(device, built, keys)
-    check_places(device, csr.places_of_rows(device, slot_of, keys.slots), ranges, expected)
     marked = direct.build_set(device, built, keys).probe(device, probed)
     assert device.download(marked.row).tolist() == [0 if c else -1 for c in counts]
     assert marked.pairs == sum(c > 0 for c in counts)
@@ -65,12 +61,14 @@ def check(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range 
 def check_payload(device: RecordingDevice, build: Side, probe: Side, keys: direct.Range) -> None:
     """Payload in the slots."""
     inside = valid_in(build, keys)
-    distinct = {key for key, there in zip(build.labels(), inside, strict=True) if there}
-    for columns in payloads(device, build.rows):
-        made = direct.build_payload(device, build.on(device), columns, keys)
-        assert (made is not None) == (len(distinct) == inside.sum())
-        if made is not None:
-            assert (made.bits is None) == (len(distinct) == keys.slots)
+    present = int(inside.sum())
+    for told in (present, None):
+        table = direct.build_unique(device, build.on(device), keys, present=told)
+        if table is None:
+            return
+        for columns in payloads(device, build.rows) if build.rows else ():
+            made = table.with_payload(device, columns)
+            assert (made.bits is None) == (told == keys.slots)
             assert made.nbytes >= made.packed.nbytes >= 16 * keys.slots
             check_fetched(device, made.fetch(device, probe.on(device)), matches(Side(build.codes, inside), probe))
 
@@ -134,15 +132,7 @@ def test_payload_of_a_range_that_lacks_one_key(device: RecordingDevice, rng: np.
 
 def test_one_key_twice_among_many_is_noticed(device: RecordingDevice, rng: np.random.Generator) -> None:
     codes = rng.permutation(np.append(np.arange(1500), 700)).astype(np.int64)
-    payload = [FieldColumn(device.upload(codes))]
-    assert direct.build_payload(device, Side(codes).on(device), payload, direct.Range(0, 1500)) is None
-
-
-def test_payload_of_other_rows_is_refused(device: RecordingDevice) -> None:
-    keys = KeyCodes(device.zeros(8, np.int64), None)
-    with pytest.raises(KernelArgumentError, match="7 rows of payload for 8 keys"):
-        direct.build_payload(device, keys, [FieldColumn(device.zeros(7, np.int64))], direct.Range(0, 10))
-    assert device.launches == []
+    assert direct.build_unique(device, Side(codes).on(device), direct.Range(0, 1500)) is None
 
 
 @pytest.mark.parametrize(("low", "slots"), [(0, 0), (0, 1 << 31), ((1 << 63) - 1, 2), (-(1 << 63) - 1, 5)])
@@ -166,8 +156,6 @@ BAD: dict[str, Callable[[RecordingDevice], KeyCodes]] = {
 def test_bad_codes_are_refused_before_a_launch(device: RecordingDevice, case: str) -> None:
     bad = BAD[case](device)
     keys = direct.Range(0, 10)
-    with pytest.raises(KernelArgumentError):
-        direct.build_payload(device, bad, [FieldColumn(device.zeros(8, np.int64))], keys)
     for build in (direct.build_unique, direct.build_many, direct.build_set):
         with pytest.raises(KernelArgumentError):
             build(device, bad, keys)

@@ -16,7 +16,6 @@ from tests.kernels.cases import (
     SIZES,
     Side,
     check_fetched,
-    check_places,
     colliding,
     extremes,
     matches,
@@ -43,8 +42,8 @@ def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: 
         assert device.download(result.row).tolist() == one_of(expected)
         assert result.pairs == sum(counts)
         assert table.nbytes == int(built.codes.nbytes) + csr.SLOT_BYTES * csr.slots_for(build.rows)
-    if ordered:
-        check_payload(device, build, probe, expected)
+    if table is not None and ordered:
+        check_payload(device, table, build, probe, expected)
     many = csr.build(device, built, ordered=ordered)
     ranges = many.probe(device, probed)
     assert device.download(ranges.count).tolist() == counts
@@ -52,20 +51,16 @@ def check_tables(device: RecordingDevice, build: Side, probe: Side, *, ordered: 
     start, placed = device.download(ranges.start).tolist(), device.download(many.places.rows).tolist()
     laid = [placed[s : s + c] for s, c in zip(start, counts, strict=True)]
     assert (laid if ordered else [sorted(rows) for rows in laid]) == expected
-    hashed, slot_of = csr.enter(device, built)
-    places = csr.places_of_rows(device, slot_of, int(hashed.shape[0]))
-    check_places(device, places, csr.find_ranges(device, built, hashed, places.first, probed), expected)
 
 
-def check_payload(device: RecordingDevice, build: Side, probe: Side, expected: list[list[int]]) -> None:
+def check_payload(
+    device: RecordingDevice, table: unique.HashTable, build: Side, probe: Side, expected: list[list[int]]
+) -> None:
     """Payload beside the keys."""
-    distinct = [key for key in build.labels() if key is not None]
     for columns in payloads(device, build.rows):
-        made = unique.build_payload(device, build.on(device), columns)
-        assert (made is not None) == (len(set(distinct)) == len(distinct))
-        if made is not None:
-            check_fetched(device, made.fetch(device, probe.on(device)), expected)
-            assert made.nbytes == int(made.table.nbytes) + made.packed.layout.row_bytes * build.rows
+        made = table.with_payload(device, columns)
+        check_fetched(device, made.fetch(device, probe.on(device)), expected)
+        assert made.nbytes == int(made.table.nbytes) + made.packed.layout.row_bytes * build.rows
 
 
 def check_unordered(device: RecordingDevice, build: Side, probe: Side) -> None:
@@ -177,16 +172,19 @@ def test_slots_hold_all_rows_in_32_bit_numbers() -> None:
 
 
 def test_payload_of_other_rows_is_refused(device: RecordingDevice) -> None:
-    keys = KeyCodes(device.zeros(8, np.int64), None)
-    with pytest.raises(KernelArgumentError, match="7 rows of payload for 8 keys"):
-        unique.build_payload(device, keys, [FieldColumn(device.zeros(7, np.int64))])
-    assert device.launches == []
+    table = unique.build(device, KeyCodes(device.upload(np.arange(8)), None))
+    assert table is not None
+    before = list(device.launches)
+    with pytest.raises(KernelArgumentError, match=r"\[7, 8\] rows"):
+        table.with_payload(device, [FieldColumn(device.zeros(7, np.int64))])
+    assert device.launches == before
 
 
 def test_payload_for_probe_keys_of_another_width_is_refused(device: RecordingDevice) -> None:
     keys = device.upload(np.arange(8))
-    made = unique.build_payload(device, KeyCodes(keys, None), [FieldColumn(keys)])
-    assert made is not None
+    table = unique.build(device, KeyCodes(keys, None))
+    assert table is not None
+    made = table.with_payload(device, [FieldColumn(keys)])
     before = list(device.launches)
     with pytest.raises(KernelArgumentError, match="pack both by one layout"):
         made.fetch(device, KeyCodes(device.zeros(8, np.int32), None))

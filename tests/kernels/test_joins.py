@@ -14,6 +14,7 @@ from benchmarks.kernels.joins import Kernel, inner_join, semi_join
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import MAX_FIELDS, FieldColumn
+from gpujoin.model.gathering import FetchChoice
 from tests.kernels.devices import RecordingDevice
 
 Columns = dict[str, Any]
@@ -85,47 +86,39 @@ def test_inner(device: RecordingDevice, rng: np.random.Generator, shape: str, ke
         assert (outputs > 1) == (SHAPES[shape][0] > 1 and len(wanted) > 1000)
 
 
-@pytest.mark.parametrize("in_slots", [True, False], ids=["payload in slots", "row numbers in slots"])
-@pytest.mark.parametrize("shape", ["unique", "half match"])
-def test_payload_in_slots_is_fetched_at_once(
-    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, shape: str, in_slots: bool
-) -> None:
-    """By the planner's choice; either way the answer is the same, with every row matched or some."""
-    monkeypatch.setattr(joins, "payload_in_slots", lambda _: in_slots)
-    build, probe = sides(rng, shape, np.int64, nulls=True)
-    inner = inner_join(device, on(device, build, nulls=True), on(device, probe, nulls=True), Kernel.DIRECT)
-    assert sorted(row for output in inner for row in rows_of(device, output)) == expected(build, probe, INNER)
-    wanted = {"direct_claim", "direct_fetch"} if in_slots else {"direct_insert", "direct_probe"}
-    assert {name for name in device.launches if name.startswith("direct")} == wanted
-
-
-@pytest.mark.parametrize("beside", [True, False], ids=["payload beside keys", "payload apart"])
+@pytest.mark.parametrize("fetched", [True, False], ids=["payload with keys", "row numbers"])
 @pytest.mark.parametrize("dtype", [np.int64, np.int32])
+@pytest.mark.parametrize("kernel", [Kernel.DIRECT, Kernel.UNIQUE], ids=lambda k: k.value)
 @pytest.mark.parametrize("shape", ["unique", "half match"])
-def test_payload_beside_keys_is_fetched_at_once(
+def test_payload_is_fetched_with_the_keys(
     device: RecordingDevice,
     rng: np.random.Generator,
     monkeypatch: pytest.MonkeyPatch,
     shape: str,
+    kernel: Kernel,
     dtype: Any,
-    beside: bool,
+    fetched: bool,
 ) -> None:
-    monkeypatch.setattr(joins, "payload_with_keys", lambda _: beside)
+    """By the planner's choice; either way the answer is the same, with every row matched or some."""
+    monkeypatch.setattr(joins, "choose_fetch", lambda _: FetchChoice(fetched, "for the test"))
     build, probe = sides(rng, shape, dtype, nulls=True)
-    inner = inner_join(device, on(device, build, nulls=True), on(device, probe, nulls=True), Kernel.UNIQUE)
+    inner = inner_join(device, on(device, build, nulls=True), on(device, probe, nulls=True), kernel)
     assert sorted(row for output in inner for row in rows_of(device, output)) == expected(build, probe, INNER)
-    wanted = {"unique_insert", "unique_fetch" if beside else "unique_probe"}
-    assert {name for name in device.launches if name.startswith("unique")} == wanted
+    wanted = {f"{kernel.value}_insert", f"{kernel.value}_fetch" if fetched else f"{kernel.value}_probe"}
+    assert {name for name in device.launches if name.startswith(kernel.value)} == wanted
 
 
 def test_as_many_columns_as_a_row_has_leave_no_room_for_the_key(
-    device: RecordingDevice, rng: np.random.Generator
+    device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(joins, "choose_fetch", lambda _: FetchChoice(True, "for the test"))
     keys = device.upload(rng.permutation(300).astype(np.int64))
-    build = joins.Side(KeyCodes(keys, None), (FieldColumn(keys),) * MAX_FIELDS)
-    (output,) = inner_join(device, build, joins.Side(build.keys, ()), Kernel.UNIQUE)
-    assert all((device.download(column.values) == device.download(keys)).all() for column in output.build)
-    assert {"unique_probe", "gather_rows"} <= set(device.launches)
+    for columns, kernel in ((MAX_FIELDS, "unique_probe"), (MAX_FIELDS - 2, "unique_fetch")):
+        device.launches.clear()
+        build = joins.Side(KeyCodes(keys, None), (FieldColumn(keys),) * columns)
+        (output,) = inner_join(device, build, joins.Side(build.keys, ()), Kernel.UNIQUE)
+        assert all((device.download(column.values) == device.download(keys)).all() for column in output.build)
+        assert kernel in device.launches
 
 
 def test_columns_of_probe_rows_that_all_match_are_not_copied(device: RecordingDevice, rng: np.random.Generator) -> None:
@@ -144,8 +137,8 @@ def test_rows_of_a_key_are_written_without_pairs(
     build, probe = sides(rng, "duplicates", np.int64, nulls=False)
     given = on(device, build, nulls=False), on(device, probe, nulls=False)
     assert sum(output.length for output in inner_join(device, *given, kernel)) == len(expected(build, probe, INNER))
-    assert {"csr_count", "sum_tiles", "sum_counts", "csr_place", "pack_rows", "emit_ranges"} <= set(device.launches)
-    assert not {"expand_pairs", "gather_rows", "csr_order"} & set(device.launches)
+    assert {"csr_count", "sum_tiles", "sum_counts", "csr_order", "pack_rows", "emit_ranges"} <= set(device.launches)
+    assert not {"expand_pairs", "gather_rows"} & set(device.launches)
 
 
 @pytest.mark.parametrize("kernel", Kernel, ids=lambda k: k.value)

@@ -28,17 +28,11 @@ def side(device: Device, keys: KeyCodes) -> joins.Side:
     return joins.Side(keys, (FieldColumn(device.zeros(8, np.int64)),))
 
 
-def payload(device: Device, keys: KeyCodes) -> list[FieldColumn]:
-    return [FieldColumn(keys.codes)]
-
-
 BUILDS: dict[str, Launcher] = {
     "direct unique": lambda device, keys: direct.build_unique(device, keys, RANGE),
-    "direct payload": lambda device, keys: direct.build_payload(device, keys, payload(device, keys), RANGE),
     "direct many": lambda device, keys: direct.build_many(device, keys, RANGE),
     "direct set": lambda device, keys: direct.build_set(device, keys, direct.Range(0, 100 * ROWS)),
     "unique": unique.build,
-    "unique payload": lambda device, keys: unique.build_payload(device, keys, payload(device, keys)),
     "csr": csr.build,
 }
 OTHERS: dict[str, Launcher] = {

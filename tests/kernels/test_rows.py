@@ -10,7 +10,7 @@ import pytest
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import rows as rows_module
 from gpujoin.launch.matches import UniqueMatches
-from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, pack
+from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, ordered, pack
 from tests.kernels.cases import SIZES
 from tests.kernels.devices import RecordingDevice
 
@@ -70,29 +70,25 @@ def test_gather(device: RecordingDevice, rng: np.random.Generator, widths: str, 
             check(device, out, host, rows.tolist())
 
 
-@pytest.mark.parametrize("widths", [(8,), (8, 4), (16, 1, 4)], ids=["one column", "two", "three"])
+@pytest.mark.parametrize("widths", [(1,), (2,), (16,), (8, 4), (16, 1, 4), (16, 16, 8)], ids=str)
 @pytest.mark.parametrize("rows", [0, 1, 33, 2100])
-def test_packing_at_places(
+def test_packed_rows_in_another_order(
     device: RecordingDevice, rng: np.random.Generator, rows: int, widths: tuple[int, ...]
 ) -> None:
-    """Rows of negative places are left out, and some places have no row."""
-    size = rows + 7
+    """Rows may be left out, or be there twice."""
     host = table(rng, widths, rows, nulls=len(widths) > 1)
-    place = rng.permutation(size)[:rows].astype(np.int32)
-    place[rng.random(rows) < 0.2] = -1
-    packed = pack(device, upload(device, host), device.upload(place), size)
-    assert packed.rows == size
-    entered = np.flatnonzero(place >= 0)
-    out = gather(device, packed, device.upload(place[entered]), may_miss=False)
-    check(device, out, host, entered.tolist())
+    order = rng.integers(0, max(1, rows), rows and rows + 7).astype(np.int32)
+    packed = ordered(device, pack(device, upload(device, host)), device.upload(order))
+    assert packed.rows == len(order)
+    places = rng.permutation(len(order)).astype(np.int32)
+    out = gather(device, packed, device.upload(places), may_miss=False)
+    check(device, out, host, order[places].tolist())
 
 
-def test_places_of_other_rows_are_refused(device: RecordingDevice, rng: np.random.Generator) -> None:
-    columns = upload(device, table(rng, (8,), 9, nulls=False))
-    for places in (np.zeros(8, np.int32), np.zeros(9, np.int64)):
-        with pytest.raises(KernelArgumentError, match="the places of rows"):
-            pack(device, columns, device.upload(places), 9)
-    assert device.launches == []
+def test_an_order_of_other_numbers_is_refused(device: RecordingDevice, rng: np.random.Generator) -> None:
+    packed = pack(device, upload(device, table(rng, (8,), 9, nulls=False)))
+    with pytest.raises(KernelArgumentError, match="the order of packed rows"):
+        ordered(device, packed, device.upload(np.zeros(9, np.int64)))
 
 
 @pytest.mark.parametrize("rows", SIZES)

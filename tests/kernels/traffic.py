@@ -93,17 +93,15 @@ def _facts(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
 def _direct(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     build, probe = (keys_of(device, rng.permutation(ROWS), 8) for _ in range(2))
     span = direct.Range(0, ROWS)
-    table = direct.build_unique(device, build, span)
+    table = direct.build_unique(device, build, span, present=ROWS)
     assert table is not None
     table.probe(device, probe)
     direct.build_many(device, build, span).probe(device, probe)
     direct.build_set(device, build, span).probe(device, probe)
-    payload = direct.build_payload(device, build, [FieldColumn(build.codes)], span)
-    assert payload is not None
-    payload.fetch(device, probe)
+    table.with_payload(device, [FieldColumn(build.codes)]).fetch(device, probe)
     names = (
         "direct_insert", "direct_probe", "direct_slots", "direct_ranges", "direct_enter_bits", "direct_test_bits",
-        "direct_claim", "direct_fetch",
+        "direct_fetch",
     )  # fmt: skip
     return dict.fromkeys(names, ROWS)
 
@@ -114,11 +112,9 @@ def _hashed(key_bytes: int, *, hit: bool) -> Scenario:
         table = unique.build(device, keys_of(device, numbers[:ROWS], key_bytes))
         assert table is not None
         table.probe(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
-        side = keys_of(device, numbers[:ROWS], key_bytes)
-        payload = unique.build_payload(device, side, [FieldColumn(device.upload(numbers[:ROWS]))])
-        assert payload is not None
+        payload = table.with_payload(device, [FieldColumn(device.upload(numbers[:ROWS]))])
         payload.fetch(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
-        counted = dict.fromkeys(("unique_probe", "unique_fetch"), ROWS) | ({"unique_insert": 2 * ROWS} if hit else {})
+        counted = dict.fromkeys(("unique_probe", "unique_fetch"), ROWS) | ({"unique_insert": ROWS} if hit else {})
         if key_bytes < 16:
             marks = hashset.build(device, keys_of(device, numbers[:ROWS], key_bytes))
             marks.probe(device, keys_of(device, rng.permutation(numbers[:ROWS] if hit else numbers[ROWS:]), key_bytes))
@@ -145,7 +141,7 @@ def _runs(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     keys = [keys_of(device, rng.permutation(np.repeat(numbers, rows)), 8) for rows in (16, 1)]
     build, probe = (joins.Side(codes, (FieldColumn(codes.codes),)) for codes in keys)
     assert sum(output.length for output in joins.inner_join(device, build, probe, joins.Kernel.CSR)) == ROWS
-    return {"pack_rows": ROWS, "emit_ranges": ROWS}
+    return {"emit_ranges": ROWS}
 
 
 def _rows(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:

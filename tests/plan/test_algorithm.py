@@ -8,7 +8,7 @@ import pytest
 
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.model.keyfacts import Algorithm, KeyFacts, Wanted
-from gpujoin.plan.algorithm import HashFacts, SlotFacts, choose, chooser, payload_in_slots, payload_with_keys
+from gpujoin.plan.algorithm import choose, chooser
 
 L2 = 60 << 20
 MILLION = 1_000_000
@@ -66,45 +66,3 @@ def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
     choice = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
     assert choice.algorithm is Algorithm.UNIQUE
     assert "direct address that was asked for" in choice.reason
-
-
-ONE_COLUMN: dict[str, Any] = {
-    "rows": 1 << 27, "key_bytes": 8, "payload_bytes": 8, "packed": True, "row_bytes": 8, "joint_bytes": 16,
-    "probe_rows": 1 << 27, "l2_bytes": L2,
-}  # fmt: skip
-FOUR_COLUMNS = {**ONE_COLUMN, "payload_bytes": 32, "packed": False, "row_bytes": 32, "joint_bytes": 48}
-BESIDE_KEYS: dict[str, tuple[HashFacts, bool]] = {
-    "one column": (HashFacts(**ONE_COLUMN), True),
-    "one column and 16-byte keys": (HashFacts(**{**ONE_COLUMN, "key_bytes": 16, "joint_bytes": 32}), False),
-    "four columns, which fill a sector": (HashFacts(**FOUR_COLUMNS), False),
-    "four columns and keys of their slots": (HashFacts(**{**FOUR_COLUMNS, "key_bytes": 4}), True),
-    "too many columns for a key beside them": (HashFacts(**{**FOUR_COLUMNS, "joint_bytes": None}), False),
-    "few probe rows": (HashFacts(**{**ONE_COLUMN, "probe_rows": 1 << 24}), False),
-}
-
-
-@pytest.mark.parametrize("case", BESIDE_KEYS)
-def test_payload_lies_beside_keys_where_that_takes_less_time(case: str) -> None:
-    facts, expected = BESIDE_KEYS[case]
-    assert payload_with_keys(facts) is expected
-
-
-SLOTS: dict[str, tuple[SlotFacts, bool]] = {
-    "dense, over L2": (SlotFacts(slots=1 << 24, keys=1 << 24, row_bytes=8, probe_rows=1 << 28, l2_bytes=L2), True),
-    "dense, within L2": (SlotFacts(slots=1 << 16, keys=1 << 16, row_bytes=8, probe_rows=1 << 28, l2_bytes=L2), True),
-    "four slots a key, over L2": (
-        SlotFacts(slots=1 << 26, keys=1 << 24, row_bytes=16, probe_rows=1 << 28, l2_bytes=L2), True,
-    ),
-    "row numbers in L2, payload only where it is dense": (
-        SlotFacts(slots=1 << 22, keys=1 << 20, row_bytes=32, probe_rows=1 << 26, l2_bytes=L2), False,
-    ),
-    "rows of many sectors, few keys": (
-        SlotFacts(slots=1 << 22, keys=1 << 12, row_bytes=256, probe_rows=1 << 26, l2_bytes=L2), False,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", SLOTS)
-def test_payload_is_in_slots_where_that_takes_less_time(case: str) -> None:
-    facts, expected = SLOTS[case]
-    assert payload_in_slots(facts) is expected

@@ -15,9 +15,9 @@ from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.cpu.ranges import CpuRangeBuild
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
-from gpujoin.model.backend import BackendName, Probe
+from gpujoin.model.backend import BackendName, Build, Probe
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather
+from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -118,6 +118,19 @@ class CpuBackend:
     ) -> None:
         """``None``: output is always made by gather maps."""
         del probe, own, other, choose, matched
+
+    def fetch(
+        self,
+        build: Build[Frame, Mask],
+        keys: Frame,
+        own: Frame,
+        other: Frame,
+        choose: ChooseFetch,
+        *,
+        padded: bool,
+    ) -> None:
+        """``None``: builds are always probed."""
+        del build, keys, own, other, choose, padded
 
     @memory_errors
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, assembled, device_ops, download, upload, validity
-from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once
+from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once, output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.pipeline.offers import can_test
@@ -28,7 +28,7 @@ from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
+from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -155,6 +155,20 @@ class CudfBackend:
     ) -> JoinOutput[CudfFrame] | None:
         """Make join output without maps (:func:`gpujoin.backends.cudf.emission.output_of`)."""
         return output_at_once(self.ops, self.device.entered, probe, own, other, choose, matched=matched)
+
+    @_on_device
+    def fetch(
+        self,
+        build: CudfBuild,
+        keys: CudfFrame,
+        own: CudfFrame,
+        other: CudfFrame,
+        choose: ChooseFetch,
+        *,
+        padded: bool,
+    ) -> JoinOutput[CudfFrame] | None:
+        """Make join output without a probe (:func:`gpujoin.backends.cudf.fetching.output_by_keys`)."""
+        return output_by_keys(build, FrameKeys(self.ops, keys), own, other, choose, padded=padded)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:

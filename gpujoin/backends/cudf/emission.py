@@ -25,14 +25,15 @@ class Emitted:
     """The output columns of both sides."""
 
     rows: int
-    probe: tuple[FieldColumn, ...]
+    probe: tuple[FieldColumn, ...] | None
+    """Columns of the probe side; ``None``: all its rows, as they are."""
     build: tuple[FieldColumn, ...]
-    """Columns of each side. Values of null rows are arbitrary."""
+    """Columns of the build side. Values of null rows are arbitrary."""
 
     def slice(self, start: int, length: int) -> Emitted:
         """Rows ``start … start + length - 1``, in the same memory."""
-        probe, build = (tuple(_cut(c, start, length) for c in side) for side in (self.probe, self.build))
-        return Emitted(length, probe, build)
+        probe = None if self.probe is None else _cut(self.probe, start, length)
+        return Emitted(length, probe, _cut(self.build, start, length))
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,9 @@ def emitted_runs(
     return EmittedRuns(device, ranges, running, probe.fields.columns(), packed, build.fields.nullable)
 
 
-def _cut(column: FieldColumn, start: int, length: int) -> FieldColumn:
+def _cut(columns: Sequence[FieldColumn], start: int, length: int) -> tuple[FieldColumn, ...]:
     rows = slice(start, start + length)
-    return FieldColumn(column.values[rows], None if column.valid is None else column.valid[rows])
+    return tuple(FieldColumn(c.values[rows], None if c.valid is None else c.valid[rows]) for c in columns)
 
 
 def _at_once(facts: EmissionFacts, choose: ChooseEmission) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import cupy
 import pylibcudf as plc
 
-from gpujoin.backends.cudf import rowmaps
+from gpujoin.backends.cudf import fetching, rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.emission import EmittedSide, output_of
+from gpujoin.backends.cudf.emission import Emitted, EmittedRuns, EmittedSide, output_of
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -21,12 +21,12 @@ from gpujoin.backends.cudf.frames import (
     null_row,
     validity,
 )
-from gpujoin.backends.cudf.index import Entered, IndexProbe
+from gpujoin.backends.cudf.index import Entered, Index, IndexProbe, Keys
 from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
+from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 _T = plc.types.TypeId
@@ -112,14 +112,28 @@ def output_at_once(
         return None
     build = None if other is None else _emitted_side(other)
     made = output_of(ops.kernels, probe, _emitted_side(own), build, choose, matched=matched)
-    if made is None:
-        return None
+    return None if made is None else _frames_of(ops, entered, own, other, made)
 
+
+def output_by_keys(
+    index: Index, keys: Keys, own: CudfFrame, other: CudfFrame, choose: ChooseFetch, *, padded: bool
+) -> JoinOutput[CudfFrame] | None:
+    """Make join output without a probe, as frames (:func:`gpujoin.backends.cudf.fetching.output_by_keys`)."""
+    made = fetching.output_by_keys(index, keys, _emitted_side(own), _emitted_side(other), choose, padded=padded)
+    return None if made is None else _frames_of(index.ops, index.entered, own, other, made)
+
+
+def _frames_of(
+    ops: ArrayOps, entered: Entered, own: CudfFrame, other: CudfFrame | None, made: Emitted | EmittedRuns
+) -> JoinOutput[CudfFrame]:
     def frames(start: int, length: int) -> tuple[CudfFrame, CudfFrame | None]:
         with entered():
             rows = made.slice(start, length)
-            of_build = None if other is None else _frame_of(other, rows.build, length)
-            return _frame_of(own, rows.probe, length), of_build
+            if rows.probe is None:
+                of_probe = gathered(ops, own, Span(start, length))
+            else:
+                of_probe = _frame_of(own, rows.probe, length)
+            return of_probe, None if other is None else _frame_of(other, rows.build, length)
 
     return JoinOutput(made.rows, frames)
 

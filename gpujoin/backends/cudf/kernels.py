@@ -187,7 +187,7 @@ def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts) -
     if algorithm is Algorithm.DIRECT:
         assert facts.low is not None
         assert facts.slots is not None
-        return _by_address(device, built, direct.Range(facts.low, facts.slots), facts.wanted)
+        return _by_address(device, built, direct.Range(facts.low, facts.slots), facts)
     table: UniqueTable | None = None
     if algorithm is Algorithm.UNIQUE:
         table = hashset.build(device, built) if marks else unique.build(device, built)
@@ -196,11 +196,11 @@ def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts) -
     return _distinguished(device, csr.build(device, built, ordered=not marks), Algorithm.CSR)
 
 
-def _by_address(device: Device, built: KeyCodes, keys: direct.Range, wanted: Wanted) -> KernelMatcher:
+def _by_address(device: Device, built: KeyCodes, keys: direct.Range, facts: KeyFacts) -> KernelMatcher:
     name = Algorithm.DIRECT.value
-    if wanted is Wanted.MARKS:
+    if facts.wanted is Wanted.MARKS:
         return UniqueMatcher(device, direct.build_set(device, built, keys), name)
-    table = direct.build_unique(device, built, keys)
+    table = direct.build_unique(device, built, keys, present=facts.keys)
     if table is not None:
         return UniqueMatcher(device, table, name)
     return _distinguished(device, direct.build_many(device, built, keys), Algorithm.DIRECT)

@@ -8,15 +8,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from gpujoin.backends.cudf.rowmaps import may_miss
 from gpujoin.errors import KernelArgumentError, KernelCompileError
+from gpujoin.launch import direct, unique
 from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
 from gpujoin.logs import log
 from gpujoin.model.gathering import ChooseGather, GatherFacts, GatherMethod
 from gpujoin.model.maps import Indices, MapOrder, RowMap
+
+Made = TypeVar("Made")
+
+FetchingTable: TypeAlias = direct.PayloadTable | unique.PayloadTable
+"""A table of unique keys that has the payload of its rows."""
 
 
 @dataclass
@@ -29,6 +36,10 @@ class Packing:
     """Fixed-width columns as packed rows, once packing pays."""
     ordered: tuple[Array, PackedRows] | None = None
     """The same rows in the order of an index's places, with the map of that order."""
+    fetching: tuple[object, FetchingTable] | None = None
+    """A table with the columns of unique keys, and the table of row numbers that it was made of."""
+    probed: int = 0
+    """Probe rows so far for which such a table was thought of."""
     refused: bool = False
     """Whether packing failed and must not be tried again."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -36,12 +47,17 @@ class Packing:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        ordered = 0 if self.ordered is None else self.ordered[1].nbytes
-        return ordered + (0 if self.packed is None else self.packed.nbytes)
+        ordered = None if self.ordered is None else self.ordered[1]
+        fetching = None if self.fetching is None else self.fetching[1].packed
+        return sum(packed.nbytes for packed in (self.packed, ordered, fetching) if packed is not None)
 
     def ordered_by(self, order: Array) -> PackedRows | None:
         """The rows in the order of a map, if they are there."""
         return self.ordered[1] if self.ordered is not None and self.ordered[0] is order else None
+
+    def fetching_of(self, numbers: object) -> FetchingTable | None:
+        """The table with the columns that was made of a table of row numbers, if it is there."""
+        return self.fetching[1] if self.fetching is not None and self.fetching[0] is numbers else None
 
 
 @dataclass(frozen=True)
@@ -102,50 +118,49 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
 
     ``None`` if the rows do not fit, or kernels do not compile, now or in an earlier call.
     """
-    if packing.refused:
-        return None
+
+    def make() -> PackedRows:
+        packed_rows.compile_gather(device)
+        return waited(device, packed_rows.pack(device, fields.columns()))
+
     if packing.packed is None:
-        packing.packed = _made(device, packing, packed_rows.compile_gather, lambda: _packed(device, fields))
+        packing.packed = made(packing, make)
     return packing.packed
 
 
 def ordered_once(device: Device, packing: Packing, fields: Fields, order: Array) -> PackedRows | None:
     """Pack the columns as :func:`packed_once`, but with row ``order[i]`` at place i."""
-    if packing.refused:
-        return None
+
+    def make() -> PackedRows:
+        packed_rows.compile_runs(device)
+        packed = packing.packed or packed_rows.pack(device, fields.columns())
+        return waited(device, packed_rows.ordered(device, packed, order))
+
     ordered = packing.ordered_by(order)
     if ordered is None:
-        ordered = _made(
-            device,
-            packing,
-            packed_rows.compile_runs,
-            lambda: packed_rows.ordered(device, packing.packed or _packed(device, fields), order),
-        )
+        ordered = made(packing, make)
         packing.ordered = None if ordered is None else (order, ordered)
     return ordered
 
 
-def _packed(device: Device, fields: Fields) -> PackedRows:
-    return packed_rows.pack(device, fields.columns())
-
-
-def _made(
-    device: Device, packing: Packing, compiled: Callable[[Device], None], make: Callable[[], PackedRows]
-) -> PackedRows | None:
-    """Make packed rows; ``None``, now and ever after, if they do not fit or kernels do not compile."""
+def made(packing: Packing, make: Callable[[], Made]) -> Made | None:
+    """Make something of the columns; ``None``, now and ever after, if it does not fit or kernels do not compile."""
+    if packing.refused:
+        return None
     try:
-        compiled(device)
-        packed = make()
+        return make()
     except KernelCompileError as problem:
         log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
     except MemoryError as problem:
         log.debug("packed rows do not fit: %s", problem)
-    else:
-        # Wait for the device: another thread may read the rows next, on its own stream.
-        device.download(packed.layout_on_device)
-        return packed
     packing.refused = True
     return None
+
+
+def waited(device: Device, packed: PackedRows) -> PackedRows:
+    """Packed rows once they are there: another thread may read them next, on its own stream."""
+    device.download(packed.layout_on_device)
+    return packed
 
 
 def row_bytes(fields: Fields) -> int | None:

@@ -17,6 +17,7 @@ from gpujoin.model.backend import Probe
 from gpujoin.model.gathering import JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import AllNull, RowMap, Span, slice_map
+from gpujoin.plan.fetching import fetch_chooser
 from gpujoin.plan.gathering import emission_chooser
 
 if TYPE_CHECKING:
@@ -126,8 +127,24 @@ class Emitter:
         other = self.columns[layout.build.side].frame if pairs else None
         with self.run.metrics.timing("gather"):
             made = backend.emit(probe, own, other, choose, matched=matched)
-        if made is None:
+        return None if made is None else self._emission(made, sides)
+
+    def by_keys(self, keys: Any, *, padded: bool) -> Emission | None:
+        """Let the backend make the output of the probe rows with these keys without a probe of the unique build side.
+
+        ``padded``: rows without a match are returned, with nulls. ``None``: the build side must be probed. Raises
+        ``DeviceMemoryError`` if the columns of the probed rows do not fit.
+        """
+        layout, build = self.layout, self.run.built.build
+        choose = fetch_chooser(self.sink.options.gpu_algorithm)
+        if choose is None or build is None or any(columns.on_host for columns in self.columns.values()):
             return None
+        own, other = (self.columns[side].frame for side in (layout.probe.side, layout.build.side))
+        with self.run.metrics.timing("gather"):
+            made = self.sink.backend.fetch(build, keys, own, other, choose, padded=padded)
+        return None if made is None else self._emission(made, (layout.probe.side, layout.build.side))
+
+    def _emission(self, made: JoinOutput[Any], sides: tuple[Side, ...]) -> Emission:
         return Emission(self.sink, made, sides, self.rows_per_batch, self.run.metrics)
 
     def _batches(self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None) -> Iterator[Any]:

@@ -37,7 +37,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import in_order, morsels, with_halving
 from gpujoin.errors import DeviceLostError, DeviceValueError, OutOfMemoryError
 from gpujoin.logs import log
-from gpujoin.model.backend import BackendName, PairSlice, Probe
+from gpujoin.model.backend import BackendName, Build, PairSlice, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
@@ -294,21 +294,37 @@ class Morsel:
         self._emission: Emission | None = None
         self.marks: Any = None
         with run.metrics.timing("probe"):
-            self.probe = self._candidates_of_rows()
+            self.probe: Probe[Any] | None = self._candidates_of_rows()
         self.untested = self._restricted()
         with run.metrics.timing("probe"):
             self._prepare()
 
     def _candidates_of_rows(self) -> Probe[Any] | None:
-        """Candidates of the rows; ``None`` where every build row is a candidate of every row."""
+        """Candidates of the rows; ``None`` where every build row is one of every row, or output needs no probe."""
         built = self.built
         if built.as_of is not None:
             return built.as_of.probe(self.rows)
         if built.ranges is not None:
             return built.ranges.probe(self.rows)
         if built.build is not None:
-            return built.build.probe(self.sink.keys(self.rows, self.layout.probe, self._uploads))
+            keys = self.sink.keys(self.rows, self.layout.probe, self._uploads)
+            self._emission = self._made_by_keys(built.build, keys)
+            return built.build.probe(keys) if self._emission is None else None
         return None
+
+    def _made_by_keys(self, build: Build[Any, Any], keys: Any) -> Emission | None:
+        """Make the output of an inner or left join by unique keys, and nothing else, without a probe."""
+        layout, derivation = self.layout, self.layout.derivation
+        if (
+            not build.unique or not derivation.pairs or derivation.build_rest is not Rest.NOTHING
+            or layout.condition is not None or self.deferred is not None or self.built.null_patterns is not None
+            or self.backend.name is BackendName.CPU or not layout.build.output
+        ):  # fmt: skip
+            return None
+        padded = derivation.probe_rest is Rest.UNMATCHED_PADDED
+        made = self.emitter.by_keys(keys, padded=padded)
+        self._rest_done = padded and made is not None
+        return made
 
     def _restricted(self) -> Expression | None:
         """Evaluate the condition in a kernel of the backend, if possible; returns the condition left to test."""
@@ -372,7 +388,8 @@ class Morsel:
         if derivation.build_rest is not Rest.NOTHING:
             self._mark_build()
             self.run.save_marks()
-        self._emission = self._made_at_once()
+        if self._emission is None:
+            self._emission = self._made_at_once()
         if derivation.pairs and self.by_lookup and self._emission is None:
             self._maps = self._lookup_maps()
         rest_made = self._rest_done or (self._emission is not None and not derivation.pairs)

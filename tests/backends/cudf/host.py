@@ -17,9 +17,10 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
-from gpujoin.backends.cudf.emission import EmittedSide, output_of
+from gpujoin.backends.cudf.emission import Emitted, EmittedRuns, EmittedSide, output_of
 from gpujoin.backends.cudf.expressions.evaluator import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
+from gpujoin.backends.cudf.fetching import output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
@@ -35,7 +36,7 @@ from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.backend import BackendName, NearestTerms
 from gpujoin.model.expressions import ColumnRef, Expression, Function
-from gpujoin.model.gathering import ChooseEmission, ChooseGather, JoinOutput
+from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
@@ -384,6 +385,15 @@ def _table_of(like: pa.Table, fields: tuple[FieldColumn, ...], rows: int) -> pa.
     return pa.table(columns, schema=like.schema)
 
 
+def _frames_of(own: pa.Table, other: pa.Table | None, made: Emitted | EmittedRuns) -> JoinOutput[pa.Table]:
+    def frames(start: int, length: int) -> tuple[pa.Table, pa.Table | None]:
+        rows = made.slice(start, length)
+        of_probe = own.slice(start, length) if rows.probe is None else _table_of(own, rows.probe, length)
+        return of_probe, None if other is None else _table_of(other, rows.build, length)
+
+    return JoinOutput(made.rows, frames)
+
+
 def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=bool)
 
@@ -516,15 +526,15 @@ class HostBackend:
             return None
         build = None if other is None else self._emitted_side(other)
         made = output_of(self.ops.kernels, probe, self._emitted_side(own), build, choose, matched=matched)
-        if made is None:
-            return None
+        return None if made is None else _frames_of(own, other, made)
 
-        def frames(start: int, length: int) -> tuple[pa.Table, pa.Table | None]:
-            rows = made.slice(start, length)
-            of_build = None if other is None else _table_of(other, rows.build, length)
-            return _table_of(own, rows.probe, length), of_build
-
-        return JoinOutput(made.rows, frames)
+    def fetch(
+        self, build: HostBuild, keys: pa.Table, own: pa.Table, other: pa.Table, choose: ChooseFetch, *, padded: bool
+    ) -> JoinOutput[pa.Table] | None:
+        """See `gpujoin.backends.cudf.gathering.output_by_keys`."""
+        coded, probe_side, build_side = HostKeys(keys, self.bits, ops=self.ops), *map(self._emitted_side, (own, other))
+        made = output_by_keys(build, coded, probe_side, build_side, choose, padded=padded)
+        return None if made is None else _frames_of(own, other, made)
 
     def _emitted_side(self, frame: pa.Table) -> EmittedSide:
         packable, fields = self._fields(frame)

@@ -9,9 +9,12 @@ import pyarrow as pa
 import pytest
 
 from gpujoin import DeviceTable
+from gpujoin.backends.cudf import fetching
 from gpujoin.config import Options
+from gpujoin.engine.join import output
 from gpujoin.engine.tables import join_tables
 from gpujoin.launch import rows
+from gpujoin.model.gathering import FetchChoice
 from gpujoin.model.jointype import JoinType
 from gpujoin.testing.cells import cells
 
@@ -72,10 +75,46 @@ def test_keys_that_repeat(
     assert on_device or matches == "none" or len(slices) > 1
 
 
-def test_text_takes_maps(slices: list[int], rng: np.random.Generator) -> None:
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows of the outputs whose payload was read with the keys, which is done wherever it can be."""
+    rows_out: list[int] = []
+    made = fetching.fetched
+
+    def counted(*given: Any, **options: Any) -> Any:
+        emitted = made(*given, **options)
+        rows_out.append(emitted.rows)
+        return emitted
+
+    monkeypatch.setattr(fetching, "fetched", counted)
+    monkeypatch.setattr(output, "fetch_chooser", lambda _: lambda _: FetchChoice(True, "for the test"))
+    return rows_out
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["from the host", "tables on the GPU"])
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.LEFT], ids=lambda h: h.value)
+@pytest.mark.parametrize("apart", [1, 1 << 40], ids=["dense", "far apart"])
+@pytest.mark.parametrize("matches", ["some", "all", "none"])
+def test_unique_keys(
+    fetched: list[int], matches: str, apart: int, how: JoinType, on_device: bool, rng: np.random.Generator
+) -> None:
+    low, high = {"some": (0, 90), "all": (0, 60), "none": (100, 200)}[matches]
+    left = keyed(rng.integers(low, high, 700) * apart, "l", rng)
+    right = keyed(rng.permutation(60) * apart, "r", rng)
+    options = Options(batch_bytes=4000)
+    expected = join_tables(left, right, on="k", how=how, backend="cpu", options=options)
+    given = [DeviceTable.from_arrow(table, backend="gpu") if on_device else table for table in (left, right)]
+    made = join_tables(given[0], given[1], on="k", how=how, backend="gpu", options=options)
+    result = made.to_arrow() if on_device else made
+    assert list(map(repr, cells(result.to_struct_array()))) == list(map(repr, cells(expected.to_struct_array())))
+    assert fetched == [expected.num_rows]
+
+
+def test_text_takes_maps(slices: list[int], fetched: list[int], rng: np.random.Generator) -> None:
     left, right = keyed(rng.integers(0, 9, 80), "l", rng), keyed(rng.integers(0, 9, 30), "r", rng)
     right = right.append_column("text", pa.array([f"row {i}" for i in range(30)]))
     joined = [join_tables(left, right, on="k", backend=backend) for backend in ("gpu", "cpu")]
     first, second = (list(map(repr, cells(table.to_struct_array()))) for table in joined)
     assert first == second
     assert not slices
+    assert not fetched

@@ -1,0 +1,132 @@
+"""Reads the payload of unique build keys with the keys, where the planner chooses that.
+
+A probe of a table of row numbers finds the build row of each probe row, by which columns are gathered. Where all that
+is wanted is the output of an inner or left join, a table that has the payload itself answers without numbers::
+
+    build  k w    slots of w, keys 3 to 5      probe  k     fetched  w
+           5 x    y  -  x                             5              x
+           3 y                                        4              null, or left out
+                                                      3              y
+
+Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from gpujoin.backends.cudf.emission import Emitted, EmittedSide
+from gpujoin.backends.cudf.index import Index, Keys
+from gpujoin.backends.cudf.kernels import UniqueMatcher
+from gpujoin.backends.cudf.packing import FetchingTable, Fields, made, row_bytes, waited
+from gpujoin.errors import KernelArgumentError, KernelCompileError
+from gpujoin.launch import direct, unique
+from gpujoin.launch import rows as packed_rows
+from gpujoin.launch.device import Device
+from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.rows import FieldColumn, RowLayout
+from gpujoin.logs import log
+from gpujoin.model.gathering import ChooseFetch, HashFacts, SlotFacts
+
+NumberTable: TypeAlias = direct.UniqueTable | unique.HashTable
+"""A table of row numbers from which one with payload can be made."""
+
+
+def output_by_keys(
+    index: Index, keys: Keys, own: EmittedSide, other: EmittedSide, choose: ChooseFetch, *, padded: bool
+) -> Emitted | None:
+    """Make the output of an inner join, or with ``padded`` of a left one, without probing the index.
+
+    ``None``: the index must be probed, because the planner chose that, keys repeat or are hashed, a column is not of
+    fixed width, tables of payload do not fit, or kernels do not compile. Raises ``DeviceMemoryError`` if the codes of
+    the keys do not fit.
+    """
+    device, matcher = index.ops.kernels, index.matcher
+    if device is None or not index.coding.exact or not isinstance(matcher, UniqueMatcher):
+        return None
+    if not isinstance(matcher.table, direct.UniqueTable | unique.HashTable) or not (own.fixed and other.fixed):
+        return None
+    table = fetching_table(device, matcher.table, len(keys), other, choose, padded=padded)
+    if table is None:
+        return None
+    codes = index.coding.codes(keys)
+    try:
+        return fetched(device, table, codes, own, other, padded=padded)
+    except KernelCompileError as problem:
+        log.warning("a kernel does not compile, so payload is gathered by row numbers: %s", problem)
+        other.packing.refused = True
+    except MemoryError as problem:
+        log.debug("fetched columns do not fit: %s", problem)
+    return None
+
+
+def fetching_table(
+    device: Device, numbers: NumberTable, probe_rows: int, build: EmittedSide, choose: ChooseFetch, *, padded: bool
+) -> FetchingTable | None:
+    """Make the table with the payload of a build side, once and when the planner chooses it.
+
+    ``probe_rows`` are the rows that will be probed now; ``None`` as in :func:`output_by_keys`.
+    """
+    fields, packing = build.fields, build.packing
+    packed_bytes = row_bytes(fields)
+    if not fields.rows or not fields.widths or packed_bytes is None:
+        return None
+    with packing.lock:
+        if packing.refused:
+            return None
+        packing.probed += probe_rows
+        table = packing.fetching_of(numbers)
+        common: dict[str, Any] = {
+            "rows": fields.rows,
+            "payload_bytes": sum(fields.widths),
+            "row_bytes": packed_bytes,
+            "packed": packing.packed is not None or (len(fields.widths) == 1 and not fields.nullable[0]),
+            "there": table is not None,
+            "probe_rows": packing.probed,
+            "padded": padded,
+            "l2_bytes": device.properties.l2_bytes,
+        }
+        if isinstance(numbers, direct.UniqueTable):
+            choice = choose(SlotFacts(**common, slots=numbers.keys.slots))
+        else:
+            joint = _joint_bytes(numbers, fields.widths, nullable=any(fields.nullable))
+            if joint is None:
+                return None
+            choice = choose(HashFacts(**common, key_bytes=numbers.keys.key_bytes, joint_bytes=joint))
+        log.debug("payload %s keys: %s", "with" if choice.fetched else "apart from", choice.reason)
+        if not choice.fetched:
+            return None
+        if table is None:
+            table = made(packing, lambda: _with_payload(device, numbers, fields))
+            packing.fetching = None if table is None else (numbers, table)
+        return table
+
+
+def fetched(
+    device: Device, table: FetchingTable, codes: KeyCodes, own: EmittedSide, other: EmittedSide, *, padded: bool
+) -> Emitted:
+    """Fetch the build columns of probe rows; those without a match are null or, unless ``padded``, left out."""
+    columns, marks, pairs = table.fetch(device, codes)
+    nullable = other.fields.nullable
+    valid = marks if padded and pairs < codes.rows else None
+    columns = [c if null else FieldColumn(c.values, valid) for c, null in zip(columns, nullable, strict=True)]
+    if padded or pairs == codes.rows:
+        return Emitted(codes.rows, None, tuple(columns))
+    probe = own.fields.columns()
+    kept, _ = packed_rows.emit(device, direct.marked(device, marks, pairs), [*probe, *columns], None)
+    return Emitted(pairs, tuple(kept[: len(probe)]), tuple(kept[len(probe) :]))
+
+
+def _with_payload(device: Device, numbers: NumberTable, fields: Fields) -> FetchingTable:
+    table = numbers.with_payload(device, fields.columns())
+    waited(device, table.packed)
+    return table
+
+
+def _joint_bytes(numbers: unique.HashTable, widths: tuple[int, ...], *, nullable: bool) -> int | None:
+    """Bytes of a packed row of payload and key; ``None`` if there are too many."""
+    key = () if numbers.keys.key_bytes == unique.KEY_IN_SLOT else (numbers.keys.key_bytes,)
+    try:
+        return RowLayout.of([*widths, *key], nullable=nullable).row_bytes
+    except KernelArgumentError:
+        return None
