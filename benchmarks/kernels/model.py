@@ -22,6 +22,8 @@ from gpujoin.plan.fetching import choose_fetch
 
 L2_BYTES = 60 << 20
 """L2 of an H200."""
+FREE_BYTES = 100 << 30
+"""Memory of an H200 that is free beside inputs and output, or more."""
 FILLED = 2.7e12
 """Bytes a second of setting memory; assumed: CuPy's own kernel fills at 1.7e12."""
 ATOMICS = 97e9
@@ -137,7 +139,7 @@ def _unique(workload: Workload, key: int, columns: int) -> Iterator[Step]:
         joint = RowLayout.of([_VALUE] * workload.columns + [key], nullable=False).row_bytes
         facts = HashFacts(
             rows=build, key_bytes=key, payload_bytes=columns, packed=workload.columns == 1, row_bytes=columns,
-            joint_bytes=joint, there=False, probe_rows=probe, padded=False, l2_bytes=L2_BYTES,
+            joint_bytes=joint, there=False, probe_rows=probe, padded=False, free_bytes=FREE_BYTES, l2_bytes=L2_BYTES,
         )  # fmt: skip
         if choose_fetch(facts).fetched:
             yield Step("pack build rows", build * (key + columns + joint))
@@ -164,7 +166,7 @@ def _direct(workload: Workload, key: int, columns: int) -> Iterator[Step]:
     build, probe = 1 << workload.log_build, 1 << workload.log_probe
     facts = SlotFacts(
         rows=build, slots=build, payload_bytes=columns, row_bytes=columns, packed=workload.columns == 1, there=False,
-        probe_rows=probe, padded=False, l2_bytes=L2_BYTES,
+        probe_rows=probe, padded=False, free_bytes=FREE_BYTES, l2_bytes=L2_BYTES,
     )  # fmt: skip
     if not choose_fetch(facts).fetched:
         yield from by_row_number(workload, key, columns)

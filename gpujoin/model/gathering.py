@@ -110,6 +110,8 @@ class FetchFacts:
     """Probe rows so far, these included, as far as they are known."""
     padded: bool
     """Whether rows without a match are returned. Otherwise they may have to be left out in another pass."""
+    free_bytes: int
+    """Memory of the device that is free."""
     l2_bytes: int
     """The device's L2 cache."""
 
@@ -121,6 +123,11 @@ class SlotFacts(FetchFacts):
     slots: int
     """Keys from the smallest to the largest."""
 
+    @property
+    def table_bytes(self) -> int:
+        """Size of the slots with payload."""
+        return self.slots * self.row_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashFacts(FetchFacts):
@@ -129,6 +136,11 @@ class HashFacts(FetchFacts):
     key_bytes: int
     joint_bytes: int
     """Bytes of a packed row of payload and key."""
+
+    @property
+    def table_bytes(self) -> int:
+        """Size of the packed rows."""
+        return self.rows * self.joint_bytes
 
 
 @dataclass(frozen=True, slots=True)

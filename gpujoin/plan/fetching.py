@@ -22,6 +22,10 @@ inputs and output at its peak, in place of 1.5."""
 MAKING_SECONDS = 1e-4
 """Time to make a table of payload, whatever its size; assumed: some ten launches and a wait."""
 
+FREE_SHARE = 0.25
+"""Share of the free memory that a table of payload may take. The rest is left to morsels and their output: where these
+do not fit, all rows of a morsel go to the CPU, which costs more than the table saves."""
+
 _SLOT_BYTES = 4
 _NUMBER_BYTES = 4
 
@@ -33,9 +37,10 @@ def fetch_chooser(wanted: AlgorithmChoice) -> ChooseFetch | None:
 
 def choose_fetch(facts: SlotFacts | HashFacts) -> FetchChoice:
     """Choose between reading the payload with the keys and by row numbers."""
-    if isinstance(facts, SlotFacts):
-        return _payload_in_slots(facts)
-    return _payload_with_keys(facts)
+    if not facts.there and facts.table_bytes > FREE_SHARE * facts.free_bytes:
+        told = f"a table of {facts.table_bytes} bytes would take over {FREE_SHARE:.0%} of the {facts.free_bytes} free"
+        return FetchChoice(False, told)
+    return _payload_in_slots(facts) if isinstance(facts, SlotFacts) else _payload_with_keys(facts)
 
 
 def _payload_in_slots(facts: SlotFacts) -> FetchChoice:

@@ -84,6 +84,7 @@ def fetching_table(
             "there": table is not None,
             "probe_rows": packing.probed,
             "padded": padded,
+            "free_bytes": device.free_bytes,
             "l2_bytes": device.properties.l2_bytes,
         }
         if isinstance(numbers, direct.UniqueTable):
