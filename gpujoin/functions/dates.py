@@ -126,21 +126,21 @@ TABLE = (
     FunctionSpec(_F.DAY_OF_WEEK, ("DayOfWeek",), _PART),
     FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),
     FunctionSpec(_F.DAY_OF_YEAR, ("DayOfYear",), _PART),
-    FunctionSpec(_F.WEEK_OF_YEAR, ("WeekOfYear",), _PART, lacks=ON_CPU),
+    FunctionSpec(_F.WEEK_OF_YEAR, ("WeekOfYear",), _PART, lacks=NOT_FUSED),
     FunctionSpec(_F.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32())),
     FunctionSpec(
         _F.NEXT_DAY, ("NextDay",), takes(DATE, _constant("monday", TEXT), gives=pa.date32()),
-        raises=Raises.ANSI, safe=_names_a_day, lacks=ON_CPU,
+        raises=Raises.ANSI, safe=_names_a_day, lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.TRUNC, ("TruncDate",), takes(DATE, _constant("month", TEXT), gives=pa.date32()),
-        lacks=ON_CPU,
+        lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.DATE_TRUNC, ("TruncTimestamp",), takes(_constant("hour", TEXT), _INSTANT, gives=lambda types: types[1]),
-        zoned=True, lacks=ON_CPU,
+        zoned=True, lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.DATE_FORMAT, ("DateFormatClass",), takes(_INSTANT, _constant("yyyy-MM", TEXT), gives=pa.string()),
@@ -158,7 +158,7 @@ TABLE = (
     FunctionSpec(_F.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()), zoned=True),
     FunctionSpec(
         _F.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
-        raises=Raises.VARIABLE, safe=shifts_little, lacks=ON_CPU,
+        raises=Raises.VARIABLE, safe=shifts_little, lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.MONTHS_BETWEEN, ("MonthsBetween",),
@@ -169,28 +169,28 @@ TABLE = (
         _F.MAKE_DATE, ("MakeDate",), takes(_INT_COLUMN, INT, INT, gives=pa.date32()),
         raises=Raises.ALWAYS, lacks=ON_CPU,
     ),
-    FunctionSpec(_F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()), lacks=ON_CPU),
+    FunctionSpec(_F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()), lacks=NOT_FUSED),
     FunctionSpec(
         _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(_INT_COLUMN, gives=pa.date32()),
-        lacks=ON_CPU,
+        lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(_INSTANT, gives=pa.int64()),
-        lacks=ON_CPU,
+        lacks=NOT_FUSED,
     ),
-    FunctionSpec(_F.UNIX_SECONDS, ("UnixSeconds",), takes(_INSTANT, gives=pa.int64()), lacks=ON_CPU),
-    FunctionSpec(_F.UNIX_MILLIS, ("UnixMillis",), takes(_INSTANT, gives=pa.int64()), lacks=ON_CPU),
-    FunctionSpec(_F.UNIX_MICROS, ("UnixMicros",), takes(_INSTANT, gives=pa.int64()), lacks=ON_CPU),
+    FunctionSpec(_F.UNIX_SECONDS, ("UnixSeconds",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED),
+    FunctionSpec(_F.UNIX_MILLIS, ("UnixMillis",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED),
+    FunctionSpec(_F.UNIX_MICROS, ("UnixMicros",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED),
     FunctionSpec(
         _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(_WHOLE, gives=_UTC),
-        raises=Raises.ALWAYS, safe=_fits_micros, lacks=ON_CPU,
+        raises=Raises.ALWAYS, safe=_fits_micros, lacks=NOT_FUSED,
     ),
     FunctionSpec(
         _F.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(_WHOLE, gives=_UTC),
-        raises=Raises.ALWAYS, safe=_fits_micros, lacks=ON_CPU,
+        raises=Raises.ALWAYS, safe=_fits_micros, lacks=NOT_FUSED,
     ),
     FunctionSpec(
-        _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(_WHOLE, gives=_UTC), lacks=ON_CPU
+        _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(_WHOLE, gives=_UTC), lacks=NOT_FUSED
     ),
     FunctionSpec(
         _F.TIMESTAMP_ADD_MONTHS, ("TimestampAddYMInterval",), takes(_MICROS, INT, gives=first),

@@ -438,6 +438,49 @@ def test_every_function_is_that_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -
                 assert_computed(resolved, batch, on_device=not of_ascii or all(map(str.isascii, texts)))
 
 
+SPECIAL: list[Expression] = [
+    *(
+        call(f, left(f"a_{kind}"), left(f"b_{kind}"), *more)
+        for f in (Function.GREATEST, Function.LEAST)
+        for kind in ("i8", "i64", "f32", "f64", "d9_2", "d38_18", "str", "date", "bool")
+        for more in ((), (left(f"a_{kind}"), left(f"b_{kind}")))
+    ),
+    call(Function.GREATEST, left("a_str"), lit("b")),
+    call(Function.LEAST, lit(3), left("a_i32")),
+    *(call(Function.PMOD, left(f"a_{kind}"), left(f"b_{kind}")) for kind in ("i8", "i32", "i64", "f64")),
+    left("a_f64") % left("b_f64"),
+    *(call(Function.TRUNC, left("a_date"), unit) for unit in ("year", "quarter", "MON", "week")),
+    *(
+        call(Function.DATE_TRUNC, unit, left("a_moment"))
+        for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
+    ),
+    *(call(Function.NEXT_DAY, left("a_date"), day) for day in ("mon", "SU")),
+    *(call(Function.ADD_MONTHS, left("a_date"), months) for months in (-13, 1, 25)),
+    call(Function.ADD_MONTHS, left("a_date"), left("b_i8").cast(pa.int32())),
+]  # fmt: skip
+
+
+def special_columns(rng: np.random.Generator) -> pa.RecordBatch:
+    """Special values of each kind in two columns, in any order, and moments from before Christ on."""
+    columns = {}
+    for kind in ("i8", "i32", "i64", "f32", "f64", "d9_2", "d38_18", "str", "date", "bool"):
+        dtype, pool = VALUES[kind]
+        for side in "ab":
+            columns[f"{side}_{kind}"] = pa.array([pool[i] for i in rng.integers(0, len(pool), 150)], dtype)
+    near = [None if day is None else day % 10**6 - 5 * 10**5 for day in columns["a_date"].cast(pa.int32()).to_pylist()]
+    columns["a_date"] = pa.array(near, pa.int32()).cast(pa.date32())
+    micros = rng.integers(-(10**17), 10**17, 150)
+    columns["a_moment"] = pa.array(micros, mask=rng.random(150) < 0.1).cast(pa.timestamp("us", "UTC"))
+    return pa.record_batch(columns)
+
+
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
+@pytest.mark.parametrize("expression", SPECIAL, ids=str)
+def test_expressions_of_special_values(expression: Expression, mode: EvalMode, rng: np.random.Generator) -> None:
+    batch = special_columns(rng)
+    assert_computed(resolve_value(expression, batch.schema, batch.schema, mode=mode), batch)
+
+
 def test_what_a_device_does_not_compute_is_computed_on_the_host() -> None:
     table = pa.table({"s": ["b", "ab", None], "i": [1, 2, 3]})
     tree = Tree.source(table.schema)

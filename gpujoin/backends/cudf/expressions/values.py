@@ -235,6 +235,22 @@ def civil(xp: Any, days: Array) -> tuple[Array, Array, Array]:
     return year, month, day
 
 
+def months_since_1970(xp: Any, days: Array) -> tuple[Array, Array]:
+    """Month, counted from January 1970, and day of the month, from 1, of days since 1970-01-01."""
+    year, month, day = civil(xp, days)
+    return (year - 1970) * 12 + month - 1, day
+
+
+def first_of_month(months: Array) -> Array:
+    """Days from 1970-01-01 to the first of each month, counted from January 1970, as int64; see :func:`civil`."""
+    month = months % 12
+    year = months // 12 + 1970 - (month < 2)
+    era = year // 400
+    year_of_era = year - era * 400
+    day_of_year = (153 * ((month + 10) % 12) + 2) // 5
+    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
+
+
 def days_before_year(year: Array) -> Array:
     """Days from 1970-01-01 to the first of January of a year."""
     before = year - 1
