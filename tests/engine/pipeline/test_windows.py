@@ -105,6 +105,7 @@ def test_ranks_by_keys_of_every_type(kind: str, rng: np.random.Generator, seed: 
     check(Tree.source(table.schema).window([kind, "g"], [last], **RANKS), table, f"seed {seed}, by {kind}")
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("kind", brief(KINDS, "i64", "f64", "d38_18", "str", "ts"))
 def test_values_of_other_rows(kind: str, rng: np.random.Generator, seed: int) -> None:
@@ -127,6 +128,7 @@ def test_values_of_other_rows(kind: str, rng: np.random.Generator, seed: int) ->
     check(tree, table, f"seed {seed}")
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("name", brief(FRAMES, "partition", "running", "running range", "sliding", "long", "from"))
 def test_aggregates_over_frames(name: str, rng: np.random.Generator, seed: int) -> None:
@@ -252,6 +254,7 @@ def numbers_of(column: pa.Array) -> list[Any]:
     return list(column.to_pylist())
 
 
+@pytest.mark.few
 @everywhere
 @pytest.mark.parametrize("kind", UNITS)
 @pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
