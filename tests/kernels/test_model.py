@@ -9,9 +9,11 @@ import pytest
 from benchmarks.kernels import model
 from benchmarks.kernels.workloads import Join, Keys, Workload, named
 from gpujoin.launch import csr, hashset
+from gpujoin.model.gathering import EmissionFacts, EmissionMethod, GatherFacts, GatherMethod
 from gpujoin.model.keyfacts import KeyFacts, Wanted
 from gpujoin.plan import accesses
 from gpujoin.plan.algorithm import choose
+from gpujoin.plan.gathering import choose_emission, choose_gather
 from tests.kernels import traffic
 
 WORKLOADS = {workload.name: workload for workload in named()}
@@ -71,6 +73,24 @@ def test_the_modelled_kernel_is_the_planners(workload: Workload) -> None:
         wanted=Wanted.PAIRS if workload.join is Join.INNER else Wanted.MARKS,
     )  # fmt: skip
     assert choose(facts).algorithm.value == model.expected_kernel(workload).value
+
+
+@pytest.mark.parametrize("name", ["ii: unique, 4 payloads", "iv: zipf 1, 16 rows a key"])
+def test_the_engine_writes_the_output_as_the_benchmark_does(name: str) -> None:
+    """Where nothing is fetched with the keys: from packed rows in ii, and from runs of them in iv."""
+    workload = WORKLOADS[name]
+    build, probe = 1 << workload.log_build, 1 << workload.log_probe
+    widths = (8,) * workload.columns
+    pairs = probe << workload.log_rows_per_key
+    gather = GatherFacts(
+        rows=build, widths=widths, row_bytes=8 * workload.columns, entries=pairs, ascending=False, packed=False,
+        l2_bytes=model.L2_BYTES,
+    )  # fmt: skip
+    if not workload.log_rows_per_key:
+        assert choose_gather(gather).method is GatherMethod.ROWS
+        return
+    facts = EmissionFacts(probe_rows=probe, rows=pairs, probe_widths=widths, build=gather, unique=False)
+    assert choose_emission(facts).method is EmissionMethod.FUSED
 
 
 def test_the_model_counts_what_the_emulator_counted() -> None:
