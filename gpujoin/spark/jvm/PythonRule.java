@@ -328,6 +328,10 @@ public final class PythonRule extends Rule {
             answer = callback.apply(query, kind + " " + session.sessionUUID() + " " + thread + further);
         } catch (RuntimeException problem) {
             log().debug("gpujoin cannot be asked for a plan", problem);
+            if (wasConnected && connectionOfThread() == null) {
+                // Python waited for this query, and was interrupted: nobody waits for it any more.
+                throw new IllegalStateException("the program was interrupted while gpujoin planned its query", problem);
+            }
             return null;
         } finally {
             suspension.end();

@@ -449,6 +449,13 @@ class _CallSite(SCCallSiteSync):
     def __init__(self, context: SparkContext, name: str) -> None:
         self._context, self._call_site = context, name
 
+    def __exit__(self, *problem: object) -> None:
+        """Name jobs as before; where the application has ended meanwhile, the error that says so is not hidden."""
+        try:
+            super().__exit__(*problem)  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - whatever py4j and PySpark raise without a JVM
+            log.debug("the call site could not be unset", exc_info=True)
+
 
 def _new_session(original: Method) -> Method:
     @functools.wraps(original)

@@ -11,7 +11,8 @@ In enabled sessions these are all queries that have a join, an aggregation or a 
     optimizer    InsertInto t (InMemoryRelation)             PythonRule: planned already
 
 An exception never leaves Python by way of py4j, which would log it, and could not tell Spark what it is. It is kept,
-and a Java exception with its number ends the query; where that reaches Python again, PySpark raises the one kept.
+and a Java exception with its number ends the query; where that reaches Python again, PySpark raises the one kept. Only
+Ctrl-C for which py4j has closed the connection of the thread that waits goes through it: there the query has ended.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ class _Callback:
     def apply(self, plan: Any, request: str) -> Any:
         """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw."""
         kind, name, thread, *stream = request.split()
+        client: Any = self._rule.spark._jsparkSession._gateway_client  # noqa: SLF001
+        waiting = client.get_thread_connection()
         try:
             with inside(), planning_watched():
                 session = self._rule.session(name)
@@ -134,8 +137,10 @@ class _Callback:
                     replacement = _OF_STREAMS[kind](session, plan, self._rule.jvm, batch)
                 else:
                     replacement = _replacement(self._rule, session, plan, kind, int(thread))
-        except BaseException as problem:  # noqa: BLE001 - py4j would log it, and end its thread
-            return _keep(self._rule, problem)
+        except BaseException as problem:
+            if isinstance(problem, KeyboardInterrupt) and waiting is not None and waiting.socket is None:
+                raise  # py4j has closed the connection by which an answer would go, and hands Ctrl-C to the program
+            return _keep(self._rule, problem)  # py4j would log it, and end its thread
         return replacement
 
     class Java:

@@ -24,7 +24,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from gpujoin import disable, enable, explain, gpu_join
 from gpujoin.errors import FallbackError
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.query import heavykeys, hooks, planner, running
+from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.query.actions import is_inside
 from gpujoin.spark.worker import python as workerpython
@@ -465,6 +465,28 @@ def test_an_interrupt_while_planning_ends_the_program(
     assert watched == []
     assert len(tables.sql(SQL).collect()) == 11
     assert [one.changed for one in watched] == [True]
+
+
+def test_ctrl_c_while_the_rows_of_a_write_are_computed_ends_the_write(
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also after an earlier Ctrl-C, which costs the thread its connection: py4j calls back in that thread then."""
+
+    def interrupted(spark: SparkSession, *_: Any) -> None:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        spark._jvm.java.lang.Thread.sleep(5000)  # type: ignore[union-attr]
+
+    tables._jsparkSession._gateway_client.get_thread_connection().close()
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(rule, "stage_write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tables.sql(AGGREGATED).write.parquet(str(out))
+    time.sleep(6)
+    assert not out.exists()
+    assert not tables.sparkContext.statusTracker().getActiveJobsIds()
+    assert len(tables.sql(SQL).collect()) == 11
+    assert watched[-1].changed
 
 
 def test_an_interrupt_while_enabling_leaves_nothing_half_done(

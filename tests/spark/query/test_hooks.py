@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,17 @@ WRAPPED = (
 def changed(planned: list[PlannedQuery]) -> list[bool]:
     """Whether each query was replaced."""
     return [query.changed for query in planned]
+
+
+def stop(context: Any) -> None:
+    context._jsc = None
+    raise ValueError("the application has ended")
+
+
+def test_the_error_of_an_application_that_has_ended_is_not_hidden(spark: SparkSession) -> None:
+    context: Any = SimpleNamespace(_jsc=spark.sparkContext._jsc)
+    with pytest.raises(ValueError, match="has ended"), hooks._CallSite(context, "write"):
+        stop(context)
 
 
 def test_actions_return_what_spark_returns(enabled: SparkSession, planned: list[PlannedQuery], capsys: Any) -> None:
