@@ -38,7 +38,8 @@ from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
 from gpujoin.model.maps import Indices, OutOfBounds
 
 if TYPE_CHECKING:
-    from gpujoin.engine.join.probe import Morsel, Run
+    from gpujoin.engine.join.morsel import Morsel
+    from gpujoin.engine.join.probe import Run
 
 T = TypeVar("T")
 RowNumbers = npt.NDArray[np.int64]

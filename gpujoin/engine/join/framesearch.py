@@ -20,7 +20,7 @@ from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows, RangedRows
 
 if TYPE_CHECKING:
-    from gpujoin.engine.join.probe import Morsel
+    from gpujoin.engine.join.morsel import Morsel
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 
 if TYPE_CHECKING:
-    from gpujoin.engine.join.probe import Morsel
+    from gpujoin.engine.join.morsel import Morsel
 
 Patterns = npt.NDArray[np.int64]
 PatternPair: TypeAlias = tuple[RowNumbers, RowNumbers, Probe[Any] | None]
