@@ -66,7 +66,7 @@ def _equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
 
 def fingerprints(array: pa.Array) -> npt.NDArray[np.uint64]:
     """Hash each value to 64 bits; hashes are stable within this process."""
-    import polars as pl
+    from gpujoin.backends.cpu.interrupts import polars as pl
 
     if not len(array):
         return np.zeros(0, np.uint64)

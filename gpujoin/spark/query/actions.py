@@ -56,6 +56,8 @@ class Action:
         Under which the explanations are kept of what was planned for it.
     was_planned : bool
         Whether Spark has asked for a plan since it began; a DataFrame that has run may keep its plan.
+    interrupted : bool
+        Whether Ctrl-C has ended it: nobody waits for its query any more.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -64,6 +66,7 @@ class Action:
         self._is_named = False
         self.names: list[str] = []
         self.was_planned = False
+        self.interrupted = False
 
     def name_jobs(self, explanation: Explanation) -> None:
         """Describe the jobs that begin from now on by what the islands do."""

@@ -424,7 +424,11 @@ def _action(frame: DataFrame, name: str) -> Iterator[Action]:
     """
     try:
         with inside(), _called_from(frame.sparkSession, name), running(frame) as action:
-            yield action
+            try:
+                yield action
+            except KeyboardInterrupt:
+                action.interrupted = True
+                raise
     except KeyboardInterrupt:
         cancel_all_jobs()
         raise

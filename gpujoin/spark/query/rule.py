@@ -159,6 +159,8 @@ def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str,
     if action is not None:
         action.name_jobs(planned.explanation)
     replacement = stage_write(spark, planned.plan, plan, rule.jvm) if kind == _WRITE else planned.plan
+    if action is not None and action.interrupted:
+        raise KeyboardInterrupt("the program was interrupted while its query was planned")
     if replacement is not None and action is not None:
         action.names.append(planned.name)
     return replacement

@@ -467,22 +467,24 @@ def test_an_interrupt_while_planning_ends_the_program(
     assert [one.changed for one in watched] == [True]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 def test_ctrl_c_while_the_rows_of_a_write_are_computed_ends_the_write(
-    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, again: bool
 ) -> None:
     """Also after an earlier Ctrl-C, which costs the thread its connection: py4j calls back in that thread then."""
 
     def interrupted(spark: SparkSession, *_: Any) -> None:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        spark._jvm.java.lang.Thread.sleep(5000)  # type: ignore[union-attr]
+        spark._jvm.java.lang.Thread.sleep(2000)  # type: ignore[union-attr]
 
-    tables._jsparkSession._gateway_client.get_thread_connection().close()
+    if again:
+        tables._jsparkSession._gateway_client.get_thread_connection().close()
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(rule, "stage_write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tables.sql(AGGREGATED).write.parquet(str(out))
-    time.sleep(6)
+    time.sleep(2.5)
     assert not out.exists()
     assert not tables.sparkContext.statusTracker().getActiveJobsIds()
     assert len(tables.sql(SQL).collect()) == 11
