@@ -30,9 +30,13 @@ _SLOT_BYTES = 4
 _NUMBER_BYTES = 4
 
 
-def fetch_chooser(wanted: AlgorithmChoice) -> ChooseFetch | None:
-    """Make the function by which a backend asks; ``None``: gpujoin's kernels must not be used."""
-    return None if wanted is AlgorithmChoice.CUDF else choose_fetch
+def fetch_chooser(wanted: AlgorithmChoice, *, copied: bool) -> ChooseFetch | None:
+    """Make the function by which a backend asks; ``None``: it must not be done.
+
+    Not where gpujoin's kernels must not be used, nor where probe rows would be ``copied`` from host memory: a probe by
+    keys tells first whether all of them are output, and then none of their other columns has to be copied.
+    """
+    return None if copied or wanted is AlgorithmChoice.CUDF else choose_fetch
 
 
 def choose_fetch(facts: SlotFacts | HashFacts) -> FetchChoice:

@@ -63,7 +63,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> list[SlotFacts | HashFacts]:
         told.append(facts)
         return FetchChoice(True, "for the test")
 
-    def chooser(wanted: AlgorithmChoice) -> ChooseFetch | None:
+    def chooser(wanted: AlgorithmChoice, *, copied: bool) -> ChooseFetch | None:
         return None if wanted is AlgorithmChoice.CUDF else choose
 
     monkeypatch.setattr(output, "fetch_chooser", chooser)

@@ -66,5 +66,6 @@ def test_a_table_of_payload_is_made_once_it_has_paid() -> None:
 
 
 def test_no_kernels_where_cudf_is_asked_for() -> None:
-    assert fetch_chooser(AlgorithmChoice.CUDF) is None
-    assert fetch_chooser(AlgorithmChoice.DIRECT) is choose_fetch
+    assert fetch_chooser(AlgorithmChoice.CUDF, copied=False) is None
+    assert fetch_chooser(AlgorithmChoice.DIRECT, copied=False) is choose_fetch
+    assert fetch_chooser(AlgorithmChoice.DIRECT, copied=True) is None

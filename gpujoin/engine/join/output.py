@@ -136,7 +136,7 @@ class Emitter:
         ``DeviceMemoryError`` if the columns of the probed rows do not fit.
         """
         layout, build = self.layout, self.run.built.build
-        choose = fetch_chooser(self.sink.options.gpu_algorithm)
+        choose = fetch_chooser(self.sink.options.gpu_algorithm, copied=self.sink.copies_rows)
         if choose is None or build is None or any(columns.on_host for columns in self.columns.values()):
             return None
         own, other = (self.columns[side].frame for side in (layout.probe.side, layout.build.side))

@@ -87,7 +87,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return emitted
 
     monkeypatch.setattr(fetching, "fetched", counted)
-    monkeypatch.setattr(output, "fetch_chooser", lambda _: lambda _: FetchChoice(True, "for the test"))
+    monkeypatch.setattr(output, "fetch_chooser", lambda *_, **__: lambda _: FetchChoice(True, "for the test"))
     return rows_out
 
 
