@@ -74,7 +74,7 @@ session.stop()
 
 
 def archive_path(folder: Path) -> Path | None:
-    """Where the archive for this Java and this PySpark is in a folder, or is to be; None where one of them lacks."""
+    """Path of the archive for this Java and this PySpark in a folder; None where one of them is not there."""
     spark, java = importlib.util.find_spec("pyspark"), Path(os.environ.get("JAVA_HOME", ""), "release")
     if spark is None or spark.origin is None or not java.is_file():
         return None

@@ -34,7 +34,7 @@ class Coverage:
     nodes: int
     """Nodes of the islands."""
     beside_gpu: tuple[Reason, ...]
-    """Of each node that the CPU computes where a GPU runs the others, why."""
+    """Why the CPU computes a node where a GPU runs the others, for each such node."""
 
     @property
     def here(self) -> Operations:

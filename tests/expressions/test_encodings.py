@@ -15,7 +15,7 @@ from tests.expressions.oracle import Judge
 
 KINDS = ["str", "bin", "i8", "i32", "i64", "d9_2", "d38_18", "num_str"]
 MODES = [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI]
-"""Of these functions the mode decides little."""
+"""The mode decides little of what these functions give."""
 _F = Function
 
 

@@ -122,7 +122,7 @@ def test_quotients_of_128_bits_are_rounded_half_up(places: int, rng: np.random.G
 
 @pytest.mark.parametrize("places", [1, 2, 6, 14, 30, 32, 38])
 def test_products_of_254_bits_are_rounded_half_up(places: int, rng: np.random.Generator, seed: int) -> None:
-    """Of numbers drawn by size, and of pairs whose product is a half of the last place, or next to it."""
+    """Factors are drawn by size, or give a product that is a half of the last place, or next to it."""
     most = 10**38 - 1
     drawn = [int.from_bytes(rng.bytes(16), "little") >> int(rng.integers(2, 127)) for _ in range(60)]
     numbers = [number for number in (*EDGES, *drawn) if 0 <= number <= most]
