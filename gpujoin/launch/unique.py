@@ -78,7 +78,7 @@ class PayloadTable:
         return int(self.table.nbytes) + self.packed.nbytes
 
     def fetch(self, device: Device, probe: KeyCodes) -> tuple[list[FieldColumn], Array, int]:
-        """See :meth:`gpujoin.launch.direct.PayloadTable.fetch`."""
+        """Fetch as :meth:`gpujoin.launch.direct.PayloadTable.fetch` does."""
         checked_keys(probe)
         check_width(probe, self.key_bytes)
         columns = unset_columns(device, self.packed, probe.rows)

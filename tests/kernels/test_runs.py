@@ -33,8 +33,8 @@ def values(device: RecordingDevice, made: list[FieldColumn]) -> list[Any]:
     """Row numbers of each column; where a column has nulls, its validity beside."""
     out: list[Any] = []
     for column in made:
-        found = device.download(column.values)
-        out.append(found[:, 0] if found.ndim == 2 else found)
+        array = device.download(column.values)
+        out.append(array[:, 0] if array.ndim == 2 else array)
         if column.valid is not None:
             out.append(device.download(column.valid))
     return out
@@ -65,10 +65,10 @@ def check(device: RecordingDevice, counts: npt.NDArray[np.int64], rng: np.random
             assert_same(values(device, made[1]), wanted(place[begin:end], nullable=True) if of_build else [])
 
 
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert (one == other).all()
+def assert_same(actual: list[Any], expected: list[Any]) -> None:
+    assert len(actual) == len(expected)
+    for column, wanted_column in zip(actual, expected, strict=True):
+        assert (column == wanted_column).all()
 
 
 @pytest.mark.parametrize("pairs", [1, 31, 33, TILE - 1, TILE, TILE + 1, 2 * TILE + 1])

@@ -43,7 +43,7 @@ class RunSettings:
     metrics: PipelineMetrics
     join_metrics: JoinMetrics
     tables: BuiltTables | None
-    """Where built sides and rows of the CPU are kept from run to run."""
+    """Tables of the CPU, built sides and rows, that are kept from run to run; ``None``: nothing is."""
     keeps_tables: bool
     """Whether built sides are kept there."""
     whole: frozenset[int]

@@ -124,6 +124,9 @@ def running(frame: DataFrame) -> Iterator[Action]:
         if known is not None:
             action.name_jobs(known)
         yield action
+    except KeyboardInterrupt:
+        action.interrupted = True
+        raise
     finally:
         _running.pop(thread, None)
         action.restore_description()

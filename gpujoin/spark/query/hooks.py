@@ -424,11 +424,7 @@ def _action(frame: DataFrame, name: str) -> Iterator[Action]:
     """
     try:
         with inside(), _called_from(frame.sparkSession, name), running(frame) as action:
-            try:
-                yield action
-            except KeyboardInterrupt:
-                action.interrupted = True
-                raise
+            yield action
     except KeyboardInterrupt:
         cancel_all_jobs()
         raise

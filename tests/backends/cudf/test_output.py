@@ -36,6 +36,17 @@ def keyed(keys: Any, name: str, rng: np.random.Generator) -> pa.Table:
     )
 
 
+def joined(left: pa.Table, right: pa.Table, how: JoinType, *, on_device: bool) -> pa.Table:
+    """Join on the GPU by ``k``, in many batches, and compare rows and their order with the CPU."""
+    options = Options(batch_bytes=4000)
+    expected = join_tables(left, right, on="k", how=how, backend="cpu", options=options)
+    given = [DeviceTable.from_arrow(table, backend="gpu") if on_device else table for table in (left, right)]
+    made = join_tables(given[0], given[1], on="k", how=how, backend="gpu", options=options)
+    result = made.to_arrow() if on_device else made
+    assert list(map(repr, cells(result.to_struct_array()))) == list(map(repr, cells(expected.to_struct_array())))
+    return expected
+
+
 @pytest.fixture
 def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Lengths of the slices of many-to-many output that kernels have written."""
@@ -63,12 +74,7 @@ def test_keys_that_repeat(
         "one key": (np.full(50, 7), np.full(40, 7)),
     }[matches]
     left, right = keyed(probe_keys, "l", rng), keyed(build_keys, "r", rng)
-    options = Options(batch_bytes=4000)
-    expected = join_tables(left, right, on="k", how=how, backend="cpu", options=options)
-    given = [DeviceTable.from_arrow(table, backend="gpu") if on_device else table for table in (left, right)]
-    made = join_tables(given[0], given[1], on="k", how=how, backend="gpu", options=options)
-    result = made.to_arrow() if on_device else made
-    assert list(map(repr, cells(result.to_struct_array()))) == list(map(repr, cells(expected.to_struct_array())))
+    joined(left, right, how, on_device=on_device)
     assert bool(slices) is (matches != "none")
     pairs = join_tables(left, right, on="k", backend="cpu").num_rows
     assert sum(slices) == pairs
@@ -101,20 +107,15 @@ def test_unique_keys(
     low, high = {"some": (0, 90), "all": (0, 60), "none": (100, 200)}[matches]
     left = keyed(rng.integers(low, high, 700) * apart, "l", rng)
     right = keyed(rng.permutation(60) * apart, "r", rng)
-    options = Options(batch_bytes=4000)
-    expected = join_tables(left, right, on="k", how=how, backend="cpu", options=options)
-    given = [DeviceTable.from_arrow(table, backend="gpu") if on_device else table for table in (left, right)]
-    made = join_tables(given[0], given[1], on="k", how=how, backend="gpu", options=options)
-    result = made.to_arrow() if on_device else made
-    assert list(map(repr, cells(result.to_struct_array()))) == list(map(repr, cells(expected.to_struct_array())))
+    expected = joined(left, right, how, on_device=on_device)
     assert fetched == [expected.num_rows]
 
 
 def test_text_takes_maps(slices: list[int], fetched: list[int], rng: np.random.Generator) -> None:
     left, right = keyed(rng.integers(0, 9, 80), "l", rng), keyed(rng.integers(0, 9, 30), "r", rng)
     right = right.append_column("text", pa.array([f"row {i}" for i in range(30)]))
-    joined = [join_tables(left, right, on="k", backend=backend) for backend in ("gpu", "cpu")]
-    first, second = (list(map(repr, cells(table.to_struct_array()))) for table in joined)
+    tables = [join_tables(left, right, on="k", backend=backend) for backend in ("gpu", "cpu")]
+    first, second = (list(map(repr, cells(table.to_struct_array()))) for table in tables)
     assert first == second
     assert not slices
     assert not fetched

@@ -118,7 +118,7 @@ def _unix_timestamp(_: Any, moment: Value) -> Array:
 
 
 def _from_epoch(unit: int) -> Offer:
-    """Offer timestamps of units since 1970; one that does not fit 64 bits is an error in every mode."""
+    """Make timestamps of seconds, or other units, since 1970; raises in every mode if one does not fit 64 bits."""
 
     def run(run: Evaluator, node: Call, active: Active) -> Value:
         count = run.fixed(node.arguments[0], active)

@@ -118,13 +118,13 @@ class _Argument(Generic[Frame]):
     @cached_property
     def presence(self) -> Presence:
         valid = mask_and(valid_of(self.columns, self.frame, self.at), self.mask)
-        return Presence(self.rows.ops, None if valid is None else in_order(self.rows, valid))
+        return Presence(self.rows.ops, None if valid is None else self.rows.in_order(valid))
 
     @cached_property
     def _value(self) -> Value:
         value = values_of(self.columns, self.frame, self.at)
-        low = None if value.low is None else in_order(self.rows, value.low)
-        return Value(value.dtype, in_order(self.rows, value.data), self.presence.mask, low)
+        low = None if value.low is None else self.rows.in_order(value.low)
+        return Value(value.dtype, self.rows.in_order(value.data), self.presence.mask, low)
 
     def _filled(self, data: Array) -> Array:
         mask = self.presence.mask
@@ -152,13 +152,8 @@ class _Argument(Generic[Frame]):
         return xp.where(numbers == 0, 0.0, numbers)
 
     def codes(self, *, descending: bool) -> Codes:
-        ops, code = self.rows.ops, in_order(self.rows, code_words(self.columns, self.frame, self.at))
+        ops, code = self.rows.ops, self.rows.in_order(code_words(self.columns, self.frame, self.at))
         return codes_of(ops, code, self.presence.mask, descending=descending, nulls_first=False)
-
-
-def in_order(rows: SortedRows, values: Array) -> Array:
-    """Values of rows in the window's order."""
-    return values if rows.permutation is None else values[rows.permutation]
 
 
 def code_words(columns: Columns[Frame], frame: Frame, at: int) -> Array:
@@ -200,9 +195,9 @@ class _FrameWindow(Generic[Frame]):
     def _range_key(self) -> RangeKey:
         key = self._node.order[0]
         value = values_of(self._columns, self._order, 0)
-        present = None if value.valid is None else in_order(self._rows, value.valid)
+        present = None if value.valid is None else self._rows.in_order(value.valid)
         return RangeKey(
-            in_order(self._rows, value.data), Presence(self._rows.ops, present),
+            self._rows.in_order(value.data), Presence(self._rows.ops, present),
             lambda data: _words(self._columns, Value(value.dtype, data)), str(value.dtype),
             descending=key.descending, nulls_first=key.nulls_first,
         )  # fmt: skip
@@ -250,7 +245,7 @@ class _FrameWindow(Generic[Frame]):
             passed, at = values_of(self._columns, taken, at[-1]), at[:-1]
             mask = passed.data if passed.valid is None else passed.data & passed.valid
         arguments = [_Argument(self._columns, taken, position, self._rows, mask) for position in at]
-        condition = None if mask is None else in_order(self._rows, mask)
+        condition = None if mask is None else self._rows.in_order(mask)
         results = computed(call, arguments, condition, self._rows, self._span)
         return [
             self._column(call, result, field.type, taken, at)
@@ -265,7 +260,7 @@ class _FrameWindow(Generic[Frame]):
             value = self._number(result, logical(dtype))
             return columns.frame([value], (carried(dtype),), self._count)
         places = xp.where(result.valid, result.at, 0)
-        index = places if self._rows.permutation is None else self._rows.permutation[places]
+        index = self._rows.numbers_at(places)
         index, valid = self._moved(index), self._moved(result.valid)
         value_column = columns.select(taken, (at[0],))
         if not isinstance(call, WindowCall) or call.default is None:
@@ -296,7 +291,7 @@ class _FrameWindow(Generic[Frame]):
         parts: list[Frame] = []
         for start in range(0, self._count, step):
             rows = Members.of(self._rows.ops, span.lows[start : start + step], span.sizes[start : start + step])
-            index = rows.places if self._rows.permutation is None else self._rows.permutation[rows.places]
+            index = self._rows.numbers_at(rows.places)
             results = [self._aggregated(calls, rows_at(columns, taken, index), rows.groups)] if index.shape[0] else []
             parts.append(rows_at(columns, columns.concat([*results, empty]), rows.number))
         place = self._rows.places if self._place is None else self._place

@@ -171,8 +171,7 @@ def _count(arguments: Sequence[Argument], condition: Array | None, span: Span, r
             counted = mask if counted is None else counted & mask
     if counted is None:
         return span.sizes
-    before = running(rows.ops, counted)
-    return before[span.highs] - before[span.lows]
+    return span.total(running(rows.ops, counted))
 
 
 def _sum(call: AggregateCall, argument: Argument, span: Span, rows: SortedRows) -> list[Result]:

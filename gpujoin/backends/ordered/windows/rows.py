@@ -67,6 +67,14 @@ class SortedRows:
     begins_peers: Array
     """Whether the first row of a partition, or of peers, is at a place."""
 
+    def in_order(self, values: Array) -> Array:
+        """Values of rows in the window's order."""
+        return _permuted(values, self.permutation)
+
+    def numbers_at(self, places: Array) -> Array:
+        """Numbers of the rows at places."""
+        return places if self.permutation is None else self.permutation[places]
+
     @cached_property
     def starts(self) -> Array:
         """First places of the partitions."""
@@ -169,7 +177,7 @@ def _sorted_by(
     word = words.dtype.type
     for field in fields:
         words <<= word(field.bits)
-        words |= field.values if permutation is None else field.values[permutation]
+        words |= _permuted(field.values, permutation)
     if all_true(words[1:] >= words[:-1]):
         return permutation
     words <<= word(row_bits)
@@ -178,8 +186,12 @@ def _sorted_by(
     return places if permutation is None else permutation[places]
 
 
+def _permuted(values: Array, permutation: Array | None) -> Array:
+    return values if permutation is None else values[permutation]
+
+
 def _changes(codes: Codes, permutation: Array | None) -> Array:
-    values = codes.values if permutation is None else codes.values[permutation]
+    values = _permuted(codes.values, permutation)
     return values[1:] != values[:-1]
 
 

@@ -46,7 +46,7 @@ class Presence:
         """How many values of each frame are not null."""
         if self.mask is None:
             return span.sizes
-        return self.before[span.highs] - self.before[span.lows]
+        return span.total(self.before)
 
     def nth(self, numbers: Array, valid: Array) -> Array:
         """Places of the values that are not null, by number; arbitrary where not valid."""
@@ -119,6 +119,10 @@ class Span:
         """Places of each frame."""
         return self.highs - self.lows
 
+    def total(self, before: Array) -> Array:
+        """Sum over each frame, given the sums before each place (:func:`running`)."""
+        return before[self.highs] - before[self.lows]
+
     @cached_property
     def last(self) -> Array:
         """Last place of each frame; that of an empty one means nothing."""
@@ -126,7 +130,7 @@ class Span:
 
 
 def _ranged(frame: Frame, rows: SortedRows, key: RangeKey) -> tuple[Array, Array]:
-    """Where frames begin and end; an end may be less than the beginning."""
+    """First places of frames, and those after their last, which may be less."""
     low, high, present = rows.first, rows.end, key.present.mask
     if present is not None:
         nulls = (high - low) - (key.present.before[high] - key.present.before[low])

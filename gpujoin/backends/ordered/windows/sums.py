@@ -33,8 +33,7 @@ _LIMB_RANGE = 1 << (_LIMB - 1)
 def of_integers(ops: RowOps, call: AggregateCall, numbers: Array, span: Span, *, may_wrap: bool) -> Array:
     """Sums of integers, which wrap around. Raises ``ExpressionEvaluationError`` in ANSI mode if one might overflow."""
     if not may_wrap or call.mode is not EvalMode.ANSI:
-        before = running(ops, numbers)
-        return before[span.highs] - before[span.lows]
+        return span.total(running(ops, numbers))
     # Spark adds the values of a frame one after the other, and fails where that overflows on the way. The largest sum
     # on the way is one of those over the frame's first places; where frames are not running ones, that of all absolute
     # values is more than any.
@@ -46,8 +45,7 @@ def of_integers(ops: RowOps, call: AggregateCall, numbers: Array, span: Span, *,
         starts = Span(span.lows, ends, from_start=True, longest=None)
         largest = xp.concatenate([high, _limb_sums(ops, limbs, starts)[1]])
     else:
-        before = running(ops, xp.abs(numbers >> _LIMB) + 1)
-        largest = before[span.highs] - before[span.lows]
+        largest = span.total(running(ops, xp.abs(numbers >> _LIMB) + 1))
     if not all_true((largest >= -_LIMB_RANGE) & (largest < _LIMB_RANGE)):
         raise ExpressionEvaluationError(
             f"{call}: a sum overflows int64; cast to a decimal, or set spark.sql.ansi.enabled to false"
@@ -60,8 +58,7 @@ def _limb_sums(ops: RowOps, limbs: Sequence[Array], span: Span) -> list[Array]:
     sums: list[Array] = []
     carry: Array | None = None
     for number, limb in enumerate(limbs):
-        before = running(ops, limb)
-        total = before[span.highs] - before[span.lows]
+        total = span.total(running(ops, limb))
         if carry is not None:
             total = total + carry
         if number == len(limbs) - 1:
@@ -73,8 +70,7 @@ def _limb_sums(ops: RowOps, limbs: Sequence[Array], span: Span) -> list[Array]:
 
 def of_words(ops: RowOps, numbers: Array, span: Span, precision: int) -> Numbers:
     """Sums of unscaled decimals that fit 64 bits; null where they have more digits than their type."""
-    before = running(ops, numbers)
-    sums = before[span.highs] - before[span.lows]
+    sums = span.total(running(ops, numbers))
     limit = 10**precision
     return Numbers(sums, (sums < limit) & (sums > -limit) if limit <= LARGEST else None)
 

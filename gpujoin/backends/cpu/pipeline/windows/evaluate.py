@@ -169,12 +169,12 @@ class _Calls:
         """Aggregates of short frames: the rows of each frame are a group, some frames at a time."""
         span = self._span(calls[0][1].frame)
         step = max(1, _FRAMED_ROWS // max(1, int(span.sizes.max(initial=1))))
+        empty = self._aggregated(calls, self._frame.clear(), None)
         parts: list[list[pl.Series]] = []
         for start in range(0, self._rows.rows, step):
             lows, sizes = span.lows[start : start + step], span.sizes[start : start + step]
             rows = Members.of(OPS, lows, sizes)
             results = self._aggregated(calls, self._frame[pl.Series(rows.places, dtype=pl.UInt32)], rows.groups)
-            empty = self._aggregated(calls, self._frame.clear(), None)
             parts.append([_stacked(pair).gather(rows.number) for pair in zip(results, empty, strict=True)])
         columns = iter([_stacked(pieces) for pieces in zip(*parts, strict=True)])
         for number, call, _ in calls:
