@@ -66,9 +66,10 @@ class Report:
     def _verdict(self) -> str:
         if not self.usable("engine"):
             return "gpujoin cannot run here: mend what is missing under engine."
-        where = ["on the CPU", *(["on the GPU"] if self.usable("gpu") else [])]
-        spark_too = "with and without Spark" if self.usable("spark") else "without Spark only"
-        return f"gpujoin can run here, {' and '.join(where)}, {spark_too}."
+        where = " and ".join(["on the CPU", *(["on the GPU"] if self.usable("gpu") else [])])
+        if self.usable("spark"):
+            return f"gpujoin can run here, {where}, with and without Spark."
+        return f"gpujoin can run here, {where}, without Spark only: spark-submit needs what is missing under spark."
 
 
 def examine(probes: Sequence[tuple[str, Probe]] = PROBES) -> Report:
@@ -93,14 +94,14 @@ def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
         "doctor",
         help="say what is usable here, and what to do about what is not",
         description="Say what is usable here, and what to do about what is not. "
-        "Exit status 0 if gpujoin can run at all (on the CPU), 1 if not.",
+        "Exit status 0 if gpujoin and spark-submit can run (on the CPU), 1 if not.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine, print, and give the exit status: 1 if gpujoin cannot run at all."""
+    """Examine, print, and give the exit status: 1 if gpujoin or ``spark-submit`` cannot run."""
     report = examine()
     print(json.dumps(report.as_json(), indent=2) if arguments.json else report.as_text())
-    return 0 if report.usable("engine") else 1
+    return 0 if report.usable("spark") else 1

@@ -15,7 +15,7 @@ from gpujoin.cli.demo import data, queries, runner, streams
 from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
 from gpujoin.cli.demo.show import Progress, table
-from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
+from gpujoin.errors import ConfigurationError, GpuJoinError
 from gpujoin.spark.streaming import planning
 
 ONE_JOIN = "customers without orders"
@@ -147,8 +147,17 @@ def test_missing_java_is_one_line_before_any_work(
 def test_the_generator_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(ConfigurationError, match=re.escape(pip_install("demo"))):
+    with pytest.raises(ConfigurationError, match=re.escape(data.EXTRA)):
         data.tpch_directory(0.001, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("module", ["duckdb", "tqdm"])
+def test_without_its_extra_the_demo_says_in_a_line_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str
+) -> None:
+    monkeypatch.setattr(runner, "find_spec", lambda name: None if name == module else object())
+    assert cli.main(["demo"]) == 1
+    assert capsys.readouterr().err == f'gpujoin: the demo needs {module}: pip install "gpujoin[demo]"\n'
 
 
 def demo(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:

@@ -57,7 +57,7 @@ def test_doctor_on_this_machine_prints_every_group(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     for heading in ("engine", "spark", "gpu", "host"):
         assert f"\n{heading}\n" in printed
-    assert status == (0 if "gpujoin can run here" in printed else 1)
+    assert status == (0 if "with and without Spark" in printed else 1)
 
 
 @pytest.mark.usefixtures("examined")
@@ -66,7 +66,7 @@ def test_json_is_whole_and_agrees_with_the_exit_status(capsys: pytest.CaptureFix
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"version", "usable", "checks"}
     assert set(found["usable"]) == {"engine", "spark", "gpu"}
-    assert status == (0 if found["usable"]["engine"] else 1)
+    assert status == (0 if found["usable"]["spark"] else 1)
     assert {check["group"] for check in found["checks"]} == {"engine", "spark", "gpu", "host"}
     for check in found["checks"]:
         assert set(check) == {"group", "name", "status", "found", "advice"}
@@ -88,14 +88,41 @@ def test_what_is_usable_follows_from_the_checks(statuses: dict[str, Status], usa
     assert {g for g in ("engine", "spark", "gpu") if report(**statuses).usable(g)} == usable
 
 
-def test_exit_status_is_1_only_without_the_engine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("broken", "status", "verdict"),
+    [
+        ("host", 0, "gpujoin can run here, on the CPU and on the GPU, with and without Spark."),
+        ("gpu", 0, "gpujoin can run here, on the CPU, with and without Spark."),
+        ("spark", 1, "without Spark only: spark-submit needs what is missing under spark."),
+        ("engine", 1, "gpujoin cannot run here: mend what is missing under engine."),
+    ],
+)
+def test_the_exit_status_says_whether_spark_submit_would_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str, status: int, verdict: str
 ) -> None:
-    for broken, status in (("spark", 0), ("gpu", 0), ("host", 0), ("engine", 1)):
-        found = report(**{broken: Status.MISSING})
-        monkeypatch.setattr(doctor, "examine", lambda found=found: found)
-        assert cli.main(["doctor"]) == status
-    assert "gpujoin cannot run here" in capsys.readouterr().out
+    monkeypatch.setattr(doctor, "examine", lambda: report(**{broken: Status.MISSING}))
+    assert cli.main(["doctor"]) == status
+    assert verdict in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        ("echo '   /_/ version 4.1.2' >&2", Status.OK, "Spark 4.1.2"),
+        ("echo 'no JVM of 64 bits' >&2; exit 1", Status.MISSING, "does not work: no JVM of 64 bits"),
+        (None, Status.MISSING, "cannot be run"),
+    ],
+)
+def test_spark_submit_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, status: Status, said: str
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    if script is not None:
+        executable(tmp_path / "bin" / "spark-submit", script)
+    found = software.spark_submit()
+    assert found.status is status
+    assert said in found.found
+    assert ("SPARK_HOME" in found.advice) == (status is Status.MISSING)
 
 
 def test_a_failing_probe_is_a_finding_and_keeps_what_came_before() -> None:
@@ -199,7 +226,7 @@ def test_the_python_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert software.workers() == Check("workers' python", Status.OK, f"{sys.executable}, by PYSPARK_PYTHON")
     monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "gone"))
     assert "not found" in software.workers().found
-    assert software.workers().status is Status.WARNING
+    assert software.workers().status is Status.MISSING, "spark-submit starts programs by it too"
 
 
 def test_a_foreign_spark_home_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,9 +410,9 @@ def test_a_driver_without_pandas_cannot_use_spark(tmp_path: Path) -> None:
         [python, "-m", "gpujoin", "doctor", "--json"],
         capture_output=True,
         text=True,
-        check=True,
         cwd=tmp_path,
     )
+    assert done.returncode == 1
     report = json.loads(done.stdout)
     assert (report["usable"]["engine"], report["usable"]["spark"]) == (True, False)
     (missing,) = (check for check in report["checks"] if check["group"] == "spark" and check["status"] == "missing")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from gpujoin.cli.checks import Check, Status, import_check, run_python
@@ -67,7 +68,7 @@ def spark() -> Iterator[Check]:
         "pyspark",
         minimum="4.0",
         below="5",
-        advice=f"{pip_install('spark')}, or run this with the PySpark of your cluster on PYTHONPATH",
+        advice=_pyspark_advice(),
     )
     yield pyspark
     home = os.environ.get("SPARK_HOME")
@@ -76,7 +77,10 @@ def spark() -> Iterator[Check]:
     if pyspark.status is Status.OK:
         yield driver()
     yield workers()
-    yield java()
+    found = java()
+    yield found
+    if Status.MISSING not in (pyspark.status, found.status):
+        yield spark_submit()
     yield from defaults()
 
 
@@ -114,11 +118,37 @@ def workers() -> Check:
     python = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
     said = f"{python}, by PYSPARK_PYTHON" if given else f"{python}, PYSPARK_PYTHON being unset"
     if python.path is None:
-        return Check("workers' python", Status.WARNING, f"{said}: not found on this machine", _workers_advice(given))
+        # spark-submit starts programs with it too.
+        return Check("workers' python", Status.MISSING, f"{said}: not found on this machine", _workers_advice(given))
     if python.obstacle:
         said = f"{said}: it {python.obstacle}"
         return Check("workers' python", Status.WARNING, said, _workers_advice(given))
     return Check("workers' python", Status.OK, said)
+
+
+def _pyspark_advice() -> str:
+    return f"{pip_install('spark')}, or run this with the PySpark of your cluster on PYTHONPATH"
+
+
+def spark_submit() -> Check:
+    """Whether the ``spark-submit`` of ``SPARK_HOME``, or of the installed PySpark, starts and tells its version."""
+    home = os.environ.get("SPARK_HOME")
+    spec = find_spec("pyspark")
+    installed = "" if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+    command = str(Path(home or installed) / "bin" / "spark-submit")
+    advice = (
+        "Set SPARK_HOME to a Spark installation, or unset it to run that of PySpark." if home else _pyspark_advice()
+    )
+    try:
+        done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        return Check("spark-submit", Status.MISSING, f"{command} cannot be run: {problem}", advice)
+    said = done.stderr + done.stdout
+    match = re.search(r"version (\d\S*)", said)
+    if done.returncode != 0 or match is None:
+        told = " ".join(said.split())[-200:] or "no message"
+        return Check("spark-submit", Status.MISSING, f"{command} does not work: {told}", advice)
+    return Check("spark-submit", Status.OK, f"Spark {match[1]} ({command})")
 
 
 def _workers_advice(given: str | None) -> str:

@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
+from gpujoin.errors import ConfigurationError, GpuJoinError
 from gpujoin.launch.folders import user_cache
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
+EXTRA = 'pip install "gpujoin[demo]"'
+"""What brings all that the demo needs."""
 
 
 def cache_directory() -> Path:
@@ -73,5 +75,5 @@ def _generator() -> str:
     beside = Path(sys.executable).parent / "tpchgen-cli"
     command = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
     if command is None:
-        raise ConfigurationError(f"tpchgen-cli is not installed. Run: {pip_install('demo')}")
+        raise ConfigurationError(f"the demo needs tpchgen-cli: {EXTRA}")
     return command

@@ -7,20 +7,21 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpujoin.cli.checks import import_check, require
 from gpujoin.cli.checks.software import java
 from gpujoin.cli.demo.check import Comparison, compare, create_views, parquet
-from gpujoin.cli.demo.data import TABLES, tpch_directory
+from gpujoin.cli.demo.data import EXTRA, TABLES, tpch_directory
 from gpujoin.cli.demo.joins import JOINS, DemoJoin
 from gpujoin.cli.demo.queries import run_queries
 from gpujoin.cli.demo.show import Outcome, Progress, failed, report
 from gpujoin.cli.demo.streams import HOW, TITLE, StreamResult, run_stream
 from gpujoin.cli.session import open_session
 from gpujoin.config import BackendChoiceName
-from gpujoin.errors import ConfigurationError, pip_install
+from gpujoin.errors import BackendUnavailableError, ConfigurationError
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,11 +86,13 @@ def parse_settings(conf: Sequence[str]) -> dict[str, str]:
 
 
 def _require() -> None:
-    install = pip_install("demo")
+    missing = [module for module in ("pyspark", "duckdb", "tqdm") if find_spec(module) is None]
+    if missing:
+        raise BackendUnavailableError(f"the demo needs {' and '.join(missing)}: {EXTRA}")
     require(
-        import_check("pyspark", minimum="4.0", below="5", advice=install),
-        import_check("duckdb", minimum="1.5", below="2", advice=install),
-        import_check("tqdm", minimum="4.66", below=None, advice=install),
+        import_check("pyspark", minimum="4.0", below="5", advice=EXTRA),
+        import_check("duckdb", minimum="1.5", below="2", advice=EXTRA),
+        import_check("tqdm", minimum="4.66", below=None, advice=EXTRA),
         java(),
     )
 
