@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,55 @@ _GRACE = 5.0
 _DEVICE_LOST = 3
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Workloads and engines that take part.
+
+    Attributes
+    ----------
+    workloads : frozenset of str
+        Labels of workloads, as :func:`label` gives them; empty: all.
+    engines : frozenset of str
+        Names of engines; empty: all.
+    """
+
+    workloads: frozenset[str] = frozenset()
+    engines: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_arguments(cls, given: argparse.Namespace) -> Selection:
+        """Read the arguments of the program, lists of names with commas."""
+        parts = ({name.strip() for name in text.split(",")} - {""} for text in (given.workloads, given.engines))
+        return cls(*map(frozenset, parts))
+
+    def has_workload(self, workload: Workload | OrderedWorkload) -> bool:
+        """Whether a workload takes part."""
+        return not self.workloads or label(workload) in self.workloads
+
+    def has_engine(self, name: str) -> bool:
+        """Whether an engine takes part."""
+        return not self.engines or name in self.engines
+
+    def unknown_workloads(self) -> frozenset[str]:
+        """Labels that no workload has."""
+        return self.workloads - {label(workload) for workload in all_workloads()}
+
+
+EVERYTHING = Selection()
+
+
+def label(workload: Workload | OrderedWorkload) -> str:
+    """The name of a workload up to the colon, such as ``iii'``."""
+    return workload.name.partition(":")[0]
+
+
+def all_workloads() -> Iterator[Workload | OrderedWorkload]:
+    """Those of the goal first, then joins by order, then the sweeps."""
+    yield from named()
+    yield from ordered_workloads()
+    yield from sweeps()
+
+
 def measure(
     device: Device,
     meter: Meter,
@@ -52,6 +101,7 @@ def measure(
     others: Sequence[Callable[[Workload], Engine]] = (CudfEngine,),
     others_ordered: Sequence[Callable[[OrderedWorkload], Engine]] = (CudfOrderEngine,),
     progress: Progress | None = None,
+    selection: Selection = EVERYTHING,
 ) -> tuple[Constants, list[Result], list[str]]:
     """Measure the machine, then every workload on every engine.
 
@@ -75,6 +125,8 @@ def measure(
         The same for joins by order.
     progress : Progress or None
         Keeps what is found; what it has already is not measured again.
+    selection : Selection
+        Workloads and engines that take part.
 
     Returns
     -------
@@ -102,6 +154,7 @@ def measure(
 
     def run(workload: Measured, own: Iterator[Engine], rest: Iterator[Engine]) -> None:
         taking_part = [*(engine for engine in rest if engine.can(workload)), *own]
+        taking_part = [engine for engine in taking_part if selection.has_engine(engine.name)]
         for result in compare(
             device.xp, workload, taking_part, meter, copy_rate=copy_rate, repeats=repeats, chosen=lambda: latest[0],
             deadline=deadline, log=log,
@@ -109,8 +162,7 @@ def measure(
             told = result.problem if result.seconds is None else f"{result.seconds * 1e3:9.2f} ms"
             print(f"{result.workload:28} {result.engine:12} {told}", flush=True)
 
-    every: list[Workload | OrderedWorkload] = [*named(), *ordered_workloads(), *sweeps()]
-    for workload in every:
+    for workload in filter(selection.has_workload, all_workloads()):
         if time.monotonic() > deadline:
             skipped.append(workload.name)
         elif isinstance(workload, OrderedWorkload):
@@ -160,7 +212,7 @@ def work(given: argparse.Namespace) -> int:
     try:
         measure(
             device, meter, smaller=given.smaller, log_words=max(10, 28 - given.smaller), repeats=given.repeats,
-            seconds=given.until - time.monotonic(), progress=progress,
+            seconds=given.until - time.monotonic(), progress=progress, selection=Selection.of_arguments(given),
         )  # fmt: skip
     except DeviceLostError as problem:
         print(f"the device is lost to this process: {problem}", flush=True)
@@ -244,9 +296,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--smaller", type=int, default=0, help="workloads with rows fewer by two to this power")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=420, help="no engine is started after so many")
+    parser.add_argument("--workloads", default="", metavar="i,ii,…", help="beginnings of names, up to the colon")
+    parser.add_argument("--engines", default="", metavar="auto,cuDF,…", help="names of engines (default: all)")
     parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    unknown = Selection.of_arguments(given).unknown_workloads()
+    if unknown:
+        names = ", ".join(dict.fromkeys(label(workload) for workload in all_workloads()))
+        parser.error(f"no workload {', '.join(sorted(unknown))}; there are {names}")
     if given.progress is not None:
         return work(given)
 
@@ -261,6 +319,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = [
             sys.executable, "-m", "benchmarks.kernels", "--smaller", str(given.smaller), "--repeats",
             str(given.repeats), "--progress", str(lines),
+            *(part for name in ("workloads", "engines") if getattr(given, name)
+              for part in (f"--{name}", getattr(given, name))),
         ]  # fmt: skip
         try:
             ended = supervise(command, lines, given.seconds)

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from benchmarks.kernels import data, joins, launches, report
-from benchmarks.kernels.__main__ import main, measure, supervise, write
+from benchmarks.kernels.__main__ import Selection, main, measure, supervise, write
 from benchmarks.kernels.engines import ArrayEngine, Batches, OwnEngine, answer, engines
 from benchmarks.kernels.machine import RUN_BYTES, TABLE_MEGABYTES, Constants
 from benchmarks.kernels.measure import DeviceLostError, HostMeter, Result, compare
 from benchmarks.kernels.ordered import OrderedWorkload, Shape, ordered_engines, ordered_workloads
 from benchmarks.kernels.progress import Progress
+from benchmarks.kernels.trials import table, trials
 from benchmarks.kernels.workloads import Inputs, Join, Keys, Workload, inputs, named, sweeps
 from tests.kernels.emulator import EmulatedDevice
 
@@ -250,6 +251,29 @@ def test_time_that_runs_out_is_told(emulated: EmulatedDevice) -> None:
     _, results, skipped = measure(emulated, HostMeter(), smaller=20, log_words=10, repeats=1, seconds=-1, others=())
     assert results == []
     assert len(skipped) == len([*named(), *ordered_workloads(), *sweeps()])
+
+
+def test_only_what_is_selected_is_measured(emulated: EmulatedDevice) -> None:
+    selection = Selection(frozenset({"iii'", "vi"}), frozenset({"auto"}))
+    _, results, skipped = measure(
+        emulated, HostMeter(), smaller=22, log_words=10, repeats=1, seconds=60, others=(), others_ordered=(),
+        selection=selection,
+    )  # fmt: skip
+    assert skipped == []
+    assert {(label_of(r.workload), r.engine) for r in results} == {("iii'", "auto"), ("vi", "auto")}
+    assert selection.unknown_workloads() == frozenset()
+    assert Selection(frozenset({"x", "i"})).unknown_workloads() == {"x"}
+
+
+def label_of(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def test_trials_come_to_their_end(emulated: EmulatedDevice) -> None:
+    measured = list(trials(emulated, HostMeter(), log_words=10, repeats=1))
+    assert len({trial.name for trial in measured}) >= 7
+    assert all(trial.seconds > 0 for trial in measured)
+    assert table(measured).count("\n") == len(measured) + 1
 
 
 @pytest.mark.parametrize("workload", list(ordered_workloads()), ids=lambda w: w.name)

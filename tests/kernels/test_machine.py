@@ -12,6 +12,7 @@ from tests.kernels.devices import RecordingDevice
 
 MANY = 2100
 """More than the emulated device has threads."""
+FREE = (1 << 64) - 1
 
 
 def places(count: int, of: int) -> npt.NDArray[np.int64]:
@@ -56,12 +57,45 @@ def test_every_counter_is_added_to(device: RecordingDevice) -> None:
 
 def test_every_free_slot_is_taken(device: RecordingDevice) -> None:
     """Of many slots too, most of which a single take comes to."""
-    free = (1 << 64) - 1
     for takes, count in ((0, 100), (1, 100), (MANY, 100), (MANY, 20 * MANY)):
-        slots = device.full(count, free, np.uint64)
+        slots = device.full(count, FREE, np.uint64)
         accesses.take_slots(device, slots, takes)
         taken = device.download(slots)
         wanted = places(takes, count)
         for place, by in enumerate(taken.tolist()):
-            assert (by == free) == (place not in wanted)
-            assert by == free or wanted[by] == place
+            assert (by == FREE) == (place not in wanted)
+            assert by == FREE or wanted[by] == place
+
+
+def test_slots_are_swapped(device: RecordingDevice) -> None:
+    """Every slot that a number comes to holds one of the numbers that came to it."""
+    for swaps, count in ((0, 100), (1, 100), (MANY, 100)):
+        slots = device.full(count, FREE, np.uint64)
+        accesses.swap_slots(device, slots, swaps)
+        wanted = places(swaps, count)
+        for place, by in enumerate(device.download(slots).tolist()):
+            assert (by == FREE) == (place not in wanted)
+            assert by == FREE or wanted[by] == place
+
+
+@pytest.mark.parametrize("order", accesses.Order, ids=lambda order: order.name)
+def test_every_number_is_entered_into_its_partition(device: RecordingDevice, order: accesses.Order) -> None:
+    for entries, partitions, count in ((0, 1, 8), (1, 1, 8), (MANY, 1, 2 * MANY), (MANY, 7, 14 * 301)):
+        slots = device.full(count, FREE, np.uint64)
+        accesses.enter_numbers(device, slots, partitions, entries, order)
+        windows = device.download(slots).reshape(partitions, -1)
+        each = -(-entries // partitions)
+        for number, window in enumerate(windows):
+            inside = sorted(window[window != FREE].tolist())
+            assert inside == list(range(number * each, min(entries, (number + 1) * each)))
+
+
+@pytest.mark.parametrize("rows", [0, 1, accesses.RADIX_TILE, accesses.RADIX_TILE + 1, 3 * accesses.RADIX_TILE - 5])
+def test_a_radix_pass_orders_rows_by_digit(device: RecordingDevice, rng: np.random.Generator, rows: int) -> None:
+    keys, payload = words(rng, rows), words(rng, rows)
+    moved = [device.download(a) for a in accesses.radix_pass(device, device.upload(keys), device.upload(payload))]
+    digits = [mix(key) >> 56 for key in moved[0].tolist()]
+    assert digits == sorted(digits)
+    assert sorted(zip(*(column.tolist() for column in moved), strict=True)) == sorted(
+        zip(keys.tolist(), payload.tolist(), strict=True)
+    )
