@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+
+@dataclass
+class Operations:
+    """What array operations would do on a device.
+
+    Attributes
+    ----------
+    launches : int
+        Operations that compute or move elements: a kernel each in CuPy.
+    nbytes : int
+        Bytes of the arrays that these read and write, each whole.
+    """
+
+    launches: int = 0
+    nbytes: int = 0
+
+    def count(self, *values: Any) -> None:
+        """Count an operation on arrays, its results among them; other values take no part."""
+        self.launches += 1
+        self.nbytes += sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+operations = Operations()
+"""Of this process. Threads may lose some counts: what counts them runs in one."""
+
+_VIEWS = frozenset(
+    {"asarray", "ascontiguousarray", "broadcast_to", "ndarray", "empty", "empty_like", "dtype", "result_type"}
+)
+"""Functions that launch nothing where their argument is an array that fits."""
 
 
 class DeviceArray(np.ndarray[Any, Any]):
@@ -24,21 +55,35 @@ class DeviceArray(np.ndarray[Any, Any]):
             options["out"] = tuple(o.view(np.ndarray) if isinstance(o, DeviceArray) else o for o in out)
         options = {name: _plain(value) for name, value in options.items()}
         result = getattr(ufunc, method)(*plain, **options)
+        operations.count(*inputs, *(result if isinstance(result, tuple) else (result,)))
         if out is not None:
             return out[0] if len(out) == 1 else out
         return on_device(result)
 
     def __getitem__(self, index: Any) -> Any:
         result = super().__getitem__(_plain(index))
+        if _has_array(index):
+            operations.count(index, result, result)
         return result if isinstance(result, DeviceArray) else np.asarray(result).view(DeviceArray)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         refuse_host(value)
+        operations.count(index, value, value)
         super().__setitem__(_plain(index), value)
+
+    def astype(self, dtype: Any, *arguments: Any, **options: Any) -> Any:
+        """The elements in another type, counted where that is a copy."""
+        result = super().astype(dtype, *arguments, **options)
+        operations.count(self, result)
+        return result
 
     def get(self) -> np.ndarray[Any, Any]:
         """A copy on the host, as in CuPy."""
         return np.array(self.view(np.ndarray))
+
+
+def _has_array(index: Any) -> bool:
+    return any(isinstance(part, np.ndarray) for part in (index if isinstance(index, tuple) else (index,)))
 
 
 def _plain(value: Any) -> Any:
@@ -76,7 +121,10 @@ class DeviceModule:
                     for part in argument if isinstance(argument, list | tuple) else (argument,):
                         refuse_host(part)
             plain = [_plain_deep(argument) for argument in arguments]
-            return on_device(value(*plain, **{key: _plain_deep(option) for key, option in options.items()}))
+            result = value(*plain, **{key: _plain_deep(option) for key, option in options.items()})
+            if name not in _VIEWS:
+                operations.count(*plain, *(result if isinstance(result, tuple) else (result,)))
+            return on_device(result)
 
         return function
 
