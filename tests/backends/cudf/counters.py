@@ -84,7 +84,7 @@ def counted_launches() -> Iterator[list[int]]:
         count[0] += 1
         launch(device, *arguments, **named)
 
-    KernelDevice.launch = counting  # type: ignore[method-assign]
+    KernelDevice.launch = counting  # type: ignore[assignment, method-assign]
     try:
         yield count
     finally:
