@@ -3,8 +3,8 @@
 Every algorithm maps the key of a row to a *group*, the set of build rows with that key. Groups are stored as
 :class:`~gpujoin.launch.matches.Places`, or as one row for each group if keys are unique.
 
-cuDF's own joins cannot be used: from Python they neither keep a build side nor return the size of a result before it is
-allocated.
+cuDF's own joins are not used: from Python its inner, left and full joins neither keep a build side nor return the size
+of a result before it is allocated.
 """
 
 from __future__ import annotations
