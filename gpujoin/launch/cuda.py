@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,10 +30,6 @@ from gpujoin.logs import log
 
 _NULL = np.uint64(0)
 
-MOST_MODULES = 256
-"""Modules that stay loaded, the least recently used are unloaded: some 30 of the launchers, the rest for conditions. A
-module takes 50 to 100 KB of device memory."""
-
 
 @dataclass(frozen=True)
 class CudaKernel:
@@ -58,7 +54,9 @@ class LoadedModule:
 class CudaDevice:
     """The GPU that is current for CuPy, and the stream that is current when something is launched.
 
-    Allocations come from CuPy's current allocator. Modules are loaded once; an object serves one GPU.
+    Allocations come from CuPy's current allocator. An object serves one GPU, and any thread. Modules are loaded once
+    and stay: one that is unloaded may still be running in another thread. There are some 30 of the launchers and one
+    for each form of a condition, constants left out; each takes 50 to 100 KB of device memory.
 
     Parameters
     ----------
@@ -86,7 +84,8 @@ class CudaDevice:
             l2_bytes=int(facts["l2CacheSize"]),
             blocks_per_multiprocessor=int(facts["maxThreadsPerMultiProcessor"]) // BLOCK_THREADS,
         )
-        self._modules: OrderedDict[ModuleSpec, LoadedModule] = OrderedDict()
+        self._modules: dict[ModuleSpec, LoadedModule] = {}
+        self._loading = threading.Lock()
 
     @property
     def xp(self) -> Any:
@@ -103,16 +102,13 @@ class CudaDevice:
         return self._free_bytes()
 
     def kernel(self, module: ModuleSpec, name: str) -> CudaKernel:
-        loaded = self._modules.get(module)
-        if loaded is None:
-            loaded = self._modules[module] = self._loaded(module, name)
-            if len(self._modules) > MOST_MODULES:
-                cupy.cuda.get_current_stream().synchronize()  # none of its kernels may run when it is unloaded
-                self._modules.popitem(last=False)
-        self._modules.move_to_end(module)
-        if name not in loaded.kernels:
-            loaded.kernels[name] = self._kernel(loaded.library, module, name)
-        return loaded.kernels[name]
+        with self._loading:
+            loaded = self._modules.get(module)
+            if loaded is None:
+                loaded = self._modules[module] = self._loaded(module, name)
+            if name not in loaded.kernels:
+                loaded.kernels[name] = self._kernel(loaded.library, module, name)
+            return loaded.kernels[name]
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
         """Compile modules that did not come with the package, on several threads, so that no launch waits for them.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import zipfile
-from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ import cupy
 
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import compiler, images
-from gpujoin.launch.cuda import CudaDevice, LoadedModule
+from gpujoin.launch.cuda import CudaDevice, CudaKernel, LoadedModule
 from gpujoin.launch.device import DeviceProperties, ModuleSpec
 from gpujoin.launch.images import ARCHITECTURES, PTX, build, candidates, image_name, shipped
 
@@ -159,7 +161,7 @@ def device(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cu
     device = object.__new__(CudaDevice)  # to make one takes a GPU
     device._ordinal, device._capability, device._architecture = 0, (9, 0), "sm_90"
     device._properties = DeviceProperties(multiprocessors=1, shared_bytes=1 << 16, l2_bytes=1 << 20)
-    device._modules = OrderedDict()
+    device._modules, device._loading = {}, threading.Lock()
     return device
 
 
@@ -199,14 +201,23 @@ def test_what_came_compiled_is_not_compiled(device: CudaDevice, monkeypatch: pyt
     assert compiled == [other]
 
 
-def test_the_least_recently_used_module_is_unloaded(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[bool] = []
-    stream = SimpleNamespace(synchronize=lambda: waits.append(True))
-    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: stream)
-    monkeypatch.setattr("gpujoin.launch.cuda.MOST_MODULES", 2)
-    monkeypatch.setattr(CudaDevice, "_loaded", lambda self, module, name: LoadedModule(None, "", {name: module}))
-    modules = [ModuleSpec("unique.cu", (("NUMBER", number),)) for number in range(3)]
-    for module in (*modules[:2], modules[0], modules[2]):
+def test_threads_load_a_module_once_and_keep_it(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes while it is loaded waits; what another thread may be running is never unloaded."""
+    loads: list[ModuleSpec] = []
+
+    def load(self: CudaDevice, module: ModuleSpec, name: str) -> LoadedModule:
+        loads.append(module)
+        time.sleep(0.01)
+        return LoadedModule(None, "", {name: CudaKernel(name, module, None, 0)})
+
+    monkeypatch.setattr(CudaDevice, "_loaded", load)
+    modules = [ModuleSpec("unique.cu", (("NUMBER", number),)) for number in range(300)]
+    with ThreadPoolExecutor(8) as pool:
+        kernels = list(pool.map(lambda number: device.kernel(modules[number % 3], "k"), range(64)))
+    assert sorted(loads, key=str) == sorted(modules[:3], key=str)
+    assert len({id(kernel) for kernel in kernels}) == 3
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    for module in modules:
         device.kernel(module, "k")
-    assert list(device._modules) == [modules[0], modules[2]]
-    assert waits == [True]
+    assert device.kernel(modules[0], "k") is kernels[0]
+    assert len(loads) == len(modules)

@@ -70,8 +70,22 @@ def adopted(table: plc.Table) -> CudfFrame:
                 " there; leave it out, or decode it"
             )
         types.append(dtype)
-    columns = [_as(column, dtype, stored=True) for column, dtype in zip(table.columns(), types, strict=True)]
+    columns = [_as(_aligned(column), dtype, stored=True) for column, dtype in zip(table.columns(), types, strict=True)]
     return CudfFrame(plc.Table(columns, num_rows=table.num_rows()), tuple(types))
+
+
+def _aligned(column: plc.Column) -> plc.Column:
+    """Copy a column some of whose values do not begin at a multiple of their width.
+
+    Arrow recommends aligned buffers and does not demand them; an unaligned read of a kernel loses the device.
+    """
+    return column if _is_aligned(column) else column.copy(stream=STREAM)
+
+
+def _is_aligned(column: plc.Column) -> bool:
+    data, kind = column.data(), column.type()
+    width = plc.types.size_of(kind) if plc.traits.is_fixed_width(kind) else 1
+    return (data is None or data.ptr % width == 0) and all(map(_is_aligned, column.children()))
 
 
 def imported(capsules: TableCapsules | StreamCapsule) -> tuple[CudfFrame, pa.Schema]:

@@ -7,6 +7,7 @@ CUDA bindings too, and the stubs themselves.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,19 @@ def test_arguments_fit(where: str, name: str, call: ast.Call) -> None:
     if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
         return
     signature.bind(*[None] * len(call.args), **{k.arg: None for k in call.keywords if k.arg})
+
+
+def test_every_call_that_takes_a_stream_is_given_one() -> None:
+    """Else libcudf uses the legacy default stream, on which nothing waits for what this thread has asked for."""
+    missing = []
+    for where, name, call in CALLS:
+        takes_stream = "stream" in (resolved(name).__doc__ or "").partition(")")[0]
+        with contextlib.suppress(ValueError, TypeError):
+            takes_stream = "stream" in inspect.signature(resolved(name)).parameters
+        if name.startswith("plc.") and takes_stream and not any(k.arg in ("stream", None) for k in call.keywords):
+            missing.append(f"{where} {name}")
+    assert not missing
+    assert sum(any(k.arg == "stream" for k in call.keywords) for _, _, call in CALLS) > 20
 
 
 WITHOUT_SIGNATURE = {

@@ -158,6 +158,51 @@ def test_what_the_stand_ins_see(environment: dict[str, str]) -> None:
     assert told["without stream"] == ["unary.is_valid"]
 
 
+UNALIGNED = """
+from decimal import Decimal
+import numpy as np
+import pyarrow as pa
+import pylibcudf as plc
+from gpujoin import DeviceTable, join_tables, left, right
+from gpujoin.testing.compare import assert_same_rows
+from tests.backends.cudf.libraries.columns import Buffer, arrow_of, column_of
+
+class Part:
+    def __init__(self, owner, start, size):
+        self.owner, self.ptr, self.size = owner, owner.ptr + start, size
+
+def unaligned(values):
+    whole = column_of(values)
+    content = np.frombuffer(values.buffers()[1], np.uint8)[: whole.data().size]
+    memory = Buffer(np.concatenate([np.zeros(8, np.uint8), content]))
+    part = plc.gpumemoryview(Part(memory, 8, content.size))
+    assert part.ptr % 16 == 8
+    return plc.Column(whole.type(), whole.size(), part, None, 0, 0, [])
+
+rows = 40
+decimals = [pa.array([Decimal(n * 7 % 23) for n in range(rows + shift)], pa.decimal128(38, 0)) for shift in (0, 5)]
+numbers = [pa.array(range(rows + shift), pa.int64()) for shift in (0, 5)]
+sides = [plc.Table([unaligned(d), column_of(n)]) for d, n in zip(decimals, numbers)]
+host = [pa.table({"0": d, "1": n}) for d, n in zip(decimals, numbers)]
+condition = left("0") >= right("0")
+told = {}
+for name, ask in {"key": dict(on="0"), "payload": dict(on="1"), "condition": dict(on="1", condition=condition)}.items():
+    for how in ("inner", "full"):
+        result = join_tables(*(DeviceTable.of(side) for side in sides), how=how, **ask)
+        wanted = join_tables(*host, how=how, backend="cpu", **ask)
+        assert_same_rows(result.to_arrow(), wanted)
+        told[f"{name}, {how}"] = wanted.num_rows
+print(json.dumps(told))
+"""
+
+
+def test_columns_that_begin_between_two_values_are_copied(environment: dict[str, str]) -> None:
+    """A 16-byte read in the middle of a value loses the device; the emulator refuses it as misaligned."""
+    told = program(environment, UNALIGNED)
+    assert len(told) == 6
+    assert all(rows > 0 for rows in told.values())
+
+
 FAULTS = """
 import numpy as np
 import pyarrow as pa

@@ -33,6 +33,9 @@ class Operations:
 operations = Operations()
 """Of this process. Threads may lose some counts: what counts them runs in one."""
 
+UNSET_BYTE = 0xEF
+"""What memory holds that nothing has written."""
+_UNSET = frozenset({"empty", "empty_like"})
 _VIEWS = frozenset(
     {"asarray", "ascontiguousarray", "broadcast_to", "ndarray", "empty", "empty_like", "dtype", "result_type"}
 )
@@ -122,6 +125,8 @@ class DeviceModule:
                         refuse_host(part)
             plain = [_plain_deep(argument) for argument in arguments]
             result = value(*plain, **{key: _plain_deep(option) for key, option in options.items()})
+            if name in _UNSET and result.nbytes:
+                result.reshape(-1).view(np.uint8)[:] = UNSET_BYTE
             if name not in _VIEWS:
                 operations.count(*plain, *(result if isinstance(result, tuple) else (result,)))
             return on_device(result)

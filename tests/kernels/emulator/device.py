@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from tests.kernels.emulator.memory import Arena, Extent, Object, Report, Request
 CACHE_VARIABLE = "GPUJOIN_EMULATOR_CACHE"
 STEPS_VARIABLE = "GPUJOIN_EMULATOR_STEPS"
 _MOST_PARAMETERS = 64
+_READ_AT_ONCE = (2, 4, 8, 16)
+"""Bytes of what a thread reads by one instruction."""
 _SMALL = DeviceProperties(multiprocessors=1, shared_bytes=227 * 1024, l2_bytes=60 << 20, blocks_per_multiprocessor=3)
 
 
@@ -417,11 +420,13 @@ class _Arguments:
                 raise KernelArgumentError(f"{what} is a pointer table, but the parameter points at no pointers.")
             for array in argument.arrays:
                 if array is not None:
+                    self._check_alignment(array, array.itemsize * math.prod(array.shape[1:]), what)
                     self._open(array, constant=False)
             return self._open(argument.addresses, constant=bool(parameter.constant))
         if not isinstance(argument, DeviceArray):
             raise KernelArgumentError(f"{what} does not lie on the emulated device; upload it.")
         self._check_pointee(argument.dtype, letter, parameter.size, what)
+        self._check_alignment(argument, parameter.size, what)
         resident = self._device._resident(argument, what)
         if resident is not argument:
             self._copies.append((argument, resident))
@@ -446,6 +451,12 @@ class _Arguments:
             raise KernelArgumentError(
                 f"{what} is an array of {dtype}, but the parameter points at kind {letter!r} of {size} bytes."
             )
+
+    @staticmethod
+    def _check_alignment(array: np.ndarray[Any, Any], width: int, what: str) -> None:
+        """Values of up to 16 bytes are read at once where nvcc can: in the middle of others that loses the device."""
+        if array.size and width in _READ_AT_ONCE and address_of(array) % width:
+            raise EmulationError("misaligned", f"{what} begins in the middle of a value of {width} bytes.")
 
     def _open(self, array: DeviceArray, *, constant: bool) -> int:
         if array.size == 0:

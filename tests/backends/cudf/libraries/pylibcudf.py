@@ -323,7 +323,8 @@ def module() -> ModuleType:
     made = ModuleType("pylibcudf")
     space = SimpleNamespace
     members: dict[str, Any] = dict(  # noqa: C408 - keywords read better
-        types=real.types, DataType=DataType, Column=Column, Table=Table, Scalar=Scalar, gpumemoryview=gpumemoryview,
+        types=real.types, traits=real.traits,
+        DataType=DataType, Column=Column, Table=Table, Scalar=Scalar, gpumemoryview=gpumemoryview,
         aggregation=real.aggregation, unary=space(is_valid=_is_valid), hashing=space(xxhash_64=_hash),
         copying=space(gather=_gather, slice=_slice, copy_if_else=_copy_if_else, OutOfBoundsPolicy=_POLICY),
         concatenate=space(concatenate=_concatenate), sorting=space(stable_sorted_order=_sorted_order),
