@@ -155,8 +155,7 @@ def opened(
     legacy = legacy_calendar(parquet, scan.file_columns)
     if legacy is not None:
         raise ScanError(legacy)
-    columns = FileColumns(parquet, case_sensitive=scan.case_sensitive)
-    sources = [columns.source_of(field) for field in scan.file_columns]
+    sources = sources_of(scan, parquet)
     planned = row_groups(part, parquet)
     groups = [g for g in planned if group_may_match(scan, part, sources, parquet, g)]
     metrics.row_groups += len(groups)
@@ -342,6 +341,12 @@ def _has_dates(dtype: pa.DataType) -> bool:
 
 
 _OLD_CALENDAR = "its dates were written in the old calendar, by Spark before 3.1 or in legacy mode"
+
+
+def sources_of(scan: Scan, parquet: ParquetFooter) -> list[Source]:
+    """Find the columns of a scan in a file. Raises ``ScanError`` as :meth:`FileColumns.source_of` does."""
+    columns = FileColumns(parquet, case_sensitive=scan.case_sensitive)
+    return [columns.source_of(field) for field in scan.file_columns]
 
 
 class FileColumns:

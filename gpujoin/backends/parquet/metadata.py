@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from gpujoin.backends.parquet import thrift
 from gpujoin.backends.parquet.pruning import Statistics
-from gpujoin.backends.parquet.thrift import ListOf, Positions, Scalar, Struct, ThriftError
+from gpujoin.backends.parquet.thrift import EMPTY_LIST, ListOf, Positions, Scalar, Spanned, Struct, ThriftError
 from gpujoin.errors import ScanError
 
 _MAGIC = b"PAR1"
@@ -117,10 +117,10 @@ _COLUMN_METADATA = Struct({
     12: _STATISTICS,
 })  # fmt: skip
 _COLUMN_CHUNK = Struct({1: _BYTES, 3: _COLUMN_METADATA, 8: Struct({1: _EMPTY, 2: _EMPTY}), 9: _BYTES})
-_ROW_GROUP = Struct({1: Positions(), 2: _INTEGER, 3: _INTEGER})
+_ROW_GROUP = Struct({1: Positions(), 2: _INTEGER, 3: _INTEGER, 4: Positions()})
 _FILE_METADATA = Struct({
-    2: ListOf(_SCHEMA_ELEMENT), 3: _INTEGER, 4: ListOf(_ROW_GROUP), 5: ListOf(Struct({1: _BYTES, 2: _BYTES})),
-    6: _BYTES, 7: ListOf(Struct({1: _EMPTY, 2: _EMPTY})),
+    2: ListOf(_SCHEMA_ELEMENT), 3: _INTEGER, 4: ListOf(_ROW_GROUP),
+    5: Spanned(ListOf(Struct({1: _BYTES, 2: _BYTES}))), 6: _BYTES, 7: ListOf(Struct({1: _EMPTY, 2: _EMPTY})),
 })  # fmt: skip
 
 
@@ -197,8 +197,11 @@ class ParquetFooter:
     facts: Mapping[bytes, bytes]
     rows: int
     """Rows of all groups."""
+    claims_order: bool
+    """Whether a row group is said to be sorted."""
     _data: bytes = field(repr=False)
     _data_end: int = field(repr=False)
+    _facts_span: tuple[int, int] = field(repr=False)
     statistics: dict[tuple[int, int], Statistics | None] = field(repr=False, compare=False, default_factory=dict)
     """Statistics that were decoded already, by row group and leaf (`footers.statistics_of`)."""
     _chunks: dict[tuple[int, int], ColumnChunk] = field(repr=False, compare=False, default_factory=dict)
@@ -207,6 +210,12 @@ class ParquetFooter:
     def nbytes(self) -> int:
         """Bytes of the footer in the file."""
         return len(self._data)
+
+    def without_claims(self) -> bytes:
+        """Make a Parquet file of this footer alone, without the key-value metadata in which writers say more."""
+        begin, end = self._facts_span
+        footer = self._data[:begin] + EMPTY_LIST * (end > begin) + self._data[end:]
+        return _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
 
     def chunk(self, group: int, leaf: int) -> ColumnChunk:
         """Describe a column chunk.
@@ -304,8 +313,12 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
     total = sum(group.rows for group in groups)
     if total != about[3]:
         raise ThriftError(f"its row groups have {total} rows, the file {about[3]}")
-    facts = {entry.get(1, b""): entry.get(2, b"") for entry in about.get(5, ())}
-    return ParquetFooter(path, columns, leaves, tuple(groups), facts, total, data, data_end)
+    entries, *span = about.get(5, ((), 0, 0))
+    facts = {entry.get(1, b""): entry.get(2, b"") for entry in entries}
+    claims_order = any(group.get(4) for group in about[4])
+    return ParquetFooter(
+        path, columns, leaves, tuple(groups), facts, total, claims_order, data, data_end, (span[0], span[1])
+    )
 
 
 # -- schema ------------------------------------------------------------------------------------------------------

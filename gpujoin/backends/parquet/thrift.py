@@ -64,15 +64,25 @@ class Positions:
     """A list of structs that are read later; only their offsets are returned."""
 
 
-Kind = Scalar | Struct | ListOf | Positions
+@dataclass(frozen=True)
+class Spanned:
+    """A list that is read with the offset of its first byte and that of the byte after its last."""
+
+    elements: ListOf
+
+
+EMPTY_LIST = bytes([_STRUCT])
+"""A list of structs without elements."""
+
+Kind = Scalar | Struct | ListOf | Positions | Spanned
 
 
 def read(data: bytes, at: int, struct: Struct) -> dict[int, Any]:
     """Read a struct that starts at the offset ``at``; other bytes may follow.
 
     Gives the values of the fields that are present, by number: ``bool``, ``int``, ``bytes``, ``dict``, or a list of
-    these; a list of :class:`Positions` gives integers. Raises ``ThriftError`` if the bytes end early, or are no such
-    struct.
+    these; a list of :class:`Positions` gives integers, one that is :class:`Spanned` a tuple of its elements and both
+    offsets. Raises ``ThriftError`` if the bytes end early, or are no such struct.
     """
     try:
         return _struct(data, at, struct.fields, 0)[0]
@@ -111,6 +121,10 @@ def _struct(data: bytes, at: int, fields: Mapping[int, Kind], depth: int) -> tup
             values[number], at = _struct(data, at, kind.fields, depth + 1)
         elif wire == _LIST and isinstance(kind, ListOf | Positions):
             values[number], at = _list(data, at, kind, depth)
+        elif wire == _LIST and isinstance(kind, Spanned):
+            begin = at
+            elements, at = _list(data, at, kind.elements, depth)
+            values[number] = elements, begin, at
         elif wire in (_TRUE, _FALSE) and kind is Scalar.BOOLEAN:
             values[number] = wire == _TRUE
         elif wire == _BYTE and kind is Scalar.INTEGER:

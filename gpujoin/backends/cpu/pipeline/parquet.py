@@ -1,4 +1,4 @@
-"""Reads Parquet. Polars decodes pages; PyArrow decodes those with INT96 timestamps and those in object stores.
+"""Reads Parquet: Polars decodes a file if it does so as the Parquet schema says, else PyArrow (`pipeline.decoding`).
 
 A file must be the one that was planned: its size and modification time are compared before and after reading. Every
 problem is a :class:`ScanError` that names the file.
@@ -8,25 +8,38 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import reduce
 from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, polars_type, series_of
+from gpujoin.backends.cpu.pipeline.decoding import (
+    check_readable,
+    polars_decodes,
+    read_batches,
+    read_row_groups,
+    scan_by_polars,
+)
 from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
 from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
 from gpujoin.backends.parquet.floors import floors_of
-from gpujoin.backends.parquet.footers import Source, opened, runs, statistics_of, wanted_slices
+from gpujoin.backends.parquet.footers import (
+    Source,
+    footer_of,
+    opened,
+    runs,
+    sources_of,
+    statistics_of,
+    wanted_slices,
+)
 from gpujoin.backends.parquet.footers import footer as read_footer
-from gpujoin.backends.parquet.locations import is_local, open_binary
+from gpujoin.backends.parquet.locations import is_local
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
@@ -35,22 +48,12 @@ from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 
-_DECODED = (
-    pl.Boolean, pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Float32,
-    pl.Float64, pl.Decimal, pl.String, pl.Binary, pl.Date, pl.Datetime, pl.Categorical, pl.Enum, pl.Null,
-)  # fmt: skip
-"""Polars types that are supported."""
-
 PIECE_BYTES = 128 << 20
 """Decoded bytes that a piece aims at, of the columns that are read."""
 
 _WHOLE = 4
 """Most pieces of a row group that is read at once, which takes less time than reading it in slices."""
 _VIEW_BYTES = 16
-_MOST_SECONDS = (1 << 63) // 1_000_000
-"""Of the timestamps that Spark holds, which are 64-bit microseconds."""
-_SAMPLE = 1024
-"""Rows of the sample from which the size of a row group in memory is estimated."""
 
 _Decoded: TypeAlias = tuple[pl.LazyFrame, dict[str, str], frozenset[str]]
 """A file's columns as a lazy frame, their names in it, and the set of texts that are carried as bytes."""
@@ -82,9 +85,9 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIEC
             by_name = dict(zip(scan.file_columns.names, sources, strict=True))
             plain_sources = [by_name[field.name] for field in flat]
             for run in runs(groups, sources, parquet, piece_bytes):
-                table, rows = _run_of(parquet, sources, run), sum(parquet.groups[g].rows for g in run)
-                named = {source.name: source for source in plain_sources if source.name is not None}
-                decoded = _of_arrow(table, named) if named else _decoded(parquet, (), run, 0, rows, Rung.CAREFUL)
+                table, rows = read_row_groups(parquet, _named(sources), run), _rows(parquet, run)
+                named = _named(plain_sources)
+                decoded = _of_arrow(table, named) if named else _of_rows(rows)
                 piece = _piece(plain, part, plain_sources, decoded, rows, metrics).collect()
                 batches = to_batches(piece, plain.schema, 1 << 62) if len(plain.schema) else ()
                 columns = pa.Table.from_batches(batches, plain.schema)
@@ -93,10 +96,13 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIEC
                 )
 
 
-def _run_of(parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...]) -> pa.Table:
-    """The columns of row groups that a file has, decoded by PyArrow."""
-    named = {source.name: source for source in sources if source.name is not None}
-    return _by_arrow(parquet.path, named, run)
+def _named(sources: Sequence[Source]) -> dict[str, Source]:
+    """Columns that a file has, by their names in it."""
+    return {source.name: source for source in sources if source.name is not None}
+
+
+def _rows(parquet: ParquetFooter, run: Sequence[int]) -> int:
+    return sum(parquet.groups[group].rows for group in run)
 
 
 def _column_of(
@@ -138,34 +144,16 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     Raises ``ScanError`` if the file cannot be opened or is no Parquet file.
     """
     file_footer = read_footer(scan, path, constants)
-    if file_footer.obstacles:
+    if file_footer.obstacles or not is_local(path):
         return file_footer
-    problems = obstacles(scan, path)
-    return dataclasses.replace(file_footer, obstacles=tuple(problems)) if problems else file_footer
-
-
-def obstacles(scan: Scan, path: str) -> list[str]:
-    """Reasons why Polars cannot read a file whose footer is valid.
-
-    Polars must know the types of all columns, also of those that are not read. Files in stores PyArrow reads.
-    """
-    if not is_local(path):
-        return []
+    parquet = footer_of(path, file_footer.size)
+    sources = sources_of(scan, parquet)
     try:
-        schema = pl.read_parquet_schema(path)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
-        return [f"{path}: {problem}"]
-    # PyArrow decodes nested columns.
-    wanted = {field.name.lower() for field in scan.file_columns if not pat.is_nested(field.type)}
-    problems = []
-    for name, dtype in schema.items():
-        if name.lower() not in wanted:
-            continue
-        if not isinstance(dtype, _DECODED):
-            problems.append(f"{path}: column {name!r} is {dtype} to Polars")
-        if name == "*" or (name.startswith("^") and name.endswith("$")):
-            problems.append(f"{path}: the name of column {name!r} is a pattern to Polars")
-    return problems
+        if not polars_decodes(parquet, sources):
+            check_readable(parquet, sources)
+    except ScanError as problem:
+        return dataclasses.replace(file_footer, obstacles=(str(problem),))
+    return file_footer
 
 
 def _read_slice(
@@ -173,17 +161,13 @@ def _read_slice(
 ) -> Iterator[Piece]:
     """Read a slice. ``floors`` are those after its row groups, by number."""
     with opened(scan, part, metrics) as (parquet, sources, groups):
-        problems = obstacles(scan, part.path) if groups and rung is Rung.FAST else []
-        if problems:  # planning has not opened every file
-            raise ScanError(problems[0])
+        by_polars = bool(groups) and rung is Rung.FAST and polars_decodes(parquet, sources)
         for run in runs(groups, sources, parquet, piece_bytes):
             if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
                 parts = _slices(parquet, sources, run[0], piece_bytes)
             else:
-                before = sum(group.rows for group in parquet.groups[: run[0]])
-                rows = sum(parquet.groups[g].rows for g in run)
-                parts = iter([(_decoded(parquet, sources, run, before, rows, rung), rows)])
-            left = sum(parquet.groups[g].rows for g in run)
+                parts = iter([(_decoded(parquet, sources, run, by_polars=by_polars), _rows(parquet, run))])
+            left = _rows(parquet, run)
             for decoded, rows in parts:
                 left -= rows
                 piece = _piece(scan, part, sources, decoded, rows, metrics)
@@ -209,28 +193,16 @@ def _slices(
     parquet: ParquetFooter, sources: Sequence[Source], group: int, piece_bytes: int
 ) -> Iterator[tuple[_Decoded, int]]:
     """Read a row group in one pass, some rows at a time. Polars would decompress all of it for each slice."""
-    path, rows = parquet.path, parquet.groups[group].rows
-    named = {source.name: source for source in sources if source.name is not None}
+    rows, named = parquet.groups[group].rows, _named(sources)
     if not named:
-        yield _decoded(parquet, sources, (group,), 0, rows, Rung.FAST), rows
+        yield _of_rows(rows), rows
         return
     seen = 0
-    try:
-        _check_int96(path, named, [group])
-        with _arrow_reader(path) as reader:
-            first = next(reader.iter_batches(_SAMPLE, [group], list(named), use_threads=False), None)
-            # A footer does not say how large dictionaries become when they are decoded.
-            row_bytes = max(1.0, first.nbytes / max(1, first.num_rows)) if first is not None else 1.0
-            step = max(1, int(piece_bytes / row_bytes))
-            for batch in reader.iter_batches(step, [group], list(named), use_threads=False):
-                seen += batch.num_rows
-                yield _of_arrow(pa.Table.from_batches([batch]), named), batch.num_rows
-    except ScanError:
-        raise
-    except (OSError, pa.ArrowException, ValueError) as problem:
-        raise ScanError(f"{path}: row group {group} is corrupt: {problem}") from problem
+    for table in read_batches(parquet, named, group, piece_bytes):
+        seen += table.num_rows
+        yield _of_arrow(table, named), table.num_rows
     if seen != rows:
-        raise ScanError(f"{path}: row group {group} has {seen} rows, not {rows}")
+        raise ScanError(f"{parquet.path}: row group {group} has {seen} rows, not {rows}")
 
 
 def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int) -> int:
@@ -283,87 +255,33 @@ def _piece(
     return Piece(frame, tuple(columns), rows, (part.path,), metrics)
 
 
-def _decoded(
-    parquet: ParquetFooter,
-    sources: Sequence[Source],
-    run: tuple[int, ...],
-    before: int,
-    rows: int,
-    rung: Rung,
-) -> _Decoded:
-    """The file's columns as a lazy frame, what each is called in it, and which are text carried as bytes."""
-    path = parquet.path
-    named = {source.name: source for source in sources if source.name is not None}
+def _decoded(parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], *, by_polars: bool) -> _Decoded:
+    """The columns of row groups that a file has."""
+    path, rows, named = parquet.path, _rows(parquet, run), _named(sources)
     if not named:
-        return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset()
-    if rung is not Rung.FAST or any(source.int96 for source in sources) or not is_local(path):
-        table = _by_arrow(path, named, run)
+        return _of_rows(rows)
+    if not by_polars:
+        table = read_row_groups(parquet, named, run)
         if table.num_rows != rows:
             raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}")
         return _of_arrow(table, named)
-    # Row groups were chosen by checked statistics already; Polars would use unchecked ones.
-    lazy = pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
-    if before or rows < parquet.rows:
-        lazy = lazy.slice(before, rows)
+    lazy = scan_by_polars(path)
+    if run[0] or rows < parquet.rows:
+        lazy = lazy.slice(_rows(parquet, range(run[0])), rows)
     return lazy, {name: name for name in named}, frozenset()
 
 
-def _by_arrow(path: str, named: Mapping[str, Source], run: Sequence[int]) -> pa.Table:
-    """Columns of row groups, decoded by PyArrow, with INT96 timestamps in microseconds."""
-    try:
-        _check_int96(path, named, run)
-        with _arrow_reader(path) as reader:
-            return reader.read_row_groups(list(run), columns=list(named), use_threads=False)
-    except ScanError:
-        raise
-    except (OSError, pa.ArrowException, ValueError) as problem:
-        raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} are corrupt: {problem}") from problem
-
-
-@contextmanager
-def _arrow_reader(path: str, unit: str = "us") -> Iterator[pq.ParquetFile]:
-    """Open a file whose footer is valid; INT96 timestamps are decoded to microseconds, or another unit."""
-    with (
-        open_binary(path) as file,
-        pq.ParquetFile(file, coerce_int96_timestamp_unit=unit, pre_buffer=not is_local(path)) as reader,
-    ):
-        yield reader
-
-
-def _check_int96(path: str, named: Mapping[str, Source], run: Sequence[int]) -> None:
-    """Raise ``ScanError`` if an INT96 timestamp is before the first Julian day.
-
-    PyArrow takes such a day for a large one, of which the microseconds exceed 64 bits; the seconds do not.
-    """
-    names = [name for name, source in named.items() if source.int96]
-    if not names:
-        return
-    with _arrow_reader(path, "s") as reader:
-        seconds = reader.read_row_groups(list(run), columns=names, use_threads=False)
-    for name, column in zip(names, seconds.columns, strict=True):
-        if any(_latest(chunk) > _MOST_SECONDS for chunk in column.chunks):
-            raise ScanError(f"{path}: column {name!r} has a timestamp before the year -4712, which is not read here")
-
-
-def _latest(values: pa.Array) -> int:
-    """The greatest of the timestamps in seconds that are among the values, or in them; 0 if there are none."""
-    if pat.is_struct(values.type):
-        return max((_latest(values.field(i)) for i in range(values.type.num_fields)), default=0)
-    if pat.is_map(values.type):
-        return max(_latest(values.keys), _latest(values.items))
-    if pat.is_list(values.type):
-        return _latest(values.values)
-    if not pat.is_timestamp(values.type) or values.type.unit != "s":
-        return 0
-    return pc.max(values.cast(pa.int64())).as_py() or 0
+def _of_rows(rows: int) -> _Decoded:
+    """Rows without columns."""
+    return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset()
 
 
 def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
-    """Convert decoded columns to Polars; text that is no UTF-8 becomes bytes."""
-    frame = pl.DataFrame([_taken(table[name], source.arrow).alias(name) for name, source in named.items()])
+    """Convert decoded columns to Polars, with names that are no patterns; text that is no UTF-8 becomes bytes."""
+    series = {name: _taken(table[name], source.arrow).alias(fresh()) for name, source in named.items()}
     text = (name for name, source in named.items() if source.arrow is not None and is_text(source.arrow))
-    as_bytes = frozenset(name for name in text if frame.schema[name] == pl.Binary)
-    return frame.lazy(), {name: name for name in named}, as_bytes
+    as_bytes = frozenset(name for name in text if series[name].dtype == pl.Binary)
+    return pl.DataFrame(list(series.values())).lazy(), {name: each.name for name, each in series.items()}, as_bytes
 
 
 def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
