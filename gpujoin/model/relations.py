@@ -62,6 +62,8 @@ class Scan(Relation):
     """Columns of which one is looked for in whose order the files are, known while the tree runs."""
     format: FileFormat = FileFormat.PARQUET
     """What its files are."""
+    by_statistics: bool = True
+    """Whether row groups may be left out by what their file says of the values in them."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)

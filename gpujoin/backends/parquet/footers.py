@@ -38,7 +38,7 @@ class Source:
     """A column of a scan in one file."""
 
     name: str | None
-    """Name in the file; ``None``: the file has no such column, and its values are null."""
+    """Name in the file; ``None``: the file has no such column, or no value in it, and all are null."""
     leaf: int = -1
     """Number of the column chunk in a row group; of a nested column, that of the first."""
     arrow: pa.DataType | None = None
@@ -391,6 +391,8 @@ class FileColumns:
                 f"{path}: column {field.name!r} is {file_type} ({leaf.physical.name}), planned as {field.type}; has "
                 "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
             )
+        if pat.is_null(leaf.arrow):
+            return Source(None)
         integers = leaf.physical in (Physical.INT32, Physical.INT64)
         int96 = leaf.physical is Physical.INT96
         return Source(column.name, column.first, leaf.arrow, int96, integers, _is_converted(leaf.arrow, field.type))
@@ -458,7 +460,7 @@ def rows_may_match(scan: Scan, part: FileSlice, statistics_of_column: Lookup) ->
     def statistics(index: int) -> Statistics | None:
         if index >= first:
             return _of_constant(part.constants[index - first])
-        return statistics_of_column(index)
+        return statistics_of_column(index) if scan.by_statistics else None
 
     return all(may_match(condition, statistics) for condition in scan.filters) and all(
         may_hold(statistics(column), ranges) for column, ranges in scan.wanted

@@ -95,6 +95,7 @@ class _Logical(IntEnum):
     TIME = 7
     TIMESTAMP = 8
     INTEGER = 10
+    UNKNOWN = 11
     JSON = 12
     BSON = 13
 
@@ -506,6 +507,8 @@ def _of_logical(logical: dict[int, Any]) -> tuple[pa.DataType | None, int | None
     match kind:
         case _Logical.STRING:
             return pa.string(), _Converted.UTF8
+        case _Logical.UNKNOWN:
+            return pa.null(), None
         case _Logical.JSON:
             return pa.string(), _Converted.JSON
         case _Logical.ENUM:
@@ -543,7 +546,9 @@ def _decimal(precision: int | None, scale: int) -> pa.DataType | None:
 
 
 def _stored(physical: Physical, meaning: pa.DataType, element: dict[int, Any]) -> bool:
-    """Whether a physical type can store values of a logical type."""
+    """Whether a physical type can store values of a logical type; columns without values are of any."""
+    if pa.types.is_null(meaning):
+        return True
     if meaning in _BYTES_ONLY:
         return physical is Physical.BYTE_ARRAY
     if pa.types.is_decimal(meaning):

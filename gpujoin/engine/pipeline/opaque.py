@@ -68,7 +68,9 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
 
     match node:
         case Scan():
-            return reasons([f for f in node.schema if not _is_readable(f.type, backend)], "is not read from files here")
+            readable = (pat.is_null(f.type) or _is_readable(f.type, backend) for f in node.schema)
+            others = [f for f, is_read in zip(node.schema, readable, strict=True) if not is_read]
+            return reasons(others, "is not read from files here")
         case PartialAggregate():
             lists = {field.name for call in node.aggregates if call.gives_list for field in call.buffer}
             aggregated = [field for field in node.schema if field.name not in lists]

@@ -19,7 +19,7 @@ from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Literal
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
+from gpujoin.model.relations import FileFormat, Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.model.trees import preorder
 from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.nested_groups import with_plain_values
@@ -170,6 +170,8 @@ class IslandFinder:
         Rows of a micro-batch of a stream; ``None``: not known.
     zone : str or None
         The session's time zone; ``None``: not known.
+    by_statistics : frozenset of FileFormat
+        Formats of files whose statistics may be used.
 
     Attributes
     ----------
@@ -185,12 +187,14 @@ class IslandFinder:
         stream_rows: float | None = None,
         *,
         zone: str | None = None,
+        by_statistics: frozenset[FileFormat] = frozenset(FileFormat),
     ) -> None:
         self._options = options
         self._constant = constant
         self._unreadable = unreadable
         self._stream_rows = stream_rows
         self._zone = zone
+        self._by_statistics = by_statistics
         self.broken: dict[int, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
@@ -207,6 +211,7 @@ class IslandFinder:
             self._unreadable,
             stream_rows=self._stream_rows,
             zone=self._zone,
+            by_statistics=self._by_statistics,
         )
         island: Island | None
         try:

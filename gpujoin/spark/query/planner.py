@@ -35,7 +35,7 @@ from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
-from gpujoin.spark.query.scans import reading_obstacle
+from gpujoin.spark.query.scans import formats_by_statistics, reading_obstacle
 from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues, collected
@@ -131,6 +131,7 @@ class QueryPlanner:
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
         self._unreadable = reading_obstacle(conf, options)
+        self._by_statistics = formats_by_statistics(conf)
         self._finder = self._finder_with(self._values.placeholder)
         self._left: dict[int, Reason] = {}
         """Why nodes that could be run here are left to Spark, by ``id()``."""
@@ -176,7 +177,9 @@ class QueryPlanner:
     def _finder_with(self, constant: Callable[[Node], Literal] | None) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
         zone = self._conf.get("spark.sql.session.timeZone")
-        return IslandFinder(self._options, constant, self._unreadable, rows, zone=zone)
+        return IslandFinder(
+            self._options, constant, self._unreadable, rows, zone=zone, by_statistics=self._by_statistics
+        )
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:

@@ -50,6 +50,11 @@ _READING = {
     "spark.sql.legacy.parquet.int96RebaseModeInRead": "corrected",
 }
 """Settings of Spark's with another meaning of the same files, and the value under which there is only one."""
+_PUSHDOWN = {
+    FileFormat.PARQUET: "spark.sql.parquet.filterPushdown",
+    FileFormat.ORC: "spark.sql.orc.filterPushdown",
+}
+"""Settings by which Spark leaves out row groups and stripes, if their statistics say that no row passes a filter."""
 
 _EXISTING_DEFAULT = "EXISTS_DEFAULT"
 """Metadata of a column added to a table later: its value in the files that were there."""
@@ -88,6 +93,11 @@ def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None
         if conf.get(key, wanted).lower() != wanted:
             return Reason(ReasonKind.UNSUPPORTED, "files", f"{key} is {conf[key]}")
     return None
+
+
+def formats_by_statistics(conf: Mapping[str, str]) -> frozenset[FileFormat]:
+    """Formats of which the statistics are used, as they are by Spark."""
+    return frozenset(form for form, key in _PUSHDOWN.items() if conf.get(key, "true").lower() == "true")
 
 
 @dataclass(frozen=True)

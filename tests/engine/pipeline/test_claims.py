@@ -25,7 +25,19 @@ from gpujoin.model.types import logical
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing.compare import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
-from tests.footers import claim_arrow_schema, claim_sorting, rewriting, set_facts, sorted_by, statistics
+from tests.footers import (
+    ElementField,
+    Fields,
+    FileField,
+    StatisticsField,
+    claim_arrow_schema,
+    claim_sorting,
+    long,
+    rewriting,
+    set_facts,
+    sorted_by,
+    statistics,
+)
 from tests.trees import Aggregate, Tree, file_slice
 
 STORED: dict[str, tuple[pa.DataType, list[Any], dict[str, Any]]] = {
@@ -219,10 +231,43 @@ def test_numbers_of_nulls_and_values_that_a_file_claims_change_no_row(tmp_path: 
         pq.write_table(table, path)
         with rewriting(path) as footer:
             for claim in (*statistics(footer, 0), *statistics(footer, 1)):
-                claim[4] = type(claim[3])(1, claim[3].wire)
-                claim[7] = claim[8] = True
+                claim[StatisticsField.DISTINCT] = long(1)
+                claim[StatisticsField.MAX_IS_EXACT] = claim[StatisticsField.MIN_IS_EXACT] = True
                 if nulls is None:
-                    del claim[3]
+                    del claim[StatisticsField.NULLS]
                 else:
-                    claim[3] = type(claim[3])(nulls, claim[3].wire)
+                    claim[StatisticsField.NULLS] = long(nulls)
         assert_same_rows(read(path, table.schema), table)
+
+
+@pytest.mark.parametrize("rung", [Rung.FAST, Rung.CAREFUL], ids=str)
+@pytest.mark.parametrize("physical", [pa.bool_(), pa.int32(), pa.string()], ids=str)
+def test_a_void_column_is_null_and_the_others_are_read(physical: pa.DataType, rung: Rung, tmp_path: Path) -> None:
+    """Spark 4.3 marks a column of BOOLEAN as ``UNKNOWN``, PyArrow one of INT32; Polars opens the latter only."""
+    table = pa.table({"v": pa.nulls(3, physical), "n": [1, 2, 3], "l": pa.array([[1], None, []], pa.list_(pa.int64()))})
+    path = tmp_path / "f.parquet"
+    pq.write_table(table, path, store_schema=False)
+    with rewriting(path) as footer:
+        element = footer[FileField.SCHEMA][1]
+        element.pop(ElementField.CONVERTED, None)
+        element[ElementField.LOGICAL] = Fields({11: Fields()})
+    void = table.set_column(0, "v", pa.nulls(3))
+    for names in (["n"], ["v"], ["n", "v"], ["v", "l"], ["l", "n"]):
+        expected = void.select(names)
+        assert read(path, expected.schema, rung).to_pylist() == expected.to_pylist()
+
+
+def test_statistics_are_used_only_where_they_may_be(tmp_path: Path) -> None:
+    table = pa.table({"n": [1, 2, 3]})
+    path = tmp_path / "f.parquet"
+    pq.write_table(table, path)
+    with rewriting(path) as footer:
+        for claim in statistics(footer, 0):
+            for number in (StatisticsField.OLD_MIN, StatisticsField.MIN, StatisticsField.OLD_MAX, StatisticsField.MAX):
+                claim[number] = (9).to_bytes(8, "little")
+    schema = table.schema
+    above = resolve(left("n") > 1, schema, schema, mode=EvalMode.ANSI)
+    below = resolve(left("n") < 3, schema, schema, mode=EvalMode.ANSI)
+    for by_statistics, rows in ((True, []), (False, [2])):
+        scan = Scan(schema, filters=(above, below), slices=(file_slice(path),), by_statistics=by_statistics)
+        assert pa.Table.from_batches(run(scan), schema)["n"].to_pylist() == rows

@@ -73,11 +73,11 @@ def read(
 
 
 def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
-    """Read a scan's slices with nested columns, without its filters, as tables of exactly its schema.
+    """Read a scan's slices with nested or void columns, without its filters, as tables of exactly its schema.
 
     PyArrow decodes all columns. Errors are those of :func:`read`.
     """
-    flat = [field for field in scan.file_columns if not pat.is_nested(field.type)]
+    flat = [field for field in scan.file_columns if not _is_opaque(field.type)]
     constants = list(scan.columns)[len(scan.file_columns) :]
     plain = dataclasses.replace(scan, columns=pa.schema([*flat, *constants]), filters=())
     for part in wanted_slices(scan, metrics):
@@ -105,10 +105,15 @@ def _rows(parquet: ParquetFooter, run: Sequence[int]) -> int:
     return sum(parquet.groups[group].rows for group in run)
 
 
+def _is_opaque(dtype: pa.DataType) -> bool:
+    """Whether a column is of a type that pieces do not hold."""
+    return pat.is_nested(dtype) or pat.is_null(dtype)
+
+
 def _column_of(
     field: pa.Field, by_name: Mapping[str, Source], columns: pa.Table, table: pa.Table, rows: int
 ) -> pa.ChunkedArray:
-    if not pat.is_nested(field.type):
+    if not _is_opaque(field.type):
         return columns.column(field.name)
     source = by_name[field.name]
     if source.name is None:

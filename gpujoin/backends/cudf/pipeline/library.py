@@ -33,7 +33,7 @@ from gpujoin.backends.cudf.text import CudfText, FrameSource
 from gpujoin.errors import DecodeError, GpuJoinError
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.jointype import Side
-from gpujoin.model.types import is_text
+from gpujoin.model.types import is_bytes, is_text
 
 _T = plc.types.TypeId
 _WIDE = plc.DataType(_T.DECIMAL128, 0)
@@ -179,7 +179,7 @@ class CudfColumns:
             groups = f"{row_groups[0]} to {row_groups[-1]}"
             raise DecodeError(f"{path}: libcudf does not read row groups {groups}: {problem}") from problem
         columns = dict(zip(decoded.column_names(include_children=False), decoded.columns, strict=True))
-        taken = [_taken_in(columns[name], dtype) for name, dtype in zip(names, types, strict=True)]
+        taken = [_taken_in(columns[name], dtype, path) for name, dtype in zip(names, types, strict=True)]
         return CudfFrame(
             plc.Table([column for column, _ in taken], num_rows=decoded.tbl.num_rows()),
             tuple(dtype for _, dtype in taken),
@@ -216,21 +216,23 @@ def _text_column(value: Text, rows: int) -> plc.Column:
     return plc.Column.all_null_like(null_row((pa.string(),)).columns()[0], rows, stream=STREAM)
 
 
-def _taken_in(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:
-    """Convert a decoded column to a storage type; also returns the type that it stands for."""
+def _taken_in(column: plc.Column, file_type: pa.DataType, path: str) -> tuple[plc.Column, pa.DataType]:
+    """Convert a decoded column to a storage type; also returns the type that it stands for.
+
+    Raises ``DecodeError`` if it was not decoded to its file's type.
+    """
     kind = column.type().id()
-    if kind in _PLAIN:
-        return column, _PLAIN[kind]
-    if kind == _T.TIMESTAMP_DAYS:
-        return retyped(column, plc.DataType(_T.INT32)), pa.date32()
-    if kind in _STAMPS:
-        zone = file_type.tz if pat.is_timestamp(file_type) else None
-        return retyped(column, plc.DataType(_T.INT64)), pa.timestamp(_STAMPS[kind], zone)
-    if kind == _T.STRING:
+    if _PLAIN.get(kind) == file_type:
+        return column, file_type
+    if kind == _T.TIMESTAMP_DAYS and pat.is_date32(file_type):
+        return retyped(column, plc.DataType(_T.INT32)), file_type
+    if kind in _STAMPS and pat.is_timestamp(file_type) and _STAMPS[kind] == file_type.unit:
+        return retyped(column, plc.DataType(_T.INT64)), file_type
+    if kind == _T.STRING and (is_text(file_type) or is_bytes(file_type)):
         return column, pa.string() if is_text(file_type) else pa.binary()
     if pat.is_decimal(file_type) and kind in (_T.DECIMAL32, _T.DECIMAL64, _T.DECIMAL128):
         return _decimal(column, file_type)
-    raise GpuJoinError(f"cuDF decodes a column of type {file_type} as {kind}, which is not expected")
+    raise DecodeError(f"{path}: libcudf decodes a column of type {file_type} as {kind}")
 
 
 def _decimal(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:

@@ -148,7 +148,12 @@ def _repeated(columns: Columns[Frame], single: Frame, rows: int) -> Frame:
 
 
 def _pushed(scan: Scan, sources: Sequence[Source]) -> list[FilterTerm]:
-    """Filters that libcudf applies while it reads: comparisons of integers and dates with constants."""
+    """Filters that libcudf applies while it reads: comparisons of integers and dates with constants.
+
+    It leaves out row groups by statistics, too.
+    """
+    if not scan.by_statistics:
+        return []
     terms = []
     for condition in scan.filters:
         for node in conjuncts(condition):

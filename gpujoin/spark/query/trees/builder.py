@@ -18,7 +18,7 @@ from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Output, Project, Relation, SparkSource
+from gpujoin.model.relations import FileFormat, Output, Project, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
@@ -215,6 +215,8 @@ class TreeBuilder:
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
     zone: str | None = None
     """The session's time zone; ``None``: not known."""
+    by_statistics: frozenset[FileFormat] = frozenset(FileFormat)
+    """Formats of files whose statistics may be used."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate the plan below a node; attributes that are not required may be left out.

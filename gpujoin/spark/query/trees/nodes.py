@@ -64,7 +64,10 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
                 check_column(attribute)
     index = len(builder.sources)
     fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in chosen]
-    bare = Scan(pa.schema(fields), len(parts), index=index, format=files.format)
+    bare = Scan(
+        pa.schema(fields), len(parts), index=index, format=files.format,
+        by_statistics=files.format in builder.by_statistics,
+    )  # fmt: skip
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
