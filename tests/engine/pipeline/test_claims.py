@@ -271,3 +271,39 @@ def test_statistics_are_used_only_where_they_may_be(tmp_path: Path) -> None:
     for by_statistics, rows in ((True, []), (False, [2])):
         scan = Scan(schema, filters=(above, below), slices=(file_slice(path),), by_statistics=by_statistics)
         assert pa.Table.from_batches(run(scan), schema)["n"].to_pylist() == rows
+
+
+NAMES = [
+    "",
+    "*",
+    "^a.*$",
+    "a.b",
+    "a",
+    "`x`",
+    "a b",
+    "é",
+    "日本",
+    "a\nb",
+    '"',
+    "[0]",
+    "%41",
+    "#",
+    "~",
+    "\\",
+    "a/b",
+    "len",
+    "c0",
+    "row",
+]
+
+
+@everywhere
+def test_columns_of_any_name_in_a_file_of_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "data [v1] {x}*%20?#~ é" / "f [1].parquet"
+    path.parent.mkdir()
+    columns: dict[str, Any] = {name: [n, None, n + 1] for n, name in enumerate(NAMES)}
+    pq.write_table(pa.table({**columns, "a": pa.array([{"b": 1}, None, {"b": 2}])}), path)
+    expected = pa.table({name: values for name, values in columns.items() if name != "a"})
+    assert_same_rows(read(path, expected.schema), expected)
+    for name in expected.column_names:
+        assert_same_rows(read(path, expected.select([name]).schema), expected.select([name]))

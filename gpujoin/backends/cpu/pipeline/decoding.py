@@ -14,6 +14,7 @@ claims nothing. An example, a column of INT64 without a logical type, whose valu
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -89,8 +90,12 @@ def _is_pattern(name: str | None) -> bool:
     return name is not None and (name == "*" or (name.startswith("^") and name.endswith("$")))
 
 
+@functools.lru_cache(maxsize=16)
 def _is_parsed_by_polars(claim: bytes | None) -> bool:
-    """Whether Polars takes in an Arrow schema; it panics at some, which is printed even if it is caught."""
+    """Whether Polars takes in an Arrow schema; it panics at some, which is printed even if it is caught.
+
+    Files of a table mostly have the same one, and one of 300 columns takes half a millisecond.
+    """
     if claim is None:
         return True
     try:

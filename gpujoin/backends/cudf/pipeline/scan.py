@@ -37,7 +37,8 @@ def read(
     """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
     A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
-    nanoseconds, or values that have to be converted, because it is in an object store, or because it does not fit the
+    nanoseconds, values that have to be converted, or a name with a dot, which libcudf takes for a path, because it is
+    in an object store, or because it does not fit the
     device. So are all slices of ORC files. Raises ``ScanError`` if a file is not as planned or unreadable,
     ``DecodeError`` if the library does not decode its pages: another one may, or says why not.
     """
@@ -46,7 +47,7 @@ def read(
         return
     for part in wanted_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
-            if any(source.int96 or source.converted for source in sources) or not is_local(part.path):
+            if not all(map(_is_decoded_here, sources)) or not is_local(part.path):
                 if groups:
                     yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
                 continue
@@ -60,6 +61,10 @@ def read(
                     continue
                 metrics.scanned_rows += rows
                 yield piece
+
+
+def _is_decoded_here(source: Source) -> bool:
+    return not source.int96 and not source.converted and "." not in (source.name or "")
 
 
 def _piece(
