@@ -54,7 +54,12 @@ class ChunkField(IntEnum):
 class MetadataField(IntEnum):
     """Fields of ``ColumnMetaData``."""
 
+    DATA_OFFSET = 9
     STATISTICS = 12
+
+
+_HEADER_V2, _HEADER_NULLS = 8, 2
+"""Fields of ``PageHeader`` and of ``DataPageHeaderV2``."""
 
 
 class StatisticsField(IntEnum):
@@ -140,10 +145,31 @@ def statistics(footer: Fields, leaf: int) -> list[Fields]:
     return [chunk[ChunkField.METADATA].setdefault(MetadataField.STATISTICS, Fields()) for chunk in chunks]
 
 
+def claim_no_nulls_in_pages(path: str | Path, leaf: int) -> None:
+    """Make the header of the first page of a leaf, of the second version, say that none of its values is null."""
+    with rewriting(path) as footer:
+        chunks = [group[RowGroupField.CHUNKS][leaf][ChunkField.METADATA] for group in footer[FileField.GROUPS]]
+    data = bytearray(Path(path).read_bytes())
+    for chunk in chunks:
+        begin = chunk[MetadataField.DATA_OFFSET].value
+        reader = _Reader(bytes(data[begin:]))
+        header = reader.fields()
+        header[_HEADER_V2][_HEADER_NULLS] = Whole(0)
+        written = _fields(header)
+        assert len(written) == reader.length, "the number of nulls takes one byte"
+        data[begin : begin + reader.length] = written
+    Path(path).write_bytes(data)
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+
+    @property
+    def length(self) -> int:
+        """How many bytes were read."""
+        return self._at
 
     def fields(self) -> Fields:
         fields, number = Fields(), 0

@@ -31,6 +31,7 @@ from tests.footers import (
     FileField,
     StatisticsField,
     claim_arrow_schema,
+    claim_no_nulls_in_pages,
     claim_sorting,
     long,
     rewriting,
@@ -307,3 +308,14 @@ def test_columns_of_any_name_in_a_file_of_any_name(tmp_path: Path) -> None:
     assert_same_rows(read(path, expected.schema), expected)
     for name in expected.column_names:
         assert_same_rows(read(path, expected.select([name]).schema), expected.select([name]))
+
+
+@everywhere
+def test_numbers_of_nulls_in_headers_of_pages_are_not_believed(tmp_path: Path) -> None:
+    """Old PyArrow states 0 of dictionaries with nulls in pages of the second version."""
+    path = tmp_path / "f.parquet"
+    table = pa.table({"s": ["red", None, "green", "red", None, "blue", "red", None], "r": range(8)})
+    pq.write_table(table, path, data_page_version="2.0")
+    claim_no_nulls_in_pages(path, 0)
+    assert pl.read_parquet(path)["s"].null_count() == 0, "Polars believes it"
+    assert_same_rows(read(path, table.schema), table)

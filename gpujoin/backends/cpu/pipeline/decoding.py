@@ -1,9 +1,10 @@
 """Decodes the pages of Parquet files to the types that the Parquet schema gives, whatever else a file says of itself.
 
-Writers add claims to a footer: an Arrow schema (``ARROW:schema``), and the order of the rows (``sorting_columns``).
-Spark reads neither. Polars takes both: it decodes a column as the Arrow schema says, and does not look at values that
-are said to be sorted. So Polars decodes a file only if nothing is claimed of the order of its rows, and if it means to
-decode each column that is read to the type of the Parquet schema. PyArrow decodes all others, with a footer that
+Writers add claims: an Arrow schema (``ARROW:schema``), the order of the rows (``sorting_columns``), and in headers of
+pages of the second version the number of nulls. Spark uses none of them. Polars does: it decodes a column as the Arrow
+schema says, does not look at values that are said to be sorted, and looks for no other nulls. So Polars decodes a file
+only if nothing is claimed of the order of its rows, its pages are of the first version, and it means to decode each
+column that is read to the type of the Parquet schema. PyArrow decodes all others, with a footer that
 claims nothing. An example, a column of INT64 without a logical type, whose value is 1700000000::
 
     ARROW:schema says     Polars decodes              here
@@ -27,6 +28,7 @@ import pyarrow.types as pat
 from gpujoin.backends.parquet.footers import Source
 from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import ParquetFooter
+from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import ScanError
 from gpujoin.model.types import is_text, logical
 
@@ -51,8 +53,11 @@ def scan_by_polars(path: str) -> pl.LazyFrame:
     return pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
 
 
-def polars_decodes(parquet: ParquetFooter, sources: Sequence[Source]) -> bool:
-    """Whether Polars decodes the columns that are read of a file to the types that its Parquet schema gives them."""
+def polars_decodes(parquet: ParquetFooter, sources: Sequence[Source], groups: Sequence[int] = ()) -> bool:
+    """Whether Polars decodes the columns that are read of a file to the types that its Parquet schema gives them.
+
+    It must not be misled by the headers of pages in the row groups that are read, either.
+    """
     named = [source for source in sources if source.name is not None]
     if parquet.claims_order or not is_local(parquet.path):
         return False
@@ -64,7 +69,9 @@ def polars_decodes(parquet: ParquetFooter, sources: Sequence[Source]) -> bool:
         schema = scan_by_polars(parquet.path).collect_schema()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         return False
-    return all(_is_decoded_as(schema.get(source.name or ""), source.arrow) for source in named)
+    if not all(_is_decoded_as(schema.get(source.name or ""), source.arrow) for source in named):
+        return False
+    return have_first_version(parquet, named, groups)
 
 
 def _is_decoded_as(dtype: pl.DataType | None, file_type: pa.DataType | None) -> bool:

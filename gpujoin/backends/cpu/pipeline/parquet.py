@@ -166,7 +166,7 @@ def _read_slice(
 ) -> Iterator[Piece]:
     """Read a slice. ``floors`` are those after its row groups, by number."""
     with opened(scan, part, metrics) as (parquet, sources, groups):
-        by_polars = bool(groups) and rung is Rung.FAST and polars_decodes(parquet, sources)
+        by_polars = bool(groups) and rung is Rung.FAST and polars_decodes(parquet, sources, groups)
         for run in runs(groups, sources, parquet, piece_bytes):
             if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
                 parts = _slices(parquet, sources, run[0], piece_bytes)

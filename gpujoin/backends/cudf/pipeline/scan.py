@@ -16,6 +16,8 @@ from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
 from gpujoin.backends.parquet.locations import is_local
+from gpujoin.backends.parquet.metadata import ParquetFooter
+from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.maps import AllNull, Indices
@@ -37,8 +39,8 @@ def read(
     """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
     A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
-    nanoseconds, values that have to be converted, or a name with a dot, which libcudf takes for a path, because it is
-    in an object store, or because it does not fit the
+    nanoseconds, values that have to be converted, a name with a dot, which libcudf takes for a path, or pages that say
+    how many nulls they have, which libcudf believes; because it is in an object store, or because it does not fit the
     device. So are all slices of ORC files. Raises ``ScanError`` if a file is not as planned or unreadable,
     ``DecodeError`` if the library does not decode its pages: another one may, or says why not.
     """
@@ -47,7 +49,7 @@ def read(
         return
     for part in wanted_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
-            if not all(map(_is_decoded_here, sources)) or not is_local(part.path):
+            if not is_local(part.path) or not _are_decoded_here(parquet, sources, groups):
                 if groups:
                     yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
                 continue
@@ -63,8 +65,10 @@ def read(
                 yield piece
 
 
-def _is_decoded_here(source: Source) -> bool:
-    return not source.int96 and not source.converted and "." not in (source.name or "")
+def _are_decoded_here(parquet: ParquetFooter, sources: Sequence[Source], groups: Sequence[int]) -> bool:
+    if any(source.int96 or source.converted or "." in (source.name or "") for source in sources):
+        return False
+    return have_first_version(parquet, sources, groups)
 
 
 def _piece(
