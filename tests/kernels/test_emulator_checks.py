@@ -8,6 +8,7 @@ import pytest
 from gpujoin.launch.device import ModuleSpec
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulationError
+from tests.kernels.emulator.arrays import UNSET_BYTE, DeviceArray, DeviceModule
 
 N = 256
 SPEC = ModuleSpec("case.cu")
@@ -511,3 +512,23 @@ def test_local_and_constant_memory_may_be_used_through_pointers(make_device: Mak
 
 def test_local_memory_of_another_thread_is_out_of_reach(make_device: MakeDevice) -> None:
     caught(make_device, SHARED_LOCAL, "foreign local")
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("i8", [1, -1, 0, 2**63 - 1, -(2**63), 2**63 - 1, 2**31, -3]),
+        ("u8", [1, 0, 0, 2**64 - 1, 0, 2**63, 2**31, 0]),
+        ("i4", [1, -1, 0, 2**31 - 1, -(2**31), 2**31 - 1, 2**31 - 1, -3]),
+        ("i1", [1, -1, 0, -1, 0, -1, -1, -3]),
+    ],
+)
+def test_numbers_are_converted_as_ptx_does(target: str, wanted: list[int]) -> None:
+    """Out of range they become the nearest integer, where x86 has the least one."""
+    values = np.array([1.9, -1.9, np.nan, np.inf, -np.inf, 2.0**63, 2.0**31, -3.0]).view(DeviceArray)
+    assert values.astype(target).view(np.ndarray).tolist() == wanted
+
+
+def test_memory_that_nothing_has_written_holds_poison() -> None:
+    made = DeviceModule().empty(3, dtype=np.uint8)
+    assert made.view(np.ndarray).tolist() == [UNSET_BYTE] * 3

@@ -270,7 +270,11 @@ def _release(ordinal: int) -> Callable[[int], bool]:
 
     def release(nbytes: int) -> bool:
         kept = _kept.get(ordinal)
-        if kept is None or not kept.drop():
+        try:
+            if kept is None or not kept.drop():
+                return False
+        except Exception as problem:  # noqa: BLE001 - C++ calls this, and takes no exception
+            log.warning("a table that is kept on GPU %d cannot be let go: %s", ordinal, problem)
             return False
         log.debug("a table that was kept on GPU %d made room for %d bytes", ordinal, nbytes)
         return True

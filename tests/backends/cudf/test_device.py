@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import weakref
 from pathlib import Path
@@ -147,3 +148,18 @@ def test_what_a_process_takes_is_asked_of_nvml(
     monkeypatch.setattr(nvml, "device_get_compute_running_processes_v3", running)
     assert context_bytes(3) == expected
     assert shut == ([] if namespace == "of a container" else [True])
+
+
+def test_a_table_that_cannot_be_let_go_makes_no_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The allocation fails then: C++ asks for room, and takes no exception."""
+
+    class Stuck:
+        def drop(self) -> bool:
+            raise RuntimeError("the device is gone")
+
+    monkeypatch.setitem(module._kept, 7, Stuck())
+    with caplog.at_level(logging.WARNING, "gpujoin"):
+        assert module._release(7)(100) is False
+    assert "cannot be let go: the device is gone" in caplog.text

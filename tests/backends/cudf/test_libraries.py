@@ -49,7 +49,7 @@ def check(summary: str, least: int) -> None:
     passed = re.search(r"(\d+) passed", summary)
     assert passed is not None
     assert int(passed[1]) >= least
-    assert "without stream: none; outside the device: none" in summary
+    assert "without stream: none; outside the device: none; freed while in use: none" in summary
 
 
 def program(environment: dict[str, str], text: str) -> Any:
@@ -352,11 +352,13 @@ result = join_tables(a, b, on="k", backend="gpu", metrics=metrics)
 told = {"right": result.sort_by("v").equals(wanted), "ahead": metrics.uploads_ahead, "up": record.copied["up"]}
 told["least"] = a.nbytes + b.nbytes
 told["outside"], told["without"] = sorted(record.outside), sorted(record.without_stream)
+told["early"] = sorted(record.freed_early)
 
 # Without the wait at the end of an operation, what another thread has copied is not there.
 arrive = record.arrive
 rmm.Stream.synchronize = lambda self: None
 waited = join_tables(a, b, on="k", backend="gpu")
+told["early without waits"] = len(record.freed_early)
 told["without waits"] = waited.num_rows == wanted.num_rows
 print(json.dumps(told))
 """
@@ -368,8 +370,9 @@ def test_keys_are_copied_ahead_by_another_thread(environment: dict[str, str]) ->
     assert told["right"]
     assert told["ahead"] == 4, "all morsels of enough rows but the first"
     assert told["least"] <= told["up"] <= 1.01 * told["least"] + 4096, "each column is copied once"
-    assert told["outside"] == told["without"] == []
+    assert told["outside"] == told["without"] == told["early"] == []
     assert not told["without waits"]
+    assert told["early without waits"] > 0, "what the other thread copied is freed here"
 
 
 POOLS = """

@@ -76,13 +76,32 @@ class DeviceArray(np.ndarray[Any, Any]):
 
     def astype(self, dtype: Any, *arguments: Any, **options: Any) -> Any:
         """The elements in another type, counted where that is a copy."""
-        result = super().astype(dtype, *arguments, **options)
+        target = np.dtype(dtype)
+        if self.dtype.kind == "f" and target.kind in "iu":
+            result: Any = _as_integers(self.view(np.ndarray), target).view(DeviceArray)
+        else:
+            result = super().astype(dtype, *arguments, **options)
         operations.count(self, result)
         return result
 
     def get(self) -> np.ndarray[Any, Any]:
         """A copy on the host, as in CuPy."""
         return np.array(self.view(np.ndarray))
+
+
+def _as_integers(values: np.ndarray[Any, Any], target: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Floating-point numbers as integers, as PTX converts them.
+
+    What is out of range becomes the nearest integer, and NaN becomes 0. x86 makes the least integer of
+    both. Narrower types than 32 bits are cut from 32 bits on either.
+    """
+    wide = target if target.itemsize >= 4 else np.dtype(np.int32)
+    limits = np.iinfo(wide)
+    # The greatest integers of 64 bits are no doubles: 2^63 is out of range, and its neighbour below is not.
+    over, under = values >= float(limits.max) + (wide.itemsize < 8), values <= limits.min
+    inside = np.where(over | under | np.isnan(values), 0, values).astype(wide)
+    most, least = wide.type(limits.max), wide.type(limits.min)
+    return np.where(over, most, np.where(under, least, inside)).astype(target)
 
 
 def _has_array(index: Any) -> bool:

@@ -74,8 +74,10 @@ install()
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was recorded."""
-    without, outside = (", ".join(sorted(names)) or "none" for names in (record.without_stream, record.outside))
+    sets = (record.without_stream, record.outside, record.freed_early)
+    without, outside, early = (", ".join(sorted(names)) or "none" for names in sets)
     terminalreporter.write_line(
         f"stand-ins: {sum(record.calls.values())} calls of {len(record.calls)} functions of pylibcudf, without stream: "
-        f"{without}; outside the device: {outside}; {record.synchronized} waits; {record.freed} pieces of memory freed"
+        f"{without}; outside the device: {outside}; freed while in use: {early}; "
+        f"{record.synchronized} waits; {record.freed} pieces of memory freed"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,14 @@ outside: set[str] = set()
 """Calls by threads that had not made the device current, with its stream and its allocator."""
 copied: Counter[str] = Counter()
 """Bytes copied ``up`` to the device and ``down`` to the host."""
+freed_early: set[str] = set()
+"""Where memory was freed by another thread than the one that made it, while that one had not waited for its stream.
+
+RMM gives it back on the stream of the thread that frees: it may be handed out again while it is still in use.
+"""
 _counting = threading.Lock()
+_busy: set[int] = set()
+"""Threads that have asked the device for something since they last waited for their stream."""
 synchronized = 0
 """Times that the stream was waited for."""
 freed = 0
@@ -44,6 +52,7 @@ def count_copy(way: str, nbytes: int) -> None:
 def use(what: str) -> None:
     """Note a use of the device, which fails if the device is lost; what this thread asked for before is done."""
     arrive()
+    _busy.add(threading.get_ident())
     global lost_at  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     if lost_at > 1:
         lost_at -= 1
@@ -64,6 +73,24 @@ def call(name: str, stream: Any) -> None:
             raise MemoryError(f"std::bad_alloc: out_of_memory: injected into {name}")
     if type(stream).__name__ != "Stream":
         without_stream.add(name)
+
+
+def wait() -> None:
+    """Note a wait for the stream of the thread: all that it has asked for is done."""
+    global synchronized  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
+    synchronized += 1
+    use("a wait")
+    _busy.discard(threading.get_ident())
+
+
+def free(maker: int) -> None:
+    """Note that memory is freed, which the thread ``maker`` has made."""
+    global freed  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
+    freed += 1
+    if maker != threading.get_ident() and maker in _busy:
+        frames = traceback.extract_stack(limit=8)
+        own = [frame for frame in frames if "/gpujoin/" in frame.filename] or frames
+        freed_early.add(f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno}")
 
 
 _thread = threading.local()
