@@ -614,7 +614,7 @@ def test_pages_that_the_device_does_not_decode_are_read_on_the_cpu(
     tree = Tree.scan(path).group(s=total(left("i")))
     if corrupt:
         data = bytearray(path.read_bytes())
-        data[4:2000] = b"\xff" * 1996
+        data[6:2000] = b"\xff" * 1994  # the header of a page, but for its type
         path.write_bytes(data)
         slices = {0: [file_slice(path)]}
     else:

@@ -59,7 +59,7 @@ def rows_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Counter[Row
 
 FILES: dict[str, dict[str, Any]] = {
     "dictionary": {},
-    "plain": {"use_dictionary": False, "data_page_version": "2.0", "write_statistics": False},
+    "plain": {"use_dictionary": False, "write_statistics": False},
 }
 
 

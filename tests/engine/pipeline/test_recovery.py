@@ -187,13 +187,16 @@ def test_a_call_that_fails_once_is_recovered_from(name: str, error: Callable[[st
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_careful_rung_relies_on_no_scan_join_or_expression_of_polars(name: str, file: Path) -> None:
-    metrics = PipelineMetrics()
-    with FaultyPolars(panic, always=True, calls=("scan_parquet", "LazyFrame.join")) as faulty:
-        rows = rows_of(CASES[name], file, metrics)
-    assert merged(name, rows) == merged(name, CASES[name].rows())
-    assert bool(metrics.recovered) is (faulty.faults > 0)
+    """Where Polars does not open a file, PyArrow reads it on every rung."""
+    expected = merged(name, CASES[name].rows())
+    for called in ("scan_parquet", "LazyFrame.join"):
+        metrics = PipelineMetrics()
+        with FaultyPolars(panic, always=True, calls=(called,)) as faulty:
+            rows = rows_of(CASES[name], file, metrics)
+        assert merged(name, rows) == expected
+        assert bool(metrics.recovered) is (faulty.faults > 0 and called != "scan_parquet")
     careful = PipelineMetrics()
-    assert merged(name, rows_of(CASES[name], file, careful, rung=Rung.CAREFUL)) == merged(name, rows)
+    assert merged(name, rows_of(CASES[name], file, careful, rung=Rung.CAREFUL)) == expected
     assert careful.query_joins == 0
     assert not careful.recovered
 
@@ -311,7 +314,8 @@ def test_a_fault_after_an_input_too_large_to_be_kept_is_raised() -> None:
 
 def test_a_corrupt_file_is_named_by_the_last_that_reads_it(file: Path, tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
-    data[4:2000] = b"\xff" * 1996
+    page = pq.read_metadata(file).row_group(0).column(0).data_page_offset
+    data[page + 2 : page + 20] = b"\xff" * 18  # the header of a page, but for its type
     damaged = tmp_path / "damaged.parquet"
     damaged.write_bytes(data)
     metrics = PipelineMetrics()
