@@ -33,12 +33,12 @@ from gpujoin.errors import ScanError
 from gpujoin.model.types import is_text, logical
 
 _ARROW_SCHEMA = b"ARROW:schema"
-_DECODED: dict[pa.DataType, type[pl.DataType]] = {
+_POLARS_TYPES: dict[pa.DataType, type[pl.DataType]] = {
     pa.bool_(): pl.Boolean, pa.int8(): pl.Int8, pa.int16(): pl.Int16, pa.int32(): pl.Int32, pa.int64(): pl.Int64,
     pa.uint8(): pl.UInt8, pa.uint16(): pl.UInt16, pa.uint32(): pl.UInt32, pa.uint64(): pl.UInt64,
     pa.float32(): pl.Float32, pa.float64(): pl.Float64, pa.date32(): pl.Date, pa.binary(): pl.Binary,
 }  # fmt: skip
-"""What Polars makes of types of files."""
+"""Types of Polars for types of files."""
 _MOST_SECONDS = (1 << 63) // 1_000_000
 """Of the timestamps that Spark holds, which are 64-bit microseconds."""
 _SAMPLE = 1024
@@ -89,7 +89,7 @@ def _is_decoded_as(dtype: pl.DataType | None, file_type: pa.DataType | None) -> 
         return isinstance(dtype, pl.Datetime) and dtype.time_unit == file_type.unit
     if pat.is_decimal128(file_type):
         return dtype == pl.Decimal(file_type.precision, file_type.scale)
-    return dtype == _DECODED.get(file_type)
+    return dtype == _POLARS_TYPES.get(file_type)
 
 
 def _is_pattern(name: str | None) -> bool:
@@ -199,23 +199,23 @@ def _leaves(reader: pq.ParquetFile, parquet: ParquetFooter, named: Mapping[str, 
     places = {column.first: place for place, column in enumerate(parquet.columns) if column.leaves}
     schema = reader.schema_arrow
     for name, source in named.items():
-        decoded = schema.field(places[source.leaf]).type
-        if source.arrow is None or not _is_same(decoded, source.arrow):
-            raise ScanError(f"{parquet.path}: column {name!r} is {source.arrow}, decoded as {decoded}")
+        arrow_type = schema.field(places[source.leaf]).type
+        if source.arrow is None or not _is_same(arrow_type, source.arrow):
+            raise ScanError(f"{parquet.path}: column {name!r} is {source.arrow}, decoded as {arrow_type}")
     return [leaf for name in _in_order(named) for leaf in named[name].leaves]
 
 
-def _is_same(decoded: pa.DataType, file_type: pa.DataType) -> bool:
+def _is_same(arrow_type: pa.DataType, file_type: pa.DataType) -> bool:
     """Whether PyArrow decodes to a file's type. INT96 timestamps have no zone to PyArrow, names of elements differ."""
     if pat.is_timestamp(file_type):
-        return pat.is_timestamp(decoded) and decoded.unit == file_type.unit
+        return pat.is_timestamp(arrow_type) and arrow_type.unit == file_type.unit
     if not pat.is_nested(file_type):
-        return bool(decoded == file_type or logical(decoded) == logical(file_type))
-    if decoded.id != file_type.id or decoded.num_fields != file_type.num_fields:
+        return bool(arrow_type == file_type or logical(arrow_type) == logical(file_type))
+    if arrow_type.id != file_type.id or arrow_type.num_fields != file_type.num_fields:
         return False
-    fields = [(decoded.field(i), file_type.field(i)) for i in range(decoded.num_fields)]
-    is_struct = pat.is_struct(file_type)
-    return all(_is_same(one.type, other.type) and (one.name == other.name or not is_struct) for one, other in fields)
+    pairs = [(arrow_type.field(i), file_type.field(i)) for i in range(file_type.num_fields)]
+    has_names = pat.is_struct(file_type)
+    return all(_is_same(a.type, b.type) and (a.name == b.name or not has_names) for a, b in pairs)
 
 
 def _check_int96(parquet: ParquetFooter, named: Mapping[str, Source], run: Sequence[int]) -> None:
@@ -223,13 +223,13 @@ def _check_int96(parquet: ParquetFooter, named: Mapping[str, Source], run: Seque
 
     PyArrow takes such a day for a large one, of which the microseconds exceed 64 bits; the seconds do not.
     """
-    early = {name: source for name, source in named.items() if source.int96}
-    if not early:
+    stamps = {name: source for name, source in named.items() if source.int96}
+    if not stamps:
         return
-    leaves = [leaf for name in _in_order(early) for leaf in early[name].leaves]
+    leaves = [leaf for name in _in_order(stamps) for leaf in stamps[name].leaves]
     with _arrow_reader(parquet, "s") as reader:
         seconds = reader.reader.read_row_groups(list(run), column_indices=leaves, use_threads=False)
-    for name, column in zip(_in_order(early), seconds.columns, strict=True):
+    for name, column in zip(_in_order(stamps), seconds.columns, strict=True):
         if any(_latest(chunk) > _MOST_SECONDS for chunk in column.chunks):
             raise ScanError(
                 f"{parquet.path}: column {name!r} has a timestamp before the year -4712, which is not read here"
