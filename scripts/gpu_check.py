@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Run everything that needs a GPU, in three commands of at most ten minutes each, and write reports.
 
-Usage: ``python scripts/gpu_check.py [kernels] [table] [engine] [pytest arguments ...]``, from an environment with
-gpujoin's GPU extra; ``make gpu-check`` makes one. Without a name all three run. Parts for which a package is missing
+Usage: ``python scripts/gpu_check.py [kernels] [table] [engine] [first] [pytest arguments ...]``, from an environment
+with gpujoin's GPU extra; ``make gpu-check`` makes one. Without a name the first three run; ``first`` begins with the
+test files that ``$GPU_CHECK_FIRST`` names (``scripts/gpu_first.py``). Parts for which a package is missing
 are skipped, or say so. Writes ``gpu-check-NAME.md`` and ``gpu-check-NAME.tar.gz``, with all results, into
 ``$GPU_CHECK_OUT``, by default ``benchmarks/results``, after every part anew. ``$GPU_CHECK_SECONDS`` shortens each
 command; ``$GPU_CHECK_TPCH`` and ``$GPU_CHECK_TPCH_10`` are folders with the tables of TPC-H at scale 1 and 10. Exit
@@ -35,14 +36,18 @@ BUDGET_SECONDS = 560.0
 LIMITS = {
     "kernels": {"kernel_tests": 420, "kernels_memcheck": 70, "kernels_racecheck": 70},
     "table": {"kernels": 560},
+    "first": {"changed_tests": 80, "kernel_tests": 30, "kernels_memcheck": 40, "tests": 30},
     "engine": {"tests": 170, "faults": 50, "memcheck": 50, "smoke": 50, "queries": 120, "large_queries": 120},
 }  # fmt: skip
 """Seconds of each part of each command within the budget, in the order in which they run. What a part leaves over is
 divided among those after it."""
 
+COMMANDS = ("kernels", "table", "engine")
+"""Those that run if none is named. ``first`` is for a machine that is at hand for minutes."""
+
 LEAST = {
-    "kernel_tests": 50, "kernels_memcheck": 40, "kernels_racecheck": 40, "kernels": 60, "tests": 60, "faults": 15,
-    "smoke": 20, "queries": 100,
+    "changed_tests": 100, "kernel_tests": 50, "kernels_memcheck": 40, "kernels_racecheck": 40, "kernels": 60,
+    "tests": 60, "faults": 15, "smoke": 20, "queries": 100,
 }  # fmt: skip
 """Seconds that a part keeps where the budget is short, as far as it reaches. On an H200 with 16 cores the tests of the
 kernels took 13 s, the table 42, TPC-H at scale 1 74, and 393 tests of the engine 67."""
@@ -131,6 +136,14 @@ def run(command: list[str], limit: float) -> tuple[int | None, list[str]]:
 def kernel_tests(limit: float, out: Path, arguments: list[str]) -> Phase:
     """The tests of the kernels."""
     return reported("kernel tests", _KERNELS, limit, out, arguments)
+
+
+def changed_tests(limit: float, out: Path, arguments: list[str]) -> Phase:
+    """The tests of the files in ``GPU_CHECK_FIRST``: those about what no GPU has run yet."""
+    files = os.environ.get("GPU_CHECK_FIRST", "").split()
+    if not files:
+        return Phase("changed tests", "skipped", 0.0, "GPU_CHECK_FIRST names no files")
+    return reported("changed tests", files, limit, out, arguments)
 
 
 def tests(limit: float, out: Path, arguments: list[str]) -> Phase:
@@ -325,7 +338,9 @@ def render(phases: list[Phase]) -> str:
     """The report as Markdown."""
     good = all(phase.outcome != "failed" for phase in phases)
     lines = ["# GPU check", "", f"**{'Passed' if good else 'FAILED'}**", ""]
-    suite = next((p.details for p in phases if p.name in ("tests", "kernel tests") and p.details), None)
+    suite = next(
+        (p.details for p in phases if p.name in ("tests", "kernel tests", "changed tests") and p.details), None
+    )
     if suite:
         lines += [*(f"- {line}" for line in suite["machine"]), ""]
         lines += [
@@ -427,6 +442,7 @@ def checked(results: Results, budget: float, arguments: list[str]) -> list[Phase
     """Run the parts of a command one after another; each has its share of the budget."""
     out = results.work
     parts: dict[str, Callable[[float], Phase]] = {
+        "changed_tests": lambda limit: changed_tests(limit, out, arguments),
         "kernel_tests": lambda limit: kernel_tests(limit, out, arguments),
         "kernels_memcheck": kernels_memcheck,
         "kernels_racecheck": kernels_racecheck,
@@ -468,7 +484,7 @@ def main(arguments: list[str]) -> int:
     out.mkdir(parents=True, exist_ok=True)
     budget = float(os.environ.get("GPU_CHECK_SECONDS") or BUDGET_SECONDS)
     good = True
-    for command in commands or list(LIMITS):
+    for command in commands or COMMANDS:
         with tempfile.TemporaryDirectory() as work:
             results = Results(command, Path(work), out)
             good &= passed(checked(results, budget, pytest_arguments))

@@ -26,7 +26,7 @@ from benchmarks.kernels.measure import DeviceLostError, Measured, Meter, Result,
 from benchmarks.kernels.ordered import CudfOrderEngine, OrderedWorkload, ordered_engines, ordered_workloads
 from benchmarks.kernels.progress import Progress
 from benchmarks.kernels.report import page, plot
-from benchmarks.kernels.workloads import Workload, named, sweeps
+from benchmarks.kernels.workloads import SMALLER, Workload, named, sweeps
 from benchmarks.machine import versions
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch.device import Device
@@ -293,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run on the current GPU; the last line is JSON. Exit status 1: something failed, 2: there is no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/kernels-gpu.json"))
-    parser.add_argument("--smaller", type=int, default=0, help="workloads with rows fewer by two to this power")
+    parser.add_argument("--smaller", type=int, default=SMALLER, help="workloads with rows fewer by two to this power")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=420, help="no engine is started after so many")
     parser.add_argument("--workloads", default="", metavar="i,ii,…", help="beginnings of names, up to the colon")

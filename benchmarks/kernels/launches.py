@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.kernels.engines import Engine, engines
-from benchmarks.kernels.workloads import named, sweeps
+from benchmarks.kernels.workloads import SMALLER, named, sweeps
 from gpujoin.launch.device import Array, Device, Kernel
 
 FILLING = "filling arrays"
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run on the current GPU. Exit status 2: there is none."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.launches", description=__doc__)
     parser.add_argument("--workloads", help="beginnings of their names, up to the colon (default: those of the goal)")
-    parser.add_argument("--smaller", type=int, default=0, help="fewer rows, by two to this power")
+    parser.add_argument("--smaller", type=int, default=SMALLER, help="fewer rows, by two to this power")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args(arguments)
 

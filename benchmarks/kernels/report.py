@@ -102,9 +102,10 @@ def plot(results: Sequence[Result], path: Path) -> bool:
         at = workloads.index(workload)
         axes.hlines(floor, at - width / 2, at + 0.8 - width / 2, colors="black", linestyles="dotted")
     axes.set_xticks([i + 0.3 for i in range(len(workloads))], workloads, rotation=40, ha="right")
-    axes.set_yscale("log")
     axes.set_ylabel("ms (dotted: floor)")
-    axes.legend()
+    if floors:
+        axes.set_yscale("log")
+        axes.legend()
     figure.savefig(path)
     plt.close(figure)
     return True

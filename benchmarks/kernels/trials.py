@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.kernels import accesses, data
 from benchmarks.kernels.measure import Meter
+from benchmarks.kernels.workloads import SMALLER
 from gpujoin.launch.device import Device
 
 SWAP_MEGABYTES = (8, 16, 30)
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run on the current GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels.trials", description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--smaller", type=int, default=0, help="smaller arrays, by two to this power")
+    parser.add_argument("--smaller", type=int, default=SMALLER, help="smaller arrays, by two to this power")
     options = parser.parse_args(arguments)
 
     from gpujoin.backends.cudf import unavailable

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from benchmarks.kernels import data
+
+SMALLER = int(os.environ.get("GPU_CHECK_SMALLER", "0"))
+"""Powers of two by which workloads have fewer rows, unless a program is told otherwise: for rehearsals."""
 
 KEY_BYTES = 8
 TEXT_BYTES = 16

@@ -313,7 +313,7 @@ def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(check, name, lambda limit, out: check.Phase("TPC-H", "skipped", 0.0, "slow"))
     assert check.main([]) == 1
     outcomes = {}
-    for command in check.LIMITS:
+    for command in check.COMMANDS:
         with tarfile.open(tmp_path / f"gpu-check-{command}.tar.gz") as archive:
             names = set(archive.getnames())
             packed = archive.extractfile(f"gpu-check-{command}/report.json")
@@ -327,7 +327,7 @@ def test_all_parts_run_and_are_written(tmp_path: Path, monkeypatch: pytest.Monke
     report = (tmp_path / "gpu-check-engine.md").read_text()
     assert "libcuda" in report or "No module named" in report
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        f"gpu-check-{command}.{kind}" for command in check.LIMITS for kind in ("md", "tar.gz")
+        f"gpu-check-{command}.{kind}" for command in check.COMMANDS for kind in ("md", "tar.gz")
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -79,6 +80,25 @@ def asarray(array: Any, dtype: Any = None) -> Any:
     return host.view(DeviceArray)
 
 
+class Event:
+    """A point in time: what a thread asks for is done when the call returns."""
+
+    def record(self) -> None:
+        """Take the time."""
+        self.seconds = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+
+def _elapsed(start: Event, end: Event) -> float:
+    """Milliseconds, more than 0 as on a device."""
+    return max(1e-6, (end.seconds - start.seconds) * 1e3)
+
+
+PROPERTIES = {"name": b"stand-in", "totalGlobalMem": 8 << 30, "l2CacheSize": 60 << 20, "major": 9, "minor": 0}
+
+
 def _slow(name: str) -> Any:
     """A function for which CuPy compiles CUB's headers when it is first used."""
 
@@ -88,11 +108,11 @@ def _slow(name: str) -> Any:
     return refused
 
 
-def _sum(array: Any) -> Any:
+def _sum(array: Any, dtype: Any = None) -> Any:
     """Sum of 64-bit numbers, for which CuPy has a compiled kernel."""
     assert array.dtype.itemsize == 8, "see gpujoin.backends.ordered.reductions"
     assert array.dtype.kind in "iuf"
-    return np.asarray(np.ndarray.sum(array.view(np.ndarray))).view(DeviceArray)
+    return np.asarray(np.ndarray.sum(array.view(np.ndarray), dtype=dtype)).view(DeviceArray)
 
 
 def _interface(array: Any) -> dict[str, Any]:
@@ -110,6 +130,8 @@ class Module(ModuleType):
         DeviceArray.sum = _sum  # type: ignore[assignment]
         self.any, self.all, self.count_nonzero = (_slow(name) for name in ("any", "all", "count_nonzero"))
         self.ndarray, self.asnumpy, self.asarray = ndarray, asnumpy, asarray
+        self.__version__ = "14.2.0"
+        self.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
         stream = SimpleNamespace(synchronize=lambda: None, ptr=2)
         self.cuda = SimpleNamespace(
             Device=lambda ordinal: nullcontext(), Stream=SimpleNamespace(ptds=nullcontext()),
@@ -118,7 +140,10 @@ class Module(ModuleType):
             get_current_stream=lambda: stream, memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             runtime=SimpleNamespace(
                 getDeviceCount=lambda: 1, getDevice=lambda: 0, CUDARuntimeError=CUDARuntimeError,
+                getDeviceProperties=lambda ordinal: PROPERTIES, deviceSynchronize=lambda: None,
+                driverGetVersion=lambda: 13000,
             ),
+            Event=Event, get_elapsed_time=_elapsed, set_allocator=lambda allocator: None,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:

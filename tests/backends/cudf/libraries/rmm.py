@@ -66,6 +66,36 @@ class LimitingResourceAdaptor(DeviceMemoryResource):
         return self.allocated
 
 
+class StatisticsResourceAdaptor(DeviceMemoryResource):
+    """Counts what is in use, and the most since the counters were pushed."""
+
+    def __init__(self, upstream: Any) -> None:
+        super().__init__(upstream)
+        self.current_bytes, self.peaks = 0, [0]
+
+    @property
+    def allocation_counts(self) -> SimpleNamespace:
+        """Bytes in use."""
+        return SimpleNamespace(current_bytes=self.current_bytes)
+
+    def push_counters(self) -> None:
+        """Begin to count."""
+        self.peaks.append(0)
+
+    def pop_counters(self) -> SimpleNamespace:
+        """Stop counting."""
+        return SimpleNamespace(peak_bytes=self.peaks.pop())
+
+    def allocate(self, nbytes: int) -> None:
+        """Count bytes as allocated."""
+        self.current_bytes += nbytes
+        self.peaks[-1] = max(self.peaks[-1], self.current_bytes)
+
+    def deallocate(self, nbytes: int) -> None:
+        """Count bytes as free."""
+        self.current_bytes -= nbytes
+
+
 class FailureCallbackResourceAdaptor(DeviceMemoryResource):
     """Asks a function whether to try again what another one did not allocate."""
 
@@ -114,7 +144,10 @@ def modules() -> dict[str, ModuleType]:
     """The modules by name."""
     resource = _module(
         "rmm.mr", DeviceMemoryResource=DeviceMemoryResource, LimitingResourceAdaptor=LimitingResourceAdaptor,
-        CudaMemoryResource=DeviceMemoryResource, PoolMemoryResource=DeviceMemoryResource,
+        CudaMemoryResource=DeviceMemoryResource, CudaAsyncMemoryResource=DeviceMemoryResource,
+        StatisticsResourceAdaptor=StatisticsResourceAdaptor,
+        set_current_device_resource=lambda resource: _resources.__setitem__(0, resource),
+        PoolMemoryResource=DeviceMemoryResource,
         CudaAsyncViewMemoryResource=DeviceMemoryResource,
         FailureCallbackResourceAdaptor=FailureCallbackResourceAdaptor, available_device_memory=lambda: (MEMORY, MEMORY),
         set_per_device_resource=_resources.__setitem__,
