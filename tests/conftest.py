@@ -21,7 +21,7 @@ from gpujoin.model.backend import AnyBackend, BackendName
 from tests import java
 from tests.brief import few
 from tests.disks import Mount, mounts
-from tests.fallbacks import watched
+from tests.fallbacks import note_unexpected, watched
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
         chosen = str(random.SystemRandom().randrange(2**32))
     os.environ[_SEED_VARIABLE] = chosen
     _keep_bytecode(config.rootpath)
+    note_unexpected()
     if os.environ.get("LC_ALL") in {"C", "POSIX"}:
         os.environ["LC_ALL"] = "C.UTF-8"  # else Java refuses names of files beyond ASCII
     # Of this process's Spark and of those that tests start as programs.

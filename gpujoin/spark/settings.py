@@ -30,6 +30,7 @@ _GPU_AMOUNTS = (
 _BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 _DEFAULTS = (
     _BROADCAST, "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch",
+    "spark.sql.ansi.enabled",
 )  # fmt: skip
 """Settings of Spark's that planning depends on also where they are not set."""
 _MAX_BATCH_BYTES = 256 << 20

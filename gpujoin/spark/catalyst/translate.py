@@ -88,6 +88,8 @@ class ExpressionReader:
         of_lists = arrays.translation_of(node)
         if of_lists is not None:
             return of_lists(self, node)
+        if node.name in ("In", "InSet") and len(node.children) == 1 and not node.fields.get("@values"):
+            return self._in_nothing(node)
         if node.name in _OF_THEIR_OWN:
             return _OF_THEIR_OWN[node.name](self, node)
         if node.name == "ConcatWs" and any(isinstance(child.data_type, t.ArrayType) for child in node.children):
@@ -176,6 +178,21 @@ class ExpressionReader:
         no_number = Literal(value=math.nan, type=value.type)
         different = Call(function=Function.NE, arguments=(value, no_number), type=pa.bool_())
         return Call(function=Function.AND, arguments=(there, different), type=pa.bool_())
+
+    def _in_nothing(self, node: Node) -> Expression:
+        """Translate ``IN`` of no values: false; or, as settings may have it, null where the operand is null.
+
+        The settings are those of when the query runs: Spark makes the expression anew where it binds it to columns.
+        """
+        nothing = Literal(value=False, type=pa.bool_())
+        conf = node.reading.conf
+        not_ansi = "false" if conf.get(_ANSI, "true").lower() == "true" else "true"
+        if conf.get(_NULL_IN_NOTHING, not_ansi).lower() != "true":
+            return nothing
+        value = self(node.children[0])
+        null = Call(function=Function.IS_NULL, arguments=(value,), type=pa.bool_())
+        unknown = Literal(value=None, type=pa.bool_())
+        return Case(conditions=(null,), values=(unknown,), otherwise=nothing, type=pa.bool_())
 
     def _element(self, node: Node) -> Expression:
         """Translate an element of an array or a map, and ``split_part``, which Spark writes as one of all parts."""
@@ -427,6 +444,8 @@ def _refuse_errors(node: Node) -> list[Literal]:
 _languages: WeakKeyDictionary[JvmNames, str] = WeakKeyDictionary()
 CASE_MAPPINGS = ("Upper", "Lower", "InitCap")
 """Functions that Spark alone computes for characters whose case is not settled."""
+_ANSI = "spark.sql.ansi.enabled"
+_NULL_IN_NOTHING = "spark.sql.legacy.nullInEmptyListBehavior"
 _HASH_SEED = 42
 """Seed of ``hash`` and ``xxhash64`` in SQL."""
 _CASE_LANGUAGES = frozenset({"az", "el", "hy", "lt", "nl", "tr"})

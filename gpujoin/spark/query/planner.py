@@ -344,8 +344,8 @@ class QueryPlanner:
             finder = self._finder_with(self._values.value)
             island = self._island_at(finder, node, top)
             if island is None:
-                changed = Reason(ReasonKind.UNEXPECTED, "plan", "the value of a subquery changed it")
-                self._reasons += finder.broken.values() or [changed]
+                broken = finder.broken.values()
+                self._reasons += broken or [Reason(ReasonKind.UNEXPECTED, "plan", "the value of a subquery changed it")]
                 return None
             run = self._arranged(island)
             if isinstance(run, Reason):

@@ -250,6 +250,7 @@ def _of_a_cluster(refusal: Callable[..., Any], context: Any, conf: Any) -> Any:
     return refusal(context, {**conf, "spark.master": "spark://host:7077"})
 
 
+@pytest.mark.plans_badly
 def test_planning_survives_a_panic(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,11 +125,14 @@ def case(node: Case, rows: Rows, evaluate: Evaluator) -> Vector:
 
 
 def _membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
-    """Compute ``IN``: true on the first equal element, else null if the value or an element is null."""
-    value = evaluate(node.arguments[0], rows)
+    """Compute ``IN``: true on the first equal element, else null if the value or an element is null.
+
+    Of no elements it is false, and the value is not evaluated.
+    """
     elements = node.arguments[1:]
     if not elements:
         return Vector(pa.bool_(), np.zeros(1, np.bool_), constant=True)
+    value = evaluate(node.arguments[0], rows)
     if len(elements) > 4 and all(isinstance(e, Literal) for e in elements):
         membership = _literal_membership(value, [e for e in elements if isinstance(e, Literal)])
         if membership is not None:

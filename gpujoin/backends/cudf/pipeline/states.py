@@ -353,7 +353,7 @@ class ExtremeState(PickState[Frame]):
         dtype = self.call.dtype
         if not (is_text(dtype) or is_bytes(dtype) or is_wide(dtype)):
             return self._by_value(rows, at, valid)
-        order, place = _in_order(rows, at)
+        order, place = _in_order(rows, at, descending=False)
         number = rows.ask(self._kind, place, valid)
 
         def made() -> Frame:
@@ -431,7 +431,7 @@ class EndState(PickState[Frame]):
 
 
 class ExtremeByState(PickState[Frame]):
-    """``min_by`` and ``max_by``: the value and the ordering of the row with the least or greatest ordering."""
+    """``min_by`` and ``max_by``: value and ordering of the row with the least or greatest one, the last of several."""
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -444,9 +444,8 @@ class ExtremeByState(PickState[Frame]):
         return rows.valid(at[1])
 
     def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
-        order, place = _in_order(rows, at + 1)
-        kind = Reduce.MIN if self.call.function is AggregateFunction.MIN_BY else Reduce.MAX
-        number = rows.ask(kind, place, valid)
+        order, place = _in_order(rows, at + 1, descending=self.call.function is AggregateFunction.MIN_BY)
+        number = rows.ask(Reduce.MAX, place, valid)
 
         def made() -> Frame:
             index, has = order[rows.of(number)], rows.has(number)
@@ -459,10 +458,10 @@ class ExtremeByState(PickState[Frame]):
         return columns.hstack([self._null(columns, dtype) for dtype in kinds])
 
 
-def _in_order(rows: Reducer[Frame], at: int) -> tuple[Array, Array]:
-    """Rows in the order of a column, and the place of each row in it."""
+def _in_order(rows: Reducer[Frame], at: int, *, descending: bool) -> tuple[Array, Array]:
+    """Rows in the order of a column, equal ones as they come, and the place of each row in it."""
     columns = rows.columns
-    order = columns.order(sortable(columns, columns.select(rows.frame, (at,))), (False,), (True,))
+    order = columns.order(sortable(columns, columns.select(rows.frame, (at,))), (descending,), (True,))
     place = rows.xp.empty(rows.rows, dtype="int64")
     place[order] = rows.xp.arange(rows.rows, dtype="int64")
     return order, place

@@ -85,7 +85,9 @@ class _KeyReader(ExpressionReader):
 
 
 def _shown_distinct(call: AggregateCall) -> AggregateCall:
-    """The same call, shown as of distinct values."""
+    """The same call, shown as of distinct values; one of constants alone counts groups, and has no arguments."""
+    if not call.arguments:
+        return call
     first, *others = call.arguments
     first = dataclasses.replace(first, written=f"distinct {show_expression(first)}")
     return dataclasses.replace(call, arguments=(first, *others))

@@ -63,13 +63,13 @@ class Bitwise(_Combined):
 
 
 class ExtremeBy(State):
-    """``min_by`` and ``max_by``: a value, and the least or greatest ordering of the group."""
+    """``min_by`` and ``max_by``: the value of the last row that has the least or greatest ordering of the group."""
 
     def _picked(self, value: pl.Expr, ordering: pl.Expr) -> list[pl.Expr]:
         least = self.call.function is AggregateFunction.MIN_BY
         best = _extreme(ordering, self.call.ordering_type, least=least)
         # Of a sorted group the last value, which takes a sixth of what comparing orderings with the best one does.
-        last = value.sort_by(ordering, descending=least, nulls_last=False).last()
+        last = value.sort_by(ordering, descending=least, nulls_last=False, maintain_order=True).last()
         return [pl.when(best.is_not_null()).then(last).alias(self.name("v")), best.alias(self.name("o"))]
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
