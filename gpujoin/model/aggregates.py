@@ -241,7 +241,8 @@ class AggregateCall:
                 values = pa.list_(pa.field("element", pa.float64(), nullable=False))
                 return (self._field("value", values if several else pa.float64()),)
             case AggregateFunction.COLLECT_LIST | AggregateFunction.COLLECT_SET:
-                values = pa.list_(pa.field("element", self.dtype, nullable=False))
+                # Arrow has no field of nulls that says there are none, as there are in such a list.
+                values = pa.list_(pa.field("element", self.dtype, nullable=pat.is_null(self.dtype)))
                 return (self._field("value", values, nullable=False),)
             case AggregateFunction.FIRST | AggregateFunction.LAST:
                 return self._field("value", self.dtype), self._field("is_set", pa.bool_(), nullable=False)

@@ -128,10 +128,11 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         return Accelerated(frame, Explanation(), changed=False)
 
     def planned() -> PlannedQuery:
-        return _planned(spark, native_plan(frame), conf, options, purpose, lambda plan: declared(frame, plan))
+        return _planned(spark, native, conf, options, purpose, lambda plan: declared(frame, plan))
 
     with planning_watched():
         show_planning(conf)
+        native = native_plan(frame)  # a query that Spark cannot plan ends with Spark's own error
         result = _survived(spark, options, purpose, planned, lambda: text_of(frame))
     if not result.changed:
         return Accelerated(frame, result.explanation, changed=False)

@@ -274,10 +274,15 @@ def _percentage(function: Node, reader: ExpressionReader) -> float | tuple[float
     percentage, *frequency = function.children[1:]
     if frequency and (frequency[0].name != "Literal" or frequency[0].fields["@value"] != 1):
         raise NotTranslatableError(f"{function}: with frequencies")
+    if percentage.name == "CreateArray" and not percentage.children:
+        raise NotTranslatableError(f"{function}: no percentage")
     if percentage.name == "CreateArray":
         return tuple(_constant(function, each, reader) for each in percentage.children)
     if percentage.name == "Literal" and isinstance(percentage.data_type, t.ArrayType):
-        return tuple(map(float, json.loads(percentage.fields["value"])))
+        several = tuple(map(float, json.loads(percentage.fields["value"])))
+        if not several:
+            raise NotTranslatableError(f"{function}: no percentage")
+        return several
     return _constant(function, percentage, reader)
 
 

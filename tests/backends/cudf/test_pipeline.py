@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin import join_tables
-from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.backends.cudf.pipeline import quotients, words
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute
 from gpujoin.backends.cudf.pipeline.words import Words
@@ -32,6 +32,7 @@ from gpujoin.model.expressions import (
     Call,
     Case,
     Cast,
+    ColumnRef,
     EvalMode,
     Expression,
     Function,
@@ -54,6 +55,7 @@ from tests.backends.cudf.pipeline import HostColumns, ShortBackend, host_pipelin
 from tests.engine.pipeline.test_lowering import DATA, SMALL, bits
 from tests.expressions.values import VALUES
 from tests.functions.calls import calls
+from tests.functions.constants import calls_over_columns, with_constants
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
 from tests.trees import Aggregate, Tree, average, count, file_slice, total
 
@@ -388,10 +390,10 @@ OFFERED = [spec for family in FAMILIES.values() for spec in family if Evaluator.
 KINDS = {kind: dtype for kind, (dtype, _) in SMALL.items()}
 
 
-def assert_computed(resolved: Expression, batch: pa.RecordBatch, *, on_device: bool = True) -> None:
+def assert_computed(resolved: Expression, batch: pa.RecordBatch, *, on_device: bool | None = True) -> None:
     """The device computes an expression, with the CPU's values, or raises where the CPU does.
 
-    Not ``on_device``: it looks at the values, and leaves them to the CPU.
+    Not ``on_device``: it looks at the values, and leaves them to the CPU; ``None``: it may.
     """
     assert can_compute(resolved)
     assert resolved.type is not None
@@ -436,6 +438,24 @@ def test_every_function_is_that_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -
                 of_ascii = spec.function in (Function.LOWER, Function.UPPER)
                 texts = (text for text in batch.column("a_str").to_pylist() if text is not None)
                 assert_computed(resolved, batch, on_device=not of_ascii or all(map(str.isascii, texts)))
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI])
+@pytest.mark.parametrize("spec", OFFERED, ids=lambda spec: spec.function.name)
+def test_constants_beside_columns_are_those_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -> None:
+    batch = DATA["small"].slice(0, 40)
+
+    def resolved(tree: Expression) -> Expression:
+        return resolve_value(tree, batch.schema, batch.schema, mode=mode)
+
+    def value(column: ColumnRef) -> tuple[object, pa.DataType]:
+        return batch.column(column.name)[33].as_py(), batch.schema.field(column.name).type
+
+    trees = calls_over_columns(spec, KINDS, lambda kind, place: left(f"{'b' if place else 'a'}_{kind}"), resolved)
+    for made in (made for tree in trees for made in with_constants(tree, value)):
+        if can_evaluate(resolved(made)) and can_compute(resolved(made)):
+            assert_computed(resolved(made), batch, on_device=None)
 
 
 SPECIAL: list[Expression] = [

@@ -132,6 +132,22 @@ def test_values_of_the_row_of_an_extreme(
     check(whole, table.slice(0, 0), "no rows")
 
 
+@pytest.mark.few
+@everywhere
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bin"])
+@pytest.mark.parametrize("function", sorted(EXTREMES_BY, key=str))
+def test_of_equal_orderings_the_last_row_counts(
+    function: AggregateFunction, kind: str, pieces: int, rng: np.random.Generator, seed: int
+) -> None:
+    table = random_table(rng, 400, 12)
+    table = table.append_column("row", pa.array(range(table.num_rows)))
+    call = Aggregate(function, (left("row"), left(kind)))
+    tree = Tree.source(table.schema).group("g", v=call, w=Aggregate(function, call.arguments, left("bool")))
+    check(tree, table, f"seed {seed}", pieces=pieces)
+    check(Tree.source(table.schema).group(v=call), table, f"seed {seed}", pieces=pieces)
+
+
 @pytest.mark.few(2)
 @pytest.mark.parametrize("pieces", [1, 7])
 @pytest.mark.parametrize("order", ["ascending", "descending", "first key only", "a null"])

@@ -48,6 +48,15 @@ COVERED = {
         bool_and(flag) filter (where id > 2) over (order by id rows between 1 preceding and 2 following) e,
         bit_xor(k) over (partition by s order by id rows between 9 following and 12 following) f,
         mode(s, true) over (order by id rows between 4 preceding and current row) g from sales""",
+    "equal orderings": """select id, max_by(id, s) over (order by id rows between 1 preceding and current row) a,
+        min_by(id, s) over (order by id rows between 1 preceding and current row) b,
+        max_by(id, flag) over (order by id desc rows between 2 preceding and 2 following) c,
+        min_by(id, flag) over (partition by s order by id rows between current row and 5 following) d,
+        max_by(id, weight) filter (where id <> 8) over (order by id rows between 7 preceding and 1 preceding) e,
+        min_by(id, weight + 0.0D) over (order by id rows between unbounded preceding and unbounded following) f,
+        max_by(id, k) over (partition by flag order by id rows between unbounded preceding and unbounded following) g,
+        min_by(s, price = price) over (order by id rows between 9 preceding and 9 following) h,
+        max_by(s, 1) over (order by id rows between 3 preceding and 1 preceding) i from sales""",
     "first and last": """select id, first_value(s) over (partition by k order by id) a,
         last_value(s) over (partition by k order by id) b, first_value(s) ignore nulls over (order by id) c,
         last_value(price, true) over (order by id rows between 2 preceding and current row) d,
@@ -102,8 +111,8 @@ def skip_unknown(spark: SparkSession, text: str) -> None:
 @pytest.mark.parametrize(
     "name",
     brief(
-        COVERED, "ranks", "nulls in orders", "other rows", "running", "rows", "first and last", "distances",
-        "computed keys", "first rows", "of grouping sets", "sessions",
+        COVERED, "ranks", "nulls in orders", "other rows", "running", "rows", "equal orderings", "first and last",
+        "distances", "computed keys", "first rows", "of grouping sets", "sessions",
     ),
 )  # fmt: skip
 def test_windows_run_whole(tables: SparkSession, name: str) -> None:

@@ -82,11 +82,12 @@ def _make(node: Call, operands: list[Vector], _length: int) -> Vector:
     wide = np.abs(second) >= 1 << 31
     if wide.any() and (wide if valid is None else wide & valid).any():
         raise UnsupportedValueError("seconds of ten digits and more are left to Spark")
-    bad = (np.abs(year) > _MOST_YEARS) | (month < 1) | (month > 12) | (day < 1)
-    bad |= (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59) | (second < 0) | (second > 60 * _SECOND)
-    months = np.where(bad, 0, (year - 1970) * 12 + month - 1)
+    bad_day = (np.abs(year) > _MOST_YEARS) | (month < 1) | (month > 12) | (day < 1)
+    # Each operand may be one value for all rows.
+    bad = bad_day | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59) | (second < 0) | (second > 60 * _SECOND)
+    months = np.where(bad_day, 0, (year - 1970) * 12 + month - 1)
     first = days_from_months(months)
-    bad |= day > days_from_months(months + 1) - first
+    bad = bad | (day > days_from_months(months + 1) - first)
     valid = null_or_raise(node, bad, valid, "there is no such time")
     micros = (hour * 60 + minute) * 60 * _SECOND + second
     return _within(node, np.where(bad, 0, first + day - 1), np.where(bad, 0, micros), valid)

@@ -17,6 +17,7 @@ from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduction
 from gpujoin.backends.cudf.pipeline.states import Reducer, State
+from gpujoin.backends.ordered.moments import replay_rows, replay_states
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, REGRESSIONS, AggregateCall, AggregateFunction
 
 _Powers: TypeAlias = tuple[int, ...]
@@ -52,18 +53,31 @@ class DeviationState(State[Frame]):
         for value in values:
             valid = mask_and(valid, value.valid)
         ones = rows.xp.ones(rows.rows, dtype="float64")
-        return self._summed(rows, ones, [value.data for value in values], {}, valid)
+        data = [value.data for value in values]
+
+        def replayed(parts: list[Array], ids: Array) -> list[Array]:
+            return replay_rows(rows.xp, self.call, parts, ids, data, valid)
+
+        return self._summed(rows, ones, data, {}, valid, replayed)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
-        count, *parts = (rows.value(position).data for position in at)
+        states = [rows.value(position).data for position in at]
+        count, *parts = states
         means, sums = parts[: self._arguments], parts[self._arguments :]
-        return self._summed(rows, count, means, dict(zip(self._sums, sums, strict=True)), count > 0)
+
+        def replayed(merged: list[Array], ids: Array) -> list[Array]:
+            return replay_states(rows.xp, self.call, merged, ids, states)
+
+        return self._summed(rows, count, means, dict(zip(self._sums, sums, strict=True)), count > 0, replayed)
 
     def _summed(
         self, rows: Reducer[Frame], weight: Array, means: Sequence[Array], sums: Mapping[_Powers, Array],
-        valid: Array | None,
+        valid: Array | None, replayed: Callable[[list[Array], Array], list[Array]],
     ) -> Callable[[], Frame]:  # fmt: skip
-        """Sum over rows that stand for ``weight`` values each, of these means and sums."""
+        """Sum over rows that stand for ``weight`` values each, of these means and sums.
+
+        ``replayed`` gives the parts as they are in Spark's way, given them and the group of each row.
+        """
         count = rows.ask(Reduce.SUM, weight, valid)
         first = rows.ask(Reduce.MIN, rows.xp.arange(rows.rows, dtype="int64"), valid)
 
@@ -80,7 +94,7 @@ class DeviationState(State[Frame]):
             deviations = [offset - shift[ids] for offset, shift in zip(offsets, shifts, strict=True)]
             products = [_about(wanted, weight, deviations, sums) for wanted in self._sums]
             own_means = [xp.where(counts > 0, base + shift, 0.0) for base, shift in zip(bases, shifts, strict=True)]
-            parts = [counts, *own_means, *_reduced(rows, products, valid)]
+            parts = replayed([counts, *own_means, *_reduced(rows, products, valid)], ids)
             return rows.columns.frame([Value(pa.float64(), part) for part in parts], self.types, counts.shape[0])
 
         return made

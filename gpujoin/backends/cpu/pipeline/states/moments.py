@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 
 from gpujoin.backends.cpu.pipeline.states.base import SegmentState
 from gpujoin.backends.cpu.pipeline.states.segments import Doubles, Segments, named
+from gpujoin.backends.ordered.moments import replay_rows, replay_states
 
 
 def _mean_of_means(segments: Segments, n: Doubles, avg: Doubles) -> tuple[Doubles, Doubles]:
@@ -45,6 +47,16 @@ class _Deviations(SegmentState):
     def nothing(self) -> list[pl.Expr]:
         return [pl.lit(0.0, pl.Float64).alias(name) for name in self._own]
 
+    def _reduced(
+        self, segments: Segments, parts: Sequence[Doubles], values: Sequence[Doubles], taking: npt.NDArray[np.bool_]
+    ) -> list[pl.Series]:
+        """State columns of rows, of which Spark's way gives those that are no numbers."""
+        own = parts[: len(self._own)]
+        return named(self._own, replay_rows(np, self.call, own, segments.groups, values, taking))
+
+    def _merged(self, segments: Segments, parts: Sequence[Doubles], states: Sequence[Doubles]) -> list[pl.Series]:
+        return named(self._own, replay_states(np, self.call, parts, segments.groups, states))
+
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
         return [state[name] for name in self._own]
 
@@ -61,19 +73,21 @@ class Moments(_Deviations):
     def reduce_segments(self, segments: Segments) -> list[pl.Series]:
         value = self.argument(0)
         taking = segments.present(value)
-        mean, d = _deviations(segments, segments.doubles(value), taking)
+        values = segments.doubles(value)
+        mean, d = _deviations(segments, values, taking)
         powers = (segments.sum(d**power) for power in range(2, len(self._own)))
-        return named(self._own, [segments.sum(taking), mean, *powers])
+        return self._reduced(segments, [segments.sum(taking), mean, *powers], [values], taking)
 
     def merge_segments(self, segments: Segments) -> list[pl.Series]:
-        n, avg, m2, *higher = (segments.doubles(name) for name in self._own)
+        states = [segments.doubles(name) for name in self._own]
+        n, avg, m2, *higher = states
         mean, d = _mean_of_means(segments, n, avg)
         sums = [segments.sum(n), mean, segments.sum(m2 + n * d**2)]
         if higher:
             m3, *fourth = higher
             sums.append(segments.sum(m3 + 3 * d * m2 + n * d**3))
             sums += [segments.sum(m4 + 4 * d * m3 + 6 * d**2 * m2 + n * d**4) for m4 in fourth]
-        return named(self._own, sums)
+        return self._merged(segments, sums, states)
 
 
 class Comoments(_Deviations):
@@ -84,17 +98,19 @@ class Comoments(_Deviations):
     def reduce_segments(self, segments: Segments) -> list[pl.Series]:
         arguments = (self.argument(0), self.argument(1))
         taking = segments.present(arguments[0]) & segments.present(arguments[1])
-        (x_mean, x), (y_mean, y) = (_deviations(segments, segments.doubles(name), taking) for name in arguments)
-        products = (segments.sum(product) for product in (x * y, x * x, y * y))
-        return named(self._own, [segments.sum(taking), x_mean, y_mean, *products])
+        values = [segments.doubles(name) for name in arguments]
+        (x_mean, x), (y_mean, y) = (_deviations(segments, each, taking) for each in values)
+        products = [segments.sum(product) for product in (x * y, x * x, y * y)]
+        return self._reduced(segments, [segments.sum(taking), x_mean, y_mean, *products], values, taking)
 
     def merge_segments(self, segments: Segments) -> list[pl.Series]:
-        n, x_avg, y_avg, xy, *squares = (segments.doubles(name) for name in self._own)
+        states = [segments.doubles(name) for name in self._own]
+        n, x_avg, y_avg, xy, *squares = states
         x_mean, x = _mean_of_means(segments, n, x_avg)
         y_mean, y = _mean_of_means(segments, n, y_avg)
         sums = [segments.sum(xy + n * x * y)]
         sums += [segments.sum(square + n * d * d) for square, d in zip(squares, (x, y), strict=False)]
-        return named(self._own, [segments.sum(n), x_mean, y_mean, *sums])
+        return self._merged(segments, [segments.sum(n), x_mean, y_mean, *sums], states)
 
 
 class Regression(Comoments):

@@ -43,7 +43,8 @@ class Segments:
         return cls(columns, None, np.zeros(1, np.int64))
 
     @cached_property
-    def _group_of_row(self) -> npt.NDArray[np.int64]:
+    def groups(self) -> npt.NDArray[np.int64]:
+        """Number of each row's group."""
         lengths = np.diff(self.starts, append=self.columns.height)
         return np.repeat(np.arange(len(self.starts)), lengths)
 
@@ -63,7 +64,7 @@ class Segments:
 
     def spread(self, values: Doubles) -> Doubles:
         """Give each row the value of its group."""
-        return values[self._group_of_row]
+        return values[self.groups]
 
     def first(self, values: Doubles, taking: npt.NDArray[np.bool_]) -> Doubles:
         """First value of each group where a mask is true; 0 where it is nowhere."""

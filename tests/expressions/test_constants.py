@@ -1,0 +1,144 @@
+"""Constants beside columns: what a function gives is what it gives of columns that hold the constants in every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
+from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
+from gpujoin.functions import FAMILIES
+from gpujoin.functions.spec import Evaluator
+from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, left
+from gpujoin.plan.resolve import resolve_value
+from tests.expressions.oracle import Judge, comparable
+from tests.expressions.test_every_function import GIVEN_BACK, IN_ZONES, WITHOUT_SQL
+from tests.expressions.values import VALUES
+from tests.functions.constants import calls_over_columns, with_constants
+
+_SMALL: list[object] = [None, 0, 1, -1, 2, 3, 7, 12, 5, 20]
+"""Of larger numbers lists and texts become as long as they say."""
+KINDS: dict[str, tuple[pa.DataType, list[object]]] = {
+    **{kind: (VALUES[kind][0], _SMALL) for kind in ("i8", "i32", "i64")},
+    **{kind: VALUES[kind] for kind in ("bool", "f32", "f64", "d9_2", "d38_18", "str", "bin", "date", "ts", "ntz")},
+    "struct": VALUES["struct"],
+    "ints": (pa.list_(pa.int32()), [[1, 2, None], [], None, [3], [2, 2]]),
+    "strs": (pa.list_(pa.string()), [["a", "b"], [], None, ["é", None], ["b"]]),
+    "map": (pa.map_(pa.string(), pa.int32()), [[("a", 1)], [], None, [("b", None), ("a", 2)], [("z", 3)]]),
+}
+TYPES = {kind: dtype for kind, (dtype, _) in KINDS.items()}
+SHORT = {kind: TYPES[kind] for kind in ("i32", "f64", "d9_2", "str", "ts", "ints", "map")}
+"""Kinds of `make test`: of each way in which values are kept."""
+ROWS, PLACES = 9, 6
+_ROW = 4
+"""Row whose values are the constants."""
+BATCH = pa.RecordBatch.from_pydict({
+    f"{kind}{place}": pa.array([values[(row * (2 * place + 1) + place) % len(values)] for row in range(ROWS)], dtype)
+    for kind, (dtype, values) in KINDS.items() for place in range(PLACES)
+})  # fmt: skip
+UNTRIED = {Function.ARRAY_SORT}
+"""Functions of lambdas, which are no values."""
+
+
+def _column(kind: str, place: int) -> Expression:
+    return left(f"{kind}{place}")
+
+
+def _value(column: ColumnRef, row: int = _ROW) -> tuple[object, pa.DataType]:
+    return BATCH.column(column.name)[row].as_py(), BATCH.schema.field(column.name).type
+
+
+def _resolver(mode: EvalMode) -> Callable[[Expression], Expression]:
+    return lambda tree: resolve_value(tree, BATCH.schema, BATCH.schema, mode=mode)
+
+
+def _cases(family: str, mode: EvalMode, types: dict[str, pa.DataType]) -> Iterator[tuple[Call, Call]]:
+    """Calls over columns, each with the same call that has constants in place of some."""
+    resolve = _resolver(mode)
+    for spec in FAMILIES[family]:
+        if Evaluator.NUMPY in spec.lacks:
+            continue
+        for tree in calls_over_columns(spec, types, _column, resolve):
+            if can_evaluate(resolve(tree)):
+                yield from ((tree, made) for made in with_constants(tree, _value))
+
+
+def _repeated(rows: pa.RecordBatch, tree: Call, made: Call) -> pa.RecordBatch:
+    """The rows, with the value of the chosen row in all rows of the columns that are constants in the other call."""
+    names = {
+        operand.name
+        for operand, other in zip(tree.arguments, made.arguments, strict=True)
+        if isinstance(operand, ColumnRef) and other is not operand
+    }
+    columns = [
+        pa.array([column[_ROW].as_py()] * ROWS, column.type) if name in names else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _answers(tree: Expression, rows: pa.RecordBatch) -> list[str]:
+    """Values, or errors, row by row."""
+    try:
+        return list(map(repr, comparable(evaluate_column(tree, rows, rows, rows.num_rows))))
+    except GpuJoinError as problem:
+        if rows.num_rows == 1:
+            return ["error" if isinstance(problem, ExpressionEvaluationError) else type(problem).__name__]
+    return [_answers(tree, rows.slice(row, 1))[0] for row in range(rows.num_rows)]
+
+
+_CASES = [
+    pytest.param(family, mode, types, id=f"{family}-{mode.value}-{name}", marks=marks)
+    for family in FAMILIES
+    for mode, name, types, marks in (
+        (EvalMode.LEGACY, "few kinds", SHORT, []),
+        (EvalMode.LEGACY, "all kinds", TYPES, [pytest.mark.extra]),
+        (EvalMode.ANSI, "all kinds", TYPES, [pytest.mark.extra]),
+    )
+]
+
+
+@pytest.mark.parametrize(("family", "mode", "types"), _CASES)
+def test_a_constant_is_as_a_column_of_it(family: str, mode: EvalMode, types: dict[str, pa.DataType]) -> None:
+    problems = []
+    seen: set[Function] = set()
+    for tree, made in _cases(family, mode, types):
+        names = dict.fromkeys(column.name for column in tree.columns())
+        rows = BATCH.select(list(names))
+        resolved, of_columns = (resolve_value(each, rows.schema, rows.schema, mode=mode) for each in (made, tree))
+        assert can_evaluate(resolved), resolved
+        ours, wanted = _answers(resolved, rows), _answers(of_columns, _repeated(rows, tree, made))
+        if ours != wanted:
+            problems.append(f"{resolved}: {ours}, of columns {wanted}")
+        seen.add(tree.function)
+    assert not problems, f"{len(problems)} differences:\n" + "\n".join(problems)
+    if types is TYPES:
+        several = {
+            spec.function
+            for spec in FAMILIES[family]
+            if Evaluator.NUMPY not in spec.lacks and spec.signature.arity[1] > 1
+        }
+        assert several - seen <= UNTRIED, "functions of several arguments are all tried"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_constants_beside_columns_are_sparks(
+    judge_of: Callable[[pa.Table], Judge], family: str, mode: EvalMode
+) -> None:
+    names = [f"{kind}{place}" for kind in TYPES if kind not in ("ints", "strs", "map") for place in range(PLACES)]
+    columns = {f"left_{name}": BATCH.column(name) for name in names} | {f"right_{n}": BATCH.column(n) for n in names}
+    judge = judge_of(pa.table({"id": pa.array(range(ROWS), pa.int32()), **columns}))
+    trees = [
+        made
+        for _, made in _cases(family, mode, TYPES)
+        if made.function not in WITHOUT_SQL | GIVEN_BACK
+        and len(made.arguments) <= IN_ZONES.get(made.function, len(made.arguments))
+        and all(not isinstance(each, ColumnRef) or each.name in names for each in made.walk())
+    ]
+    for start in range(0, len(trees), 200):
+        judge.check(trees[start : start + 200], mode)
