@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.queries.measure import DEFAULT_REPEATS, Measured, measure, open_session, warm_up
 from benchmarks.queries.report import write
+from benchmarks.queries.sources import Source
 from benchmarks.queries.suite import Suite
 from gpujoin.cli.demo.runner import parse_settings
 from gpujoin.cli.demo.show import Progress
@@ -55,6 +56,14 @@ def _parser(suite: Suite, description: str) -> argparse.ArgumentParser:
         help="timed runs of each query and way, after those that are checked; 0: the checked ones are timed",
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="tables that are there already, as <table>.parquet")
+    parser.add_argument(
+        "--source",
+        type=Source,
+        choices=list(Source),
+        default=Source.PARQUET,
+        metavar="|".join(source.value for source in Source),
+        help="what Spark reads the tables from (default: parquet, the only one that is read here)",
+    )
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument(
         "--conf",
@@ -93,7 +102,7 @@ def _run(suite: Suite, arguments: argparse.Namespace) -> int:
         texts = suite.texts(connection)
         spark = open_session(arguments.master, settings)
         try:
-            warm_up(spark, list(suite.register(spark, data).values()))
+            warm_up(spark, list(suite.register(spark, data, arguments.source).values()))
             for number in arguments.queries:
                 shown.step(f"query {number}")
                 query = measure(spark, suite, connection, number, texts[number], arguments.scale, arguments.repeats)
@@ -108,7 +117,18 @@ def _run(suite: Suite, arguments: argparse.Namespace) -> int:
                 measured.append(replace(query, explanation=query.explanation.replace(f"{data}/", "")))
         finally:
             spark.stop()
-    print(write(suite, measured, arguments.scale, arguments.master, settings, arguments.out, arguments.name))
+    print(
+        write(
+            suite,
+            measured,
+            arguments.scale,
+            arguments.source,
+            arguments.master,
+            settings,
+            arguments.out,
+            arguments.name,
+        )
+    )
     return 1 if any(query.differences for query in measured) else 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.machine import describe
 from benchmarks.queries.measure import DEFAULT_REPEATS, Measured
+from benchmarks.queries.sources import Source
 from benchmarks.queries.suite import Suite
 from gpujoin.cli.demo.show import table
 from gpujoin.errors import BackendUnavailableError, pip_install
@@ -25,6 +26,7 @@ def write(
     suite: Suite,
     measured: Sequence[Measured],
     scale: float,
+    source: Source,
     master: str,
     settings: Mapping[str, str],
     folder: Path | None,
@@ -40,6 +42,8 @@ def write(
         The queries.
     scale : float
         Scale factor of the tables.
+    source : Source
+        What they were read from.
     master : str
         Spark master.
     settings : mapping
@@ -62,6 +66,7 @@ def write(
         record = {
             "benchmark": suite.name,
             "scale": scale,
+            "source": source.value,
             "master": master,
             "settings": dict(settings),
             "machine": machine,
@@ -69,7 +74,7 @@ def write(
             "queries": [{**dataclasses.asdict(query), "ratio": query.ratio} for query in measured],
         }
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
-        (folder / f"{name}.md").write_text(_page(suite, rows, measured, scale, master, settings, machine, name))
+        (folder / f"{name}.md").write_text(_page(suite, rows, measured, scale, source, master, settings, machine, name))
         _plot(suite, measured, scale, folder / name)
     return f"\n{suite.title} scale {scale:g}, {master}\n\n{shown}\n\n{_summary(measured)}"
 
@@ -127,6 +132,7 @@ def _page(
     rows: Sequence[Sequence[str]],
     measured: Sequence[Measured],
     scale: float,
+    source: Source,
     master: str,
     settings: Mapping[str, str],
     machine: Mapping[str, Any],
@@ -134,6 +140,7 @@ def _page(
 ) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     given = "".join(f" --conf {key}={value}" for key, value in settings.items())
+    given = ("" if source is Source.PARQUET else f" --source {source.value}") + given
     repeats = measured[0].repeats
     given += "" if repeats == DEFAULT_REPEATS else f" --repeats {repeats}"
     lines = [

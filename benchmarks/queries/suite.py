@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from benchmarks.queries.sources import Source, read_tables
 from gpujoin.cli.demo.check import Row, create_views, quoted
 from gpujoin.errors import BackendUnavailableError, pip_install
 
@@ -73,9 +74,9 @@ class Suite:
         rows = connection.execute(f"SELECT query_nr, query FROM {self.name}_queries()").fetchall()
         return {number: self.in_spark(text.rstrip().rstrip(";")) for number, text in rows}
 
-    def register(self, spark: SparkSession, data: Path) -> dict[str, DataFrame]:
+    def register(self, spark: SparkSession, data: Path, source: Source = Source.PARQUET) -> dict[str, DataFrame]:
         """Make the tables of a folder known to a session as views of their names."""
-        frames = {table: spark.read.parquet(str(data / f"{table}.parquet")) for table in self.tables}
+        frames = read_tables(spark, data, self.tables, source)
         for table, frame in frames.items():
             frame.createOrReplaceTempView(table)
         return frames

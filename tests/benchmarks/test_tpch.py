@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from benchmarks.queries.measure import Measured
 from benchmarks.queries.report import totals
+from benchmarks.queries.sources import Source, read_tables
 from benchmarks.tpch import answers
 from benchmarks.tpch.__main__ import main
 from gpujoin.cli.demo.data import tpch_directory
@@ -56,6 +59,24 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_tables_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--data", str(tmp_path)]) == 1
     assert "lineitem.parquet" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_every_source_has_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("nation", "region")
+    for name in names:
+        shutil.copy(tpch_directory(0.01) / f"{name}.parquet", tmp_path)
+    expected = {
+        name: sorted(frame.collect()) for name, frame in read_tables(spark, tmp_path, names, Source.PARQUET).items()
+    }
+    for source in Source:
+        frames = read_tables(spark, tmp_path, names, source)
+        assert {name: sorted(frame.collect()) for name, frame in frames.items()} == expected, source
+        read_here = [frame._jdf.queryExecution().optimizedPlan().toString() for frame in frames.values()]
+        assert all("parquet" in plan and "Relation" in plan for plan in read_here) is (source is Source.PARQUET), (
+            read_here
+        )
+    spark.catalog.clearCache()
 
 
 @pytest.mark.spark
