@@ -29,8 +29,10 @@ class Costs:
     value: float = 8e-9
     spark_value: float = 2e-8
     """One value of a column that is read from files."""
-    row_in: float = 5e-7
-    """One row from Spark to a worker."""
+    row_in: float = 3e-7
+    """One row from Spark to a worker, besides its values."""
+    byte_in: float = 2.2e-8
+    """One byte of its values."""
     row_out: float = 1.6e-7
     """One row from a worker to Spark."""
     join_row: float = 3e-8

@@ -206,7 +206,8 @@ def _tables(spark: SparkSession, folder: Path, rows: int, files: int) -> None:
         path = str(folder / name)
         spark.range(0, count, 1, files).selectExpr(*columns).write.parquet(path)
         spark.read.parquet(path).createOrReplaceTempView(name)
-    spark.range(max(1, rows // 4)).createOrReplaceTempView("spark_rows")
+    wide = ["id", *(f"id % {prime} as {name}" for name, prime in VALUES.items())]
+    spark.range(max(1, rows // 4)).selectExpr(*wide).createOrReplaceTempView("spark_rows")
     spark.range(100).createOrReplaceTempView("few_spark_rows")
 
 

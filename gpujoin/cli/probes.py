@@ -61,6 +61,10 @@ QUERIES: Mapping[str, Query] = {
     "rows out": Query("select max(struct(f.a)) from fact f join dimension d on f.dimension_id = d.id"),
     "few rows in": Query("select sum(r.id) from few_spark_rows r join dimension d on r.id % 1000 = d.id"),
     "rows in": Query("select sum(r.id) from spark_rows r join dimension d on r.id % 1000 = d.id"),
+    "wide rows in": Query(
+        "select sum(r.id), sum(r.a), sum(r.b), sum(r.c), sum(r.d), sum(r.e), sum(r.f), sum(r.g), sum(r.h) "
+        "from spark_rows r join dimension d on r.id % 1000 = d.id"
+    ),
     "few pairs": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a * u.a < 0)"),
     "pairs": Query("select count(*) from part p where exists (select 1 from tiny t where p.a * t.a < 0)"),
     "few ranges": Query("select count(*) from tiny t where exists (select 1 from tiny u where t.a < u.a - 2000)"),
@@ -101,6 +105,7 @@ PROBES = (
     Probe("spark_build_row", "large join", "small join"),
     Probe("spark_exchange_row", "shuffled join", "large join"),
     Probe("row_out", "rows out", "small join"),
+    Probe("byte_in", "wide rows in", "rows in"),
     Probe("row_in", "rows in", "few rows in"),
     Probe("pair", "pairs", "few pairs"),
     Probe("spark_pair", "pairs", "few pairs"),

@@ -56,6 +56,13 @@ class FileFormat(Enum):
     ORC = "orc"
 
 
+class ForeignColumn(Enum):
+    """A kind of columns that Spark reads by a setting in files that no Spark has written."""
+
+    DATES = "dates and timestamps"
+    INT96 = "timestamps stored as INT96"
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
     """A part of one file for one task to read."""

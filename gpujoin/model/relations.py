@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
-from gpujoin.model.files import Constant, FileFooter, FileFormat, FileSlice, ValueRanges
+from gpujoin.model.files import Constant, FileFooter, FileFormat, FileSlice, ForeignColumn, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
@@ -64,6 +64,8 @@ class Scan(Relation):
     """What its files are."""
     by_statistics: bool = True
     """Whether row groups may be left out by what their file says of the values in them."""
+    by_setting: tuple[tuple[ForeignColumn, str], ...] = ()
+    """Kinds of columns of Parquet files that a setting lets Spark read in another way, and how that setting is."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -18,7 +18,7 @@ from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ConstantTable, Join, PartialAggregate, Relation, Scan, SparkSource, Window
-from gpujoin.plan.estimates import Sizes
+from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.ranges import Shape, shape_of_node
 
 PATTERN_SECONDS = 4.0e-7
@@ -56,6 +56,23 @@ class SparkTables:
     """Bytes that are read of the files of each scan, by its index."""
     broadcast_threshold: int
     """Most bytes of a table that is broadcast; negative: none is."""
+    row_nbytes: Mapping[int, float] = field(default_factory=dict)
+    """Bytes that Spark takes rows of its own to have, by the index of the source."""
+    adapts: bool = True
+    """Whether Spark broadcasts a side that proves small once it is shuffled."""
+
+    def exchanged_rows(self, node: Join, sizes: Sizes) -> float:
+        """Rows that Spark shuffles for a join of which it broadcasts no side beforehand.
+
+        Of a join that may prove to be one with a small side these are the rows of that side alone.
+        """
+        inputs = [sizes.of(child).rows for child in node.children]
+        small = [
+            rows
+            for rows, side in zip(inputs, Side, strict=True)
+            if _may_send(node, side) and rows * row_bytes(node.side(side).schema) <= self.broadcast_threshold
+        ]
+        return min(small) if small and self.adapts else sum(inputs)
 
     def shuffled(self, relation: Relation) -> set[int]:
         """The joins by equal keys of which Spark shuffles both sides, by ``id()``.
@@ -74,15 +91,11 @@ class SparkTables:
                 case Scan():
                     size = self.nbytes.get(node.index, 0.0)
                 case SparkSource():
-                    size = node.rows * _VALUE_BYTES * max(1, len(node.schema))
+                    size = self.row_nbytes.get(node.index, node.rows * _VALUE_BYTES * max(1, len(node.schema)))
                 case Join():
                     join_type = node.spec.join_type
                     size = below[0] if join_type.left_rows_only else below[0] * below[1]
-                    may_send = [
-                        below[side is Side.RIGHT]
-                        for side in ((Side.RIGHT,) if join_type.left_rows_only else Side)
-                        if not join_type.preserves(side)
-                    ]
+                    may_send = [below[side is Side.RIGHT] for side in Side if _may_send(node, side)]
                     if is_hashed(node) and min(may_send, default=math.inf) > self.broadcast_threshold:
                         joins.add(id(node))
                 case PartialAggregate() if not node.keys:
@@ -103,24 +116,26 @@ def predict(
     *,
     kept: Collection[Relation] = (),
     tables: SparkTables | None = None,
+    least: Sizes | None = None,
 ) -> Estimate:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
     What Spark computes for it is the same either way, and left out. The part has no runtime filters yet. Build sides in
     ``kept`` are there already, built, and cost nothing here. Without ``tables``, Spark shuffles nothing for joins.
+    ``least`` are the sizes by which Spark's seconds are predicted, where those of its own rows are only bounded.
     """
     here, spark, stages = 0.0, 0.0, 0
+    least = least or sizes
     built = {id(node) for table in kept for node in table.walk()}
     shuffled = set() if tables is None else tables.shuffled(relation)
     for node in relation.walk():
-        own = operation_seconds(node, sizes, costs, built=built)
-        spark += own.spark
-        if id(node) in shuffled:
-            spark += sum(sizes.of(child).rows for child in node.children) * costs.spark_exchange_row
+        spark += operation_seconds(node, least, costs).spark
+        if tables is not None and isinstance(node, Join) and id(node) in shuffled:
+            spark += tables.exchanged_rows(node, least) * costs.spark_exchange_row
         elif isinstance(node, PartialAggregate) and node.keys:
-            spark += sizes.of(node).rows * costs.spark_exchange_row
+            spark += least.of(node).rows * costs.spark_exchange_row
         if id(node) not in built:
-            here += own.here
+            here += operation_seconds(node, sizes, costs, built=built).here
         match node:
             case PartialAggregate() | Window():
                 stages += 1
@@ -137,6 +152,11 @@ def query_seconds(operations: Estimate, stages: int, cores: int, costs: Costs) -
         here=costs.query + operations.here / cores,
         spark=costs.spark_query + stages * costs.spark_stage + operations.spark / cores,
     )
+
+
+def crossing_seconds(rows: float, schema: pa.Schema, costs: Costs) -> float:
+    """Predict the seconds of one core that taking rows from Spark takes."""
+    return rows * (costs.row_in + row_bytes(schema) * costs.byte_in)
 
 
 def scan_seconds(values: float, costs: Costs) -> Estimate:
@@ -178,7 +198,7 @@ def operation_seconds(
         case Scan():
             own = scan_seconds(read * len(node.schema), costs)
         case SparkSource():
-            own = Estimate(here=node.rows * costs.row_in, spark=0.0)
+            own = Estimate(here=crossing_seconds(node.rows, node.schema, costs), spark=0.0)
         case PartialAggregate():
             own = aggregation_seconds(rows[0], costs)
         case Window():
@@ -187,6 +207,12 @@ def operation_seconds(
             is_built = id(node.side(node.build_side)) in built
             own = _join(node, rows[0], rows[1], costs, is_built=is_built)
     return Estimate(here=computed.here + own.here, spark=computed.spark + own.spark)
+
+
+def _may_send(node: Join, side: Side) -> bool:
+    """Whether Spark may broadcast a side of a join."""
+    join_type = node.spec.join_type
+    return not join_type.preserves(side) and (side is Side.RIGHT or not join_type.left_rows_only)
 
 
 def is_hashed(node: Join) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from gpujoin.model.expressions import Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ConstantTable,
@@ -39,7 +40,7 @@ _FEW = 1 << 20
 _FEW_READ = 1 << 22
 """Rows that are no more than a few times :data:`_FEW` if a filter keeps all of them."""
 _MUCH_SMALLER = 0.2
-_ELEMENTS = 4.0
+USUAL_ELEMENTS = 4.0
 """Taken for the elements of a list or a map."""
 _TEXT_BYTES = 24.0
 
@@ -69,6 +70,8 @@ class Sizes:
         Rows of each scan's files, by its index.
     sources : mapping from int to Estimate, optional
         Relations whose rows come in from elsewhere, by the index of the source.
+    spark_rows : mapping from int to float, optional
+        Rows that Spark computes, by the index of the source, where they are taken to be others than the source says.
 
     Attributes
     ----------
@@ -77,10 +80,14 @@ class Sizes:
     """
 
     def __init__(
-        self, scanned: Mapping[int, float] | None = None, sources: Mapping[int, Estimate] | None = None
+        self,
+        scanned: Mapping[int, float] | None = None,
+        sources: Mapping[int, Estimate] | None = None,
+        spark_rows: Mapping[int, float] | None = None,
     ) -> None:
         self.scanned = dict(scanned or {})
         self._sources = sources or {}
+        self._spark_rows = spark_rows or {}
         self._known: dict[int, tuple[Relation, Estimate]] = {}
 
     def of(self, relation: Relation) -> Estimate:
@@ -109,7 +116,10 @@ class Sizes:
                     share = math.prod(map(selectivity, relation.filters))
                 rows = self.scanned.get(relation.index, 1.0)
                 return Estimate(max(1.0, rows * share), share, rows)
-            case SparkSource() | ConstantTable():
+            case SparkSource():
+                rows = self._spark_rows.get(relation.index, relation.rows)
+                return Estimate(max(1.0, rows), min(1.0, max(1.0, rows) / max(1.0, relation.rows)), rows)
+            case ConstantTable():
                 return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
             case Filter():
                 share = selectivity(relation.condition, below[0].distinct)
@@ -128,7 +138,7 @@ class Sizes:
             case Expand():
                 return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
             case Explode():
-                return Estimate(below[0].rows * _ELEMENTS, below[0].kept, below[0].read)
+                return Estimate(below[0].rows * _elements(relation), below[0].kept, below[0].read)
             case Union():
                 return Estimate(
                     sum(child.rows for child in below),
@@ -141,6 +151,15 @@ class Sizes:
                     max((child.kept for child in below), default=1.0),
                     sum(child.read for child in below),
                 )
+
+
+def _elements(relation: Explode) -> float:
+    """Elements of a list that is exploded: of a constant one as many as it has."""
+    child = relation.child
+    value = child.outputs[relation.column].expression if isinstance(child, Project) else None
+    if isinstance(value, Literal) and isinstance(value.value, (list, tuple)):
+        return float(len(value.value))
+    return USUAL_ELEMENTS
 
 
 def build_side(kind: JoinType, left: Relation, right: Relation, sizes: Sizes) -> Side:

@@ -23,7 +23,7 @@ from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, P
 from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.errors import ScanError
-from gpujoin.model.files import Bounds
+from gpujoin.model.files import Bounds, ForeignColumn
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
@@ -76,6 +76,8 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
             sources.append(columns.source_of(field))
         except ScanError as problem:
             problems.append(str(problem))
+    if (by_setting := setting_obstacle(parquet, scan, sources)) is not None:
+        problems.append(by_setting)
     leaves = {leaf for source in sources for leaf in source.leaves}
     groups = range(len(parquet.groups))
     sizes: tuple[int, ...] = ()
@@ -156,6 +158,9 @@ def opened(
     if legacy is not None:
         raise ScanError(legacy)
     sources = sources_of(scan, parquet)
+    by_setting = setting_obstacle(parquet, scan, sources)
+    if by_setting is not None:
+        raise ScanError(by_setting)
     planned = row_groups(part, parquet)
     groups = [g for g in planned if group_may_match(scan, part, sources, parquet, g)]
     metrics.row_groups += len(groups)
@@ -332,6 +337,24 @@ def legacy_calendar(parquet: ParquetFooter, columns: pa.Schema) -> str | None:
     if any(key in parquet.facts for key in _LEGACY_KEYS):
         return f"{parquet.path}: {_OLD_CALENDAR}"
     return None
+
+
+def setting_obstacle(parquet: ParquetFooter, scan: Scan, sources: Sequence[Source]) -> str | None:
+    """Reason why a setting decides what a file's columns hold; ``None`` where their bytes say it."""
+    if _SPARK_VERSION in parquet.facts:
+        return None
+    kinds = {kind for source in sources for kind in _foreign_kinds(source)}
+    for kind, setting in scan.by_setting:
+        if kind in kinds:
+            return f"{parquet.path}: no Spark has written it, and of its {kind.value} {setting}"
+    return None
+
+
+def _foreign_kinds(source: Source) -> Iterator[ForeignColumn]:
+    if source.int96:
+        yield ForeignColumn.INT96
+    if source.arrow is not None and _has_dates(source.arrow) and (pat.is_nested(source.arrow) or not source.int96):
+        yield ForeignColumn.DATES
 
 
 def _has_dates(dtype: pa.DataType) -> bool:

@@ -2,7 +2,6 @@ package gpujoin;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
-import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -20,9 +19,6 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.api.r.SQLUtils;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Statistics;
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
-import org.apache.spark.sql.catalyst.plans.physical.SinglePartition$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
@@ -30,8 +26,6 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
-import scala.Some;
-import scala.math.BigInt;
 import scala.reflect.ClassTag$;
 
 /**
@@ -78,57 +72,22 @@ public final class ByteExchange {
             Object frame = SQLUtils.toDataFrame(messages, schema, session);
             LogicalRDD rows = (LogicalRDD) ((Dataset) frame).queryExecution().analyzed();
             int tasks = ((Integer) last.get("tasks")).intValue();
-            return named(rows, (String) last.get("name"), tasks, (long) tasks * schema.defaultSize(), session);
+            return named(rows, (String) last.get("name"), tasks, session);
         } finally {
             context.setLocalProperty(CALL_SITE, before);
         }
     }
 
-    /**
-     * The same rows with another name of the first column, and a size. Spark needs no shuffle above those of one task.
-     *
-     * <p>Spark takes an RDD to be larger than anything, and would never broadcast its rows. The size is that of a row of
-     * each task, as Spark estimates for stages that are in the plan.
-     */
+    /** The same rows with another name of the first column. Spark needs no shuffle above those of one task. */
     private static LogicalPlan named(
-        LogicalRDD rows, String name, int tasks, long size, SparkSession session
+        LogicalRDD rows, String name, int tasks, SparkSession session
     ) throws Exception {
         ArrayList columns = new ArrayList();
         for (int i = 0; i < rows.output().size(); i++) {
             Attribute column = (Attribute) rows.output().apply(i);
             columns.add(i == 0 ? column.withName(name) : column);
         }
-        Constructor statistics = Statistics.class.getConstructors()[0];
-        Constructor made = LogicalRDD.class.getConstructors()[0];
-        // The constructors have got further arguments, with defaults, in some releases: those are kept as they are.
-        Object[] arguments = new Object[made.getParameterCount()];
-        Class[] types = made.getParameterTypes();
-        boolean afterSession = false;
-        for (int i = 0; i < arguments.length; i++) {
-            if (types[i] == SparkSession.class || types[i].isInstance(session)) {
-                arguments[i] = session;
-                afterSession = true;
-            } else if (tasks == 1 && types[i] == Partitioning.class) {
-                arguments[i] = SinglePartition$.MODULE$;
-            } else if (!afterSession) {
-                arguments[i] = i == 0 ? PythonUtils.toSeq(columns) : rows.productElement(i);
-            } else if (types[i] == boolean.class) {
-                arguments[i] = Boolean.FALSE;
-            } else {
-                arguments[i] = arguments[i - 1] == session ? new Some(sized(statistics, size)) : Option.empty();
-            }
-        }
-        return (LogicalPlan) made.newInstance(arguments);
-    }
-
-    private static Object sized(Constructor statistics, long size) throws Exception {
-        Object[] arguments = new Object[statistics.getParameterCount()];
-        arguments[0] = BigInt.apply(size);
-        for (int i = 1; i < arguments.length; i++) {
-            String getter = "apply$default$" + (i + 1);
-            arguments[i] = Statistics.class.getMethod(getter, new Class[0]).invoke(null);
-        }
-        return statistics.newInstance(arguments);
+        return SizedRows.rebuilt(rows, PythonUtils.toSeq(columns), tasks == 1, session, Option.empty());
     }
 
     /** The RDDs of an island's stages. */

@@ -1,7 +1,6 @@
 package gpujoin;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.IOException;
 import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -59,17 +58,14 @@ import org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers$;
 import org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation$;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
-import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
-import org.apache.spark.sql.catalyst.plans.logical.Join;
-import org.apache.spark.sql.catalyst.plans.logical.JoinHint;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
-import org.apache.spark.sql.catalyst.plans.logical.NO_BROADCAST_HASH$;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Range;
 import org.apache.spark.sql.catalyst.plans.logical.RepartitionByExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Sort;
+import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
@@ -84,6 +80,7 @@ import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
 import scala.Some;
 import scala.collection.immutable.Seq;
+import scala.math.BigInt;
 
 /** Puts plans in the places of others of a plan that was read, from descriptions by Python. */
 public final class PlanRewriter {
@@ -148,7 +145,6 @@ public final class PlanRewriter {
         private final PlanReader.Reading reading;
         private final SparkSession session;
         private final HashMap replaced = new HashMap();
-        private Map noBroadcast = new HashMap();
 
         Rewriting(PlanReader.Reading reading, SparkSession session) {
             this.reading = reading;
@@ -214,7 +210,7 @@ public final class PlanRewriter {
          */
         public void place(
             int number, String described, byte[] commands, CollectionAccumulator accumulator, List broadcasts
-        ) throws IOException {
+        ) throws Exception {
             Map island = (Map) MAPPER.readValue(described, Map.class);
             Map python = (Map) island.get("python");
             Functions functions = new Functions(this, python, commands, accumulator, broadcasts);
@@ -226,11 +222,12 @@ public final class PlanRewriter {
          *
          * @param described JSON of the columns and the aggregation
          */
-        public void placeRows(int number, String described, LogicalPlan rows) throws IOException {
+        public void placeRows(int number, String described, LogicalPlan rows) throws Exception {
             placeRows(number, (Map) MAPPER.readValue(described, Map.class), rows);
         }
 
-        private void placeRows(int number, Map island, LogicalPlan rows) {
+        private void placeRows(int number, Map island, LogicalPlan unsized) throws Exception {
+            LogicalPlan rows = SizedRows.of(unsized, size(number, island, unsized.output()), session);
             Seq made = rows.output();
             List columns = (List) island.get("columns");
             ArrayList named = new ArrayList();
@@ -244,6 +241,26 @@ public final class PlanRewriter {
                 plan = finished(reading.plan(number), island, plan, made);
             }
             replace(number, plan.resolved() ? plan : Dataset.ofRows(session, plan).queryExecution().analyzed());
+        }
+
+        /**
+         * The size of the rows that take a plan's place: as they are expected to have, or as Spark says of the plan.
+         *
+         * Of partial results it is such that Spark's aggregation over them has the size of the plan.
+         */
+        private Statistics size(int number, Map island, Seq columns) throws Exception {
+            Object bytes = island.get("bytes");
+            if (bytes != null) {
+                return SizedRows.size(BigInt.apply(((Number) bytes).longValue()), Option.empty());
+            }
+            LogicalPlan node = reading.plan(number);
+            try {
+                Statistics known = node.stats();
+                Option rows = island.get("aggregates") == null ? known.rowCount() : Option.empty();
+                return SizedRows.size(SizedRows.scaled(known.sizeInBytes(), node.output(), columns), rows);
+            } catch (RuntimeException unknown) { // sources outside of Spark may fail to say
+                return SizedRows.size(BigInt.apply(session.sessionState().conf().defaultSizeInBytes()), Option.empty());
+            }
         }
 
         /** Says that a plan has no rows. */
@@ -289,18 +306,7 @@ public final class PlanRewriter {
             if (!entries.isEmpty()) {
                 plan = (LogicalPlan) plan.transformExpressions(PythonUtils.toScalaMap(entries));
             }
-            List large = (List) noBroadcast.get(String.valueOf(number));
-            return large == null ? plan : withoutBroadcast((Join) plan, large);
-        }
-
-        /**
-         * The whole plan.
-         *
-         * @param joins JSON; by the number of a join, whether each side must not be broadcast
-         */
-        public LogicalPlan result(int root, String joins) throws IOException {
-            noBroadcast = (Map) MAPPER.readValue(joins, Map.class);
-            return current(root);
+            return plan;
         }
 
         Expression expression(Object number) {
@@ -357,16 +363,6 @@ public final class PlanRewriter {
             for (int i = 0; i < node.children().size(); i++) {
                 addOrders((Expression) node.children().apply(i), entries);
             }
-        }
-
-        /** Keeps Spark from broadcasting sides whose size it takes to be next to nothing; hints of the user stay. */
-        private static LogicalPlan withoutBroadcast(Join join, List large) {
-            Option never = new Some(new HintInfo(new Some(NO_BROADCAST_HASH$.MODULE$)));
-            Option left = join.hint().leftHint();
-            Option right = join.hint().rightHint();
-            left = left.isEmpty() && ((Boolean) large.get(0)).booleanValue() ? never : left;
-            right = right.isEmpty() && ((Boolean) large.get(1)).booleanValue() ? never : right;
-            return join.copy(join.left(), join.right(), join.joinType(), join.condition(), new JoinHint(left, right));
         }
     }
 

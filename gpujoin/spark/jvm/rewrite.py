@@ -90,13 +90,6 @@ class Rewriting:
         """Give a plan as it is by now."""
         return self._handle.current(node.number)
 
-    def result(self, root: PlanNode, large: Mapping[int, Sequence[bool]]) -> Any:
-        """Give the whole plan.
-
-        ``large`` tells, by a join's number, whether its left and its right side must not be broadcast.
-        """
-        return self._handle.result(root.number, json.dumps(large))
-
 
 def declared(frame: DataFrame, plan: Any) -> Any:
     """Analyze what a query was rewritten to; its columns are declared as those of the query.

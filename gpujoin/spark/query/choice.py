@@ -20,6 +20,7 @@ from gpujoin.model.stages import Distribution, Stage
 from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
+from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
@@ -117,13 +118,22 @@ def predicted(
     spark_threshold: int,
     *,
     kept: Collection[Relation] = (),
+    adapts: bool = True,
 ) -> Estimate:
     """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
 
-    Spark broadcasts tables of up to ``spark_threshold`` bytes. Workers have the tables in ``kept`` already.
+    Spark broadcasts tables of up to ``spark_threshold`` bytes, and ``adapts`` where they prove to be small. Workers
+    have the tables in ``kept`` already. How many of Spark's rows its own filters keep is not known: all are taken here,
+    and as few as usual are joined in Spark.
     """
-    tables = SparkTables({index: source.files.nbytes for index, source in island.sources.items()}, spark_threshold)
-    return predict(island.plain, island.sizes, cores, run.exchanges, options.costs, kept=kept, tables=tables)
+    read = {index: float(source.files.nbytes) for index, source in island.sources.items()}
+    rows = {index: float(source.node.size_bytes or math.inf) for index, source in enumerate(island.spark_sources)}
+    tables = SparkTables(read, spark_threshold, rows, adapts)
+    least = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
+    return predict(
+        island.plain, island.sizes, cores, run.exchanges, options.costs, kept=kept, tables=tables,
+        least=Sizes(island.sizes.scanned, spark_rows=least),
+    )  # fmt: skip
 
 
 def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:

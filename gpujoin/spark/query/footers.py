@@ -68,7 +68,8 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
         if is_local(file.path):
             _check_listed(file)
     columns = tuple((field.name, field.type) for field in scan.columns)
-    keys = [(file.path, file.size, file.modified_ms, file.constants, columns) for file in files]
+    how = scan.case_sensitive, scan.by_setting
+    keys = [(file.path, file.size, file.modified_ms, file.constants, columns, how) for file in files]
     with _lock:
         by_key = {key: _known[key] for key in keys if key in _known}
         for key in by_key:

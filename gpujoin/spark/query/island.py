@@ -19,7 +19,7 @@ from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Literal
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileFormat, Join, Output, PartialAggregate, Project, Relation, Scan
+from gpujoin.model.relations import Join, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.model.trees import preorder
 from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.nested_groups import with_plain_values
@@ -32,6 +32,7 @@ from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.named import part_name
 from gpujoin.spark.query.plans import PlanNode, with_subqueries
+from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.scans import RELATION
 from gpujoin.spark.query.top import Top
 from gpujoin.spark.query.trees.builder import (
@@ -164,14 +165,12 @@ class IslandFinder:
         Settings.
     constant : callable or None
         Gives the value of a scalar subquery; ``None``: islands compute it.
-    unreadable : Reason or None
-        Why workers may read no files; ``None``: they may.
+    reading : Reading
+        How files are read.
     stream_rows : float or None
         Rows of a micro-batch of a stream; ``None``: not known.
     zone : str or None
         The session's time zone; ``None``: not known.
-    by_statistics : frozenset of FileFormat
-        Formats of files whose statistics may be used.
 
     Attributes
     ----------
@@ -183,18 +182,16 @@ class IslandFinder:
         self,
         options: Options,
         constant: Callable[[Node], Literal] | None,
-        unreadable: Reason | None = None,
+        reading: Reading,
         stream_rows: float | None = None,
         *,
         zone: str | None = None,
-        by_statistics: frozenset[FileFormat] = frozenset(FileFormat),
     ) -> None:
         self._options = options
         self._constant = constant
-        self._unreadable = unreadable
+        self._reading = reading
         self._stream_rows = stream_rows
         self._zone = zone
-        self._by_statistics = by_statistics
         self.broken: dict[int, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
@@ -208,10 +205,9 @@ class IslandFinder:
             self._options,
             self._constant,
             BUILDERS,
-            self._unreadable,
+            self._reading,
             stream_rows=self._stream_rows,
             zone=self._zone,
-            by_statistics=self._by_statistics,
         )
         island: Island | None
         try:

@@ -56,6 +56,7 @@ _OPERATIONS = {
     "RebalancePartitions": "the repartitioning",
     "MapInPandas": "mapInPandas",
     "MapInArrow": "mapInArrow",
+    "SizedRows": "mapInArrow",
     "FlatMapGroupsInPandas": "applyInPandas",
     "FlatMapGroupsInArrow": "applyInArrow",
     "FlatMapCoGroupsInPandas": "applyInPandas",

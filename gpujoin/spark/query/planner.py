@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Options, Strategy
@@ -33,9 +33,9 @@ from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.named import expression_name, part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
+from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
-from gpujoin.spark.query.scans import formats_by_statistics, reading_obstacle
 from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues, collected
@@ -75,8 +75,6 @@ class Rewritten:
     """Its topmost joins and islands."""
     changed: bool
     """Whether anything in it was replaced."""
-    nbytes: float = 0.0
-    """About how many bytes come out of its largest island, which to Spark are next to none."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,7 @@ class QueryPlanner:
         self._gateway = gateway_of(spark)
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
-        self._unreadable = reading_obstacle(conf, options)
-        self._by_statistics = formats_by_statistics(conf)
+        self._reading = Reading.by(conf, options, streamed=stream is not None)
         self._finder = self._finder_with(self._values.placeholder)
         self._left: dict[int, Reason] = {}
         """Why nodes that could be run here are left to Spark, by ``id()``."""
@@ -145,8 +142,6 @@ class QueryPlanner:
         """Why nothing can be run here."""
         self._subqueries: dict[int, tuple[PlanNode, Rewritten]] = {}
         """Scalar subqueries that were rewritten, by the number of the first one alike."""
-        self._large: dict[int, tuple[bool, ...]] = {}
-        """Sides of joins that Spark must not broadcast, though it takes them to be small, by the number of the join."""
         self._searched: set[int] = set()
         """Joins that are run as as-of joins, by ``id()``."""
         self._broadcast_threshold = broadcast_threshold(conf, spark)
@@ -172,33 +167,35 @@ class QueryPlanner:
             _start.missed(self._application, self._missed)
             if self._stream is not None:
                 _tables.missed(self._stream.run, self._missed)
-        return self._rewriting.result(root, self._large) if visited.changed and self._runs else plan
+        return self._rewriting.current(root) if visited.changed and self._runs else plan
 
     def _finder_with(self, constant: Callable[[Node], Literal] | None) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
         zone = self._conf.get("spark.sql.session.timeZone")
-        return IslandFinder(
-            self._options, constant, self._unreadable, rows, zone=zone, by_statistics=self._by_statistics
-        )
+        return IslandFinder(self._options, constant, self._reading, rows, zone=zone)
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:
             mark_nearest(plan)
         return plan
 
-    def _visit(self, node: PlanNode, *, islands: bool = True, top: Top | None = None) -> Rewritten:
+    def _visit(
+        self, node: PlanNode, *, islands: bool = True, top: Top | None = None, joined: bool = False
+    ) -> Rewritten:
+        """Rewrite the plan at a node; ``joined``: Spark joins its rows, and chooses how by their size."""
         if self._depends_on_layout(node):
             why = "what it computes depends on which rows share a partition, and on their order"
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, part_name(node), why))
             return Rewritten((), changed=False)
         if islands:
-            placed = self._island(node, top)
+            placed = self._island(node, top, joined=joined)
             if isinstance(placed, Rewritten):
                 return placed
             islands = placed is None
         # Spark counts the rows of a limit over all micro-batches of a stream.
         asked = None if node.streaming else asked_below(node, top)
-        below = [self._visit(child, islands=islands, top=asked) for child in node.children]
+        joined = joined or node.class_name == JOIN
+        below = [self._visit(child, islands=islands, top=asked, joined=joined) for child in node.children]
         if node.for_nearest is not None and id(node.for_nearest) in self._searched:
             if self._runs:
                 self._rewriting.leave_out(node)
@@ -211,18 +208,14 @@ class QueryPlanner:
         if islands and alone and id(node) not in self._left and not node.streaming:
             self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
-            large = tuple(visited.nbytes > self._broadcast_threshold for visited in below)
-            if any(large) and node.class_name == JOIN:
-                self._large[node.number] = large
             others = tuple(part for part in parts if isinstance(part, IslandExplanation))
             parts = (self._left_to_spark(node, parts), *others)
         made_by = _made_by(node)
         if made_by is not None:
             known = kept(made_by)
             parts = parts if known is None else (known, *parts)
-        nbytes = max((visited.nbytes for visited in below), default=0.0)
         shown = (*parts, *(part for visited in inner for part in visited.parts))
-        return Rewritten(shown, changed or replaced, nbytes)
+        return Rewritten(shown, changed or replaced)
 
     def _visit_subquery(self, expression: Node) -> Rewritten:
         """Rewrite the plan of an expression: scalar subqueries that are alike are one, so that Spark runs it once."""
@@ -256,17 +249,17 @@ class QueryPlanner:
             if id(part) in broken and _made_by(part) is None and (layout or not self._depends_on_layout(part))
         ]
 
-    def _island(self, node: PlanNode, top: Top | None = None) -> Rewritten | Reason | None:
+    def _island(self, node: PlanNode, top: Top | None = None, *, joined: bool = False) -> Rewritten | Reason | None:
         """Place the island at a node; a reason, if it and all below it are left to Spark; else nothing."""
         if top is not None:
             count = len(self._reasons)
-            placed = self._island_of(node, top)
+            placed = self._island_of(node, top, joined=joined)
             if isinstance(placed, Rewritten):
                 return placed
             del self._reasons[count:]
-        return self._island_of(node, None)
+        return self._island_of(node, None, joined=joined)
 
-    def _island_of(self, node: PlanNode, top: Top | None) -> Rewritten | Reason | None:
+    def _island_of(self, node: PlanNode, top: Top | None, *, joined: bool) -> Rewritten | Reason | None:
         if not self._takes_any(node.walk()):
             return None
         chosen = self._chosen(node, top)
@@ -299,8 +292,11 @@ class QueryPlanner:
             _start.begun(self._application)
             if self._stream is not None:
                 _tables.begun(self._stream.run)
-            IslandPlacer(self._spark, self._conf, self._rewriting, island).place(run, options, explained, estimate)
-        return Rewritten((explained, *inputs), True, island.output_bytes)
+            # For a join in the same query Spark has no better size than the product of those of the joins within.
+            expected = None if any(rows.guessed for rows in island.spark_sources) else island.output_bytes
+            placer = IslandPlacer(self._spark, self._conf, self._rewriting, island)
+            placer.place(run, options, explained, estimate, expected if joined else None)
+        return Rewritten((explained, *inputs), True)
 
     def _as_sent(self, island: Island, run: IslandRun, options: Options) -> IslandRun:
         """Give the run of an island with what the transport of its exchanges allows."""
@@ -376,12 +372,14 @@ class QueryPlanner:
 
     def _faster(self, island: Island, run: IslandRun) -> Estimate | None:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
-        cold = predicted(island, run, self._options, self._cores, self._broadcast_threshold)
+        adapts = self._conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
+        predict = partial(predicted, island, run, self._options, self._cores, self._broadcast_threshold, adapts=adapts)
+        cold = predict()
         start = _start.seconds(self._application, self._options.costs.start)
         warm, once = cold, Once(start, spark=self._compiling if start else 0.0)
         if run.keeps_tables:
             kept = kept_tables(island.plain)
-            warm = predicted(island, run, self._options, self._cores, self._broadcast_threshold, kept=kept)
+            warm = predict(kept=kept)
             tables = cold.here - warm.here
             tables = tables if self._stream is None else _tables.seconds(self._stream.run, tables)
             once = dataclasses.replace(once, tables=tables)
@@ -489,7 +487,7 @@ def _as_of_shown(node: PlanNode) -> str:
 
 def _made_by(node: PlanNode) -> str | None:
     """Give the id of the island whose rows a node gives, if it is in the plan already."""
-    if node.name == "MapInArrow":
+    if node.name in ("MapInArrow", "SizedRows"):
         name = node.expression("functionExpr").fields.get("name")
     elif node.name == "LogicalRDD" and node.output:
         name = node.output[0].fields.get("name")

@@ -347,10 +347,18 @@ class IslandPlacer:
         self._described: set[int] = set()
         """Numbers of the stages that several stages read and that are described already."""
 
-    def place(self, run: IslandRun, options: Options, explanation: IslandExplanation, estimate: Estimate) -> None:
+    def place(
+        self,
+        run: IslandRun,
+        options: Options,
+        explanation: IslandExplanation,
+        estimate: Estimate,
+        nbytes: float | None = None,
+    ) -> None:
         """Put the stages in the island's place.
 
-        The last has the name of the island that is explained; those before it have numbers too.
+        The last has the name of the island that is explained; those before it have numbers too. Spark takes the rows
+        to have ``nbytes``; ``None``: as many as it takes those of the plan to have.
         """
         island = self._island
         self._shown = stage_names(explanation)
@@ -369,6 +377,7 @@ class IslandPlacer:
         described: dict[str, Any] = {
             "stage": self._stage(work, schema),
             "columns": column_numbers(island, named),
+            "bytes": None if nbytes is None else int(min(nbytes, _LARGEST)),
             "python": {
                 "environment": context.environment,
                 "includes": context._python_includes,  # noqa: SLF001
@@ -456,6 +465,8 @@ class IslandPlacer:
 _MOST_SOURCES = 1 << 16
 """No stage has so many sources: tags from here on are of blobs that several stages read."""
 _BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())
+_LARGEST = (1 << 63) - 1
+"""As many bytes as Spark says of what it knows no size of."""
 _BROADCAST_BYTES = 1 << 20
 """Functions that are larger when pickled are broadcast, if ``spark.broadcast.UDFCompressionThreshold`` says so too."""
 

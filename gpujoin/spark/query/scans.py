@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from gpujoin.backends.parquet.locations import comparable_ms, in_store, name_in
 from gpujoin.errors import JoinSpecError
-from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import FileFormat, FileSlice
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
@@ -36,26 +35,6 @@ _FORMATS = {
 _BY_POSITION = "orc.force.positional.evolution"
 """Setting of Hadoop's by which columns of ORC files have no names."""
 _INDEX = _SOURCES + "InMemoryFileIndex"
-_READING = {
-    "spark.sql.caseSensitive": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.parquet.binaryAsString": "false",
-    "spark.sql.parquet.fieldId.read.enabled": "false",
-    "spark.sql.parquet.int96TimestampConversion": "false",
-    "spark.sql.legacy.parquet.nanosAsLong": "false",
-    "spark.sql.parquet.datetimeRebaseModeInRead": "corrected",
-    "spark.sql.parquet.int96RebaseModeInRead": "corrected",
-    "spark.sql.legacy.parquet.datetimeRebaseModeInRead": "corrected",
-    "spark.sql.legacy.parquet.int96RebaseModeInRead": "corrected",
-}
-"""Settings of Spark's with another meaning of the same files, and the value under which there is only one."""
-_PUSHDOWN = {
-    FileFormat.PARQUET: "spark.sql.parquet.filterPushdown",
-    FileFormat.ORC: "spark.sql.orc.filterPushdown",
-}
-"""Settings by which Spark leaves out row groups and stripes, if their statistics say that no row passes a filter."""
-
 _EXISTING_DEFAULT = "EXISTS_DEFAULT"
 """Metadata of a column added to a table later: its value in the files that were there."""
 _HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header", "inferschema", "mergeschema"})
@@ -82,22 +61,6 @@ class RelationFiles:
         at = [list(self.partitions).index(i) for i in chosen]
         files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
         return dataclasses.replace(self, files=files, partitions={i: self.partitions[i] for i in chosen})
-
-
-def reading_obstacle(conf: Mapping[str, str], options: Options) -> Reason | None:
-    """Tell which setting keeps workers from reading files, if one does."""
-    if not options.scan_fuse:
-        fuse = "spark.gpujoin.scan.fuse"
-        return Reason(ReasonKind.CONFIGURED, "files", f"{fuse} is false", fuse)
-    for key, wanted in _READING.items():
-        if conf.get(key, wanted).lower() != wanted:
-            return Reason(ReasonKind.UNSUPPORTED, "files", f"{key} is {conf[key]}")
-    return None
-
-
-def formats_by_statistics(conf: Mapping[str, str]) -> frozenset[FileFormat]:
-    """Formats of which the statistics are used, as they are by Spark."""
-    return frozenset(form for form, key in _PUSHDOWN.items() if conf.get(key, "true").lower() == "true")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import AsOf, NullEquality
 from gpujoin.model.windows import AnyWindowCall, FramedAggregate
 from gpujoin.plan.amounts import show_bytes, show_paths
-from gpujoin.plan.cost import operation_seconds
+from gpujoin.plan.cost import crossing_seconds, operation_seconds
 from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
 from gpujoin.plan.explain import Operation
 from gpujoin.plan.merging import merges
@@ -263,7 +263,9 @@ class _StageWriter:
         taken, name = self._stage.spark, (self._name, self._names[id(node)])
         if taken is not None and taken.source == node.index:
             rows = self._sizes.of(node).rows if taken.rows in self._leaves.counts else None
-            seconds = None if rows is None else rows * self._prices.costs.row_in / self._prices.cores
+            seconds = None
+            if rows is not None:
+                seconds = crossing_seconds(rows, node.schema, self._prices.costs) / self._prices.cores
             operation = Operation(
                 kind=OperationKind.SPARK_ROWS,
                 text=_shortened(f"rows from Spark, {self._leaves.rows[taken.rows]}"),

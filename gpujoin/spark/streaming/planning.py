@@ -418,7 +418,7 @@ def _placed(
         declared,
     )
     rewriting.replace_renamed(read.node, rows)
-    return rewriting.result(root, {})
+    return rewriting.current(root)
 
 
 def _watermark(spark: SparkSession, batch: MicroBatch, number: int) -> int:

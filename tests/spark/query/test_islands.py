@@ -349,21 +349,6 @@ def test_settings_of_scans_and_aggregates(tables: SparkSession) -> None:
     assert "\n".join(island.tree).count("rows from Spark") == 2
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("spark.sql.files.ignoreMissingFiles", "true"),
-        ("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY"),
-    ],
-)
-def test_settings_under_which_spark_reads_otherwise(tables: SparkSession, key: str, value: str) -> None:
-    tables.conf.set("spark.gpujoin.fallback", "silent")
-    tables.conf.set(key, value)
-    found = rewrite(tables.sql(WHOLE["distinct"])).explanation
-    assert not found.islands
-    assert key in str(found)
-
-
 def test_a_query_that_is_left_to_spark_counts_once_towards_the_start(
     tables: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,7 +465,7 @@ def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:
 def test_sparks_join_above_does_not_broadcast_an_island_by_mistake(
     tables: SparkSession, threshold: str, broadcast: bool
 ) -> None:
-    """Spark takes what workers make to be as small as the plan it is made from."""
+    """Nor takes it to be as large as the product of the island's inputs."""
     tables.conf.set("spark.sql.autoBroadcastJoinThreshold", threshold)
     tables.conf.set("spark.gpujoin.fallback", "silent")
     other = tables.range(9).selectExpr("id as c", "rand(7) as r")
@@ -488,9 +473,6 @@ def test_sparks_join_above_does_not_broadcast_an_island_by_mistake(
     frame = inner.join(other, inner.id == other.c)
     found = rewrite(frame)
     assert len(found.explanation.islands) == 1
-    logical = found.frame._jdf.queryExecution().optimizedPlan()
-    sides = [logical.children().apply(n) for n in range(2)]
-    assert min(int(side.stats().sizeInBytes()) for side in sides) < 100
     plan = found.frame._jdf.queryExecution().executedPlan().toString()
     assert ("BroadcastHashJoin" in plan) is broadcast
     assert_same_rows(found.frame.toArrow(), frame.toArrow())

@@ -30,37 +30,6 @@ def test_defaults_of_columns_added_later(spark: SparkSession) -> None:
     assert "default" in str(found)
 
 
-def test_names_that_differ_in_case(spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [1, 2, 3], "k": [1, 1, 2]}), tmp_path / "cases.parquet")
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
-        read = spark.read.schema("X long, k long").parquet(str(tmp_path))
-        found = check(read.groupBy("k").agg({"X": "sum"}))
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
-    assert not found.islands
-    assert "spark.sql.caseSensitive" in str(found)
-
-
-def test_old_timestamps_that_spark_shifts(spark: SparkSession, tmp_path: Path) -> None:
-    times = pa.array(["2020-01-01T05:00:00"]).cast(pa.timestamp("us"))
-    pq.write_table(pa.table({"t": times, "k": [1]}), tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
-    settings = {
-        "spark.sql.session.timeZone": "America/New_York",
-        "spark.sql.parquet.int96TimestampConversion": "true",
-    }
-    before = {key: str(spark.conf.get(key)) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        found = check(spark.read.parquet(str(tmp_path)).groupBy("k").agg({"t": "max"}))
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
-    assert not found.islands
-    assert "int96TimestampConversion" in str(found)
-
-
 OLD_STAMPS = """select k, named_struct('t', t, 'n', k) s, array(t, null, timestamp'1500-01-01 00:00:00') l, map(k, t) m,
     array(named_struct('t', t)) ls from (select id k, timestamp_micros(id * id * 777777777777 - 999999999999999) t
     from range(50))"""

@@ -18,7 +18,7 @@ from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import FileFormat, Output, Project, Relation, SparkSource
+from gpujoin.model.relations import Output, Project, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
@@ -30,6 +30,7 @@ from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableEr
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.named import is_held, part_name, why_uncovered
 from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.reading import Reading
 
 _BY_HINTS = "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
 """How a join is told apart from others that was not written as ``gpu_join``."""
@@ -39,6 +40,9 @@ REPARTITIONS = ("Repartition", "RepartitionByExpression", "RebalancePartitions")
 """Nodes that say which task is to have which row."""
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
+UNKNOWN_LEAST_ROWS = 1e5
+"""Taken for them where Spark's own seconds are predicted: few enough to be broadcast once their size is known, and more
+than are compared pair by pair."""
 
 
 class BrokenError(Exception):
@@ -120,6 +124,8 @@ class SparkRows:
     """About how many bytes they have."""
     guessed: bool
     """Whether nobody knows how many there are."""
+    least_rows: float
+    """How many there are if Spark's filters keep as few as filters usually do."""
     problem: BrokenError | None
     """Why the part is not in the island, and where; ``None`` where Spark computes more than the part itself."""
     first: First | None = None
@@ -199,8 +205,8 @@ class TreeBuilder:
     """Gives the value of a scalar subquery; ``None``: the island computes it."""
     nodes: Mapping[str, BuildNode] = field(repr=False)
     """How each class of plan nodes is translated, given the builder, the node, and what is required of it."""
-    unreadable: Reason | None = None
-    """Why workers may read no files; ``None``: they may."""
+    reading: Reading = field(default_factory=Reading)
+    """How files are read."""
     sources: dict[int, ScanSource] = field(default_factory=dict)
     """The scans made so far."""
     sizes: Sizes = field(default_factory=Sizes, repr=False)
@@ -215,8 +221,6 @@ class TreeBuilder:
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
     zone: str | None = None
     """The session's time zone; ``None``: not known."""
-    by_statistics: frozenset[FileFormat] = frozenset(FileFormat)
-    """Formats of files whose statistics may be used."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate the plan below a node; attributes that are not required may be left out.
@@ -295,7 +299,8 @@ class TreeBuilder:
         if reasons:
             raise problem or BrokenError(node, "; ".join(map(str, reasons)))
         nbytes = rows * row_bytes(source.columns)
-        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, guessed, problem, first))
+        least = UNKNOWN_LEAST_ROWS if guessed else max(1.0, rows * node.usual_share)
+        self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, guessed, least, problem, first))
         return Fragment(source, {column.expr_id: n for n, column in enumerate(columns)})
 
     def run_on(self, node: PlanNode) -> None:

@@ -48,8 +48,8 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     """Read a relation of files, with filters."""
     if node.class_name != RELATION:
         raise NotTranslatableError(f"{node.class_name} is no relation of files")
-    if builder.unreadable is not None:
-        raise BrokenError(node, builder.unreadable.why, builder.unreadable.kind)
+    if builder.reading.obstacle is not None:
+        raise BrokenError(node, builder.reading.obstacle.why, builder.reading.obstacle.kind)
     with _broken_at(node):
         read = read_relation(node, builder.options, conditions)
     conditions = read.rest
@@ -62,11 +62,15 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
         for attribute in node.output:
             if attribute.expr_id in chosen:
                 check_column(attribute)
+        builder.reading.check_columns(
+            node.fields["@relation"], [files.columns[i] for i in chosen if i in files.columns]
+        )
     index = len(builder.sources)
     fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in chosen]
     bare = Scan(
         pa.schema(fields), len(parts), index=index, format=files.format,
-        by_statistics=files.format in builder.by_statistics,
+        by_statistics=files.format in builder.reading.by_statistics,
+        case_sensitive=builder.reading.case_sensitive, by_setting=builder.reading.by_setting,
     )  # fmt: skip
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
