@@ -129,13 +129,14 @@ def predict(
     built = {id(node) for table in kept for node in table.walk()}
     shuffled = set() if tables is None else tables.shuffled(relation)
     for node in relation.walk():
-        spark += operation_seconds(node, least, costs).spark
+        own = operation_seconds(node, sizes, costs, built=built)
+        spark += (own if least is sizes else operation_seconds(node, least, costs)).spark
         if tables is not None and isinstance(node, Join) and id(node) in shuffled:
             spark += tables.exchanged_rows(node, least) * costs.spark_exchange_row
         elif isinstance(node, PartialAggregate) and node.keys:
             spark += least.of(node).rows * costs.spark_exchange_row
         if id(node) not in built:
-            here += operation_seconds(node, sizes, costs, built=built).here
+            here += own.here
         match node:
             case PartialAggregate() | Window():
                 stages += 1

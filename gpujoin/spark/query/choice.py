@@ -129,10 +129,11 @@ def predicted(
     read = {index: float(source.files.nbytes) for index, source in island.sources.items()}
     rows = {index: float(source.node.size_bytes or math.inf) for index, source in enumerate(island.spark_sources)}
     tables = SparkTables(read, spark_threshold, rows, adapts)
-    least = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
+    spark_rows = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
+    least = Sizes(island.sizes.scanned, spark_rows=spark_rows) if spark_rows else None
     return predict(
         island.plain, island.sizes, cores, run.exchanges, options.costs, kept=kept, tables=tables,
-        least=Sizes(island.sizes.scanned, spark_rows=least),
+        least=least,
     )  # fmt: skip
 
 
