@@ -21,6 +21,11 @@ STREAMS ?= 4000
 QUERIES ?= 320
 EVERYDAY ?= 320
 SPARK_STREAMS ?= 20
+VERSIONS ?= 4.0 4.1 4.2
+# What Spark makes of values, functions and settings; how its plans are read and run is tested on the newest and the oldest.
+SQL_TESTS = tests/expressions tests/functions $(addprefix tests/spark/query/test_,$(addsuffix .py,\
+	aggregates bulk_aggregates computed functions intervals list_functions nested nested_groups not_in operators \
+	planning values windows wording))
 TYPED = gpujoin hatch_build.py scripts startup tests $(wildcard benchmarks)
 SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 
@@ -28,7 +33,7 @@ SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all tutorial chaos sweep lint format bench mutation gpu-check docs site site-version image-test clean
+.PHONY: help demo test test-all test-versions tutorial chaos sweep lint format bench mutation gpu-check docs site site-version image-test clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -55,6 +60,12 @@ test-all: ## Run all tests, long sweeps, injected faults and the oldest librarie
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 	@$(JAVA) && $(VENV)-oldest/bin/python $(PYTEST) -m "not slow and not extra and not gpu and not chaos or spark and not slow and not chaos"
+
+test-versions: ## Run the tests of what SQL means on the newest release of each earlier version of PySpark
+	@for version in $(VERSIONS); do \
+		VENV=$(VENV) scripts/setup_spark.sh $$version test && $(JAVA) && \
+		$(VENV)-$$version/bin/python $(PYTEST) -m "spark and not slow and not extra and not gpu and not chaos" $(SQL_TESTS) || exit 1; \
+	done
 
 tutorial: ## Run the notebook of the tutorial, and check that it gives what its text says (half a minute)
 	@$(SETUP) test

@@ -80,7 +80,7 @@ def _join_row(
     outputs = (0, 1), () if kind.left_rows_only else (0, 1)
     spec = JoinSpec(kind, keys, condition, *outputs, as_of=as_of)
     node = Join(SparkSource(0, _named(0)), SparkSource(1, _named(1)), spec)
-    obstacles = [reason for reason in node_obstacles(node) if "column" not in reason.what]
+    obstacles = [reason for reason in node_obstacles(node) if "is not held" not in reason.why]
     shuffled, replicated = (
         asked_distribution(strategy, {}, kind, keys=bool(keys)) for strategy in (Strategy.SHUFFLE, Strategy.BROADCAST)
     )
@@ -115,7 +115,7 @@ def _aggregate_rows() -> Iterable[str]:
     for function in AggregateFunction:
         call = _call(function)
         node = PartialAggregate(SparkSource(0, COLUMNS), (Output("k", _column("i")),), (call,))
-        lacking = any(reason.what.startswith("aggregate ") for reason in node_obstacles(node))
+        lacking = any(reason.why.startswith(f"{call} ") for reason in node_obstacles(node))
         (elsewhere if lacking else here).append(f"`{function.value}`")
     yield "| | aggregates |"
     yield "|---|---|"

@@ -22,6 +22,7 @@ from tests import java
 from tests.brief import few
 from tests.disks import Mount, mounts
 from tests.fallbacks import note_unexpected, watched
+from tests.wording import in_words, listen
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen == _DRAWN:
         chosen = str(random.SystemRandom().randrange(2**32))
     os.environ[_SEED_VARIABLE] = chosen
+    listen()
     _keep_bytecode(config.rootpath)
     note_unexpected()
     if os.environ.get("LC_ALL") in {"C", "POSIX"}:
@@ -129,7 +131,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    return (yield from watched(item))
+    with in_words():
+        return (yield from watched(item))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
 from gpujoin.model.expressions import EvalMode, Expression
+from gpujoin.model.sqltext import show_call, show_type
 from gpujoin.model.types import MAX_PRECISION, is_bytes, is_float, is_numeric, is_text, is_whole, logical
 
 _SUM_DIGITS = 10
@@ -167,16 +168,16 @@ class AggregateCall:
             raise RelationError(f"{self}: only sums of integers have a buffer of their own in try_ mode")
         for argument in self.arguments if self.function in MOMENTS else ():
             if not pat.is_float64(logical(argument.type)):
-                raise RelationError(f"{self}: takes float64, not {argument.type}; cast it, as Spark does")
+                raise RelationError(f"{self} takes double, not {show_type(argument.type)}; cast it, as Spark does")
         if self.function in BITWISE and not is_whole(self.dtype):
-            raise RelationError(f"{self}: takes an integer, not {self.dtype}")
+            raise RelationError(f"{self} takes an integer, not {show_type(self.dtype)}")
         if self.percentage is not None and not (is_whole(self.dtype) or pat.is_float64(self.dtype)):
-            raise RelationError(f"{self}: takes an integer or float64, not {self.dtype}")
+            raise RelationError(f"{self} takes an integer or a double, not {show_type(self.dtype)}")
         if self.delimiter is not None and not (is_text(self.dtype) or is_bytes(self.dtype)):
-            raise RelationError(f"{self}: takes text or bytes, not {self.dtype}")
+            raise RelationError(f"{self} takes text or bytes, not {show_type(self.dtype)}")
         numbers = (AggregateFunction.SUM, AggregateFunction.AVG)
         if self.function in numbers and not is_numeric(self.dtype):
-            raise RelationError(f"{self}: takes a number, not {self.dtype}")
+            raise RelationError(f"{self} takes a number, not {show_type(self.dtype)}")
 
     @property
     def dtype(self) -> pa.DataType:
@@ -292,6 +293,4 @@ class AggregateCall:
         return hash(self.signature())
 
     def __str__(self) -> str:
-        arguments = ", ".join(str(a) for a in self.arguments) or "*"
-        suffix = "" if self.filter is None else f" filter (where {self.filter})"
-        return f"{self.function.value}({arguments}){suffix}"
+        return show_call(self)

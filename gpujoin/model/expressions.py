@@ -13,7 +13,6 @@ explicit :class:`Cast` nodes, and fills ``type`` on every node; backends see res
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -405,6 +404,11 @@ class Expression:
         """A hashable value, equal for equal trees, types included."""
         return _signature(self)
 
+    def __str__(self) -> str:
+        from gpujoin.model.sqltext import show
+
+        return show(self)
+
     def __bool__(self) -> NoReturn:
         raise ConditionError(
             f"the expression {self} has no truth value; combine expressions with & | ~ instead of and, or, not"
@@ -533,7 +537,7 @@ class Expression:
 
     def cast(self, to: pa.DataType, mode: EvalMode = EvalMode.LEGACY) -> Expression:
         """Convert to another type by Spark's rules."""
-        return Cast(child=self, to=to, mode=mode)
+        return Cast(child=self, to=to, mode=mode, explicit=True)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -546,9 +550,6 @@ class ColumnRef(Expression):
     index: int = -1
     """Its position in that side's schema; −1 until resolved."""
 
-    def __str__(self) -> str:
-        return f"{self.side.value}.{self.name}"
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Variable(Expression):
@@ -557,20 +558,12 @@ class Variable(Expression):
     name: str
     """What it is called; no other variable of a tree is called so."""
 
-    def __str__(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Literal(Expression):
     """A constant. ``value`` is a Python value that Arrow can convert to ``type``; ``None`` is null."""
 
     value: Any
-
-    def __str__(self) -> str:
-        if isinstance(self.value, dt.timedelta):
-            return f"interval {self.value.total_seconds():g} s"
-        return "null" if self.value is None else repr(self.value)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -594,14 +587,6 @@ class Call(Expression):
         """The same node over other operands."""
         return dataclasses.replace(self, arguments=tuple(children))
 
-    def __str__(self) -> str:
-        name, arguments = self.function.value, [str(a) for a in self.arguments]
-        if self.function in (Function.IS_NULL, Function.IS_NOT_NULL):
-            return f"({arguments[0]} {name})"
-        if (len(arguments) == 2 and not name.isidentifier()) or self.function in (Function.AND, Function.OR):
-            return f"({f' {name} '.join(arguments)})"
-        return f"{name}({', '.join(arguments)})"
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cast(Expression):
@@ -610,6 +595,8 @@ class Cast(Expression):
     child: Expression
     to: pa.DataType
     mode: EvalMode = EvalMode.LEGACY
+    explicit: bool = False
+    """Whether the query asks for it; for users to read."""
 
     @property
     def children(self) -> tuple[Expression, ...]:
@@ -619,9 +606,6 @@ class Cast(Expression):
     def with_children(self, children: Sequence[Expression]) -> Expression:
         """The same node over other operands."""
         return dataclasses.replace(self, child=children[0])
-
-    def __str__(self) -> str:
-        return f"cast({self.child} as {self.to})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -653,10 +637,6 @@ class Case(Expression):
     def else_(self, value: object) -> Case:
         """Set the value where no branch applies (null by default)."""
         return dataclasses.replace(self, otherwise=as_expression(value))
-
-    def __str__(self) -> str:
-        branches = " ".join(f"when {c} then {v}" for c, v in zip(self.conditions, self.values, strict=True))
-        return f"case {branches} else {self.otherwise} end"
 
 
 def left(name: str) -> ColumnRef:
@@ -710,5 +690,5 @@ def _own_parts(node: Expression) -> tuple[Any, ...]:
     return tuple(
         (f.name, repr(getattr(node, f.name)) if f.name == "value" else getattr(node, f.name))
         for f in dataclasses.fields(node)
-        if f.name not in ("child", "arguments", "conditions", "values", "otherwise", "written")
+        if f.name not in ("child", "arguments", "conditions", "values", "otherwise", "written", "explicit")
     )

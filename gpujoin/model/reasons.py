@@ -11,6 +11,8 @@ class ReasonKind(Enum):
 
     UNSUPPORTED = "unsupported"
     """The operation, type or expression is not covered."""
+    UNREAD = "unread"
+    """A source is read by Spark alone."""
     SLOWER = "slower"
     """The operation is supported, but is predicted to be slower than in Spark."""
     UNAVAILABLE = "unavailable"

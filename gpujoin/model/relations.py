@@ -23,13 +23,35 @@ from gpujoin.model.files import Constant, FileFooter, FileFormat, FileSlice, For
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.stages import DeterminismLevel, Distribution
 from gpujoin.model.windows import AnyWindowCall, RankLimit, range_obstacle
 
 __all__ = [
-    "Constant", "ConstantTable", "ExchangeSource", "Expand", "Explode", "FileFooter", "FileFormat", "FileSlice",
-    "Filter", "Join", "Limit", "Output", "PartialAggregate", "Project", "Relation", "Scan", "SortKey", "SparkSource",
-    "TopN", "Union", "Window", "bind_slices", "column",
+    "Constant",
+    "ConstantTable",
+    "ExchangeSource",
+    "Expand",
+    "Explode",
+    "FileFooter",
+    "FileFormat",
+    "FileSlice",
+    "Filter",
+    "Join",
+    "Limit",
+    "Output",
+    "PartialAggregate",
+    "Project",
+    "Relation",
+    "Scan",
+    "SortKey",
+    "SparkSource",
+    "TopN",
+    "Union",
+    "Window",
+    "bind_slices",
+    "column",
+    "operation_name",
 ]  # fmt: skip
 
 
@@ -343,7 +365,7 @@ class Window(OneInput):
                 raise RelationError(f"a range of distances needs one order key, not {len(self.order)}")
             why = range_obstacle(self.order[0].expression.type)
             if why is not None:
-                raise RelationError(f"{why} in a range frame")
+                raise RelationError(why)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -474,7 +496,7 @@ class Explode(OneInput):
             check_position(position, schema, "column")
         dtype = schema.field(self.column).type
         if not (pat.is_list(dtype) or pat.is_map(dtype) or pat.is_int64(dtype)):
-            raise RelationError(f"rows are made of lists, maps and numbers, not of {dtype}")
+            raise RelationError(f"rows are made of lists, maps and numbers, not of {show_type(dtype)}")
         if pat.is_int64(dtype) and (self.outer or self.positions):
             raise RelationError("a repeated row has no position, and is not given where the number is 0")
 
@@ -508,3 +530,15 @@ def bind_slices(tree: Relation, slices: Mapping[int, Sequence[FileSlice]]) -> Re
     if not tree.children:
         return tree
     return tree.with_children([bind_slices(child, slices) for child in tree.children])
+
+
+_NAMES: dict[type[Relation], str] = {
+    Scan: "the scan", Filter: "the filter", Project: "the select", Join: "the join",
+    PartialAggregate: "the aggregation", Window: "the window", TopN: "the limit", Limit: "the limit",
+    Union: "the union", Expand: "the grouping sets", Explode: "explode",
+}  # fmt: skip
+
+
+def operation_name(node: Relation) -> str:
+    """Name what a relation does in the words of SQL."""
+    return _NAMES.get(type(node), "the input")

@@ -25,6 +25,7 @@ import pyarrow.types as pat
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import ColumnRef, EvalMode, Expression, Literal
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_float, is_whole, logical
 
 
@@ -265,7 +266,7 @@ def range_obstacle(dtype: pa.DataType) -> str | None:
         return None
     if pat.is_decimal(dtype) and dtype.precision <= _RANGED_DIGITS:
         return None
-    return f"distances of {dtype}"
+    return f"ranges around {show_type(dtype)} are not computed here"
 
 
 def is_by_order(call: AnyWindowCall) -> bool:

@@ -21,7 +21,7 @@ import pyarrow.types as pat
 from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
-from gpujoin.plan.sqltext import show_call
+from gpujoin.model.sqltext import show_call
 
 _OF_THEMSELVES = BITWISE | EXTREMES_BY | {AggregateFunction.MIN, AggregateFunction.MAX}
 """Functions that merge their own buffers."""
@@ -85,13 +85,13 @@ class Merging:
             return [self._made(AggregateFunction.SUM, parts[0])]
         if function in (AggregateFunction.SUM, AggregateFunction.AVG) and call.mode is not EvalMode.TRY:
             if pat.is_decimal(call.dtype) and may_overflow(call):
-                raise NotMergeableError(f"{call}: Spark finds its overflow")
+                raise NotMergeableError(f"{call}, which may overflow, is not computed here")
             if function is AggregateFunction.AVG:
                 return [self._made(AggregateFunction.SUM, part, name=part.name, mode=call.mode) for part in parts]
             # The decimal sum of nothing is a zero that is marked as empty.
             summed = Call(function=Function.NOT, arguments=(parts[1],), type=pa.bool_()) if len(parts) > 1 else None
             return [self._made(function, parts[0], name=parts[0].name, filter_=summed, mode=call.mode)]
-        raise NotMergeableError(str(call))
+        raise NotMergeableError(f"{call} is not computed here")
 
     def _made(
         self,

@@ -31,9 +31,9 @@ from gpujoin.functions.signatures import type_of
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, ColumnRef, Expression, Function, Literal, Variable
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.model.sqltext import show_expression
 from gpujoin.model.types import is_bytes
 from gpujoin.plan.remap import with_plain_input
-from gpujoin.plan.sqltext import show_expression
 
 
 def with_plain_values(node: PartialAggregate) -> Relation:

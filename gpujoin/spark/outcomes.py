@@ -149,6 +149,11 @@ def note_query(frame: DataFrame, names: Sequence[str]) -> None:
         _latest.pop(frame, None)
 
 
+def _message(told: str | None) -> str | None:
+    """Give what an error says, without its class."""
+    return None if told is None else told.partition(": ")[2]
+
+
 def explanation_of(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a result of ``accelerate``; ``None`` for any other DataFrame."""
     name = name_of_query(frame)
@@ -205,6 +210,8 @@ def tell_query(
     if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
         log.warning("plan of a query:\n%s", explanation)
         return
+    if explanation.accelerated:  # that Spark reads a source is no news where the rest runs here all the same
+        refused = tuple(reason for reason in refused if reason.kind is not ReasonKind.UNREAD)
     if refused and options.fallback is FallbackMode.WARN:
         _warn(f"a part of the query is left to Spark: {_listed(refused)}", query)
     slower = [
@@ -229,7 +236,7 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     told = told_by_task(problem)
     if told is not None:
         note_refused(told)
-    message = f"a task of the query failed here; Spark runs the query itself: {told or first_line(problem)}"
+    message = f"a task of the query failed here; Spark runs the query itself: {_message(told) or first_line(problem)}"
     if options.fallback is FallbackMode.WARN:
         _warn(message, query)
     else:

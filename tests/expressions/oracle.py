@@ -14,7 +14,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.model.expressions import EvalMode, Expression
+from gpujoin.model.expressions import Call, EvalMode, Expression, Function
 from gpujoin.model.types import logical
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.sql import to_sql
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHOWN = 5
+SINCE = {Function.QUOTE: "4.1"}
+"""The first version of Spark that has a function, where it is not 4.0."""
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
 _REWRITES = (
     "ReorderAssociativeOperator", "BooleanSimplification", "ConstantFolding", "NullPropagation",
@@ -92,8 +94,9 @@ class Judge:
         """Assert that each expression has Spark's type and Spark's values, and that Spark raises too.
 
         Values are compared on all rows that do not raise here. Each error costs Spark a query, so only ``errors`` of
-        them are tried.
+        them are tried. Functions that this version of Spark has not are left out.
         """
+        expressions = [expression for expression in expressions if self._has(expression)]
         self._spark.conf.set("spark.sql.ansi.enabled", str(mode is EvalMode.ANSI).lower())
         for key, value in AS_WRITTEN.items():
             self._spark.conf.set(key, value)
@@ -111,6 +114,11 @@ class Judge:
         for expression, outcome in raising[:: max(1, len(raising) // errors)][:errors]:
             problems += self._unraised(expression, outcome)
         assert not problems, f"{len(problems)} differences from Spark ({mode.value}):\n" + "\n".join(problems)
+
+    def _has(self, expression: Expression) -> bool:
+        """Whether this version of Spark has all functions of an expression."""
+        called = (node.function for node in expression.walk() if isinstance(node, Call))
+        return all(self._spark.version >= SINCE.get(function, "") for function in called)
 
     def _of_few_rows(self, resolved: Expression, outcome: Outcome) -> list[str]:
         """Values that depend on the rows beside them; some rows whose value is null, and some others, are tried."""

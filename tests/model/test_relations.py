@@ -135,7 +135,7 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
         (lambda: column(SCHEMA, 9), "has 4 columns"),
         (
             lambda: Project(ExchangeSource(0, SCHEMA.remove(0)), (Output("k", column(SCHEMA, "k")),)),
-            "takes left.k",
+            "takes k",
         ),
         (
             lambda: Project(ExchangeSource(0, SCHEMA.remove(3)), (Output("x", column(SCHEMA, "x")),)),
@@ -163,12 +163,12 @@ def test_buffers_are_sparks(function: AggregateFunction, argument: str, expected
             lambda: AggregateCall(
                 function=AggregateFunction.PERCENTILE, arguments=(column(SCHEMA, "name"),), percentage=0.5
             ),
-            "an integer or float64",
+            "an integer or a double",
         ),
         (lambda: AggregateCall(function=AggregateFunction.BIT_OR, arguments=(column(SCHEMA, "x"),)), "an integer"),
         (
             lambda: AggregateCall(function=AggregateFunction.VAR_POP, arguments=(column(SCHEMA, "k"),)),
-            "takes float64",
+            "takes double",
         ),
         (lambda: Union((SOURCE, ExchangeSource(1, SCHEMA.remove(0)))), "one row type"),
         (lambda: Join(SOURCE, SOURCE, JoinSpec(JoinType.INNER, (KeyPair(7, 0),))), "left key 7"),

@@ -9,8 +9,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gpujoin.model.expressions import Expression, Function, Variable, call, coalesce, left, lit, right, when
-from gpujoin.plan.sqltext import show_condition, show_expression, show_filters, show_type, show_value
+from gpujoin.model.expressions import Cast, Expression, Function, Variable, call, coalesce, left, lit, right, when
+from gpujoin.model.sqltext import show_condition, show_expression, show_type, show_value
+from gpujoin.plan.filtertext import show_filters
 
 A, B, C = left("a"), left("b"), left("c#12")
 X, N = Variable(name="x#3"), Variable(name="n#4")
@@ -36,6 +37,10 @@ EXPRESSIONS: list[tuple[Expression, str]] = [
     (when(A > 1, B).when(A > 2, 0).else_(C), "case when a > 1 then b when a > 2 then 0 else c end"),
     (when(A > 1, B), "case when a > 1 then b end"),
     (A.cast(pa.decimal128(38, 4)), "cast(a as decimal(38,4))"),
+    (Cast(child=A, to=pa.int64()) + 1, "a + 1"),
+    ((Cast(child=A + B, to=pa.int64())) * 2, "(a + b) * 2"),
+    (A == "x" * 200, f"a = '{'x' * 79}…'"),
+    (A == b"x" * 200, f"a = x'{'78' * 39}7…'"),
     (call(Function.TRANSFORM, A, X + N, X, N), "transform(a, (x, n) -> x + n)"),
     (call(Function.EXISTS, A, X > B, X), "exists(a, x -> x > b)"),
     (dataclasses.replace(A + B, written="sum(x)") * 2, "sum(x) * 2"),
@@ -57,6 +62,7 @@ def test_columns_of_two_sides() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
+        (list(range(100)), f"{str(list(range(100))).replace('[', 'array(')[:79]}…"),
         (None, "null"), (True, "true"), (1, "1"), (1.5, "1.5"), (Decimal("0.05"), "0.05"), ("a", "'a'"),
         (b"\x00\xff", "x'00ff'"), (dt.date(2024, 2, 29), "date '2024-02-29'"),
         (dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=dt.UTC), "timestamp '2024-02-29 01:02:03+00:00'"),

@@ -42,6 +42,4 @@ def as_characters(values: pa.Array) -> pa.Array:
 def check_utf8(array: pa.Array, reader: object) -> None:
     """Raise ``InvalidTextError`` for text that is no UTF-8, before the function ``reader`` reads its characters."""
     if is_text(array.type) and not is_utf8(array):
-        raise InvalidTextError(
-            f"{reader}: reads characters, and a text is no UTF-8; use a binary column, or leave the query to Spark"
-        )
+        raise InvalidTextError(f"{reader} reads the characters of a text that is no UTF-8, which only Spark does")

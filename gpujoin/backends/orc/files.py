@@ -30,6 +30,7 @@ from gpujoin.errors import ScanError
 from gpujoin.model.files import Bounds, Constant, FileFooter, FileSlice
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_bytes, is_text, logical
 
 CALENDARS_AGREE = dt.date(1582, 10, 15)
@@ -147,11 +148,11 @@ def _column_of(field: pa.Field, scan: Scan, tail: OrcTail) -> OrcColumn | None:
     if column.arrow is None or not _is_same(column.arrow, logical(field.type)):
         file_type = _KINDS.get(column.kind, f"of kind {column.kind}") if column.arrow is None else column.arrow
         raise ScanError(
-            f"{tail.path}: column {field.name!r} is {file_type}, planned as {field.type}; ORC files are read "
-            "here where both are of the same plain type"
+            f"{tail.path}: column {field.name!r} is {show_type(file_type)}, planned as {show_type(field.type)}; "
+            "ORC files are read here where both are of the same plain type"
         )
     if "." in column.name:
-        raise ScanError(f"{tail.path}: the name of column {column.name!r} is a path to PyArrow")
+        raise ScanError(f"{tail.path}: column {column.name!r} has a name by which it is not read here")
     low = column.statistics.low if column.statistics is not None else None
     if pat.is_date(column.arrow) and low is not None and low < CALENDARS_AGREE:
         raise ScanError(early_dates(tail.path, column.name))

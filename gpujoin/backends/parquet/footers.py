@@ -26,6 +26,7 @@ from gpujoin.errors import ScanError
 from gpujoin.model.files import Bounds, ForeignColumn
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
@@ -401,18 +402,21 @@ class FileColumns:
         if pat.is_nested(logical(field.type)):
             if column.nested is None or not _readable_nested(column.nested, field.type):
                 file_type = "not laid out as it should be" if column.nested is None else column.nested
-                raise ScanError(f"{path}: column {field.name!r} is {file_type}, planned as {field.type}")
+                raise ScanError(
+                    f"{path}: column {field.name!r} is {show_type(file_type)}, planned as {show_type(field.type)}"
+                )
             leaves = self._parquet.leaves[column.first : column.first + column.leaves]
             int96 = any(leaf.physical is Physical.INT96 for leaf in leaves)
             return Source(column.name, column.first, column.nested, int96, count=column.leaves)
         leaf = self._parquet.leaves[column.first] if column.leaves else None
         if leaf is None or not leaf.flat:
-            raise ScanError(f"{path}: column {field.name!r} is nested, planned as {field.type}")
+            raise ScanError(f"{path}: column {field.name!r} is nested, planned as {show_type(field.type)}")
         if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type)):
             file_type = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
             raise ScanError(
-                f"{path}: column {field.name!r} is {file_type} ({leaf.physical.name}), planned as {field.type}; has "
-                "the table's schema changed? Set spark.gpujoin.scan.fuse to false to let Spark read it"
+                f"{path}: column {field.name!r} is {show_type(file_type)} ({leaf.physical.name}), planned as "
+                f"{show_type(field.type)}; has the table's schema changed? Set spark.gpujoin.scan.fuse to false to let "
+                "Spark read it"
             )
         if pat.is_null(leaf.arrow):
             return Source(None)

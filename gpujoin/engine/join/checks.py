@@ -10,6 +10,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline
+from gpujoin.model.sqltext import with_types
 
 _INSTEAD = "or join host tables (to_arrow())"
 
@@ -21,9 +22,8 @@ def check_evaluable(condition: Expression | None) -> None:
     can_evaluate = create(BackendName.CPU, BackendRequest()).can_evaluate
     for part in condition.walk():
         if not can_evaluate(part) and all(map(can_evaluate, part.children)):
-            over = ", ".join(str(child.type) for child in part.children)
             raise ConditionError(
-                f"the condition's part {part}{f' over {over}' if over else ''} cannot be evaluated exactly as Spark"
+                f"the condition's part {with_types(part)} cannot be evaluated exactly as Spark"
                 " does; compute it as a column before the join"
             )
 

@@ -48,7 +48,9 @@ from gpujoin.model.relations import (
     TopN,
     Window,
     column,
+    operation_name,
 )
+from gpujoin.model.sqltext import value_name
 from gpujoin.plan.remap import remapped
 
 _Inner: TypeAlias = Any
@@ -57,11 +59,10 @@ _Piece: TypeAlias = "pa.Table | _Inner"
 
 def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reason, ...]:
     """Reasons why a node, without its inputs, cannot be run because of opaque columns."""
-    what = type(node).__name__.lower()
 
     def reasons(fields: Iterable[pa.Field], why: str) -> tuple[Reason, ...]:
         return tuple(
-            Reason(ReasonKind.UNSUPPORTED, f"{what} column {field.name!r}", f"type {field.type} {why}")
+            Reason(ReasonKind.UNSUPPORTED, operation_name(node), f"{value_name(field)} {why}")
             for field in fields
             if not backend.carries(pa.schema([field]))
         )
@@ -74,7 +75,7 @@ def opaque_obstacles(node: Relation, backend: AnyPipelineBackend) -> tuple[Reaso
         case PartialAggregate():
             lists = {field.name for call in node.aggregates if call.gives_list for field in call.buffer}
             aggregated = [field for field in node.schema if field.name not in lists]
-            return reasons([*node.child.schema, *aggregated], "is not aggregated")
+            return reasons([*node.child.schema, *aggregated], "is not aggregated here")
         case Window():
             keyed = {*node.partition, *(ref.index for e in node.expressions() for ref in e.columns())}
             return reasons([node.schema.field(i) for i in sorted(keyed)], "is passed on only, not computed with")

@@ -100,7 +100,7 @@ def _with_element(reader: Reader, node: Node) -> Expression:
     array, position, value = node.children
     place = position.fields.get("@value") if position.name == "Literal" else None
     if place not in (1, -1) or (place == -1 and node.fields.get("legacyNegativeIndex")):
-        raise NotTranslatableError(f"{node}: neither before the first element nor after the last")
+        raise NotTranslatableError(f"{node} is not computed here: it inserts neither first nor last")
     function = Function.ARRAY_APPEND if place == -1 else Function.ARRAY_PREPEND
     return Call(function=function, arguments=(reader(array), reader(value)), type=arrow_of(node.data_type))
 

@@ -65,11 +65,11 @@ def order_of(function: Node, reader: Callable[[Node], Expression]) -> Order:
     """
     body, *variables = function.children
     if function.name != "LambdaFunction" or len(variables) != 2:
-        raise NotTranslatableError(f"{function}: no comparator that is covered")
+        raise NotTranslatableError(f"the comparator {function} is not computed here")
     comparator = _Comparator(function, body, variables, reader)
     less, equal, greater = (comparator.result(way) for way in (_Relation.LESS, _Relation.EQUAL, _Relation.GREATER))
     if (less, greater) not in {(-1, 1), (1, -1)} or equal != 0:
-        raise NotTranslatableError(f"{function}: a comparator that gives no order")
+        raise NotTranslatableError(f"the comparator {function} gives no order")
     nulls = tuple(map(comparator.result, (_Relation.BOTH_NULL, _Relation.LEFT_NULL, _Relation.RIGHT_NULL)))
     nulls_first = True if nulls == (0, -1, 1) else False if nulls == (0, 1, -1) else None
     return Order(comparator.key, comparator.element, less == 1, nulls_first)
@@ -95,7 +95,7 @@ class _Comparator:
     def key(self) -> Expression:
         """What is compared of the elements."""
         if len(self._keys) != 1:
-            raise NotTranslatableError(f"{self._function}: a comparator of more than one key")
+            raise NotTranslatableError(f"the comparator {self._function} compares by more than one key")
         return next(iter(self._keys.values()))
 
     def result(self, relation: _Relation) -> int | None:
@@ -107,7 +107,7 @@ class _Comparator:
             value = node.fields["@value"]
             return None if value is None else (int(value) > 0) - (int(value) < 0)
         if node.name not in ("If", "CaseWhen"):
-            raise NotTranslatableError(f"{self._function}: a comparator that computes {node}")
+            raise NotTranslatableError(f"the comparator {self._function} computes {node}")
         operands = list(node.children)
         otherwise = operands.pop() if len(operands) % 2 else None
         for condition, value in zip(operands[0::2], operands[1::2], strict=True):
@@ -130,10 +130,10 @@ class _Comparator:
                 null = relation in (_Relation.BOTH_NULL, (_Relation.LEFT_NULL, _Relation.RIGHT_NULL)[place])
                 return null == (node.name == "IsNull")
         if node.name not in _TRUE_FOR:
-            raise NotTranslatableError(f"{self._function}: a comparator that asks {node}")
+            raise NotTranslatableError(f"the comparator {self._function} asks {node}")
         places = tuple(map(self._place, node.children))
         if len(set(places)) < 2:
-            raise NotTranslatableError(f"{self._function}: a comparator that asks {node}")
+            raise NotTranslatableError(f"the comparator {self._function} asks {node}")
         if relation in _NULL:
             return None
         return (relation if places == (0, 1) else _MIRRORED.get(relation, relation)) in _TRUE_FOR[node.name]
@@ -148,7 +148,7 @@ class _Comparator:
         used = {self._ids.get(part.expr_id) for part in operand.walk() if part.name == "NamedLambdaVariable"}
         places = used - {None}
         if len(places) != 1 or may_fail(operand) is not MayFail.NEVER:
-            raise NotTranslatableError(f"{self._function}: a comparator that asks for {operand}")
+            raise NotTranslatableError(f"the comparator {self._function} asks for {operand}")
         key = self._of_element(self._reader(operand))
         self._keys[key.signature()] = key
         return next(place for place in places if place is not None)

@@ -122,7 +122,7 @@ class _Shift:
         """Add a whole number of constant intervals, of which the sum is taken apart in days and the rest."""
         constant, number = product.children
         if not isinstance(number.data_type, t.IntegralType):
-            raise NotTranslatableError(f"{product}: no whole number of intervals")
+            raise NotTranslatableError(f"{product} is not computed here: the number is not whole")
         node, quantity = self.node, self.reader(number)
         unit = sign * sum(_constant_interval(constant), _NO_TIME) // _MICROSECOND
         if self._zone is None:
@@ -169,7 +169,7 @@ def _timestampadd(reader: Reader, node: Node) -> Expression:
         micros = _DAYS[unit] * TIME_UNITS["DAY"]
         return _by_clock(reader, node, moment, lambda shown: _plus_units(node, shown, quantity, micros))
     if unit not in TIME_UNITS:
-        raise NotTranslatableError(f"{node}: {unit} is no unit that is covered")
+        raise NotTranslatableError(f"{node} is not computed here in the unit {unit}")
     return _plus_units(node, moment, quantity, TIME_UNITS[unit])
 
 
@@ -331,7 +331,7 @@ def _convert_timezone(reader: Reader, node: Node) -> Expression:
 def _constant_zone(node: Node, name: Node) -> ZoneLiteral:
     value = name.fields["@value"] if name.name == "Literal" else None
     if not isinstance(value, str):
-        raise NotTranslatableError(f"{node}: only a constant zone is covered")
+        raise NotTranslatableError(f"{node} is not computed here: the zone is no constant")
     return zones.named_zone(node, value)
 
 

@@ -165,7 +165,7 @@ def _absolute(reader: Reader, node: Node) -> Expression:
 def _multiplied(reader: Reader, node: Node) -> Expression:
     interval, number = node.children
     if not isinstance(number.data_type, t.IntegralType):
-        raise NotTranslatableError(f"{node}: no whole number of intervals")
+        raise NotTranslatableError(f"{node} is not computed here: the number is not whole")
     return interval_of(_call(Function.MULTIPLY, micros_of(reader(interval)), _long(reader(number))))
 
 

@@ -34,6 +34,8 @@ class Reading:
     ----------
     rows : list
         What was read.
+    aliases : dict of int to Node
+        What is computed under a name, by its expression id, of the expressions that were asked for.
     """
 
     def __init__(self, gateway: JvmNames, handle: Any, conf: Mapping[str, str]) -> None:
@@ -48,6 +50,7 @@ class Reading:
         self._attributes = content["attributes"]
         self._types = content["types"]
         self._known: dict[int, Node] = {}
+        self.aliases: dict[int, Node] = {}
 
     def tree(self, rows: Rows) -> Node:
         """Make the tree of an expression."""
@@ -81,7 +84,10 @@ class Reading:
         if isinstance(row, int):
             return self.attribute(row)
         children = tuple(self._take(rows) for _ in range(row["num-children"]))
-        return Node(row["class"], row, children, reading=self)
+        node = Node(row["class"], row, children, reading=self)
+        if node.name == "Alias":
+            self.aliases[node.expr_id] = children[0]
+        return node
 
 
 @dataclass(eq=False)
@@ -149,7 +155,9 @@ class Node:
         return preorder(self)
 
     def __str__(self) -> str:
-        return str(self.jvm.sql())
+        from gpujoin.spark.catalyst.words import words
+
+        return words(self)
 
 
 @lru_cache(maxsize=1024)

@@ -60,7 +60,7 @@ def obstacles(node: Node) -> tuple[Reason, ...]:
         reasons.append(_unsupported(f"{node} is not deterministic"))
     for part in node.walk():
         if part.name in _SUBQUERIES or "plan" in part.fields:
-            reasons.append(_unsupported(f"{part.name} is a subquery"))
+            reasons.append(_unsupported(f"{part} is not computed here"))
         elif part.name == "OuterReference":
             reasons.append(_unsupported(f"{part} refers to a query around the join"))
     return tuple(reasons)

@@ -48,7 +48,7 @@ class ExpressionReader:
 
         Raises ``NotTranslatableError`` if subqueries are not covered.
         """
-        raise NotTranslatableError(f"{node.name} is a subquery")
+        raise NotTranslatableError(f"{node} is not computed here")
 
     def zone(self, node: Node) -> ZoneLiteral | None:
         """Give the session's time zone; ``None`` if it is UTC.
@@ -108,13 +108,14 @@ class ExpressionReader:
         low, high = spec.signature.arity
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
-            raise NotTranslatableError(f"{node}: {node.name} of {len(operands)} operands is not computed here")
+            raise NotTranslatableError(f"{node} is not computed here with {len(operands)} arguments")
         call = Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
         zone = self.zone(node) if spec.zoned and _of_timestamps(node) else None
         return call if zone is None else zones.call_in(call, zone, node.reading.gateway)
 
     def _cast(self, node: Node, child: Expression, result: pa.DataType) -> Expression:
-        cast = Cast(child=child, to=result, mode=eval_mode(node), type=result)
+        explicit = bool(node.fields.get("@explicit"))
+        cast = Cast(child=child, to=result, mode=eval_mode(node), type=result, explicit=explicit)
         if not _converts_clocks(node):
             return cast
         zone = self.zone(node)
@@ -131,7 +132,7 @@ class ExpressionReader:
             raise NotTranslatableError(f"{node} is not computed here")
         operands = java.without_settings(function, [self(child) for child in node.children])
         if operands is None:
-            raise NotTranslatableError(f"{node} follows a setting")
+            raise NotTranslatableError(f"{node} follows a setting that has an unusual value")
         return Call(function=function, arguments=tuple(operands), type=arrow_of(node.data_type))
 
     def _size(self, node: Node) -> Expression:
@@ -246,7 +247,7 @@ def _members(node: Node) -> list[Literal]:
     try:
         return [Literal(value=python_value(dtype, value), type=arrow) for value in node.fields["@values"]]
     except OverflowError:
-        raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
+        raise NotTranslatableError(f"{node} has a date before the year 1 or after 9999") from None
 
 
 def _literal(node: Node) -> Literal:
@@ -254,7 +255,7 @@ def _literal(node: Node) -> Literal:
     try:
         return Literal(value=python_value(dtype, node.fields["@value"]), type=arrow_of(dtype))
     except OverflowError:
-        raise NotTranslatableError(f"{node} is outside of what Python's dates hold") from None
+        raise NotTranslatableError(f"{node} has a date before the year 1 or after 9999") from None
 
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -343,7 +344,7 @@ def object_name(node: Node, what: str) -> str:
     property_ = node.fields[what]
     kind = str(property_["object"]).rpartition(".")[2].rstrip("$") if isinstance(property_, dict) else ""
     if not kind:
-        raise NotTranslatableError(f"{node}: its {what} is not understood")
+        raise NotTranslatableError(f"{node} is not understood")
     return kind
 
 
@@ -397,7 +398,7 @@ _PATTERNS = frozenset({"DateFormatClass"})
 
 def _refuse_other_seeds(node: Node) -> list[Literal]:
     if int(node.fields["seed"]) != _HASH_SEED:
-        raise NotTranslatableError(f"{node}: a hash with another seed than {_HASH_SEED}")
+        raise NotTranslatableError(f"{node} has another seed than {_HASH_SEED}")
     return []
 
 

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.zip.Deflater;
 import java.util.zip.DeflaterOutputStream;
@@ -19,12 +20,15 @@ import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.aggregate.PivotFirst;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
 import org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -320,6 +324,7 @@ public final class PlanReader {
             } else {
                 writeFields((Product) expression);
             }
+            writeName(expression);
             if (expression instanceof Alias) { // not among the arguments that a case class tells of
                 field("exprId");
                 writeValue(((Alias) expression).exprId());
@@ -328,6 +333,26 @@ public final class PlanReader {
             for (int i = 0; i < children.size(); i++) {
                 text.append(',');
                 writeExpression((Expression) children.apply(i));
+            }
+        }
+
+        /** What a query calls a function, where it is not the name of the class; of a cast, whether a query asks for it. */
+        private void writeName(Expression expression) {
+            if (expression instanceof Cast) {
+                if (expression.getTagValue(Cast.USER_SPECIFIED_CAST()).isDefined()) {
+                    text.append(",\"@explicit\":true");
+                }
+                return;
+            }
+            String name = expression.prettyName();
+            if (expression instanceof StaticInvoke) {
+                name = ((StaticInvoke) expression).staticObject().getName();
+            } else if (expression instanceof Invoke && ((Invoke) expression).targetObject() instanceof Literal) {
+                name = ((Literal) ((Invoke) expression).targetObject()).value().getClass().getName();
+            }
+            if (!name.equals(expression.nodeName().toLowerCase(Locale.ROOT))) {
+                field("@called");
+                quote(name);
             }
         }
 

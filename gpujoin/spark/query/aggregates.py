@@ -27,9 +27,9 @@ from gpujoin.model.aggregates import (
 )
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Relation, column
+from gpujoin.model.sqltext import show_call, show_type
 from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.plan.merging import may_overflow
-from gpujoin.plan.sqltext import show_call
 from gpujoin.spark.catalyst import intervals
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
@@ -136,14 +136,14 @@ class ReadAggregate:
                 continue
             function, *condition = node.children
             if condition:
-                raise NotTranslatableError(f"{node}: a distinct aggregate with a filter")
+                raise NotTranslatableError(f"{node} is not computed here with a filter")
             columns = [column for column in function.children if column.name != "Literal"]
             if not columns and not self.keys:
                 raise NotTranslatableError(f"{node}: distinct constants, of which there are none if there are no rows")
             sets.add(frozenset(map(identity, columns)))
             distinct |= {identity(column): column for column in columns}
         if len(sets) > 1:
-            raise NotTranslatableError("distinct aggregates over different columns")
+            raise NotTranslatableError("aggregates over the distinct values of different columns are not computed here")
         keys = set(map(identity, self.keys))
         return tuple(column for name, column in distinct.items() if name not in keys)
 
@@ -239,7 +239,7 @@ def _totals_intervals(node: Node) -> bool:
 
 def _check_list(known: AggregateFunction, function: Node, value: Expression) -> None:
     if not function.fields.get("ignoreNulls", True):
-        raise NotTranslatableError(f"{function} with nulls")
+        raise NotTranslatableError(f"{function} is not computed here with nulls")
     if known is AggregateFunction.COLLECT_SET:
         _check_distinguished(function, value)
 
@@ -247,7 +247,7 @@ def _check_list(known: AggregateFunction, function: Node, value: Expression) -> 
 def _check_distinguished(function: Node, value: Expression) -> None:
     assert value.type is not None
     if has_floats(value.type):
-        raise NotTranslatableError(f"{function}: which zeros and NaNs Spark takes for equal")
+        raise NotTranslatableError(f"{function}: whether 0.0 and -0.0 are one value follows from how Spark hashes")
 
 
 def _list_of_texts(function: Node) -> tuple[tuple[Node, ...], dict[str, Any]]:
@@ -273,9 +273,9 @@ def _percentage(function: Node, reader: ExpressionReader) -> float | tuple[float
         raise NotTranslatableError(f"{function} follows spark.sql.legacy.percentileDiscCalculation")
     percentage, *frequency = function.children[1:]
     if frequency and (frequency[0].name != "Literal" or frequency[0].fields["@value"] != 1):
-        raise NotTranslatableError(f"{function}: with frequencies")
+        raise NotTranslatableError(f"{function} is not computed here with frequencies")
     if percentage.name == "CreateArray" and not percentage.children:
-        raise NotTranslatableError(f"{function}: no percentage")
+        raise NotTranslatableError(f"{function} is not computed here without a percentage")
     if percentage.name == "CreateArray":
         return tuple(_constant(function, each, reader) for each in percentage.children)
     if percentage.name == "Literal" and isinstance(percentage.data_type, t.ArrayType):
@@ -303,7 +303,7 @@ def _distinguished(function: Node, value: Expression) -> Expression:
     if is_whole(value.type) or pat.is_float64(value.type):
         return value
     if not is_float(value.type) and not (pat.is_decimal(value.type) and value.type.precision <= _DOUBLE_DIGITS):
-        raise NotTranslatableError(f"{function} of {value.type}")
+        raise NotTranslatableError(f"{function} is not computed here of type {show_type(value.type)}")
     return Cast(child=value, to=pa.float64(), mode=EvalMode.LEGACY, type=pa.float64())
 
 
@@ -402,7 +402,7 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
     if call.mode is not EvalMode.ANSI or not may_overflow(call):
         return total
     if total.type.scale == 0:
-        raise NotTranslatableError(f"{call} below another operation: its overflow is an error that Spark alone finds")
+        raise NotTranslatableError(f"{call} below another operation is not computed here: its overflow is an error")
     largest = Literal(value=decimal.Decimal("9" * 38), type=pa.decimal128(38, 0))
     failing = Cast(child=largest, to=total.type, mode=EvalMode.ANSI, type=total.type)
     null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())

@@ -28,10 +28,10 @@ import pyarrow.types as pat
 from pyspark.sql.pandas.types import from_arrow_type
 
 from gpujoin.model.spec import Direction
+from gpujoin.model.sqltext import show_value
 from gpujoin.model.types import is_float
 from gpujoin.plan.asof import as_of_type, tolerance_in
 from gpujoin.plan.key_types import key_type
-from gpujoin.plan.sqltext import show_value
 
 if TYPE_CHECKING:
     import pyarrow as pa

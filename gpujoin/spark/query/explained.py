@@ -12,10 +12,10 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, SparkSource
+from gpujoin.model.sqltext import Columns, show_condition
 from gpujoin.plan.amounts import show_bytes
 from gpujoin.plan.explain import IslandExplanation, JoinExplanation, Operations
 from gpujoin.plan.ranges import shape_of_node
-from gpujoin.plan.sqltext import Columns, show_condition
 from gpujoin.spark.query.shown import (
     Leaves,
     Prices,

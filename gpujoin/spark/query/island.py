@@ -44,6 +44,7 @@ from gpujoin.spark.query.trees.builder import (
     SparkRows,
     TreeBuilder,
     is_joined_with_tables,
+    why_not,
 )
 from gpujoin.spark.query.trees.covered import BUILDERS
 from gpujoin.spark.query.trees.estimates import Estimates
@@ -237,6 +238,8 @@ class IslandFinder:
     def _note(self, problem: BrokenError, kind: ReasonKind | None = None) -> None:
         if isinstance(problem, OtherBackendError):
             return  # it is in an island of its own
+        if problem.kind is ReasonKind.UNSUPPORTED and not problem.node.children:
+            kind = kind or ReasonKind.UNREAD
         self.broken[id(problem.node)] = Reason(
             kind or problem.kind, part_name(problem.node), str(problem), problem.setting
         )
@@ -320,7 +323,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     """The island that gives a node's columns."""
     obstacles = builder.obstacles(below.relation)
     if obstacles:
-        raise BrokenError(node, "; ".join(map(str, obstacles)))
+        raise BrokenError(node, why_not(obstacles))
     ids = [column.expr_id for column in node.output]
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     outputs = outputs or (Output("c0", Literal(value=True, type=pa.bool_())),)  # whose rows are counted
@@ -346,7 +349,7 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     plain = with_plain_values(PartialAggregate(below.relation, outputs, unique))
     obstacles = builder.obstacles(plain)
     if obstacles:
-        raise NotTranslatableError("; ".join(map(str, obstacles)))
+        raise NotTranslatableError(why_not(obstacles))
     relation = with_runtime_filters(with_semi_joins(plain, builder.sizes), builder.sizes)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))

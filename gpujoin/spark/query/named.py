@@ -6,29 +6,15 @@ A plan says ``ArrowEvalPython [slug(name#3)#9], [pythonUDF0#12], 101``. Its auth
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
-from gpujoin.plan.sqltext import show_value
+from gpujoin.model.sqltext import shortened
 from gpujoin.spark.catalyst.joins import join_type_shown
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError, python_value
+from gpujoin.spark.catalyst.words import listed, words
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 
 _MOST_NAMES = 3
 _LONGEST = 100
-_OPERATORS = {
-    "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=", "And": "and", "Or": "or", "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/",
-}  # fmt: skip
-_FUNCTIONS = {"CreateArray": "array", "CreateMap": "map", "CreateNamedStruct": "struct"}
-_UNSHOWN = frozenset({
-    "AggregateExpression", "Alias", "Cast", "KnownFloatingPointNormalized", "KnownNotNull", "NormalizeNaNAndZero",
-    "WindowExpression",
-})  # fmt: skip
-"""Expressions that their author did not write, as a rule; what they are of is shown."""
-
 _ROWS = {
     "InMemoryRelation": "a cached table",
     "LogicalRDD": "rows that the program gave to Spark (createDataFrame, an RDD, a checkpoint)",
@@ -68,6 +54,8 @@ _OPERATIONS = {
     "UnionLoop": "the recursive query",
 }
 _OF_PYTHON = frozenset({"BatchEvalPython", "ArrowEvalPython"})
+_DESCRIBED = {"count", "mean", "stddev", "min", "max"}
+"""What ``describe()`` computes of each column."""
 _AFTER = "functions of Spark's own, or with calls after the joins and aggregations"
 
 
@@ -78,15 +66,29 @@ def part_name(node: PlanNode) -> str:
     if node.name == "Join":
         on = "" if node.condition is None else f" on {expression_name(node.condition)}"
         return f"the {join_type_shown(node.fields['joinType'])} join{on}"
+    if node.name == "Aggregate" and (statistics := _statistics(node)):
+        return "describe()" if statistics == _DESCRIBED else "summary()"
     if node.name == "Aggregate":
-        keys = _names(node.expressions("groupingExpressions"))
+        keys = listed(node.expressions("groupingExpressions"), _MOST_NAMES)
         return f"the aggregation by {keys}" if keys else "the aggregation"
     if node.name == "Window":
-        return f"the window {_names(node.expressions('windowExpressions'))}"
+        return f"the window {listed(node.expressions('windowExpressions'), _MOST_NAMES)}"
     if node.name in _OF_PYTHON:
         calls = [call for call in node.own_expressions() if call.name == "PythonUDF"]
-        return f"the Python UDF {_names(calls)}" if calls else "a Python UDF"
+        return f"the Python UDF {listed(calls, _MOST_NAMES)}" if calls else "a Python UDF"
     return _ROWS.get(node.name) or _OPERATIONS.get(node.name) or f"the part that Spark calls {node.name}"
+
+
+def _statistics(node: PlanNode) -> set[str]:
+    """Name the statistics that an aggregation computes of ``describe()`` or ``summary()``: maps from names to texts."""
+    names: set[str] = set()
+    for made in node.expressions("aggregateExpressions"):
+        value = made.children[0] if made.children else made
+        keys = value.children[0::2] if value.name == "CreateMap" else ()
+        if not keys or not all(key.name == "Literal" and isinstance(key.fields["@value"], str) for key in keys):
+            return set()
+        names |= {str(key.fields["@value"]) for key in keys}
+    return names if "groupingExpressions" in node.fields and not node.expressions("groupingExpressions") else set()
 
 
 def is_held(node: PlanNode) -> bool:
@@ -106,16 +108,8 @@ def why_uncovered(node: PlanNode) -> tuple[str, str | None]:
 
 
 def expression_name(node: Node) -> str:
-    """Write an expression briefly, without a call to the JVM."""
-    text = _expression(node)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _constant(node: Node) -> str:
-    try:
-        return show_value(python_value(node.data_type, node.fields["@value"]))
-    except (NotTranslatableError, OverflowError, KeyError):
-        return str(node.fields["value"])
+    """Write an expression briefly."""
+    return shortened(words(node), _LONGEST)
 
 
 def _files(node: PlanNode) -> str:
@@ -128,24 +122,3 @@ def _files(node: PlanNode) -> str:
         return f"the rows of {form}"
     first, *others = relation["paths"] or [""]
     return f"the {form} files {first}{', …' if others else ''}".rstrip()
-
-
-def _names(nodes: Iterable[Node]) -> str:
-    names = list(dict.fromkeys(map(expression_name, nodes)))
-    return ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
-
-
-def _expression(node: Node) -> str:
-    if node.name == "AttributeReference":
-        return str(node.fields["name"])
-    if node.name == "Literal":
-        return _constant(node)
-    if node.name in _UNSHOWN and node.children:
-        return _expression(node.children[0])
-    operands = list(map(_expression, node.children))
-    if node.name in _OPERATORS and len(operands) == 2:
-        return f"{operands[0]} {_OPERATORS[node.name]} {operands[1]}"
-    if node.name in ("PythonUDF", "PythonUDAF"):
-        return f"{node.fields['name']}({', '.join(operands)})"
-    function = _FUNCTIONS.get(node.name) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.name).lower()
-    return f"{function}({', '.join(operands)})"

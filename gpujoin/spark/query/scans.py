@@ -138,7 +138,9 @@ def _check_listing(listing: Mapping[str, Any], *, derived: bool) -> None:
     Lists of such formats are of classes of their own, such as a log of changes.
     """
     if not derived and listing["index"] != _INDEX:
-        raise NotTranslatableError(f"the list of files is {listing['index'].rpartition('.')[2]}")
+        raise NotTranslatableError(
+            f"its files are listed by {listing['index'].rpartition('.')[2]}, which is not known here"
+        )
     if listing.get("obstacle"):
         raise NotTranslatableError(listing["obstacle"])
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,24 +40,26 @@ from gpujoin.model.relations import (
     Window,
 )
 from gpujoin.model.spec import AsOf, NullEquality
-from gpujoin.model.windows import AnyWindowCall, FramedAggregate
-from gpujoin.plan.amounts import show_bytes, show_paths
-from gpujoin.plan.cost import crossing_seconds, operation_seconds
-from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
-from gpujoin.plan.explain import Operation
-from gpujoin.plan.merging import merges
-from gpujoin.plan.ranges import Shape, shape_of_node
-from gpujoin.plan.report import Amounts, OperationKind
-from gpujoin.plan.sqltext import (
+from gpujoin.model.sqltext import (
+    PLANNED,
     Columns,
     ShownColumn,
     bare_name,
     show_call,
     show_condition,
     show_expression,
-    show_filters,
     shown_column,
 )
+from gpujoin.model.windows import AnyWindowCall, FramedAggregate
+from gpujoin.plan.amounts import show_bytes, show_paths
+from gpujoin.plan.cost import crossing_seconds, operation_seconds
+from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
+from gpujoin.plan.explain import Operation
+from gpujoin.plan.filtertext import show_filters
+from gpujoin.plan.merging import merges
+from gpujoin.plan.ranges import Shape, shape_of_node
+from gpujoin.plan.report import Amounts, OperationKind
+from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.query.asof import AsOfTerms
 
 if TYPE_CHECKING:
@@ -68,10 +69,6 @@ if TYPE_CHECKING:
     from gpujoin.spark.query.trees.builder import ScanSource
 
 _SHOWN = 400
-_INTERNAL = re.compile(r"(merged )?[akw]\d+(\..*)?")
-"""Names that planning gives; those of a query's columns have a number."""
-_OF_OPTIMIZER = re.compile(r"_(groupingexpression|gen_alias_\d+|we?\d+|extract_\w+|common_expr_\d+)(#\d+)*")
-"""Names that Spark's optimizer gives."""
 _KINDS: dict[type[Relation], OperationKind] = {
     Scan: OperationKind.SCAN, ConstantTable: OperationKind.CONSTANTS, ExchangeSource: OperationKind.EXCHANGE,
     Filter: OperationKind.FILTER, Project: OperationKind.PROJECTION, Join: OperationKind.JOIN,
@@ -328,7 +325,7 @@ class _StageWriter:
 def _is_plain(output: Output) -> bool:
     """Whether an output needs no words: a column, a result of the aggregation below, or one of planning's own."""
     expression = output.expression
-    if expression.written is not None or _INTERNAL.fullmatch(output.name):
+    if expression.written is not None or PLANNED.fullmatch(output.name):
         return True
     return not expression.children and bool(expression.columns())
 
@@ -337,14 +334,14 @@ def _column(output: Output, below: Columns) -> ShownColumn:
     """How an output is written above: one of planning's own by what computes it."""
     expression = output.expression
     read = expression.columns()
-    if output.name.startswith("a") and read and _INTERNAL.fullmatch(output.name):
+    if output.name.startswith("a") and read and PLANNED.fullmatch(output.name):
         return below[min(ref.index for ref in read)]  # what merges a buffer
     return shown_column(expression, below)
 
 
 def _named(name: str, column: ShownColumn) -> ShownColumn:
     """Write a column by the name that the query gives it, or by what computes it."""
-    made_up = _INTERNAL.fullmatch(name) or _OF_OPTIMIZER.fullmatch(name)
+    made_up = PLANNED.fullmatch(name) or OF_OPTIMIZER.fullmatch(name)
     return column if made_up else ShownColumn(bare_name(name))
 
 

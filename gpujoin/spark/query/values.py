@@ -44,7 +44,7 @@ class SubqueryValues:
         if number not in self._known:
             rows = self._run(subquery_plan(subquery))
             if len(rows) > 1:
-                raise NotTranslatableError(f"{subquery.name} has more than one row")
+                raise NotTranslatableError("a scalar subquery has more than one row")
             self._known[number] = rows[0][0] if rows else None
         value = self._known[number]
         if subquery is not node and value is not None:
@@ -58,20 +58,22 @@ def collected(frame: DataFrame) -> list[Any]:
     try:
         return list(frame.collect())
     except (ValueError, OverflowError) as problem:  # a date before the year 1, or after 9999
-        raise NotTranslatableError(f"a scalar subquery with a value that Python does not have: {problem}") from problem
+        raise NotTranslatableError("a scalar subquery gives a date before the year 1 or after 9999") from problem
 
 
 def check_subquery(node: Node) -> Node:
     """Give the subquery that is to be run for a node. Raises ``NotTranslatableError`` if it is not covered."""
     subquery = subquery_in(node)
     if not isinstance(node.data_type, _COVERED) or "collate" in node.type_name.lower():
-        raise NotTranslatableError(f"a scalar subquery of type {node.type_name}")
+        raise NotTranslatableError(f"a scalar subquery of type {node.type_name.lower()} is not run here")
     if subquery is None or subquery.children:
-        raise NotTranslatableError("a correlated subquery")
+        raise NotTranslatableError("a correlated subquery is not computed here")
     if isinstance(subquery.data_type, t.StructType):  # Python is given the other fields, too
         for field in subquery.data_type.fields:
             if not isinstance(field.dataType, _COVERED):
-                raise NotTranslatableError(f"a scalar subquery with a field of type {field.dataType.simpleString()}")
+                raise NotTranslatableError(
+                    f"a scalar subquery with a field of type {field.dataType.simpleString()} is not run here"
+                )
     if not subquery_plan(subquery).deterministic:
-        raise NotTranslatableError("a scalar subquery that is not deterministic")
+        raise NotTranslatableError("a scalar subquery gives another value each time")
     return subquery

@@ -8,8 +8,8 @@ from gpujoin.config import Strategy
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.sqltext import show_condition
 from gpujoin.plan.explain import Explanation, JoinExplanation
-from gpujoin.plan.sqltext import show_condition
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of

@@ -128,7 +128,9 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     """
     kind, _ = join_type_in(node.fields["joinType"])
     if kind not in STREAMED:
-        raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} of streams is not covered")
+        raise NotTranslatableError(
+            f"joins of streams of type {spark_type_name(node.fields['joinType'])} are not computed here"
+        )
     for side in Side:
         if not node.child(side).deterministic:
             raise BrokenError(node.child(side), "its rows are other ones each time they are computed")
@@ -162,7 +164,7 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
 
 
 def _no_subquery(node: Node) -> Literal:
-    raise NotTranslatableError(f"{node} is a subquery")
+    raise NotTranslatableError(f"{node} is not computed here")
 
 
 def _event_times(rows: SparkRows) -> tuple[int, ...]:
@@ -226,10 +228,10 @@ def _covered(computed: ComputedParts, part: Node, times: AbstractSet[int], reade
     for inner in covered.walk():
         if isinstance(inner, StandIn) and inner.source.attribute_ids & times:
             reader(inner.source)  # says what is not covered
-            raise NotTranslatableError(f"{inner.source} reads an event time and is not covered")
+            raise NotTranslatableError(f"{inner.source} reads an event time and is not computed here")
         if isinstance(inner, StandIn) and times and _may_bound(part):
             raise NotTranslatableError(
-                f"{inner.source} is not covered, and Spark may read from {part} how long rows are kept"
+                f"{inner.source} is not computed here, and Spark may read from {part} how long rows are kept"
             )
     return covered
 

@@ -331,7 +331,7 @@ def test_expressions_that_are_not_exact_are_refused() -> None:
     tree: Relation = Tree.source(schema).where(left("s").rlike("a(?=b)")).relation
     assert isinstance(tree, Filter)
     [reason] = supports(tree)
-    assert "rlike(left.s" in str(reason)
+    assert "s rlike " in str(reason)
 
 
 def _rank(row: tuple[float | None, int]) -> tuple[bool, float, int]:

@@ -284,7 +284,7 @@ def test_memory_that_runs_out_on_a_device_is_no_failure(seed: int) -> None:
 
 ARRAYS = pa.schema([("k", pa.int32()), ("a", pa.list_(pa.int32()))])
 REFUSED = {
-    "sorted by": (Tree.source(ARRAYS).top(1, ("a", True)), "top"),
+    "sorted by": (Tree.source(ARRAYS).top(1, ("a", True)), "passed on only"),
     "counted": (Tree.source(ARRAYS).group("k", c=count(left("a"))), "not aggregated"),
     "beside what is counted": (Tree.source(ARRAYS).group("k", c=count()), "not aggregated"),
 }

@@ -40,6 +40,8 @@ def in_islands(found: Explanation) -> bool:
 @pytest.mark.parametrize("spark", MODES, indirect=True, ids=["ansi", "legacy"])
 @pytest.mark.parametrize("calls", [NUMBERS, TEXTS], ids=["numbers", "texts"])
 def test_islands_compute_functions(tables: SparkSession, calls: tuple[str, ...]) -> None:
+    # Spark 4.0 has no quote.
+    calls = tuple(call for call in calls if tables.catalog.functionExists(call.partition("(")[0]))
     columns = ", ".join(f"{call} c{i}" for i, call in enumerate(calls))
     names = ", ".join(f"max(c{i}) c{i}" for i in range(len(calls)))
     values = f"select id, k, {columns} from sales"

@@ -86,7 +86,7 @@ def test_intervals_are_exchanged(bulk: None, spark: SparkSession, name: str) -> 
 LEFT = {
     "months": ("max(a + make_ym_interval(0, y))", "interval"),
     "text": ("max(cast(t - t as string))", "intervals"),
-    "half an interval": (f"max({SMALL} * 0.5)", "whole number"),
+    "half an interval": (f"max({SMALL} * 0.5)", "not whole"),
     "divided": (f"max({SMALL} / 2)", "not computed"),
 }
 

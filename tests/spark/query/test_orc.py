@@ -125,7 +125,7 @@ LEFT = {
     "a timestamp without a zone": ("timestamp_ntz'2024-01-31 10:00:00' c", None, "planned as timestamp"),
     "an array": ("array(id) c", None, "a list"),
     "an early date": ("date'1500-01-01' c", None, "in one of two calendars"),
-    "another type": ("cast(id as int) c", "k bigint, c bigint", "planned as int64"),
+    "another type": ("cast(id as int) c", "k bigint, c bigint", "planned as bigint"),
     "another scale": ("cast(id as decimal(9, 2)) c", "k bigint, c decimal(9, 3)", "planned as decimal"),
     "a number as text": ("id c", "k bigint, c string", "planned as string"),
     "a dotted name": ("id `c.c`", None, "is a path to PyArrow"),

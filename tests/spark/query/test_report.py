@@ -102,7 +102,7 @@ def test_a_subquery_is_named_before_its_value_is_known(enabled: SparkSession) ->
     for name, value in EXCHANGED.items():
         enabled.conf.set(name, value)
     frame = enabled.sql(QUERIES["a subquery"])
-    assert "> cast((a subquery) as decimal(11,3))" in str(gpujoin.explain(frame))
+    assert "> (a subquery)" in str(gpujoin.explain(frame))
     frame.collect()
     assert "(a subquery)" not in str(gpujoin.metrics(frame))
     assert "-1.500" in str(gpujoin.metrics(frame))

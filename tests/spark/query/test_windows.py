@@ -147,11 +147,11 @@ def test_a_join_by_the_partition_needs_no_other_exchange(tables: SparkSession) -
 LEFT = {
     "months": (
         "select sum(id) over (order by day range between interval 1 month preceding and current row) from sales",
-        "a distance of",
+        "a range of interval month around date",
     ),
     "long decimals": (
         "select sum(id) over (order by cast(k as decimal(20,2)) range between 1 preceding and 1 following) from sales",
-        "distances of",
+        "ranges around decimal(20,2)",
     ),
     "lists": ("select collect_list(id) over (partition by k) from sales", "lists"),
     "moments over frames": ("select stddev(id) over (order by id) from sales", "whole partitions"),

@@ -135,7 +135,7 @@ PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
         lambda spark, _: spark.sql(
             "select a.id from sales a join sales b on make_ym_interval(a.k) = make_ym_interval(b.k)"
         ),
-        "the inner join on make_yminterval(k, 0) = make_yminterval(k, 0)",
+        "the inner join on make_ym_interval(k, 0) = make_ym_interval(k, 0)",
     ),
 }
 
@@ -198,3 +198,75 @@ def test_other_seconds_are_no_other_reason(tables: SparkSession, caplog: pytest.
 
     assert len(warnings_of(caplog, query(100))) == 1
     assert not warnings_of(caplog, query(200))
+
+
+REASONS = {
+    "a function over floats": (
+        "select k, collect_set(weight * 2) from sales group by k", "collect_set(weight * 2.0): ",
+    ),
+    "an argument that Spark computes apart": (
+        "select stddev_samp(weight * 2) over (partition by k order by id) from sales", "stddev_samp(weight * 2.0) over",
+    ),
+    "a list of a window": (
+        "select collect_list(weight * 2) over (partition by k order by id) from sales",
+        "collect_list(weight * 2.0) over",
+    ),
+    "a method of Java": ("select max(try_url_decode(s)) from sales", "url_decode(s) follows a setting"),
+    "JSON": ("select max(to_json(named_struct('a', k))) from sales", "to_json("),
+    "a lambda function": (
+        "select k, max(size(array_sort(array(k), (l, r) -> if(l < r, -1, 1)))) from sales group by k",
+        "the comparator (l, r) -> ",
+    ),
+    "a conversion that nobody wrote": (
+        "select percentile_approx(k + cost, 0.5) from sales join items using (k)", "(k + cost, ",
+    ),
+    "a conversion that the query has": (
+        "select approx_percentile(cast(k as bigint), 0.5) from sales", "approx_percentile(cast(k as bigint), 0.5",
+    ),
+    "a map as a group": ("select m, count(*) from (select map(k, s) m from sales) group by m", "map<int,string>"),
+    "intervals as keys": (
+        "select a.id from sales a join sales b on make_ym_interval(a.k) = make_ym_interval(b.k)",
+        "the inner join on make_ym_interval(k, 0) = make_ym_interval(k, 0)",
+    ),
+    "a long constant": (f"select k, max(format_string('{'x' * 200}', k)) from sales group by k", f"'{'x' * 79}…'"),
+    "text of doubles": (
+        "select max(cast(weight as string)) from sales", "cast(weight as string) turns doubles into text, which only",
+    ),
+    "a range of months": (
+        "select sum(id) over (order by day range between interval 1 month preceding and current row) from sales",
+        "sum(id): a range of interval month around date is not computed here",
+    ),
+    "operators": (
+        "select max(format_string('%s', k)) from sales where k in (1, 2) and not (s like 'a%') group by -(k + 1) * 2",
+        "the aggregation by -(k + 1) * 2: ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_reasons_are_in_the_words_of_the_query(enabled: SparkSession, name: str) -> None:
+    for setting, value in FORCED.items():
+        enabled.conf.set(setting, value)
+    query, shown = REASONS[name]
+    explained = explain(enabled.sql(query))
+    reasons = [*explained.reasons, *(reason for join in explained.joins for reason in join.reasons)]
+    assert any(shown in str(reason) for reason in reasons), [*map(str, reasons)]
+
+
+def test_a_source_that_spark_reads_is_no_news_where_the_rest_runs_here(
+    enabled: SparkSession, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    for setting, value in FORCED.items():
+        enabled.conf.set(setting, value)
+    enabled.conf.set("spark.gpujoin.fallback", "warn")
+    counted = of_csv(enabled, tmp_path).groupBy("k").count()
+    assert not warnings_of(caplog, enabled.table("sales").join(counted, "k"))
+    (message,) = warnings_of(caplog, counted)
+    assert "items.csv: only Parquet and ORC files are read here" in message
+
+
+def test_describe_says_what_only_spark_does(enabled: SparkSession) -> None:
+    enabled.conf.set("spark.gpujoin.backend", "cpu")
+    reasons = explain(enabled.table("sales").describe()).reasons
+    assert [reason.what for reason in reasons] == ["describe()"]
+    assert "turns doubles into text, which only Spark does" in reasons[0].why

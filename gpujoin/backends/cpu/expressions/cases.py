@@ -78,8 +78,7 @@ def _mapping(
             mapped = map_text(value) if settled else None
             if mapped is None:
                 raise UnsupportedValueError(
-                    f"{node}: the case of a character of {value[:50]!r} depends on Spark's version of Unicode; "
-                    f"leave the query to Spark"
+                    f"{node}: the case of a character of {value[:50]!r} depends on Spark's version of Unicode"
                 )
             return mapped
 

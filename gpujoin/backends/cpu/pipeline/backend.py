@@ -21,7 +21,7 @@ from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Cast, ColumnRef, Expression
 from gpujoin.model.files import FileFormat, Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
@@ -37,8 +37,10 @@ from gpujoin.model.relations import (
     Scan,
     SortKey,
     Window,
+    operation_name,
 )
-from gpujoin.model.types import is_float, logical
+from gpujoin.model.sqltext import show_type, with_types
+from gpujoin.model.types import is_float, is_text, logical
 
 _SAMPLE = 1 << 16
 """Rows of the sample in which the commonest key is counted."""
@@ -67,19 +69,17 @@ class CpuPipeline:
         return all(can_carry(field.type) for field in schema)
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        what = type(node).__name__.lower()
+        what = operation_name(node)
         reasons = []
         for expression in node.expressions():
             if not can_evaluate(expression):
                 part = next(p for p in expression.walk() if not can_evaluate(p) and all(map(can_evaluate, p.children)))
-                over = ", ".join(str(child.type) for child in part.children)
-                why = f"{part}{f' over {over}' if over else ''} is not evaluated exactly as Spark does"
-                reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
+                reasons.append(Reason(ReasonKind.UNSUPPORTED, what, _uncomputed(part)))
             elif not (isinstance(node, Project | Expand) or can_carry(logical(expression.type))):
                 if isinstance(expression, ColumnRef):
                     continue
-                why = f"{expression}: type {expression.type} is not carried"
-                reasons.append(Reason(ReasonKind.UNSUPPORTED, f"{what} expression", why))
+                why = f"{expression} of type {show_type(expression.type)} is not computed here"
+                reasons.append(Reason(ReasonKind.UNSUPPORTED, what, why))
         return tuple(reasons)
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
@@ -209,3 +209,10 @@ def _reader(node: Scan) -> Any:
 
         return orc
     return parquet
+
+
+def _uncomputed(node: Expression) -> str:
+    """Say why an expression is not computed here."""
+    if isinstance(node, Cast) and node.child.type is not None and is_float(node.child.type) and is_text(node.to):
+        return f"{node} turns {show_type(node.child.type)}s into text, which only Spark does"
+    return f"{with_types(node)} is not computed here"

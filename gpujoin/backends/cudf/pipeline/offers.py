@@ -26,7 +26,8 @@ from gpujoin.model.expressions import (
     Literal,
 )
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window
+from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window, operation_name
+from gpujoin.model.sqltext import show_type, value_name
 from gpujoin.model.types import MAX_PRECISION, is_float, is_text, is_whole, logical
 from gpujoin.model.windows import FramedAggregate
 
@@ -138,14 +139,14 @@ def can_code(left: pa.DataType, right: pa.DataType) -> bool:
 
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     """Reasons why a node, without its inputs, is not computed on the device exactly as in Spark. Needs no device."""
-    what = type(node).__name__.lower()
+    what = operation_name(node)
     reasons = [
-        _unsupported(f"{what} column {field.name!r}", f"type {field.type} is not carried on a GPU")
+        _unsupported(what, f"{value_name(field)} is not held on a GPU")
         for field in node.schema
         if not can_carry(field.type)
     ]
     if isinstance(node, Explode):
-        return (*reasons, _unsupported("explode", "rows are made of elements by the CPU"))
+        return (*reasons, _unsupported(what, "rows are made of elements by the CPU"))
     if isinstance(node, Join):
         return (*reasons, *_join_obstacles(node))
     if isinstance(node, PartialAggregate):
@@ -156,10 +157,10 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
         if not can_compute(expression):
             part = next(p for p in expression.walk() if not can_compute(p) and all(map(can_compute, p.children)))
             why = f"{part} is not computed on a GPU exactly as Spark does"
-            reasons.append(_unsupported(f"{what} expression", why))
+            reasons.append(_unsupported(what, why))
         elif expression.type is None or not can_carry(expression.type):
-            why = f"{expression}: type {expression.type} is not carried on a GPU"
-            reasons.append(_unsupported(f"{what} expression", why))
+            why = f"{expression} of type {show_type(expression.type)} is not held on a GPU"
+            reasons.append(_unsupported(what, why))
     return tuple(reasons)
 
 
@@ -168,14 +169,14 @@ def _aggregates(call: AggregateCall) -> bool:
 
 
 def _uncomputed(call: AggregateCall) -> Reason:
-    return _unsupported(f"aggregate {call}", "the function is not computed on a GPU")
+    return _unsupported("the aggregation", f"{call} is not computed on a GPU")
 
 
 def _window_obstacles(node: Window) -> list[Reason]:
     framed = [call.call for call in node.calls if isinstance(call, FramedAggregate)]
     reasons = [_uncomputed(call) for call in framed if not _aggregates(call)]
     if any(call.frame.has_distance for call in node.calls) and pat.is_float32(node.order[0].expression.type):
-        reasons.append(_unsupported("window", "distances in single precision are added by the CPU"))
+        reasons.append(_unsupported("the window", "distances in single precision are added by the CPU"))
     return reasons
 
 
@@ -188,12 +189,16 @@ def _join_obstacles(node: Join) -> list[Reason]:
     for left_at, right_at in pairs:
         left_type, right_type = node.left.schema.field(left_at).type, node.right.schema.field(right_at).type
         if not (can_carry(left_type) and can_carry(right_type) and can_code(left_type, right_type)):
-            reasons.append(_unsupported("join", f"keys of {left_type} and {right_type} go through host memory"))
+            reasons.append(
+                _unsupported(
+                    "the join", f"keys of {show_type(left_type)} and {show_type(right_type)} go through host memory"
+                )
+            )
     if spec.condition is not None and not can_test(spec.condition):
         why = f"the condition {spec.condition} is not computed on a GPU exactly as Spark does"
-        reasons.append(_unsupported("join", why))
+        reasons.append(_unsupported("the join", why))
     if not all(can_carry(field.type) for child in node.children for field in child.schema):
-        reasons.append(_unsupported("join", "a column of an input is not carried on a GPU"))
+        reasons.append(_unsupported("the join", "a column of an input is not held on a GPU"))
     return reasons
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -19,19 +20,22 @@ from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Lit
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Output, Project, Relation, SparkSource
+from gpujoin.model.sqltext import bare_name
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
-from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst import intervals, moments
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.named import is_held, part_name, why_uncovered
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.reading import Reading
 
+_MOST_REASONS = 2
+"""Reasons that are told of one part of a query; the others follow from its other columns, as a rule."""
 _BY_HINTS = "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_hash(t) */ or broadcast(t) decide"
 """How a join is told apart from others that was not written as ``gpu_join``."""
 _OF_STREAMS = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
@@ -160,7 +164,9 @@ class ColumnReader(ExpressionReader):
         check_column(node)
         for side, fragment in self._fragments.items():
             if node.expr_id in fragment.positions:
-                return fragment.reference(node.expr_id, side)
+                reference = fragment.reference(node.expr_id, side)
+                made = OF_OPTIMIZER.fullmatch(bare_name(reference.name))
+                return dataclasses.replace(reference, written=str(node)) if made else reference
         raise NotTranslatableError(f"{node.fields['name']} is no column of the input")
 
     def subquery(self, node: Node) -> Expression:
@@ -229,7 +235,7 @@ class TreeBuilder:
         """
         build = self.nodes.get(node.name)
         if node.streaming and not is_joined_with_tables(node):
-            raise BrokenError(node, "of a stream, Spark computes it")
+            raise BrokenError(node, "it is computed of a stream, which Spark does")
         if build is None:
             why, setting = why_uncovered(node)
             raise BrokenError(node, why, setting=setting)
@@ -239,7 +245,7 @@ class TreeBuilder:
         except (NotTranslatableError, RelationError, JoinSpecError, KeyTypeError) as problem:
             raise BrokenError(node, str(problem)) from problem
         if reasons:
-            raise BrokenError(node, "; ".join(str(reason) for reason in reasons))
+            raise BrokenError(node, why_not(reasons))
         return fragment
 
     def input(self, node: PlanNode, required: frozenset[int], *, any_rows: bool = False) -> Fragment:
@@ -297,7 +303,7 @@ class TreeBuilder:
             raise BrokenError(node, str(refused)) from refused
         reasons = self.obstacles(source)
         if reasons:
-            raise problem or BrokenError(node, "; ".join(map(str, reasons)))
+            raise problem or BrokenError(node, why_not(reasons))
         nbytes = rows * row_bytes(source.columns)
         least = UNKNOWN_LEAST_ROWS if guessed else max(1.0, rows * node.usual_share)
         self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, guessed, least, problem, first))
@@ -331,8 +337,15 @@ class TreeBuilder:
         return ColumnReader(sides, self.constant or _no_value)
 
 
+def why_not(reasons: Sequence[Reason]) -> str:
+    """Say the first of some reasons."""
+    texts = list(dict.fromkeys(reason.why for reason in reasons))
+    more = len(texts) - _MOST_REASONS
+    return "; ".join(texts[:_MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
 def _no_value(node: Node) -> Literal:
-    raise NotTranslatableError(f"{node.name} outside of a filter")
+    raise NotTranslatableError(f"{node} outside of a filter is not computed here")
 
 
 def is_joined_with_tables(node: PlanNode) -> bool:

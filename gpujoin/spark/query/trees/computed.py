@@ -29,7 +29,7 @@ from gpujoin.spark.catalyst.nodes import CATALYST, Node, Reading
 from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacles
 from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_collation
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder
+from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder, why_not
 from gpujoin.spark.query.trees.keys import bare_key, check_keys, has_not_in_form
 
 _ids = itertools.count(-1, -1)
@@ -145,7 +145,7 @@ class ComputedParts:
         try:
             value = self._builder.reader(below)(node)
             reasons = self._builder.obstacles(Project(below.relation, (Output("c", value),)))
-            why = "; ".join(map(str, reasons))
+            why = why_not(reasons) if reasons else ""
         except (NotTranslatableError, RelationError) as problem:
             why = str(problem)
         if not why:
@@ -161,7 +161,7 @@ class ComputedParts:
         if node.name == "Abs" or (node.name == "Cast" and moments.keeps_all(node)):
             return _with_children(node, self._distance)
         if node.name not in moments.DIFFERENCES:
-            raise NotTranslatableError(f"{node}: {node.name} of an interval is not computed here")
+            raise NotTranslatableError(f"{node} is not computed here: it is an interval")
         return _with_children(node, lambda child: self._moment(child, node))
 
     def _moment(self, node: Node, difference: Node) -> Node:

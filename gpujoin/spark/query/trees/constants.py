@@ -51,8 +51,8 @@ def _constant_table(columns: Sequence[Node], values: Sequence[Sequence[Any]], co
             pa.array([python_value(column.data_type, value) for value in each], dtype, from_pandas=False)
             for column, each, dtype in zip(columns, values, schema.types, strict=False)
         ]
-    except (OverflowError, pa.ArrowException) as problem:
-        raise NotTranslatableError(f"a value is none of Arrow's: {problem}") from None
+    except (OverflowError, pa.ArrowException):
+        raise NotTranslatableError("it has a value of a type that is not passed to Python workers") from None
     counting = [] if arrays else [pa.array([True] * count, pa.bool_())]
     batch = pa.RecordBatch.from_arrays(arrays or counting, schema=schema)
     return Fragment(ConstantTable.of(batch), {column.expr_id: n for n, column in enumerate(columns)})

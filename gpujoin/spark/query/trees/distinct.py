@@ -22,9 +22,9 @@ import pyarrow as pa
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.model.sqltext import show_expression
 from gpujoin.plan.merging import Merging, NotMergeableError
 from gpujoin.plan.nested_groups import with_plain_values
-from gpujoin.plan.sqltext import show_expression
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, unique_calls
@@ -53,7 +53,7 @@ def in_two_steps(
     try:
         merging = [Merging(call, first.schema) for call in merged]
     except NotMergeableError as problem:
-        raise NotTranslatableError(f"beside a distinct aggregate: {problem}") from problem
+        raise NotTranslatableError(f"{problem} beside an aggregate of distinct values") from problem
     grouped = tuple(Output(f"k{n}", of_keys.key(n)) for n in range(len(read.keys)))
     counted = unique_calls(distinct)
     summed = tuple(call for each in merging for call in each.calls)

@@ -65,7 +65,9 @@ class Estimates:
                 filter=reader(condition[0]) if condition else None,
             )
         if len(registers) > 1:
-            raise NotTranslatableError("approx_count_distinct of several columns, or with several errors")
+            raise NotTranslatableError(
+                "approx_count_distinct of several columns, or with several errors, is not computed here"
+            )
         return cls(tuple(registers.values()), calls)
 
 

@@ -65,7 +65,7 @@ def _with_fields(relation: Relation, kept: int) -> Relation:
     struct = column(schema, kept)
     assert struct.type is not None
     if not pat.is_struct(struct.type) or len({field.name for field in struct.type}) < struct.type.num_fields:
-        raise NotTranslatableError("inline of structs with several fields of one name")
+        raise NotTranslatableError("inline is not computed here of structs with several fields of one name")
     outputs = [Output(schema.field(i).name, column(schema, i)) for i in range(kept)]
     for number, field in enumerate(struct.type):
         name = Literal(value=field.name, type=pa.string())
@@ -94,7 +94,7 @@ def _stacked(
     count, *values = generator.children
     rows = count.fields.get("@value") if count.name == "Literal" else None
     if not isinstance(rows, int) or rows < 1:
-        raise NotTranslatableError(f"{generator} of no constant number of rows")
+        raise NotTranslatableError(f"{generator} is not computed here: its number of rows is no constant")
     width = math.ceil(len(values) / rows)
     types = [arrow_of(attribute.data_type) for attribute in columns]
     passed = tuple(Output(told_apart(below, i), below.reference(i)) for i in kept)

@@ -26,7 +26,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     """Join two inputs."""
     kind, exists = join_type_in(node.fields["joinType"])
     if kind is None:
-        raise NotTranslatableError(f"join type {spark_type_name(node.fields['joinType'])} is not covered")
+        raise NotTranslatableError(f"joins of type {spark_type_name(node.fields['joinType'])} are not computed here")
     builder.run_on(node)
     if node.nearest is not None:
         return nearest_join(builder, node, kind, node.nearest, required)

@@ -51,9 +51,11 @@ def check_keys(left: Node, right: Node, *, of_lists: bool = False) -> None:
     for node in (left, right):
         name = node.type_name.lower()
         if "collate" in name:
-            raise NotTranslatableError(f"its type is {name}; only strings compared by bytes are covered")
+            raise NotTranslatableError(
+                f"the type of {node} is {name}; only strings that are compared by bytes are joined here"
+            )
         if any(word in name for word in _NO_KEYS):
-            raise NotTranslatableError(f"keys of type {name} are not covered")
+            raise NotTranslatableError(f"{node} is of type {name}, by which nothing is joined here")
     try:
         types = arrow_of(left.data_type), arrow_of(right.data_type)
         if not (of_lists and has_lists(types[0]) and is_alike(*types)):

@@ -65,7 +65,7 @@ def _first_rows(
         case "Sort" if child is not None and node.fields["global"]:
             return _in_order(builder, node, required, count, offset)
     if offset or count is None:
-        raise NotTranslatableError("an offset in no order")
+        raise NotTranslatableError("an offset without an order by is not computed here")
     below = builder.build(node, required)
     return Fragment(Limit(below.relation, count, once=True), below.positions)
 
@@ -80,7 +80,7 @@ def _in_order(
     relation = below.relation
     if count is not None:
         if count + offset > MOST_ROWS:
-            raise NotTranslatableError(f"more than {MOST_ROWS} rows in an order")
+            raise NotTranslatableError(f"it has more than {MOST_ROWS} rows in an order")
         relation = TopN(relation, keys, count + offset, once=True)
     if offset:
         call = WindowCall(function=WindowFunction.ROW_NUMBER, name="number in the order")
@@ -96,5 +96,5 @@ def _in_order(
 def _count_of(node: PlanNode, name: str) -> int:
     count = row_count(node.expression(name))
     if count is None:
-        raise NotTranslatableError(f"a limit or an offset of more than {MOST_ROWS} rows, or of no constant number")
+        raise NotTranslatableError(f"it is of more than {MOST_ROWS} rows, or of no constant number")
     return count

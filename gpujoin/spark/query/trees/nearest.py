@@ -11,8 +11,8 @@ from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, Project, column
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
+from gpujoin.model.sqltext import bare_name
 from gpujoin.plan.ranges import all_of
-from gpujoin.plan.sqltext import bare_name
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
@@ -97,7 +97,7 @@ def _inputs(
         if domain is None:
             return with_stand_ins(builder, rows, needed(terms), stand_ins)
         if stand_ins:
-            raise NotTranslatableError(f"{stand_ins[0].source} is not covered in a correlated subquery")
+            raise NotTranslatableError(f"{stand_ins[0].source} is not computed here in a correlated subquery")
         return _values(builder, domain)
 
     start = builder.state

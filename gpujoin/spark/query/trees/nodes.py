@@ -47,7 +47,7 @@ from gpujoin.spark.query.trees.sessions import with_sessions
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
     """Read a relation of files, with filters."""
     if node.class_name != RELATION:
-        raise NotTranslatableError(f"{node.class_name} is no relation of files")
+        raise NotTranslatableError("it is no table of files")
     if builder.reading.obstacle is not None:
         raise BrokenError(node, builder.reading.obstacle.why, builder.reading.obstacle.kind)
     with _broken_at(node):
@@ -143,7 +143,7 @@ def repartition(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) 
 def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Put inputs together, column by column."""
     if node.fields["byName"]:
-        raise NotTranslatableError("a union by name")
+        raise NotTranslatableError("a union by name is not computed here")
     wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
     if not node.output:
         counted = (Output("c0", Literal(value=True, type=pa.bool_())),)
@@ -194,7 +194,7 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
     Raises ``NotTranslatableError`` if Spark alone can finish an aggregate, or compute a result.
     """
     for _, node in read.estimates:
-        raise NotTranslatableError(f"{node} below another operation, or finished by a task: only Spark estimates")
+        raise NotTranslatableError(f"{node} below another operation is not computed here")
     if is_pivot(read):
         return pivoted(builder, read, below, required)
     reader = builder.reader(below)

@@ -52,7 +52,7 @@ def filtered_by_values(
 
     def value_of(node: Node) -> Expression:
         if check_subquery(node) is not node:
-            raise NotTranslatableError("a field of a scalar subquery's value")
+            raise NotTranslatableError("a field of the value of a scalar subquery is not computed here")
         return right.reference(places[first_alike(node)], Side.RIGHT)
 
     condition = all_of(map(ColumnReader({Side.LEFT: below, Side.RIGHT: right}, value_of), parts))
@@ -72,7 +72,7 @@ def _value(builder: TreeBuilder, subquery: Node) -> Fragment:
     check_subquery(subquery)
     plan = subquery_plan(subquery)
     if not _has_one_row(plan):
-        raise NotTranslatableError("a scalar subquery that may have no row")
+        raise NotTranslatableError("a scalar subquery may have no row")
     [column] = plan.output
     built = builder.build(plan, frozenset({column.expr_id}))
     return Fragment(built.relation, {0: built.positions[column.expr_id]})

@@ -20,6 +20,7 @@ import pyarrow.types as pat
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_text, is_whole
 from gpujoin.plan.remap import with_plain_input
 from gpujoin.spark.catalyst.nodes import Node
@@ -53,11 +54,11 @@ def _calls(node: Node, reader: ExpressionReader, name: str) -> tuple[AggregateCa
     """The value beside each pivot value."""
     function, *condition = node.children
     if function.name != "PivotFirst" or condition or node.fields["isDistinct"]:
-        raise NotTranslatableError(f"{node} beside a pivot")
+        raise NotTranslatableError(f"{node} beside a pivot is not computed here")
     pivot, value = map(reader, function.children)
     assert pivot.type is not None
     if not (is_whole(pivot.type) or is_text(pivot.type) or pat.is_boolean(pivot.type) or pat.is_date(pivot.type)):
-        raise NotTranslatableError(f"{function} by {pivot.type}")
+        raise NotTranslatableError(f"{function} is not computed here by type {show_type(pivot.type)}")
     spark_type = function.children[0].data_type
 
     def call(number: int, internal: object) -> AggregateCall:

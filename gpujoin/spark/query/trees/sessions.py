@@ -35,7 +35,7 @@ def with_sessions(builder: TreeBuilder, below: Fragment, keys: Sequence[Node]) -
     if not sessions:
         return below
     if len(sessions) > 1:
-        raise NotTranslatableError("an aggregation by several columns of sessions")
+        raise NotTranslatableError("an aggregation by several session windows is not computed here")
     (session,) = sessions
     others = [key for key in keys if key is not session]
     keyed, places = with_keys(builder, below, others, frozenset(below.positions), pat.is_nested)

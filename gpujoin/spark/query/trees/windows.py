@@ -112,7 +112,7 @@ def sort_key(reader: ExpressionReader, order: Node, written: Expression | None =
     dtype = logical(value.type)
     ordered = is_numeric(dtype) or is_text(dtype) or is_bytes(dtype) or pat.is_temporal(dtype)
     if not ordered and not pat.is_boolean(dtype):
-        raise NotTranslatableError(f"{order} orders by {dtype}")
+        raise NotTranslatableError(f"it is ordered by {order}, whose type is {order.children[0].type_name.lower()}")
     descending = ordered_by(order, "direction", "Descending")
     return SortKey(value, descending, ordered_by(order, "nullOrdering", "NullsFirst"))
 
@@ -124,14 +124,14 @@ def _read_call(
     call: AnyWindowCall
     if function.name == "AggregateExpression":
         if function.fields["isDistinct"]:
-            raise NotTranslatableError(f"{function}: distinct values of a window")
+            raise NotTranslatableError(f"{function}: distinct values of a window are not computed here")
         call = FramedAggregate(read_call(function, reader, name), _frame(definition.children[-1], node, order, zone))
     elif function.name in FUNCTIONS:
         call = _read_function(function, reader, name, _frame_of(function, definition, node, order, zone))
     else:
         raise NotTranslatableError(f"{function} is not computed here")
     if not order and is_by_order(call) and not _takes_any(call):
-        raise NotTranslatableError(f"{node}: without an order, what it is depends on that in which rows come")
+        raise NotTranslatableError(f"{node}: without an order by, its value depends on the order in which rows come")
     return call
 
 
@@ -197,7 +197,7 @@ def _frame(node: Node, window: Node, order: Sequence[Node], zone: str | None) ->
 def _distance(bound: Node, key: Node, window: Node, zone: str | None) -> float:
     """A distance of an order key, as :class:`Frame` has it."""
     if bound.name != "Literal" or bound.fields["@value"] is None:
-        raise NotTranslatableError(f"{window}: a bound of the range is no constant")
+        raise NotTranslatableError(f"{window}: a bound of its range is no constant")
     dtype = key.data_type
     if isinstance(bound.data_type, t.DayTimeIntervalType):
         distance = int(bound.fields["@value"])
@@ -215,7 +215,9 @@ def _distance(bound: Node, key: Node, window: Node, zone: str | None) -> float:
             return int(value.scaleb(dtype.scale))
         if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
             return value
-    raise NotTranslatableError(f"{window}: a distance of {bound.type_name} in a range of {key.type_name}")
+    raise NotTranslatableError(
+        f"{window}: a range of {bound.type_name.lower()} around {key.type_name.lower()} is not computed here"
+    )
 
 
 class _ResultReader(BufferReader):
