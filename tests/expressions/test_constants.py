@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
@@ -15,6 +17,7 @@ from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Fun
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge, comparable
 from tests.expressions.test_every_function import GIVEN_BACK, IN_ZONES, WITHOUT_SQL
+from tests.expressions.translated import SqlJudge
 from tests.expressions.values import VALUES
 from tests.functions.constants import calls_over_columns, with_constants
 
@@ -38,8 +41,23 @@ BATCH = pa.RecordBatch.from_pydict({
     f"{kind}{place}": pa.array([values[(row * (2 * place + 1) + place) % len(values)] for row in range(ROWS)], dtype)
     for kind, (dtype, values) in KINDS.items() for place in range(PLACES)
 })  # fmt: skip
-UNTRIED = {Function.ARRAY_SORT}
-"""Functions of lambdas, which are no values."""
+UNTRIED = {
+    Function.AGGREGATE,
+    Function.ARRAY_SORT_BY,
+    Function.EXISTS,
+    Function.FILTER,
+    Function.FORALL,
+    Function.GET_FIELDS,
+    Function.MAP_FILTER,
+    Function.MAP_FROM_ARRAYS,
+    Function.MAP_FROM_ENTRIES,
+    Function.MAP_ZIP_WITH,
+    Function.NAMED_STRUCT,
+    Function.TRANSFORM,
+    Function.TRANSFORM_VALUES,
+    Function.ZIP_WITH,
+}
+"""Functions of lambdas, of names and of fields of structs; Spark is asked about these."""
 
 
 def _column(kind: str, place: int) -> Expression:
@@ -121,6 +139,42 @@ def test_a_constant_is_as_a_column_of_it(family: str, mode: EvalMode, types: dic
             if Evaluator.NUMPY not in spec.lacks and spec.signature.arity[1] > 1
         }
         assert several - seen <= UNTRIED, "functions of several arguments are all tried"
+
+
+OF_LAMBDAS = (
+    "transform(array(1, null, 3), x -> x + n)", "transform(xs, x -> 5)", "transform(xs, (x, i) -> n)",
+    "filter(array(1, null, 3), x -> x > n)", "filter(xs, x -> true)", "filter(xs, x -> null)",
+    "exists(array(1, null, 3), x -> x = n)", "exists(xs, x -> n > 1)", "forall(array(1, 3), x -> x > n)",
+    "forall(xs, x -> null)", "zip_with(array(1, 2), xs, (a, b) -> a + b)", "zip_with(xs, array(1, null), (a, b) -> b)",
+    "zip_with(xs, xs, (a, b) -> n)", "aggregate(array(1, 2), n, (a, x) -> a + x)", "aggregate(xs, 0, (a, x) -> n)",
+    "aggregate(xs, n, (a, x) -> a)", "aggregate(xs, 1, (a, x) -> a + coalesce(x, 0), a -> a * n)",
+    "map_filter(map('a', 1, 'b', 2), (k, v) -> v > n)", "map_filter(mp, (k, v) -> true)",
+    "transform_values(map('a', 1), (k, v) -> n)", "transform_values(mp, (k, v) -> 'c')",
+    "map_zip_with(map('a', 1), mp, (k, a, b) -> a + b)", "map_zip_with(mp, map('z', n), (k, a, b) -> n)",
+    "map_from_arrays(array('a', 'b'), array(1, n))", "map_from_arrays(array(cast(n as string), 'q'), array(1, 2))",
+    "map_from_entries(array(named_struct('k', 'a', 'v', n)))", "named_struct('a', 1, 'b', n)",
+    "named_struct('a', n, 'b', null)", "array(named_struct('a', 1), named_struct('a', n)).a",
+    "array_sort(array(3, 1, n), (a, b) -> case when a < b then -1 when a > b then 1 else 0 end)",
+    "make_timestamp(2024, 1, 1, 0, 0, n)", "make_timestamp(n, 1, 1, 0, 0, 1.5)",
+    "make_timestamp_ntz(2024, n, 1, 0, 0, 9)", "make_timestamp_ntz(2024, 2, 1, n, 30, 0.25)",
+    "try_make_timestamp(2024, 1, n, 0, 0, 0)",
+    "try_make_timestamp_ntz(2024, 13, 1, 0, n, 0)", "make_date(2024, n, 31)", "make_date(n, 2, 29)",
+)  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("ansi", [pytest.param("true", marks=pytest.mark.extra), "false"])
+def test_constants_beside_columns_of_lambdas_and_dates(spark: SparkSession, tmp_path: Path, ansi: str) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    table = pa.table({
+        "n": pa.array([1, 2, 3, 4, 5, None] if ansi == "false" else [1, 3, 5, 7, 8, 12], pa.int32()),
+        "xs": pa.array([[1, 2, None], [], None, [3], [2, 2], [0]], pa.list_(pa.int32())),
+        "mp": pa.array(
+            [[("a", 1)], [], None, [("b", None), ("a", 2)], [("z", 3)], []], pa.map_(pa.string(), pa.int32())
+        ),
+    })  # fmt: skip
+    calls = [sql for sql in OF_LAMBDAS if ansi == "false" or "make_date(n" not in sql]
+    SqlJudge(spark, table, tmp_path / "table.parquet").check(calls)
 
 
 @pytest.mark.slow
