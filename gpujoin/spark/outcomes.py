@@ -19,6 +19,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import first_line, told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, name_of_query
+from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.footers import note_refused
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import note_failure
@@ -40,14 +41,15 @@ class Scope(Enum):
     GPU_JOINS = "queries with joins that gpu_join made"
 
 
-_KEPT = 20_000
+_MOST_BYTES = 32 << 20
+"""Of explanations that are kept: some thousands, each of which takes 2 to 20 KB."""
 _MOST_WARNINGS = 10_000
 _IDS = re.compile(r"#\d+L?|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|(?<=\buuid\(Some\()-?\d+")
 """What is another number each time that one text is analyzed: ids of columns, and seeds."""
 _NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 _lock = threading.Lock()
-_explanations: OrderedDict[str, IslandExplanation] = OrderedDict()
-_queries: OrderedDict[str, Explanation] = OrderedDict()
+_explanations: Latest[str, IslandExplanation] = Latest(_MOST_BYTES)
+_queries: Latest[str, Explanation] = Latest(_MOST_BYTES)
 _warned: OrderedDict[int, None] = OrderedDict()
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 
@@ -59,16 +61,12 @@ def new_join_id() -> str:
 
 def keep(explanation: IslandExplanation) -> None:
     """Keep the explanation of a join that is in the plan of a DataFrame; the oldest are forgotten."""
-    with _lock:
-        _explanations[explanation.island_id] = explanation
-        while len(_explanations) > _KEPT:
-            _explanations.popitem(last=False)
+    _explanations.put(explanation.island_id, explanation)
 
 
 def kept(island_id: str) -> IslandExplanation | None:
     """Give the explanation kept under an id."""
-    with _lock:
-        return _explanations.get(island_id)
+    return _explanations.get(island_id)
 
 
 def tell(explanation: JoinExplanation, options: Options, query: Callable[[], str]) -> None:
@@ -129,16 +127,12 @@ def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
 
 def keep_query(name: str, explanation: Explanation) -> None:
     """Keep the explanation of a query for later; the oldest are forgotten."""
-    with _lock:
-        _queries[name] = explanation
-        while len(_queries) > _KEPT:
-            _queries.popitem(last=False)
+    _queries.put(name, explanation)
 
 
 def kept_query(name: str) -> Explanation | None:
     """Give the explanation of a query kept under a name."""
-    with _lock:
-        return _queries.get(name)
+    return _queries.get(name)
 
 
 def note_query(frame: DataFrame, names: Sequence[str]) -> None:

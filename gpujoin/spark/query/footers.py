@@ -14,6 +14,7 @@ from gpujoin.errors import ScanError
 from gpujoin.plan.amounts import show_paths
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.activity import doing
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
 _THREADS = 8
 _STORE_THREADS = 32
 """Footers that are read at the same time: those in a store are mostly waited for."""
-_KEPT = 20_000
+_MOST_BYTES = 64 << 20
+"""Of footers that are kept. They have the statistics of each row group and column."""
 _MOST_REFUSED = 1_000
 _lock = threading.Lock()
-_known: OrderedDict[tuple[Any, ...], FileFooter] = OrderedDict()
+_known: Latest[tuple[Any, ...], FileFooter] = Latest(_MOST_BYTES)
 _refused: OrderedDict[str, None] = OrderedDict()
 """Files that workers have refused, by their paths; and other beginnings of what the workers said."""
 
@@ -70,10 +72,7 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
     columns = tuple((field.name, field.type) for field in scan.columns)
     how = scan.case_sensitive, scan.by_setting
     keys = [(file.path, file.size, file.modified_ms, file.constants, columns, how) for file in files]
-    with _lock:
-        by_key = {key: _known[key] for key in keys if key in _known}
-        for key in by_key:
-            _known.move_to_end(key)
+    by_key = {key: footer for key in keys if (footer := _known.get(key)) is not None}
     missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
         paths = [files[n].path for n in missing]
@@ -87,13 +86,10 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
                 )  # fmt: skip
         except ScanError as problem:
             raise NotTranslatableError(str(problem)) from problem
-        with _lock:
-            for number, footer in zip(missing, read, strict=True):
-                by_key[keys[number]] = footer
-                if files[number].is_settled(began_ms):
-                    _known[keys[number]] = footer
-            while len(_known) > _KEPT:
-                _known.popitem(last=False)
+        for number, footer in zip(missing, read, strict=True):
+            by_key[keys[number]] = footer
+            if files[number].is_settled(began_ms):
+                _known.put(keys[number], footer)
     footers = tuple(by_key[key] for key in keys)
     for file, footer in zip(files, footers, strict=True):
         if footer.obstacles:

@@ -1,0 +1,71 @@
+"""Values by key, of which as many are kept as fit into so many bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import sys
+import tracemalloc
+
+import pytest
+
+pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
+
+from gpujoin.plan.explain import Explanation
+from gpujoin.spark import outcomes
+from gpujoin.spark.latest import Latest
+from tests.plan.test_report import ISLAND
+
+
+def test_the_oldest_values_are_forgotten_by_their_bytes_and_not_by_their_number() -> None:
+    values: Latest[int, bytes] = Latest(60_000)
+    for number in range(100):
+        values.put(number, bytes(1000))
+    assert [number for number in range(100) if values.get(number)] == list(range(89, 100))
+    assert values.nbytes <= 60_000
+    values.put(7, bytes(40_000))
+    assert [number for number in range(100) if values.get(number)] == [7], "the latest one stays"
+
+
+def test_what_is_asked_for_stays_and_what_is_replaced_counts_once() -> None:
+    values: Latest[str, bytes] = Latest(25_000)
+    for name in ("a", "b", "a", "a", "b"):
+        values.put(name, bytes(2000))
+    assert values.get("a")
+    values.put("c", bytes(2000))
+    assert (values.get("a") is None, values.get("b"), values.get("c") is None) == (False, None, False)
+
+
+def test_explanations_take_no_more_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a session does that plans queries for days: each has notes of its own."""
+    monkeypatch.setattr(outcomes, "_explanations", Latest(300_000))
+    monkeypatch.setattr(outcomes, "_queries", Latest(300_000))
+    tracemalloc.start()
+    try:
+        for number in range(400):
+            notes = tuple(f"{number}: {'why ' * 50}{place}" for place in range(20))
+            island = dataclasses.replace(ISLAND, island_id=f"i{number}", notes=notes)
+            outcomes.keep(island)
+            outcomes.keep_query(f"q{number}", Explanation((island,)))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 700_000
+    assert outcomes.kept("i399") is not None
+    assert outcomes.kept_query("q399") is not None
+    assert outcomes.kept("i0") is None
+
+
+def test_an_explanation_takes_about_what_is_counted() -> None:
+    data = pickle.dumps(ISLAND)
+    pickle.loads(data)  # noqa: S301 - what is shared by all, such as the names of fields
+    tracemalloc.start()
+    try:
+        copies = [pickle.loads(data) for _ in range(50)]  # noqa: S301 - its own
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    values: Latest[int, object] = Latest(sys.maxsize)
+    for number, copy in enumerate(copies):
+        values.put(number, copy)
+    assert 0.5 < values.nbytes / taken < 2
