@@ -196,7 +196,7 @@ def test_an_error_on_data_is_an_error_here_too(spark: SparkSession) -> None:
             joined.collect()
     spark.conf.set("spark.gpujoin.fallback", "raise")
     # The message has the user's names, not those of the columns that workers are sent.
-    with pytest.raises(PythonException, match=r"\(left\.k \+ right\.k\): (?s:.)*overflow"):
+    with pytest.raises(PythonException, match=r"left\.k \+ right\.k: (?s:.)*overflow"):
         gpu_join(left, right, on, strategy="nested_loop", backend="cpu").collect()
 
 
