@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
+from gpujoin.model.layouts import in_known_layout, in_type, nulls
 from gpujoin.model.types import wide_offsets
 
 Sizes = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
         )
     known = in_known_layout(array)
     taken = pc.take(known, rows)
-    return taken if known is array else in_layout(taken, array.type)
+    return taken if known is array else in_type(taken, array.type)
 
 
 def own_bytes(data: pa.RecordBatch | pa.Table) -> int:
@@ -48,7 +48,7 @@ def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     loose = {i for i, c in enumerate(batch.columns) if _is_view(c.type) and 2 * _own_bytes(c) < c.nbytes}
     if not loose:
         return batch
-    columns = [in_layout(in_known_layout(c), c.type) if i in loose else c for i, c in enumerate(batch.columns)]
+    columns = [in_type(in_known_layout(c), c.type) if i in loose else c for i, c in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
@@ -148,9 +148,7 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
     wide = pa.schema([f.with_type(wide_offsets(f.type)) for f in schema], schema.metadata)
     if wide != schema and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
         batches = [
-            pa.RecordBatch.from_arrays(
-                [in_layout(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide
-            )
+            pa.RecordBatch.from_arrays([in_type(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide)
             for b in batches
         ]
     return pa.concat_batches(batches)

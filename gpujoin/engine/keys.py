@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import take
-from gpujoin.engine.layouts import in_known_layout
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import Side
+from gpujoin.model.layouts import in_known_layout
 from gpujoin.model.spec import JoinSpec, NullEquality
 from gpujoin.model.types import is_bytes, is_text
 from gpujoin.plan.key_types import key_type

@@ -31,12 +31,12 @@ from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.keys import in_common_type
-from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import ConditionError, JoinSpecError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinName, JoinType, Side
+from gpujoin.model.layouts import in_type
 from gpujoin.model.maps import Indices, OutOfBounds
 from gpujoin.model.spec import Direction, DirectionName, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.asof import check_result_names, check_suffixes, plan_as_of
@@ -403,7 +403,7 @@ class _Plan:
             merged = pc.coalesce(first, second)
             if types[0] == types[1] and not pat.is_dictionary(types[0]):
                 common = types[0]
-                merged = pa.chunked_array([in_layout(chunk, common) for chunk in merged.chunks], common)
+                merged = pa.chunked_array([in_type(chunk, common) for chunk in merged.chunks], common)
             table = table.set_column(target, table.schema.field(target).with_type(common), merged)
         return table.select(list(self.order)).rename_columns(list(self.names))
 

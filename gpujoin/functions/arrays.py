@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.comparison import alike, comparable, fits_as_bytes, has_floats, is_alike, is_written
-from gpujoin.functions.signatures import INT, MANY, PATTERN, TEXT, Signature, cast_to, takes, type_of, typed, types_of
+from gpujoin.functions.signatures import (
+    INT,
+    MANY,
+    PATTERN,
+    TEXT,
+    Signature,
+    cast_to,
+    over,
+    takes,
+    type_of,
+    typed,
+    types_of,
+)
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, Nulls, Order, Raises
-from gpujoin.model.expressions import Call, Function, Literal, Variable
+from gpujoin.functions.widening import tightest, wider_of
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal, Variable
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
 
@@ -72,8 +87,14 @@ def _part_of_map(node: Call) -> Call | None:
 
 
 def _listed(node: Call) -> Call | None:
-    types = [type_of(argument) for argument in node.arguments]
-    return typed(node, pa.list_(types[0])) if len(set(types)) == 1 else None
+    common = _united([type_of(argument) for argument in node.arguments], node.mode)
+    return None if common is None else over(node, common, pa.list_(common))
+
+
+def _united(types: Sequence[pa.DataType], mode: EvalMode) -> pa.DataType | None:
+    """The type of values of types that differ in where there may be nulls, and in the case of fields' names."""
+    common = wider_of(types, mode, tightest)
+    return common if common is not None and all(is_alike(common, dtype) for dtype in types) else None
 
 
 def _accepts_elements(node: Call) -> bool:
@@ -99,6 +120,18 @@ def _accepts_structs(node: Call) -> bool:
 def _same_list(node: Call) -> Call | None:
     dtype = type_of(node.arguments[0])
     return typed(node, dtype) if _is_list(dtype) else None
+
+
+def _joined_list(node: Call) -> Call | None:
+    types = [type_of(argument) for argument in node.arguments]
+    common = _united(types, node.mode) if all(map(_is_list, types)) else None
+    return over(node, common)
+
+
+def _one_more(node: Call) -> Call | None:
+    values, value = map(type_of, node.arguments)
+    element = _united([values.value_type, value], node.mode) if _is_list(values) else None
+    return None if element is None else typed(node, pa.list_(element))
 
 
 def _element(node: Call) -> Call | None:
@@ -363,9 +396,9 @@ _QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3), (None, True, _X))
 _MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
 _EXTREME = Signature(_element, _accepts_ordered, (1, 1), (None,))
 _BYTES = Signature(_as_bytes, _accepts_written, (1, 1), (None,))
-_JOINED_LISTS = Signature(_same_list, _accepts_lists, (1, MANY))
-_SETS = Signature(_same_list, _accepts_sets)
-_ADDED = Signature(_same_list, _accepts_element)
+_JOINED_LISTS = Signature(_joined_list, _accepts_lists, (1, MANY))
+_SETS = Signature(_joined_list, _accepts_sets)
+_ADDED = Signature(_one_more, _accepts_element)
 _MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4), (None, True, _X, _X))
 _SORTED_BY = Signature(_same_list, _accepts_sort_key, (5, 5), (None, True, _X, False, "last"))
 _MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6), (None, None, True, _X, _X, _X))

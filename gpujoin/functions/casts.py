@@ -5,13 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.functions.comparison import is_alike
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole
 
 
 def can_cast(source: pa.DataType, target: pa.DataType, mode: EvalMode) -> bool:
     """Whether Spark accepts a cast between two types, as expressions see them. Single values may still fail."""
-    if source == target or pat.is_null(source):
+    if pat.is_null(source) or is_alike(source, target):
         return True
     if pat.is_struct(source) and pat.is_struct(target):
         return source.num_fields == target.num_fields and all(
@@ -51,7 +52,7 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
 
     Dates and timestamps beyond the year 290,000, where a change of unit overflows, do not count.
     """
-    if source == target or pat.is_null(source) or is_text(target):
+    if pat.is_null(source) or is_text(target) or is_alike(source, target):
         return True
     if pat.is_duration(source) or pat.is_duration(target):
         return True

@@ -26,6 +26,16 @@ def _get_field(node: Call) -> Call | None:
     return typed(node, dtype.field(names.index(matching[0])).type, struct, Literal(value=matching[0], type=pa.string()))
 
 
+def field_position(node: Call, struct: pa.DataType) -> int:
+    """Position of the field that a call takes, in the type that the call's operand was planned with.
+
+    The names in the type of the values themselves may be others: Spark brings structs together by position.
+    """
+    name = node.arguments[1]
+    assert isinstance(name, Literal), node
+    return [field.name for field in struct].index(str(name.value))
+
+
 TABLE = (
     FunctionSpec(
         Function.GET_FIELD,

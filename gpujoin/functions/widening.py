@@ -71,7 +71,7 @@ def tightest(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataTy
             digits = DECIMAL_OF_INTEGER[whole.bit_width][0]
             return decimal if decimal.precision - decimal.scale >= digits else None
     instants = _instants(left, right)
-    return instants if instants is not None else _structs(left, right, mode, tightest)
+    return instants if instants is not None else _nested(left, right, mode, tightest)
 
 
 def _instants(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -86,20 +86,31 @@ def _instants(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _structs(left: pa.DataType, right: pa.DataType, mode: EvalMode, widen: Widener) -> pa.DataType | None:
-    if not (pat.is_struct(left) and pat.is_struct(right)) or left.num_fields != right.num_fields:
+def _nested(left: pa.DataType, right: pa.DataType, mode: EvalMode, widen: Widener) -> pa.DataType | None:
+    """Widen structs, lists and maps part by part; a part may be null where one of either may be.
+
+    Fields are paired by position, and their names may differ in case; those of the first type count.
+    """
+    if left.id != right.id or left.num_fields != right.num_fields or not pat.is_nested(left):
         return None
     fields = []
-    for left_field, right_field in zip(left, right, strict=True):
-        common = (
-            widen(left_field.type, right_field.type, mode)
-            if left_field.name.lower() == right_field.name.lower()
-            else None
-        )
+    for own, other in ((left.field(i), right.field(i)) for i in range(left.num_fields)):
+        named = not pat.is_struct(left) or own.name.lower() == other.name.lower()
+        common = widen(own.type, other.type, mode) if named else None
         if common is None:
             return None
-        fields.append(pa.field(left_field.name, common, left_field.nullable or right_field.nullable))
-    return pa.struct(fields)
+        fields.append(pa.field(own.name, common, own.nullable or other.nullable))
+    if pat.is_struct(left):
+        return pa.struct(fields)
+    if pat.is_map(left):
+        return pa.map_(*_entry(fields[0]))
+    return pa.list_(fields[0]) if pat.is_list(left) else None
+
+
+def _entry(entries: pa.Field) -> tuple[pa.Field, pa.Field]:
+    """The fields of a map's keys and values, of that of its entries."""
+    key, value = entries.type
+    return key.with_nullable(False), value
 
 
 def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
@@ -129,7 +140,7 @@ def wider_without_text(left: pa.DataType, right: pa.DataType, mode: EvalMode) ->
     """Find a common type that may lose precision, without turning anything into text (or, in ANSI mode, text)."""
     if mode is EvalMode.ANSI:
         return wider(left, right, mode)
-    return tightest(left, right, mode) or _wider_number(left, right) or _structs(left, right, mode, wider_without_text)
+    return tightest(left, right, mode) or _wider_number(left, right) or _nested(left, right, mode, wider_without_text)
 
 
 def wider(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataType | None:
@@ -142,7 +153,7 @@ def wider(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataType 
         if mode is EvalMode.ANSI:
             return string_promotion(text, other)
         return text if is_atomic(other) and not (is_bytes(other) or pat.is_boolean(other)) else None
-    return _structs(left, right, mode, wider)
+    return _nested(left, right, mode, wider)
 
 
 def wider_of(types: Sequence[pa.DataType], mode: EvalMode, widen: Widener = wider) -> pa.DataType | None:

@@ -14,11 +14,11 @@ from gpujoin import gather_maps, join_tables
 from gpujoin.config import Options
 from gpujoin.engine import hostgather
 from gpujoin.engine.hostgather import compact, own_bytes
-from gpujoin.engine.layouts import in_known_layout
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinName
+from gpujoin.model.layouts import in_known_layout
 from gpujoin.testing.compare import assert_same_rows
 from tests.faults import FaultyBackend
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.rowstore import RowStoreCache
+from gpujoin.model.layouts import in_type
 from gpujoin.model.types import wide_offsets
 
 _SMALL_OFFSETS = (1 << 31) - 1
@@ -39,13 +40,10 @@ def from_arrow(table: pa.Table) -> Frame:
 
 
 def to_batch(frame: Frame, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert a frame to a batch of exactly this schema, casting where a column's type differs."""
+    """Convert a frame to a batch of exactly this schema, by position where a column's type differs."""
     if not len(schema):
         return _batch_without_columns(frame.rows, schema)
-    arrays = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(frame.columns, schema, strict=True)
-    ]
+    arrays = [in_type(column, field.type) for column, field in zip(frame.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

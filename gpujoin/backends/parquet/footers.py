@@ -373,6 +373,11 @@ def sources_of(scan: Scan, parquet: ParquetFooter) -> list[Source]:
     return [columns.source_of(field) for field in scan.file_columns]
 
 
+def comparable_name(name: str, *, case_sensitive: bool) -> str:
+    """Give what a name of a column or a field is found by in a file."""
+    return name if case_sensitive else name.lower()
+
+
 class FileColumns:
     """The columns of a file, by name."""
 
@@ -384,7 +389,7 @@ class FileColumns:
             self._columns.setdefault(self._key(column.name), []).append(column)
 
     def _key(self, name: str) -> str:
-        return name if self._case_sensitive else name.lower()
+        return comparable_name(name, case_sensitive=self._case_sensitive)
 
     def source_of(self, field: pa.Field) -> Source:
         """Find a column of the scan in the file.
@@ -400,7 +405,7 @@ class FileColumns:
             return Source(None)
         [column] = fitting
         if pat.is_nested(logical(field.type)):
-            if column.nested is None or not _readable_nested(column.nested, field.type):
+            if column.nested is None or not _readable_nested(column.nested, field.type, self._key):
                 file_type = "not laid out as it should be" if column.nested is None else column.nested
                 raise ScanError(
                     f"{path}: column {field.name!r} is {show_type(file_type)}, planned as {show_type(field.type)}"
@@ -453,21 +458,27 @@ def _readable(file_type: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(file_type == wanted)
 
 
-def _readable_nested(file_type: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether nested values are read as Spark reads them: of the same types, with all fields that are wanted."""
+def _readable_nested(file_type: pa.DataType, wanted: pa.DataType, key: Callable[[str], str]) -> bool:
+    """Whether nested values are read as Spark reads them: of the same types, with all fields that are wanted.
+
+    Each field is found by the ``key`` of its name, which no other field of its struct has.
+    """
     if pat.is_struct(wanted):
         if not pat.is_struct(file_type):
             return False
-        fields = {field.name.lower(): field.type for field in file_type}
+        fields = {key(field.name): field.type for field in file_type}
+        if len(fields) < file_type.num_fields:
+            return False
         return all(
-            field.name.lower() in fields and _readable_nested(fields[field.name.lower()], field.type)
-            for field in wanted
+            key(field.name) in fields and _readable_nested(fields[key(field.name)], field.type, key) for field in wanted
         )
     if pat.is_list(wanted):
-        return pat.is_list(file_type) and _readable_nested(file_type.value_type, wanted.value_type)
+        return pat.is_list(file_type) and _readable_nested(file_type.value_type, wanted.value_type, key)
     if pat.is_map(wanted):
-        return pat.is_map(file_type) and all(
-            map(_readable_nested, (file_type.key_type, file_type.item_type), (wanted.key_type, wanted.item_type))
+        return (
+            pat.is_map(file_type)
+            and _readable_nested(file_type.key_type, wanted.key_type, key)
+            and _readable_nested(file_type.item_type, wanted.item_type, key)
         )
     return bool(logical(file_type) == logical(wanted))
 

@@ -429,7 +429,7 @@ def _type_of(element: _Element) -> pa.DataType | None:
 
 def _struct(children: Sequence[_Element]) -> pa.DataType | None:
     fields = [(_text(child.about[4]), _type_of(child)) for child in children]
-    if any(dtype is None for _, dtype in fields) or len({name.lower() for name, _ in fields}) < len(fields):
+    if any(dtype is None for _, dtype in fields) or len({name for name, _ in fields}) < len(fields):
         return None
     return pa.struct(fields)
 

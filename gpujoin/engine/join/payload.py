@@ -16,10 +16,10 @@ import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import Sizes, one_array, own_bytes, row_bytes, take
 from gpujoin.engine.join.uploads import Uploads
-from gpujoin.engine.layouts import in_known_layout, in_layout, nulls
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.gathering import ChooseGather
+from gpujoin.model.layouts import in_known_layout, in_type, nulls
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 
@@ -128,7 +128,7 @@ class Payload:
         if isinstance(rows, AllNull):
             return [nulls(rows.length, f.type) for f in schema]
         if isinstance(rows, Span):
-            return [in_layout(self._slice(i, rows), field.type) for i, field in enumerate(schema)]
+            return [in_type(self._slice(i, rows), field.type) for i, field in enumerate(schema)]
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.on_backend:
             wanted = pa.schema([schema.field(i) for i in self.on_backend])
@@ -163,7 +163,7 @@ class Payload:
         nulls = indices < 0 if isinstance(rows, Indices) else None
         wanted = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
         for i in self.on_host:
-            arrays[i] = in_layout(take(one_array(self.table.column(i)), wanted), schema.field(i).type)
+            arrays[i] = in_type(take(one_array(self.table.column(i)), wanted), schema.field(i).type)
 
 
 def _variable(dtype: pa.DataType) -> bool:

@@ -52,6 +52,7 @@ from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
+from gpujoin.model.layouts import in_type
 from gpujoin.model.maps import Indices, RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.types import logical, wide_offsets
@@ -378,10 +379,7 @@ class FrameSink(Sink):
         schema = _host_schema(side_layout.schema)
         if not len(schema):
             return batch
-        arrays = [
-            array if array.type == field.type else array.cast(field.type)
-            for array, field in zip(batch.columns, schema, strict=True)
-        ]
+        arrays = [in_type(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.engine.hostgather import own_bytes, take
-from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.jointype import Side
+from gpujoin.model.layouts import in_type
 from gpujoin.model.pipeline import AnyPipelineBackend, Lookup, PipelineMetrics
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import (
@@ -441,5 +441,5 @@ def _in_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in exactly a schema, given one in any layout of the same values."""
     if batch.schema.equals(schema, check_metadata=True):
         return batch
-    columns = [in_layout(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
+    columns = [in_type(values, field.type) for values, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

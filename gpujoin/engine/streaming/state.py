@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpujoin.engine.hostgather import one_batch, own_bytes, take
-from gpujoin.engine.layouts import in_layout
 from gpujoin.engine.streaming.chunks import (
     ChunkStore,
     Manifest,
@@ -42,6 +41,7 @@ from gpujoin.engine.streaming.chunks import (
 )
 from gpujoin.errors import ConfigurationError, StreamStateError
 from gpujoin.model.jointype import Side
+from gpujoin.model.layouts import in_type
 from gpujoin.model.streams import TimeColumn
 from gpujoin.plan.streams import StreamPlan
 
@@ -435,7 +435,7 @@ def chosen(rows: pa.RecordBatch, which: Marks | Micros) -> pa.RecordBatch:
 def _of_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Rows in the layouts of a schema, which concatenation may have widened."""
     columns = [
-        column if column.type == field.type else in_layout(column, field.type)
+        column if column.type == field.type else in_type(column, field.type)
         for column, field in zip(rows.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -30,7 +30,6 @@ from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import Sink
-from gpujoin.engine.layouts import nulls
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.streaming.chunks import ChunkStore, Manifest, Marks, MemoryStore, fingerprint
@@ -47,6 +46,7 @@ from gpujoin.engine.streaming.state import (
 from gpujoin.errors import JoinSpecError, StreamStateError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
+from gpujoin.model.layouts import nulls
 from gpujoin.model.streams import SemiOrder, StreamJoin
 from gpujoin.plan.streams import MILLISECOND, plan_stream_join
 

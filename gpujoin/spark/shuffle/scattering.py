@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpujoin.engine.hashing import hash_rows
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.layouts import in_type
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.spark.shuffle.blobrows import BlobCounts, Packer, Sent
 
@@ -99,8 +99,5 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     if batch.num_columns != len(schema):
         raise GpuJoinError(f"Spark handed over {batch.num_columns} columns where {schema.names} were expected")
-    columns = [
-        column if column.type == wanted.type else pc.cast(column, wanted.type)
-        for column, wanted in zip(batch.columns, schema, strict=True)
-    ]
+    columns = [in_type(column, wanted.type) for column, wanted in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -215,6 +215,28 @@ def test_names_match_without_case_and_absent_columns_are_null(tmp_path: Path) ->
         scanned(scan_of(twice, pa.schema([("a", pa.int64())])))
 
 
+def test_names_of_nested_fields_match_without_case_but_where_case_counts(tmp_path: Path) -> None:
+    rows = [{"s": {"A": 1, "b": [{"C": 5}]}}, {"s": {"A": None, "b": None}}, {"s": None}]
+    path = written(tmp_path, pa.Table.from_pylist(rows))
+
+    def planned(case: str) -> pa.Schema:
+        inner = pa.list_(pa.struct([(case, pa.int64())]))
+        return pa.schema([("s", pa.struct([("b", inner), ("A" if case == "C" else "a", pa.int64())]))])
+
+    expected = [{"b": [{"c": 5}], "a": 1}, {"b": None, "a": None}, None]
+    assert scanned(scan_of(path, planned("c")))["s"].to_pylist() == expected
+    exact = Scan(planned("C"), slices=(file_slice(path),), case_sensitive=True)
+    assert scanned(exact)["s"].to_pylist()[0] == {"b": [{"C": 5}], "A": 1}
+    with pytest.raises(ScanError, match=r"data\.parquet: column 's' is struct<A"):
+        scanned(Scan(planned("c"), slices=(file_slice(path),), case_sensitive=True))
+    twice = written(tmp_path, pa.Table.from_pylist([{"s": {"a": 1, "A": 2}}]), "twice.parquet")
+    both = pa.schema([("s", pa.struct([("A", pa.int64()), ("a", pa.int64())]))])
+    exact = Scan(both, slices=(file_slice(twice),), case_sensitive=True)
+    assert scanned(exact)["s"].to_pylist() == [{"A": 2, "a": 1}]
+    with pytest.raises(ScanError, match=r"twice\.parquet: column 's' is struct<a"):
+        scanned(scan_of(twice, both))
+
+
 @everywhere
 def test_partition_columns_are_constants_of_the_file(tmp_path: Path) -> None:
     first_file, second_file = (written(tmp_path, NUMBERS.slice(10 * i, 10), f"{i}.parquet") for i in range(2))

@@ -18,7 +18,10 @@ from gpujoin.backends.cpu.expressions.regex import Groups, UnsupportedPatternErr
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.signatures import type_of
+from gpujoin.functions.structs import field_position
 from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.layouts import in_type
 
 _Indices = npt.NDArray[np.int64]
 _MARKS = "\x00\x01\x02\x1e\x1f"
@@ -170,11 +173,9 @@ def _map_part(*, items: bool) -> Run:
 
 
 def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
-    name = node.arguments[1]
-    assert isinstance(name, Literal)
     assert node.type is not None
     lists = Lists.of(operands[0])
-    position = [field.name for field in lists.elements.type].index(str(name.value))
+    position = field_position(node, type_of(node.arguments[0]).value_type)
     return Vector(node.type, listed(node.type, lists, pc.struct_field(lists.elements, [position])))
 
 
@@ -182,7 +183,7 @@ def listed(dtype: pa.DataType, lists: Lists, elements: pa.Array, places: _Indice
     """Lists of other elements in the same places, or in others."""
     offsets = np.concatenate([[0], np.cumsum(lists.counts)]).astype(np.int32)
     absent = None if lists.valid is None else pa.array(~lists.valid)
-    taken = elements.take(pa.array(lists.places if places is None else places)).cast(dtype.value_type)
+    taken = in_type(elements.take(pa.array(lists.places if places is None else places)), dtype.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets), taken, dtype, mask=absent)
 
 

@@ -32,8 +32,10 @@ from gpujoin.backends.cpu.expressions.vector import (
 )
 from gpujoin.backends.cpu.utf8 import check_utf8
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.comparison import is_alike
 from gpujoin.functions.rounding import MOST_DIGITS
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
+from gpujoin.model.layouts import in_type
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
 _MICROS = 1_000_000
@@ -48,7 +50,7 @@ def can_cast(node: Cast) -> bool:
 
 
 def _supported(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
-    if source == target or pat.is_null(source):
+    if pat.is_null(source) or is_alike(source, target):
         return True
     if pat.is_duration(source) or pat.is_duration(target):
         return {source, target} == {pa.int64(), pa.duration("us")}
@@ -145,6 +147,8 @@ def _cast(node: Cast, vector: Vector, source: pa.DataType, target: pa.DataType) 
         return vector
     if pat.is_null(source):
         return nulls(target)
+    if is_alike(source, target):
+        return Vector(target, in_type(vector.values, target))
     if pat.is_struct(target):
         return _cast_struct(node, vector, source, target)
     if is_text(source) and not is_bytes(target):

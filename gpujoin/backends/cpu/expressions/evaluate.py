@@ -39,7 +39,9 @@ from gpujoin.backends.cpu.expressions.rows import Rows
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.functions import SPECS, can_raise
 from gpujoin.functions.comparison import comparable, is_written
+from gpujoin.functions.signatures import type_of
 from gpujoin.functions.spec import Nulls, Order
+from gpujoin.functions.structs import field_position
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 from gpujoin.model.types import logical
 
@@ -111,10 +113,7 @@ def _operands(node: Call, rows: Rows) -> list[Vector]:
 
 
 def _field(node: Call, operands: list[Vector], _length: int) -> Vector:
-    name = node.arguments[1]
-    assert isinstance(name, Literal)
-    position = [f.name for f in operands[0].dtype].index(name.value)
-    return from_arrow(pc.struct_field(operands[0].values, [position]))
+    return from_arrow(pc.struct_field(operands[0].values, [field_position(node, type_of(node.arguments[0]))]))
 
 
 _FUNCTIONS: dict[Function, Run] = {
@@ -188,7 +187,7 @@ def _supported(node: Expression) -> bool:
         case Literal():
             return _is_value(node.type) or node.value is None or is_written(node.type)
         case Cast():
-            return _is_value(node.to) and can_cast(node)
+            return (_is_value(node.to) or is_written(node.to)) and can_cast(node)
         case Case():
             return _is_value(node.type) or is_written(node.type)
         case Call():

@@ -27,6 +27,7 @@ from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, ma
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions import can_raise
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
+from gpujoin.model.layouts import in_type
 
 
 def _evaluated(node: Call, rows: Rows, evaluate: Evaluator) -> tuple[Lists, Vector]:
@@ -122,7 +123,7 @@ def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     owners = np.concatenate([each.rows for each in keys])[seen]
     order = np.lexsort((seen, owners))
     all_keys = [each.elements.take(pa.array(each.places)) for each in keys]
-    known = pa.concat_arrays([all_keys[0], all_keys[1].cast(all_keys[0].type)]).take(pa.array(seen[order]))
+    known = pa.concat_arrays([in_type(each, node.type.key_type) for each in all_keys]).take(pa.array(seen[order]))
     values = []
     for each, source, of_map in zip(keys, maps, np.split(entries, [len(numbers[0])]), strict=True):
         places = np.full(len(seen), -1)

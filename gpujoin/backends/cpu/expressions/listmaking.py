@@ -14,6 +14,7 @@ from gpujoin.backends.cpu.expressions.arrays import Lists, codes, equal_elements
 from gpujoin.backends.cpu.expressions.implementation import Run, fail
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
 from gpujoin.model.expressions import Call, Function
+from gpujoin.model.layouts import in_type
 
 _Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -36,13 +37,18 @@ def _made(
 
 def _together(node: Call, lists: Sequence[Lists]) -> tuple[pa.Array, _Indices, _Indices]:
     """The elements of several lists of each row as one array, and row and place of each, row by row."""
-    assert node.type is not None
-    arrays = [each.elements.cast(lists[0].elements.type) for each in lists]
-    bases = np.cumsum([0, *map(len, arrays)])
+    elements = _of_one_type(node, lists)
+    bases = np.cumsum([0, *(len(each.elements) for each in lists)])
     rows = np.concatenate([each.rows for each in lists])
     places = np.concatenate([each.places + base for each, base in zip(lists, bases, strict=False)])
     order = np.argsort(rows, kind="stable")
-    return pa.concat_arrays(arrays), rows[order], places[order]
+    return elements, rows[order], places[order]
+
+
+def _of_one_type(node: Call, lists: Sequence[Lists]) -> pa.Array:
+    """The elements of several lists, one list's after the other's, in the type of those of the call's."""
+    assert node.type is not None
+    return pa.concat_arrays([in_type(each.elements, node.type.value_type) for each in lists])
 
 
 def _concat(node: Call, operands: list[Vector], length: int) -> Vector:
@@ -122,7 +128,7 @@ def _insert(*, last: bool) -> Run:
         assert node.type is not None
         values, value = operands_of(operands, length)
         lists = Lists.of(values)
-        added = to_arrow(value, lists.elements.type, len(lists.counts))
+        added = to_arrow(value, node.type.value_type, len(lists.counts))
         every = np.arange(len(lists.counts))
         ones = Lists(every, np.ones(len(every), np.int64), None, added)
         elements, rows, places = _together(node, [lists, ones] if last else [ones, lists])
@@ -150,7 +156,7 @@ def _as_sets(node: Call, operands: list[Vector], length: int) -> Vector:
     if node.function is Function.ARRAY_UNION:
         keys = np.concatenate([left_keys, right_keys])
         rows = np.concatenate([left.rows, right.rows])
-        elements = pa.concat_arrays([left.elements, right.elements.cast(left.elements.type)])
+        elements = _of_one_type(node, [left, right])
         places = np.concatenate([left.places, right.places + len(left.elements)])
         kept = np.arange(len(keys))
     else:
@@ -200,8 +206,8 @@ def _zip(node: Call, operands: list[Vector], length: int) -> Vector:
 def structs_of(columns: Sequence[pa.Array], dtype: pa.DataType) -> pa.Array:
     """Structs of columns, cast to the types of the fields."""
     fields = list(dtype)
-    cast = [column.cast(field.type) for column, field in zip(columns, fields, strict=True)]
-    return pa.StructArray.from_arrays(cast, fields=fields)
+    typed = [in_type(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    return pa.StructArray.from_arrays(typed, fields=fields)
 
 
 def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:

@@ -88,25 +88,27 @@ def _null_test(node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _coalesce(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
+    assert node.type is not None
     so_far = evaluate(node.arguments[0], rows)
     for argument in node.arguments[1:]:
         present = so_far.mask()
         if present is None:
             break
         value = partly(argument, rows, ~present, evaluate)
-        so_far = choose(present, so_far, value)
+        so_far = choose(present, so_far, value, node.type)
     return so_far
 
 
 def _nanvl(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
     """Take the second operand where the first is NaN; null where the first is."""
+    assert node.type is not None
     first = evaluate(node.arguments[0], rows)
     nan = np.isnan(first.values)
     if first.valid is not None:
         nan = nan & first.valid
     if not nan.any():
         return first
-    return choose(~nan, first, partly(node.arguments[1], rows, nan, evaluate))
+    return choose(~nan, first, partly(node.arguments[1], rows, nan, evaluate), node.type)
 
 
 def case(node: Case, rows: Rows, evaluate: Evaluator) -> Vector:
@@ -117,11 +119,11 @@ def case(node: Case, rows: Rows, evaluate: Evaluator) -> Vector:
     for condition, value in zip(node.conditions, node.values, strict=True):
         hit = is_true(partly(condition, rows, left, evaluate)) & left
         if hit.any():
-            result = choose(hit, partly(value, rows, hit, evaluate), result)
+            result = choose(hit, partly(value, rows, hit, evaluate), result, node.type)
             left = left & ~hit
         if not left.any():
             return result
-    return choose(left, partly(node.otherwise, rows, left, evaluate), result)
+    return choose(left, partly(node.otherwise, rows, left, evaluate), result, node.type)
 
 
 def _membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
@@ -154,7 +156,7 @@ def _membership(node: Call, rows: Rows, evaluate: Evaluator) -> Vector:
 
 def _literal_membership(value: Vector, elements: list[Literal]) -> Vector | None:
     """Look all values up in a set; ``None`` for types whose equality is not that of the set."""
-    if is_float(value.dtype) or pat.is_struct(value.dtype) or pat.is_decimal(value.dtype):
+    if is_float(value.dtype) or pat.is_nested(value.dtype) or pat.is_decimal(value.dtype):
         return None
     known = [e.value for e in elements if e.value is not None]
     present = value.mask()

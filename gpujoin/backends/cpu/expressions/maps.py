@@ -22,6 +22,7 @@ from gpujoin.backends.cpu.expressions.implementation import Run, fail
 from gpujoin.backends.cpu.expressions.listmaking import structs_of
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, mask_and
 from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.layouts import in_type
 
 _Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -33,7 +34,7 @@ def maps_of(
     _, counts = spans(rows, length)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     absent = None if valid is None else pa.array(~valid)
-    parts = keys.cast(dtype.key_type), items.cast(dtype.item_type)
+    parts = in_type(keys, dtype.key_type), in_type(items, dtype.item_type)
     return Vector(dtype, pa.MapArray.from_arrays(offsets, *parts, dtype, mask=absent))
 
 

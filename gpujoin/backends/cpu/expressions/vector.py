@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from gpujoin.model.layouts import in_type
 from gpujoin.model.types import is_bytes, is_text, logical
 
 Mask = npt.NDArray[np.bool_]
@@ -182,20 +183,16 @@ def to_arrow(vector: Vector, dtype: pa.DataType, length: int) -> pa.Array:
     """Convert a vector to an Arrow array of exactly this type."""
     vector = vector.expand(length)
     if vector.in_arrow:
-        return _cast_layout(vector.values, dtype)
+        return in_type(vector.values, dtype)
     if pat.is_decimal(vector.dtype):
-        return _cast_layout(_decimal_array(vector), dtype)
+        return in_type(_decimal_array(vector), dtype)
     mask = None if vector.valid is None else ~vector.valid
     values = np.ascontiguousarray(vector.values)
     if pat.is_boolean(vector.dtype) or pat.is_floating(vector.dtype) or pat.is_integer(vector.dtype):
         # NaN is a value here, not a missing one.
-        return _cast_layout(pa.array(values, vector.dtype, mask=mask, from_pandas=False), dtype)
+        return in_type(pa.array(values, vector.dtype, mask=mask, from_pandas=False), dtype)
     whole = pa.array(values, pa.int64() if values.itemsize == 8 else pa.int32(), mask=mask)
-    return _cast_layout(whole.view(vector.dtype), dtype)
-
-
-def _cast_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    return array if array.type == dtype else array.cast(dtype)
+    return in_type(whole.view(vector.dtype), dtype)
 
 
 def _decimal_array(vector: Vector) -> pa.Array:
@@ -235,13 +232,14 @@ def per_distinct(array: pa.Array, parse: Callable[[Any], Any], dtype: pa.DataTyp
     return results.take(encoded.indices)
 
 
-def choose(mask: Mask, when_true: Vector, when_false: Vector) -> Vector:
-    """Take ``when_true`` where the mask is true, ``when_false`` elsewhere."""
+def choose(mask: Mask, when_true: Vector, when_false: Vector, dtype: pa.DataType) -> Vector:
+    """Take ``when_true`` where the mask is true, ``when_false`` elsewhere, in the type of both together."""
+    dtype = logical(dtype)
     length = max(len(mask), len(when_true.values), len(when_false.values))
     constant = when_true.constant and when_false.constant and len(mask) == 1
     if when_true.in_arrow:
-        chosen = _choose_arrow(np.broadcast_to(mask, length), when_true, when_false, length)
-        return Vector(when_true.dtype, chosen, constant=constant)
+        chosen = _choose_arrow(np.broadcast_to(mask, length), when_true, when_false, length, dtype)
+        return Vector(dtype, chosen, constant=constant)
     if when_true.values.dtype != when_false.values.dtype:
         when_true, when_false = (
             Vector(v.dtype, v.values.astype(object), v.valid, v.constant) for v in (when_true, when_false)
@@ -255,15 +253,9 @@ def choose(mask: Mask, when_true: Vector, when_false: Vector) -> Vector:
     return Vector(when_true.dtype, values, valid, constant)
 
 
-def _choose_arrow(mask: Mask, when_true: Vector, when_false: Vector, length: int) -> pa.Array:
+def _choose_arrow(mask: Mask, when_true: Vector, when_false: Vector, length: int, dtype: pa.DataType) -> pa.Array:
     true_values, false_values = when_true.expand(length).values, when_false.expand(length).values
     if true_values.type != false_values.type:
-        wide = (
-            pa.large_string()
-            if is_text(when_true.dtype)
-            else pa.large_binary()
-            if is_bytes(when_true.dtype)
-            else when_true.dtype
-        )
-        true_values, false_values = true_values.cast(wide), false_values.cast(wide)
+        wide = pa.large_string() if is_text(dtype) else pa.large_binary() if is_bytes(dtype) else dtype
+        true_values, false_values = in_type(true_values, wide), in_type(false_values, wide)
     return pc.if_else(pa.array(mask), true_values, false_values)

@@ -7,8 +7,8 @@ problem is a :class:`ScanError` that names the file.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import TypeAlias
 
 import polars as pl
@@ -31,6 +31,7 @@ from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
 from gpujoin.backends.parquet.floors import floors_of
 from gpujoin.backends.parquet.footers import (
     Source,
+    comparable_name,
     footer_of,
     opened,
     runs,
@@ -92,7 +93,8 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIEC
                 batches = to_batches(piece, plain.schema, 1 << 62) if len(plain.schema) else ()
                 columns = pa.Table.from_batches(batches, plain.schema)
                 yield pa.Table.from_arrays(
-                    [_column_of(field, by_name, columns, table, rows) for field in scan.schema], schema=scan.schema
+                    [_column_of(scan, field, by_name, columns, table, rows) for field in scan.schema],
+                    schema=scan.schema,
                 )
 
 
@@ -111,31 +113,38 @@ def _is_opaque(dtype: pa.DataType) -> bool:
 
 
 def _column_of(
-    field: pa.Field, by_name: Mapping[str, Source], columns: pa.Table, table: pa.Table, rows: int
+    scan: Scan, field: pa.Field, by_name: Mapping[str, Source], columns: pa.Table, table: pa.Table, rows: int
 ) -> pa.ChunkedArray:
     if not _is_opaque(field.type):
         return columns.column(field.name)
     source = by_name[field.name]
     if source.name is None:
         return pa.chunked_array([pa.nulls(rows, field.type)])
-    chunks = [_in_type(chunk, field.type) for chunk in table.column(source.name).chunks]
+    key = partial(comparable_name, case_sensitive=scan.case_sensitive)
+    chunks = [_with_fields(chunk, field.type, key) for chunk in table.column(source.name).chunks]
     return pa.chunked_array(chunks, field.type)
 
 
-def _in_type(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Nested values with the fields and names of a type, whose leaves they have."""
+def _with_fields(values: pa.Array, wanted: pa.DataType, key: Callable[[str], str]) -> pa.Array:
+    """Nested values of a file with the fields of a planned type, which are found by the ``key`` of their names.
+
+    A file may have more fields than the table, in another order. Once they are read, values come together by position.
+    """
     if values.type == wanted or not pat.is_nested(wanted):
         return values if values.type == wanted else values.cast(wanted)
     validity = pc.is_null(values) if values.null_count else None
     if pat.is_struct(wanted):
-        places = {field.name.lower(): i for i, field in enumerate(values.type)}
-        fields = [_in_type(pc.struct_field(values, [places[f.name.lower()]]), f.type) for f in wanted]
+        places = {key(field.name): i for i, field in enumerate(values.type)}
+        fields = [_with_fields(pc.struct_field(values, [places[key(f.name)]]), f.type, key) for f in wanted]
         return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=validity)
     offsets = _offsets(values)
     if pat.is_map(wanted):
-        keys, items = _in_type(values.keys, wanted.key_type), _in_type(values.items, wanted.item_type)
+        keys, items = (
+            _with_fields(part, dtype, key)
+            for part, dtype in ((values.keys, wanted.key_type), (values.items, wanted.item_type))
+        )
         return pa.MapArray.from_arrays(offsets, keys, items, wanted, mask=validity)
-    return pa.ListArray.from_arrays(offsets, _in_type(values.values, wanted.value_type), wanted, mask=validity)
+    return pa.ListArray.from_arrays(offsets, _with_fields(values.values, wanted.value_type, key), wanted, mask=validity)
 
 
 def _offsets(values: pa.Array) -> pa.Array:

@@ -16,7 +16,8 @@ from gpujoin.engine.pipeline import supports_node
 from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.functions import BY_CLASS
 from gpujoin.functions.comparison import OPERATORS
-from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.functions.signatures import cast_to
+from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Output, Project, Relation, SparkSource
@@ -342,6 +343,14 @@ def why_not(reasons: Sequence[Reason]) -> str:
     texts = list(dict.fromkeys(reason.why for reason in reasons))
     more = len(texts) - _MOST_REASONS
     return "; ".join(texts[:_MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def in_type_of_all(value: Expression, dtype: pa.DataType) -> Expression:
+    """Give a value that comes together with others in a column in that column's type.
+
+    Structs come together by position: names of their fields, and where there may be nulls, are the column's.
+    """
+    return cast_to(value, dtype, EvalMode.LEGACY) if pat.is_nested(dtype) else value
 
 
 def _no_value(node: Node) -> Literal:

@@ -18,7 +18,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, in_type_of_all, told_apart
 
 _OF_ELEMENTS = frozenset({"Explode", "PosExplode", "Inline"})
 
@@ -101,7 +101,7 @@ def _stacked(
 
     def way(row: int) -> tuple[Output, ...]:
         parts = values[row * width : (row + 1) * width]
-        read: list[Expression] = [reader(part) for part in parts]
+        read = [in_type_of_all(reader(part), dtype) for part, dtype in zip(parts, types, strict=False)]
         read += [Literal(value=None, type=dtype) for dtype in types[len(parts) :]]
         return (*passed, *(Output(f"value {n}", value) for n, value in enumerate(read)))
 

@@ -25,6 +25,7 @@ from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share
 from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import scanned_files
@@ -36,6 +37,7 @@ from gpujoin.spark.query.trees.builder import (
     ScanSource,
     TreeBuilder,
     check_column,
+    in_type_of_all,
     narrowed,
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
@@ -151,11 +153,13 @@ def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fra
         return Fragment(Union(tuple(Project(fragment.relation, counted) for fragment in built)), {})
     wanted = wanted or [0]
     names = [f"{node.output[i].fields['name']}#{node.output[i].expr_id}" for i in wanted]
+    types = [arrow_of(node.output[i].data_type) for i in wanted]
     inputs = []
     for child in node.children:
         ids = [child.output[i].expr_id for i in wanted]
         below = builder.input(child, frozenset(ids))
-        outputs = tuple(Output(name, below.reference(i)) for name, i in zip(names, ids, strict=True))
+        values = [in_type_of_all(below.reference(i), dtype) for i, dtype in zip(ids, types, strict=True)]
+        outputs = tuple(map(Output, names, values))
         inputs.append(Project(below.relation, outputs))
     positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
     return Fragment(Union(tuple(inputs)), positions)

@@ -1,7 +1,9 @@
-"""Converts Arrow layouts that few functions support (views, run-end encoding) to common ones, and back.
+"""Converts arrays between Arrow types of the same values: between layouts, and between names and nullability of fields.
 
-Arrays are rebuilt child by child: PyArrow's `cast` lacks run-end encoding within other types, and reads list views
-wrongly (26.0).
+Arrays are rebuilt child by child, and children are told apart by position, as Spark tells them apart: to it
+``struct<a, b>`` and ``struct<A, B>`` are one type, and structs of any other names are brought together as well.
+PyArrow's own `cast` looks fields up by name, and makes ``{A: null, B: null}`` of ``{a: 1, b: 5}``. It also
+lacks run-end encoding within other types, and reads list views wrongly (26.0).
 """
 
 from __future__ import annotations
@@ -33,30 +35,39 @@ def in_known_layout(array: pa.Array) -> pa.Array:
     return _each_child(array, in_known_layout)
 
 
-def in_layout(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Convert an array to a type that differs in layout only: the inverse of :func:`in_known_layout`.
+def in_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Convert an array to a type that differs in layout, and in names and nullability of fields, by position.
 
-    Raises ``pyarrow.ArrowInvalid`` if the values are too many for the 32-bit offsets of the type.
+    Values within others are cast where their types differ otherwise. That a field which is not nullable has no nulls
+    is taken for granted: Spark's types say so, and a null struct has null fields in any case. Raises
+    ``pyarrow.ArrowInvalid`` if the values are too many for the 32-bit offsets of the type, or do not fit it.
     """
     if array.type == dtype:
         return array
+    if pat.is_null(array.type):
+        return nulls(len(array), dtype)
     if isinstance(dtype, pa.BaseExtensionType):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
-        return pa.ExtensionArray.from_storage(dtype, in_layout(storage, dtype.storage_type))
+        return pa.ExtensionArray.from_storage(dtype, in_type(storage, dtype.storage_type))
     if pat.is_run_end_encoded(dtype):
         runs = (
             array if pat.is_run_end_encoded(array.type) else pc.run_end_encode(array, run_end_type=dtype.run_end_type)
         )
-        return _with_children(runs, [runs.run_ends, in_layout(runs.values, dtype.value_type)], dtype)
-    if dtype.id != array.type.id:
-        return array.cast(dtype)
-    wanted = iter(_child_types(dtype))
-    return _each_child(array, lambda child: in_layout(child, next(wanted)), dtype)
+        return _with_children(runs, [runs.run_ends, in_type(runs.values, dtype.value_type)], dtype)
+    if pat.is_run_end_encoded(array.type):
+        return in_type(in_known_layout(array), dtype)
+    if dtype.id == array.type.id:
+        wanted = iter(_child_types(dtype))
+        return _each_child(array, lambda child: in_type(child, next(wanted)), dtype)
+    if _is_listed(dtype) and _is_listed(array.type):
+        fields = dtype.value_field
+        return _each_child(array, lambda child: in_type(child, fields.type), _with_item(array.type, fields)).cast(dtype)
+    return array.cast(dtype)
 
 
 def nulls(length: int, dtype: pa.DataType) -> pa.Array:
     """Array of nulls of any type, also of zero rows, which ``pa.nulls`` lacks for some nested types."""
-    return in_layout(pa.nulls(length, _known(dtype)), dtype)
+    return in_type(pa.nulls(length, _known(dtype)), dtype)
 
 
 def _known(dtype: pa.DataType) -> pa.DataType:
@@ -110,9 +121,8 @@ def _with_children(array: Any, children: list[pa.Array], wanted: pa.DataType | N
     types = [child.type for child in children]
     if pat.is_struct(dtype):
         # Children of a struct come without the offset of its own buffers.
-        return pa.StructArray.from_arrays(
-            children, fields=list(wanted or _of_types(dtype, types)), mask=pc.is_null(array)
-        )
+        absent = pc.is_null(array) if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(wanted or _of_types(dtype, types)), mask=absent)
     new = wanted or _of_types(dtype, types)
     if pat.is_map(dtype):
         fields = [new.key_field, new.item_field]
@@ -144,7 +154,18 @@ def _of_types(dtype: pa.DataType, types: list[pa.DataType]) -> pa.DataType:
     if pat.is_map(dtype):
         key, item = dtype.key_field.with_type(types[0]), dtype.item_field.with_type(types[1])
         return pa.map_(key, item, keys_sorted=dtype.keys_sorted)
-    item = dtype.value_field.with_type(types[0])
+    return _with_item(dtype, dtype.value_field.with_type(types[0]))
+
+
+def _is_listed(dtype: pa.DataType) -> bool:
+    """Whether a type has lists of values, in any layout."""
+    return pat.is_nested(dtype) and not (
+        pat.is_struct(dtype) or pat.is_map(dtype) or pat.is_union(dtype) or pat.is_run_end_encoded(dtype)
+    )
+
+
+def _with_item(dtype: pa.DataType, item: pa.Field) -> pa.DataType:
+    """Replace the field of the items of a list."""
     if pat.is_fixed_size_list(dtype):
         return pa.list_(item, dtype.list_size)
     if pat.is_list(dtype):
