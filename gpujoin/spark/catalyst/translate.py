@@ -206,6 +206,20 @@ class ExpressionReader:
         result = arrow_of(node.data_type)
         return Call(function=function, arguments=(self(array), self(number)), mode=eval_mode(node), type=result)
 
+    def _field(self, node: Node) -> Expression:
+        """Translate a field of a struct, or of each struct in an array, which Spark takes by position.
+
+        It gets the name that it has in the type of the translated operand.
+        """
+        value = self(node.children[0])
+        assert value.type is not None
+        struct = value.type if node.name == "GetStructField" else value.type.value_type
+        name = struct.field(int(node.fields["ordinal"])).name
+        if [field.name for field in struct].count(name) > 1:
+            raise NotTranslatableError(f"{node}: {node.children[0]} has several fields {name!r}")
+        operands = (value, Literal(value=name, type=pa.string()))
+        return Call(function=BY_CLASS[node.name].function, arguments=operands, type=arrow_of(node.data_type))
+
     def _normalized(self, node: Node) -> Expression:
         """Translate what makes zeros one, and NaNs."""
         value = self(node.children[0])
@@ -229,15 +243,6 @@ def _case(name: str, operands: list[Expression], result: pa.DataType) -> Express
         return Case(conditions=(operands[0],), values=(nothing,), otherwise=operands[1], type=result)
     otherwise = operands.pop() if len(operands) % 2 else nothing
     return Case(conditions=tuple(operands[0::2]), values=tuple(operands[1::2]), otherwise=otherwise, type=result)
-
-
-def _field_name(node: Node) -> list[Literal]:
-    struct = node.children[0].data_type
-    assert isinstance(struct, t.StructType)
-    name = struct.names[int(node.fields["ordinal"])]
-    if struct.names.count(name) > 1:
-        raise NotTranslatableError(f"{node}: the struct has several fields {name!r}")
-    return [Literal(value=name, type=pa.string())]
 
 
 def _members(node: Node) -> list[Literal]:
@@ -391,6 +396,8 @@ _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
     "NormalizeNaNAndZero": ExpressionReader._normalized,  # noqa: SLF001
     "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
     "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
+    "GetStructField": ExpressionReader._field,  # noqa: SLF001
+    "GetArrayStructFields": ExpressionReader._field,  # noqa: SLF001
 }
 """Classes that are no single function here."""
 _PATTERNS = frozenset({"DateFormatClass"})
@@ -400,16 +407,6 @@ def _refuse_other_seeds(node: Node) -> list[Literal]:
     if int(node.fields["seed"]) != _HASH_SEED:
         raise NotTranslatableError(f"{node} has another seed than {_HASH_SEED}")
     return []
-
-
-def _name_of_fields(node: Node) -> list[Literal]:
-    array = node.children[0].data_type
-    assert isinstance(array, t.ArrayType)
-    assert isinstance(array.elementType, t.StructType)
-    name = array.elementType.names[int(node.fields["ordinal"])]
-    if array.elementType.names.count(name) > 1:
-        raise NotTranslatableError(f"{node}: the structs have several fields {name!r}")
-    return [Literal(value=name, type=pa.string())]
 
 
 def _refuse_languages(node: Node) -> list[Literal]:
@@ -455,8 +452,6 @@ _TRANSPARENT = frozenset({"KnownNotNull", "KnownNullable", "KnownNotContainsNull
 _CONDITIONALS = frozenset({"CaseWhen", "If", "NullIfResult"})
 _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "InSet": _members,
-    "GetStructField": _field_name,
-    "GetArrayStructFields": _name_of_fields,
     "Like": lambda node: [Literal(value=node.fields["escapeChar"], type=pa.string())],
     **dict.fromkeys(("Murmur3Hash", "XxHash64"), _refuse_other_seeds),
     **dict.fromkeys(CASE_MAPPINGS, _refuse_languages),
