@@ -92,8 +92,8 @@ NOTES = """
 - Over text that is not ASCII `mask` and `luhn_check` raise `UnsupportedValueError`; so do `unbase64` and `url_decode`
   over malformed text, and `unbase64` over text without its padding.
 - Structs come together by position, as in Spark, whatever their fields are called: branches of `case`, elements of an
-  array, the state of `aggregate`, inputs of a union. Names, and where there may be nulls, are those that Spark gives the
-  result. Arrays, maps and structs are cast to types that differ in no more than that.
+  array, the state of `aggregate`, inputs of a union. Names, and where there may be nulls, are those of Spark's result.
+  Arrays, maps and structs are cast to types that differ in no more than that.
 - `order_bytes`, `value_bytes`, `ranked_bytes` and `of_bytes` stand for nested values within aggregations; SQL has
   them not.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.

@@ -60,9 +60,23 @@ def in_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         wanted = iter(_child_types(dtype))
         return _each_child(array, lambda child: in_type(child, next(wanted)), dtype)
     if _is_listed(dtype) and _is_listed(array.type):
-        fields = dtype.value_field
-        return _each_child(array, lambda child: in_type(child, fields.type), _with_item(array.type, fields)).cast(dtype)
+        item = dtype.value_field
+        listed = _each_child(array, lambda child: in_type(child, item.type), _with_item(array.type, item))
+        return (
+            _with_offsets(listed, dtype) if listed.type.id in _OFFSETS and dtype.id in _OFFSETS else listed.cast(dtype)
+        )
     return array.cast(dtype)
+
+
+def _with_offsets(array: Any, dtype: pa.DataType) -> pa.Array:
+    """Give lists other offsets. PyArrow's `cast` refuses null structs of fields that are not nullable otherwise."""
+    offsets = pa.array(array.offsets.to_numpy()).cast(_OFFSETS[dtype.id])
+    kind = pa.ListArray if pat.is_list(dtype) else pa.LargeListArray
+    return kind.from_arrays(offsets, array.values, dtype, mask=pc.is_null(array) if array.null_count else None)
+
+
+_OFFSETS = {pa.lib.Type_LIST: pa.int32(), pa.lib.Type_LARGE_LIST: pa.int64()}
+"""Types of the offsets of lists."""
 
 
 def nulls(length: int, dtype: pa.DataType) -> pa.Array:

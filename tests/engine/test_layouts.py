@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinName
-from gpujoin.model.layouts import in_known_layout
+from gpujoin.model.layouts import in_known_layout, in_type
+from gpujoin.testing.cells import cells
 from gpujoin.testing.compare import assert_same_rows
 from tests.faults import FaultyBackend
 
@@ -266,3 +268,54 @@ def test_views_spill_and_leave_as_texts_do(backend: AnyBackend) -> None:
         batches.append(metrics.output_batches)
     assert 0 < spilled[1] < 1.5 * spilled[0]
     assert batches[1] <= batches[0] + 1
+
+
+ROWS = [{"a": 1, "b": ["x", None]}, None, {"a": None, "b": None}, {"a": 2, "b": []}, {"a": 3, "b": ["longer than 12"]}]
+OWN = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])
+OTHERS = {
+    "swapped names": pa.struct([("b", pa.int32()), ("a", pa.list_(pa.string()))]),
+    "never null": pa.struct([pa.field("A", pa.int32(), False), pa.field("B", pa.list_(pa.string()), False)]),
+    "large": pa.struct([("A", pa.int64()), ("B", pa.large_list(pa.large_string()))]),
+    "views": pa.struct([("A", pa.int32()), ("B", pa.list_(pa.string_view()))]),
+}
+HOLDERS: dict[str, Callable[[pa.DataType], pa.DataType]] = {
+    "struct": lambda item: item,
+    "struct of structs": lambda item: pa.struct([(f"in {item.field(0).name}", item)]),
+    "list": pa.list_,
+    "large list": pa.large_list,
+    "map": lambda item: pa.map_(pa.string(), item),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    ("source", "target"), [(n, n) for n in HOLDERS] + [("list", "large list"), ("large list", "list")]
+)
+def test_fields_are_told_apart_by_position(source: str, target: str, other: str) -> None:
+    structs = pa.array([*ROWS, None], OWN)
+    dtype = HOLDERS[source](OWN)
+    offsets = pa.array([0, 2, None, 2, 5, 6], pa.int64() if source == "large list" else pa.int32())
+    match source:
+        case "struct":
+            array = structs
+        case "struct of structs":
+            array = pa.StructArray.from_arrays([structs], fields=list(dtype), mask=pa.array([False] * 5 + [True]))
+        case "map":
+            keys = pa.array([*"pqrstu"])
+            array = pa.MapArray.from_arrays(offsets, keys, structs, dtype)
+        case _:
+            kind = pa.LargeListArray if source == "large list" else pa.ListArray
+            array = kind.from_arrays(offsets, structs, dtype)
+    for part in (array, array.slice(1), array.slice(2, 2)):
+        wanted = HOLDERS[target](OTHERS[other])
+        changed = in_type(part, wanted)
+        changed.validate(full=True)
+        assert changed.type == wanted
+        assert cells(changed) == cells(part)
+        assert in_type(changed, dtype).equals(part) or source != target
+
+
+def test_nulls_of_any_type() -> None:
+    dtype = pa.struct([("a", pa.list_(pa.map_(pa.string(), OWN))), ("v", pa.string_view())])
+    assert in_type(pa.nulls(3), dtype).to_pylist() == [None] * 3
+    assert in_type(pa.nulls(0), dtype).type == dtype

@@ -65,7 +65,8 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     if pat.is_dictionary(column.type):
         column = column.unify_dictionaries()
     if _variable(column.type) and sum(chunk.nbytes for chunk in column.chunks) > _SMALL_OFFSETS:
-        column = column.cast(wide_offsets(column.type))
+        wide = wide_offsets(column.type)
+        column = pa.chunked_array([in_type(chunk, wide) for chunk in column.chunks], wide)
     return pa.concat_arrays(column.chunks)
 
 

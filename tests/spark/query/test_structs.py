@@ -1,0 +1,96 @@
+"""Structs of other names, other case and other nullability come together: Spark's rows and types, computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gpujoin.model.expressions import Call
+from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.testing import assert_same_rows
+from tests.functions.nested import all_examples
+from tests.spark.query.queries import EXCHANGED, FORCED, views
+from tests.spark.query.structs import OPERANDS, SHAPES, accepted, calls, queries, write_structs
+
+pytestmark = pytest.mark.spark
+
+WAYS = [pytest.param(FORCED, id="one task"), pytest.param(EXCHANGED, id="exchanged")]
+
+
+@pytest.fixture(scope="module")
+def structs(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("structs")
+    write_structs(spark_session, folder)
+    with views(spark_session, folder, {"st": None, "few": None}):
+        yield
+
+
+def check(spark: SparkSession, text: str) -> None:
+    """Check a query's rows and types, and that it was read and computed here."""
+    frame = spark.sql(text)
+    found = rewrite(frame)
+    lines = [line for island in found.explanation.islands for line in island.tree]
+    assert lines, text
+    assert not any("rows from Spark" in line for line in lines), f"{text}\n{found.explanation}"
+    here, expected = found.frame.toArrow(), frame.toArrow()
+    assert_same_rows(here, expected, check_nullability=True, allow_empty=True, context=text)
+
+
+def cases(brief: Iterable[tuple[str, str, str]]) -> list[object]:
+    """All shapes with all pairs of operands, as parameters; those that are not named are extra."""
+    return [
+        pytest.param(
+            shape, first, second, id=f"{shape}, {first} and {second}",
+            marks=() if (shape, first, second) in brief else pytest.mark.extra,
+        )
+        for shape in SHAPES
+        for first in OPERANDS
+        for second in OPERANDS
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["one task"])
+@pytest.mark.parametrize(
+    ("shape", "first", "second"), cases([("struct", "plain", "case"), ("deep", "never null", "plain")])
+)
+def test_expressions_bring_values_together(
+    structs: None, spark: SparkSession, shape: str, first: str, second: str
+) -> None:
+    taken = accepted(spark, list(calls(shape, first, second)), lambda texts: f"select {', '.join(texts)} from st")
+    assert taken, "even arrays of one operand each are refused"
+    columns = ", ".join(f"{text} c{n}" for n, text in enumerate(taken))
+    check(spark, f"select id, item, {columns} from st join few using (g)")
+
+
+@pytest.mark.parametrize("spark", WAYS, indirect=True)
+@pytest.mark.parametrize(("shape", "first", "second"), cases([]))
+def test_queries_bring_values_together(structs: None, spark: SparkSession, shape: str, first: str, second: str) -> None:
+    taken = [text for text in queries(shape, first, second) if accepted(spark, [text], lambda texts: texts[0])]
+    assert taken
+    for text in taken:
+        check(spark, text)
+
+
+@pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["exchanged"])
+@pytest.mark.parametrize("text", list(queries("struct", "plain", "case")), ids=lambda text: text.split(" v")[0])
+def test_structs_of_other_case(structs: None, spark: SparkSession, text: str) -> None:
+    check(spark, text)
+
+
+_WRITTEN = {
+    "concat_lists": "concat(", "named_struct": "struct(", "map_value": ", 1)[", "case": "case ", "in": " in (",
+    "array_sort_by": "array_sort(", "!=": " <> ",
+}  # fmt: skip
+"""What functions are called in SQL, where that is not their name."""
+
+
+def test_every_function_of_several_nested_operands_is_compared_with_spark() -> None:
+    texts = " ".join(chain(*(calls(shape, "plain", "case") for shape in SHAPES)))
+    several = [example.node for example in all_examples() if len(example.operands) > 1]
+    names = {node.function.value if isinstance(node, Call) else "case" for node in several}
+    written = {name: _WRITTEN.get(name, f"{name}(" if name.isidentifier() else f" {name} ") for name in names}
+    missing = {name for name in names if written[name] not in texts}
+    assert not missing, f"bring these together in tests/spark/query/structs.py: {missing}"
