@@ -106,8 +106,9 @@ public final class PlanRewriter {
     }
 
     /**
-     * Analyzes what a query was rewritten to, and lets its columns be nullable, and have metadata, as the query's are
-     * declared: Spark's optimizer may know better. Gives null where the columns still differ.
+     * Analyzes what a query was rewritten to, and lets its columns be nullable, have metadata, and name the fields of
+     * structs, as the query's are declared: Spark's optimizer may know better, and may take one of several values that
+     * come together. Gives null where the columns still differ.
      */
     public LogicalPlan declared(SparkSession session, LogicalPlan plan, Dataset query) {
         StructType wanted = query.schema();
@@ -126,18 +127,27 @@ public final class PlanRewriter {
     private static Expression declared(Attribute column, StructField has, StructField needs) {
         boolean nullable = needs.nullable();
         boolean alike = has.nullable() == nullable;
-        if (alike && has.metadata().equals(needs.metadata())) {
+        boolean named = has.dataType().equals(needs.dataType());
+        if (alike && named && has.metadata().equals(needs.metadata())) {
             return column;
         }
         Expression value = column;
+        if (!named && isRenaming(has.dataType(), needs.dataType())) {
+            value = new Cast(value, needs.dataType(), Option.empty(), EvalMode.LEGACY());
+        }
         // Spark's analyzer forgets that an alias has no metadata, and gives it those of the column that it names.
         if (!alike || needs.metadata().isEmpty()) {
-            value = nullable ? (Expression) new KnownNullable(column) : (Expression) new KnownNotNull(column);
+            value = nullable ? (Expression) new KnownNullable(value) : (Expression) new KnownNotNull(value);
         }
         Seq nothing = seq(new ArrayList());
         return new Alias(
                 value, column.name(), NamedExpression$.MODULE$.newExprId(), nothing, new Some(needs.metadata()),
                 nothing);
+    }
+
+    /** Tells whether types differ in names of fields alone, and in where there may be nulls, as Spark casts them. */
+    private static boolean isRenaming(DataType has, DataType needs) {
+        return DataType.equalsStructurally(has, needs, true) && Cast.canCast(has, needs);
     }
 
     /** A plan that was read, in which some plans are replaced. */

@@ -137,39 +137,54 @@ OF_MAPS = (
     "transform_values({P}, (k, v) -> coalesce(v, {Q}['p']))", "concat(map_values({P}), map_values({Q}))",
     "map_from_entries(concat(map_entries({P}), transform(map_entries({Q}), e -> struct(concat(e.key, '3'), e.value))))",
 )  # fmt: skip
-QUERIES = (
-    "select id, v from (select id, {P} v from st union all select id, {Q} from st where id > 1)",
-    "select v, count(*), max(id) from (select id, {P} v from st union all select id, {Q} from st) group by v",
-    "select {P} v from st union select {Q} from st",
-    "select {P} v from st intersect select {Q} from st",
-    "select {P} v from st except select {Q} from st",
-    "select {P} v from st except all select {Q} from st",
-    "select if(i > 0, {P}, {Q}) v, count(*), min(id) from st group by 1",
-    "select g, min(if(i > 0, {P}, {Q})), max(coalesce({P}, {Q})), count(distinct nvl2(i, {P}, {Q})) from st group by g",
-    "select g, max_by(if(i > 0, {P}, {Q}), id), min_by(coalesce({Q}, {P}), id) from st group by g",
-    "select g, sort_array(collect_list(coalesce({P}, {Q}))), sort_array(collect_set({Q})) from st group by g",
-    "select a.id, b.id from (select id, {P} v from st) a join (select id, {Q} v from st) b on a.v = b.v",
-    "select * from (select id, {P} v from st) a full join (select id j, {Q} v from st where id > 2) b using (v)",
-    "select a.id from (select id, {P} v from st) a left anti join (select {Q} v from st where id > 2) b using (v)",
-    "select id from (select id, {P} v from st) where v in (select {Q} from st where id > 3)",
-    "select id, row_number() over (partition by if(i > 0, {P}, {Q}) order by id) from st",
-    "select id, row_number() over (partition by g order by coalesce({P}, {Q}), id) from st",
-    "select id, coalesce({P}, {Q}) v from st order by if(i > 0, {P}, {Q}), id limit 5",
-    "select id, e from st lateral view explode(array({P}, {Q})) as e",
-    "select n, v, item from (select g, stack(2, 1, {P}, 2, {Q}) as (n, v) from st) join few using (g)",
-    "select * from (select g, i, {P} p, {Q} q from st) pivot (max(coalesce(p, q)) for i in (0, 1))",
-    "select g, v, count(*) from (select g, if(i > 0, {P}, {Q}) v from st) group by rollup(g, v)",
-    """select id, case when id > 3 then v when id > 1 then w end from (select id, {P} v from st)
+QUERIES = {
+    "union": """select id, v, item from (select id, g, {P} v from st union all select id, g, {Q} from st)
+        join few using (g)""",
+    "union in groups": """select v, count(*), max(id) from (select id, {P} v from st union all select id, {Q} from st)
+        group by v""",
+    "distinct union": "select {P} v from st union select {Q} from st",
+    "intersect": "select {P} v from st intersect select {Q} from st",
+    "except": "select {P} v from st except select {Q} from st",
+    "except all": "select {P} v from st except all select {Q} from st",
+    "groups": "select if(i > 0, {P}, {Q}) v, count(*), min(id) from st group by 1",
+    "least and greatest": """select g, min(if(i > 0, {P}, {Q})), max(coalesce({P}, {Q})),
+        count(distinct nvl2(i, {P}, {Q})) from st group by g""",
+    "by another": "select g, max_by(if(i > 0, {P}, {Q}), id), min_by(coalesce({Q}, {P}), id) from st group by g",
+    "collected": """select g, sort_array(collect_list(coalesce({P}, {Q}))), sort_array(collect_set({Q}))
+        from st group by g""",
+    "join": "select a.id, b.id from (select id, {P} v from st) a join (select id, {Q} v from st) b on a.v = b.v",
+    "full join": """select * from (select id, {P} v from st) a
+        full join (select id j, {Q} v from st where id > 2) b using (v)""",
+    "anti join": """select a.id from (select id, {P} v from st) a
+        left anti join (select {Q} v from st where id > 2) b using (v)""",
+    "subquery": "select id from (select id, {P} v from st) where v in (select {Q} from st where id > 3)",
+    "partitions": "select id, row_number() over (partition by if(i > 0, {P}, {Q}) order by id) from st",
+    "order": "select id, row_number() over (partition by g order by coalesce({P}, {Q}), id) from st",
+    "first rows": """select id, item, coalesce({P}, {Q}) v from st join few using (g)
+        order by if(i > 0, {P}, {Q}), id limit 5""",
+    "elements": "select id, e, item from (select id, g, explode(array({P}, {Q})) e from st) join few using (g)",
+    "stack": "select n, v, item from (select g, stack(2, 1, {P}, 2, {Q}) as (n, v) from st) join few using (g)",
+    "pivot": "select * from (select g, i, {P} p, {Q} q from st) pivot (max(coalesce(p, q)) for i in (0, 1))",
+    "rollup": "select g, v, count(*) from (select g, if(i > 0, {P}, {Q}) v from st) group by rollup(g, v)",
+    "both sides": """select id, case when id > 3 then v when id > 1 then w end from (select id, {P} v from st)
         join (select id, {Q} w from st) using (id)""",
-)
-FIELD_QUERIES = (
-    "select v.{f}, count(*) from (select {P} v from st union all select {Q} from st) group by 1",
-    """select id, v.{f}, item from (select id, g, {P} v from st union all select id, g, {Q} from st)
-        join few using (g) where v.{f} is null or v.{f} > 0""",
-    "select e.{f}, count(*) from st lateral view explode(array({P}, {Q})) as e group by 1",
-    "select id, x.* from st lateral view inline(array({P}, {Q})) x",
-    "select v.{f} from (select {P} v from st) a full join (select {Q} v from st where id > 2) b using (v)",
-)
+}
+PASSED_ON = {
+    "neighbours": """select s.id, item, lead({P}, 1, {Q}) over (partition by g order by s.id) x,
+        lag({P}, 2, {Q}) over (partition by g order by s.id) y from st s join few using (g)""",
+    "of frames": """select s.id, item, first_value(coalesce({P}, {Q})) over (partition by g order by s.id) x
+        from st s join few using (g)""",
+}
+"""Queries of which Spark computes the windows."""
+FIELD_QUERIES = {
+    "fields of a union": "select v.{f}, count(*) from (select {P} v from st union all select {Q} from st) group by 1",
+    "filter": """select id, v.{f}, item from (select id, g, {P} v from st union all select id, g, {Q} from st)
+        join few using (g) where v.{f} is null or v.{f} > {Z}""",
+    "fields of elements": "select e.{f}, count(*) from st lateral view explode(array({P}, {Q})) as e group by 1",
+    "inline": "select * from (select id, g, inline(array({P}, {Q})) from st) join few using (g)",
+    "fields of a full join": """select v.{f} from (select {P} v from st) a
+        full join (select {Q} v from st where id > 2) b using (v)""",
+}
 
 
 def calls(shape: str, first: str, second: str) -> Iterator[str]:
@@ -178,19 +193,22 @@ def calls(shape: str, first: str, second: str) -> Iterator[str]:
     if shape in ("struct", "deep"):
         kinds += OF_FIELDS
     kinds += {"list": OF_LISTS, "lists": OF_LISTS, "map": OF_MAPS}.get(shape, ())
-    return (_filled(kind, shape, first, second) for kind in kinds)
+    return (filled(kind, shape, first, second) for kind in kinds)
 
 
-def queries(shape: str, first: str, second: str) -> Iterator[str]:
+def queries(shape: str, first: str, second: str) -> dict[str, str]:
     """Queries over the tables ``st`` and ``few`` that bring two operands together."""
-    kinds = [*QUERIES, *(FIELD_QUERIES if shape in ("struct", "deep") else ())]
-    return (_filled(kind, shape, first, second) for kind in kinds)
+    kinds = QUERIES | (FIELD_QUERIES if shape in ("struct", "deep") else {})
+    return {name: filled(kind, shape, first, second) for name, kind in kinds.items()}
 
 
-def _filled(kind: str, shape: str, first: str, second: str) -> str:
+def filled(kind: str, shape: str, first: str, second: str) -> str:
+    """An expression or a query over two operands."""
     field = "x" if shape == "deep" else "a"
     fields = [NAMES.get(name, str)(field) for name in (first, second)]
-    return kind.format(P=operand(shape, first), Q=operand(shape, second), f=fields[0], h=fields[1])
+    return kind.format(
+        P=operand(shape, first), Q=operand(shape, second), f=fields[0], h=fields[1], Z="0" if field == "a" else "null"
+    )
 
 
 def accepted(spark: SparkSession, texts: list[str], query: Callable[[list[str]], str]) -> list[str]:

@@ -9,11 +9,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.model.expressions import Call
+from gpujoin.plan.explain import Explanation
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
+from tests.brief import brief
 from tests.functions.nested import all_examples
 from tests.spark.query.queries import EXCHANGED, FORCED, views
-from tests.spark.query.structs import OPERANDS, SHAPES, accepted, calls, queries, write_structs
+from tests.spark.query.structs import (
+    FIELD_QUERIES,
+    OPERANDS,
+    PASSED_ON,
+    QUERIES,
+    SHAPES,
+    accepted,
+    calls,
+    filled,
+    queries,
+    write_structs,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -28,23 +41,29 @@ def structs(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactor
         yield
 
 
-def check(spark: SparkSession, text: str) -> None:
-    """Check a query's rows and types, and that it was read and computed here."""
+def compare(spark: SparkSession, text: str) -> Explanation:
+    """Check a query's rows and types."""
     frame = spark.sql(text)
     found = rewrite(frame)
-    lines = [line for island in found.explanation.islands for line in island.tree]
-    assert lines, text
-    assert not any("rows from Spark" in line for line in lines), f"{text}\n{found.explanation}"
     here, expected = found.frame.toArrow(), frame.toArrow()
     assert_same_rows(here, expected, check_nullability=True, allow_empty=True, context=text)
+    return found.explanation
 
 
-def cases(brief: Iterable[tuple[str, str, str]]) -> list[object]:
+def check(spark: SparkSession, text: str) -> None:
+    """Check a query's rows and types, and that it was read and computed here."""
+    explanation = compare(spark, text)
+    lines = [line for island in explanation.islands for line in island.tree]
+    assert lines, text
+    assert not any("rows from Spark" in line for line in lines), f"{text}\n{explanation}"
+
+
+def cases(short: Iterable[tuple[str, str, str]]) -> list[object]:
     """All shapes with all pairs of operands, as parameters; those that are not named are extra."""
     return [
         pytest.param(
             shape, first, second, id=f"{shape}, {first} and {second}",
-            marks=() if (shape, first, second) in brief else pytest.mark.extra,
+            marks=() if (shape, first, second) in short else pytest.mark.extra,
         )
         for shape in SHAPES
         for first in OPERANDS
@@ -68,16 +87,27 @@ def test_expressions_bring_values_together(
 @pytest.mark.parametrize("spark", WAYS, indirect=True)
 @pytest.mark.parametrize(("shape", "first", "second"), cases([]))
 def test_queries_bring_values_together(structs: None, spark: SparkSession, shape: str, first: str, second: str) -> None:
-    taken = [text for text in queries(shape, first, second) if accepted(spark, [text], lambda texts: texts[0])]
+    texts = queries(shape, first, second).values()
+    taken = [text for text in texts if accepted(spark, [text], lambda query: query[0])]
     assert taken
     for text in taken:
         check(spark, text)
 
 
+BRIEF = ("union", "full join", "fields of a union")
+
+
 @pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["exchanged"])
-@pytest.mark.parametrize("text", list(queries("struct", "plain", "case")), ids=lambda text: text.split(" v")[0])
-def test_structs_of_other_case(structs: None, spark: SparkSession, text: str) -> None:
-    check(spark, text)
+@pytest.mark.parametrize("name", brief([n for n in (*QUERIES, *FIELD_QUERIES) if n != "stack"], *BRIEF))
+def test_structs_of_other_case(structs: None, spark: SparkSession, name: str) -> None:
+    check(spark, queries("struct", "plain", "case")[name])
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("spark", [FORCED | {"spark.gpujoin.fallback": "silent"}], indirect=True, ids=["silent"])
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_structs_of_other_case_in_windows(structs: None, spark: SparkSession, name: str) -> None:
+    compare(spark, filled(PASSED_ON[name], "struct", "plain", "case"))
 
 
 _WRITTEN = {
