@@ -21,6 +21,7 @@ STREAMS ?= 4000
 QUERIES ?= 320
 EVERYDAY ?= 320
 SPARK_STREAMS ?= 20
+FILES ?= 130
 VERSIONS ?= 4.0 4.1 4.2
 # What Spark makes of values, functions and settings; how its plans are read and run is tested on the newest and the oldest.
 SQL_TESTS = tests/expressions tests/functions $(addprefix tests/spark/query/test_,$(addsuffix .py,\
@@ -77,12 +78,13 @@ chaos: ## Inject faults of disks, files, processes, signals and inputs, and coun
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 
 sweep: export GPUJOIN_TEST_SEED ?= 20260807
-sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams and TPC-H with Spark and row loops (some 40 minutes)
+sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams, FILES tables of files and TPC-H with Spark and row loops (an hour)
 	@$(SETUP) test
 	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_STREAMS=$(STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/streaming/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) GPUJOIN_TEST_EVERYDAY=$(EVERYDAY) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
 	@$(JAVA) && GPUJOIN_TEST_SPARK_STREAMS=$(SPARK_STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/streaming/test_generated_streams.py
+	@$(JAVA) && GPUJOIN_TEST_FILES=$(FILES) $(PYTHON_IN_VENV) $(SWEEP) tests/sweep
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 
 lint: ## Check style, types, shell scripts, Dockerfiles and generated docs

@@ -1,0 +1,69 @@
+"""A daemon for Spark's workers in which a fix is taken back, to show that the sweep finds what it has mended.
+
+The variable ``GPUJOIN_TEST_REVERTED`` names the fix. The driver takes it back in its own process by :func:`revert`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+VARIABLE = "GPUJOIN_TEST_REVERTED"
+
+
+def _believe_order() -> None:
+    from gpujoin.backends.parquet.metadata import ParquetFooter
+
+    unset: Any = property(lambda _footer: False, lambda _footer, _value: None)
+    ParquetFooter.claims_order = unset
+
+
+def _believe_types() -> None:
+    from gpujoin.backends.cpu.pipeline import decoding
+
+    decoding._is_decoded_as = lambda _dtype, _file_type: True
+
+
+def _believe_pages() -> None:
+    from gpujoin.backends.cpu.pipeline import decoding
+
+    decoding.have_first_version = lambda _parquet, _sources, _groups: True
+
+
+def _believe_arrow_schema() -> None:
+    from gpujoin.backends.parquet.metadata import ParquetFooter
+
+    def as_written(footer: ParquetFooter) -> bytes:
+        data = footer._data
+        return b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1"
+
+    ParquetFooter.without_claims = as_written  # type: ignore[method-assign]
+
+
+FIXES: dict[str, tuple[str, Callable[[], None]]] = {
+    "order": ("Polars decodes files that say that their rows are sorted", _believe_order),
+    "types": ("Polars decodes columns to whatever types files claim", _believe_types),
+    "pages": ("Polars decodes pages that say how many nulls they have", _believe_pages),
+    "lists": ("PyArrow decodes to claimed types: lists of fixed size, zones by offset", _believe_arrow_schema),
+}
+"""What is done again without each fix, and how that is brought about."""
+
+
+def revert() -> None:
+    """Take back the fix that the variable names, if it does."""
+    name = os.environ.get(VARIABLE)
+    if name:
+        FIXES[name][1]()
+
+
+def main() -> None:
+    """Serve Spark's requests for workers, without the fix."""
+    from gpujoin.spark import daemon
+
+    revert()
+    daemon.main()
+
+
+if __name__ == "__main__":
+    main()
