@@ -32,6 +32,7 @@ from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"
 _PROLEPTIC_SINCE = (3, 1)
+_DELTA_BINARY_PACKED = 5
 
 
 @dataclass(frozen=True)
@@ -404,6 +405,7 @@ class FileColumns:
         if not fitting:
             return Source(None)
         [column] = fitting
+        self._check_packing(column)
         if pat.is_nested(logical(field.type)):
             if column.nested is None or not _readable_nested(column.nested, field.type, self._key):
                 file_type = "not laid out as it should be" if column.nested is None else column.nested
@@ -428,6 +430,24 @@ class FileColumns:
         integers = leaf.physical in (Physical.INT32, Physical.INT64)
         int96 = leaf.physical is Physical.INT96
         return Source(column.name, column.first, leaf.arrow, int96, integers, _is_converted(leaf.arrow, field.type))
+
+
+    def _check_packing(self, column: FileColumn) -> None:
+        """Raise ``ScanError`` if a column is packed in a way that PyArrow does not decode.
+
+        DuckDB packs the differences of 32-bit numbers in up to 33 bits; PyArrow takes 32, as other writers let them
+        overflow to. Whether a column has such a difference only its pages tell.
+        """
+        parquet = self._parquet
+        if not parquet.writer.startswith(b"DuckDB") or not parquet.groups:
+            return
+        for leaf in range(column.first, column.first + column.leaves):
+            is_packed = _DELTA_BINARY_PACKED in parquet.chunk(0, leaf).encodings
+            if is_packed and parquet.leaves[leaf].physical is Physical.INT32:
+                raise ScanError(
+                    f"{parquet.path}: column {column.name!r} is packed by DuckDB as differences (DELTA_BINARY_PACKED) "
+                    "of up to 33 bits, which are not read here"
+                )
 
 
 def _is_converted(file_type: pa.DataType, wanted: pa.DataType) -> bool:

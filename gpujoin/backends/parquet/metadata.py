@@ -114,8 +114,8 @@ _SCHEMA_ELEMENT = Struct({
 })  # fmt: skip
 _STATISTICS = Struct({1: _BYTES, 2: _BYTES, 3: _INTEGER, 5: _BYTES, 6: _BYTES})
 _COLUMN_METADATA = Struct({
-    1: _INTEGER, 3: ListOf(_BYTES), 4: _INTEGER, 5: _INTEGER, 6: _INTEGER, 7: _INTEGER, 9: _INTEGER, 11: _INTEGER,
-    12: _STATISTICS,
+    1: _INTEGER, 2: ListOf(_INTEGER), 3: ListOf(_BYTES), 4: _INTEGER, 5: _INTEGER, 6: _INTEGER, 7: _INTEGER,
+    9: _INTEGER, 11: _INTEGER, 12: _STATISTICS,
 })  # fmt: skip
 _COLUMN_CHUNK = Struct({1: _BYTES, 3: _COLUMN_METADATA, 8: Struct({1: _EMPTY, 2: _EMPTY}), 9: _BYTES})
 _ROW_GROUP = Struct({1: Positions(), 2: _INTEGER, 3: _INTEGER, 4: Positions()})
@@ -174,6 +174,8 @@ class ColumnChunk:
     """Fields of ``Statistics``, undecoded."""
     dictionary: int = 0
     """Bytes of its dictionary page with the page's header, compressed; 0: there is none, or none is told of."""
+    encodings: tuple[int, ...] = ()
+    """Numbers of the encodings of its pages, as the format has them."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,8 @@ class ParquetFooter:
     facts: Mapping[bytes, bytes]
     rows: int
     """Rows of all groups."""
+    writer: bytes
+    """The program that has written the file, as it says."""
     claims_order: bool
     """Whether a row group is said to be sorted."""
     _data: bytes = field(repr=False)
@@ -259,7 +263,10 @@ class ParquetFooter:
         outside = description[5] and (first < len(_MAGIC) or first + description[7] > self._data_end)
         if description[7] < 0 or description[6] < 0 or outside:
             refuse(f"is said to be {description[7]} bytes from byte {first} on; data ends at byte {self._data_end}")
-        return ColumnChunk(first, description[7], description[6], description[5], description.get(12, {}), dictionary)
+        return ColumnChunk(
+            first, description[7], description[6], description[5], description.get(12, {}), dictionary,
+            tuple(description.get(2, ())),
+        )  # fmt: skip
 
 
 def read_footer(path: str, file: BinaryIO, size: int) -> ParquetFooter:
@@ -318,8 +325,9 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
     facts = {entry.get(1, b""): entry.get(2, b"") for entry in entries}
     claims_order = any(group.get(4) for group in about[4])
     return ParquetFooter(
-        path, columns, leaves, tuple(groups), facts, total, claims_order, data, data_end, (span[0], span[1])
-    )
+        path, columns, leaves, tuple(groups), facts, total, about.get(6, b""), claims_order, data, data_end,
+        (span[0], span[1]),
+    )  # fmt: skip
 
 
 # -- schema ------------------------------------------------------------------------------------------------------

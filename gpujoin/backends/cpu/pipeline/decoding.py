@@ -27,7 +27,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.parquet.footers import Source
 from gpujoin.backends.parquet.locations import is_local, open_binary
-from gpujoin.backends.parquet.metadata import ParquetFooter
+from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical
 from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import ScanError
 from gpujoin.model.types import is_text, logical
@@ -41,6 +41,7 @@ _POLARS_TYPES: dict[pa.DataType, type[pl.DataType]] = {
 """Types of Polars for types of files."""
 _MOST_SECONDS = (1 << 63) // 1_000_000
 """Of the timestamps that Spark holds, which are 64-bit microseconds."""
+_INTERVAL_BYTES = 12
 _SAMPLE = 1024
 """Rows of the sample from which the size of a row group in memory is estimated."""
 
@@ -61,7 +62,7 @@ def polars_decodes(parquet: ParquetFooter, sources: Sequence[Source], groups: Se
     named = [source for source in sources if source.name is not None]
     if parquet.claims_order or not is_local(parquet.path):
         return False
-    if any(source.int96 or _is_pattern(source.name) for source in named):
+    if any(source.int96 or _is_pattern(source.name) for source in named) or any(map(_is_interval, parquet.leaves)):
         return False
     if not _is_parsed_by_polars(parquet.facts.get(_ARROW_SCHEMA)):
         return False
@@ -90,6 +91,11 @@ def _is_decoded_as(dtype: pl.DataType | None, file_type: pa.DataType | None) -> 
     if pat.is_decimal128(file_type):
         return dtype == pl.Decimal(file_type.precision, file_type.scale)
     return dtype == _POLARS_TYPES.get(file_type)
+
+
+def _is_interval(leaf: Leaf) -> bool:
+    """Whether a column may be of Parquet's intervals, of which Polars panics, which is printed even if it is caught."""
+    return leaf.arrow is None and leaf.physical is Physical.FIXED_LEN_BYTE_ARRAY and leaf.length == _INTERVAL_BYTES
 
 
 def _is_pattern(name: str | None) -> bool:
