@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 VARIABLE = "GPUJOIN_TEST_REVERTED"
 
@@ -15,30 +16,30 @@ VARIABLE = "GPUJOIN_TEST_REVERTED"
 def _believe_order() -> None:
     from gpujoin.backends.parquet.metadata import ParquetFooter
 
-    unset: Any = property(lambda _footer: False, lambda _footer, _value: None)
-    ParquetFooter.claims_order = unset
+    unset = property(lambda _footer: False, lambda _footer, _value: None)
+    mock.patch.object(ParquetFooter, "claims_order", unset, create=True).start()
 
 
 def _believe_types() -> None:
     from gpujoin.backends.cpu.pipeline import decoding
 
-    decoding._is_decoded_as = lambda _dtype, _file_type: True
+    mock.patch.object(decoding, "_is_decoded_as", return_value=True).start()
 
 
 def _believe_pages() -> None:
     from gpujoin.backends.cpu.pipeline import decoding
 
-    decoding.have_first_version = lambda _parquet, _sources, _groups: True
+    mock.patch.object(decoding, "have_first_version", return_value=True).start()
 
 
 def _believe_arrow_schema() -> None:
     from gpujoin.backends.parquet.metadata import ParquetFooter
 
-    def as_written(footer: ParquetFooter) -> bytes:
-        data = footer._data
+    def as_written(footer: Any) -> bytes:
+        data: bytes = footer._data
         return b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1"
 
-    ParquetFooter.without_claims = as_written  # type: ignore[method-assign]
+    mock.patch.object(ParquetFooter, "without_claims", as_written).start()
 
 
 FIXES: dict[str, tuple[str, Callable[[], None]]] = {

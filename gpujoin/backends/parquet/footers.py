@@ -431,7 +431,6 @@ class FileColumns:
         int96 = leaf.physical is Physical.INT96
         return Source(column.name, column.first, leaf.arrow, int96, integers, _is_converted(leaf.arrow, field.type))
 
-
     def _check_packing(self, column: FileColumn) -> None:
         """Raise ``ScanError`` if a column is packed in a way that PyArrow does not decode.
 
