@@ -51,8 +51,9 @@ WRITERS = {
     "datafusion-55": Writer("byrust", "3.11", ("datafusion==55.0.0", "pyarrow==26.0.1")),
     "arro3-0.9": Writer("byrust", "3.11", ("arro3-io==0.9.1", "arro3-core==0.9.1", "pyarrow==26.0.1")),
     "deltalake-1": Writer("byrust", "3.11", ("deltalake==1.6.6", "pyarrow==26.0.1")),
-    "spark-3.0": Writer("byspark", "3.7", ("pyspark==3.0.3",)),
+    "spark-3.3": Writer("byspark", "3.10", ("pyspark==3.3.4",)),
     "spark-4.3": Writer("byspark", "3.11", ("pyspark==4.3.0",)),
+    "hive-2.3": Writer("byhive", "3.11", ("pyspark==4.3.0",)),
 }
 MESSAGES = "parquet-mr"
 """Files that parquet-mr writes from schemas of any kind, as Impala and Hive have them."""

@@ -1,4 +1,4 @@
-"""Writes samples by Spark, and by Hive's classes that it brings; runs on Python 3.7."""
+"""Writes samples by Spark 3.3 or newer."""
 
 import shutil
 from pathlib import Path
@@ -9,31 +9,15 @@ from pyspark.sql import SparkSession
 from rows import FOLDER  # type: ignore[import-not-found]
 
 VERSION = pyspark.__version__
-OPENED = " ".join(
-    f"--add-opens=java.base/{name}=ALL-UNNAMED"
-    for name in (
-        "java.lang",
-        "java.lang.invoke",
-        "java.io",
-        "java.net",
-        "java.nio",
-        "java.util",
-        "sun.nio.ch",
-        "sun.security.action",
-    )
-)
 WORK = FOLDER + "/work"
-builder = (
-    SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.session.timeZone",
-    "UTC")
-    .config("spark.driver.memory", "1g").config("spark.driver.extraJavaOptions",
-    OPENED).config("spark.sql.ansi.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress",
-    "127.0.0.1").config("spark.sql.shuffle.partitions", "1")
-    .config("spark.sql.warehouse.dir", WORK + "/warehouse")
-    .config("spark.hadoop.javax.jdo.option.ConnectionURL", "jdbc:derby:memory:samples;create=true")
-)  # fmt: skip
-spark = builder.enableHiveSupport().getOrCreate()
+SETTINGS = {
+    "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "false",
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g",
+}  # fmt: skip
+builder = SparkSession.builder.master("local[1]")
+for key, value in SETTINGS.items():
+    builder = builder.config(key, value)
+spark = builder.getOrCreate()
 QUERY = """
 select id,
   case id % 3 when 0 then null else id % 2 = 0 end flag, cast(if(id % 7 = 0, null, (id - 12) * 11) as tinyint) i8,
@@ -41,8 +25,9 @@ select id,
   if(id % 7 = 2, null, element_at(array(0, -2147483648, 2147483647, 1, 7), cast(id % 5 + 1 as int))) i32,
   if(id % 5 = 0, null, element_at(array(0L, -9223372036854775808L, 9223372036854775807L, 1700000000L),
   cast(id % 4 + 1 as int))) i64,
-  element_at(array(0.0f, -0.0f, float('NaN'), null, float('Infinity'), 1.5f), cast(id % 6 + 1 as int)) f32,
-  element_at(array(0.0d, -0.0d, double('NaN'), null, double('-Infinity'), 0.1d, 4.9E-324d),
+  element_at(array(float('0'), float('-0.0'), float('NaN'), null, float('Infinity'), float('1.5')),
+  cast(id % 6 + 1 as int)) f32,
+  element_at(array(0.0D, double('-0.0'), double('NaN'), null, double('-Infinity'), 0.1D, double('4.9E-324')),
   cast(id % 7 + 1 as int)) f64,
   element_at(array('', 'a', null, 'ü', 'a ', repeat('x', 30)), cast(id % 6 + 1 as int)) text,
   element_at(array(X'', X'61', null, X'FFFE', X'00'), cast(id % 5 + 1 as int)) bytes,
@@ -86,7 +71,7 @@ write(
     {"parquet.compression.codec": "none"},
     {"page.size": "64", "page.row.count.limit": "5", "dictionary.page.size": "16"},
 )
-if not VERSION.startswith("3.0"):
+if not VERSION.startswith("3."):
     blooms = {"bloom.filter.enabled": "true", "bloom.filter.max.bytes": "64"}
     write("v2", {"parquet.compression.codec": "zstd"}, {"writer.version": "PARQUET_2_0", **blooms})
     plain = {"writer.version": "PARQUET_2_0", "enable.dictionary": "false"}
@@ -102,17 +87,3 @@ if not VERSION.startswith("3.0"):
         "cast(concat('c', id) as char(5)) padded", "cast('v' as varchar(3)) cut",
     ).write.mode("overwrite").parquet(WORK + "/rows")  # fmt: skip
     shutil.copy(str(next(Path(WORK, "rows").glob("*.parquet"))), f"{FOLDER}/spark-{VERSION}-rare.parquet")
-
-# Hive's own writer, which Spark's catalog takes with this setting.
-spark.conf.set("spark.sql.hive.convertMetastoreParquet", "false")
-known = [field for field in rows.schema.fields if field.name != "nothing"]
-spark.sql(
-    "create table hived ({}) stored as parquet".format(
-        ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known)
-    )
-)
-rows.write.insertInto("hived")
-shutil.copy(
-    str(next(p for p in Path(WORK, "warehouse", "hived").iterdir() if p.name.startswith("part"))),
-    f"{FOLDER}/hive-of-spark-{VERSION}.parquet",
-)

@@ -1,7 +1,7 @@
 """Runs every column of a table of files through every operation, in an enabled session and in Spark, and compares.
 
 What is compared is a *result*: a column or a row with a name of its own, such as ``min(c3)`` or ``group c3``. Many
-results come from one query, so that a table of ten columns is 150 comparisons in eight queries.
+results come from one query, so that a table of ten columns is 500 comparisons in 30 queries.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
@@ -33,6 +34,8 @@ from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.testing import Zeros
 from gpujoin.testing.cells import Cell, cells
 from gpujoin.testing.compare import row_counts
+
+_Value = TypeVar("_Value")
 
 ID = "id"
 """The column that numbers the rows of a table, in each of its files."""
@@ -48,8 +51,10 @@ EXCHANGED = {
     "spark.gpujoin.broadcastThreshold": "1", "spark.gpujoin.exchange.partitions": "3",
 }  # fmt: skip
 """Settings of a session in which all stages are exchanged."""
-_FEW_ROWS = 40
-"""Rows of the smaller side of a join by a column's values, of which few may be different."""
+_FEW_ROWS, _MORE_ROWS = 20, 100
+"""Rows of the two sides of a join by a column's values, of which few may be different."""
+_BRANCHES = 12
+"""Most parts of a union: planning takes the time of each."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +159,8 @@ def sessions_of(spark: SparkSession) -> Iterator[Sessions]:
 class Query:
     """A query of the view ``t``, and another of the same results that takes Spark less time.
 
-    Here each column is grouped, joined, sorted and filtered by in a branch of a union. Spark takes all of them in one
-    pass, and without filters that it could push into files: ``select 'c0 > 1' k, count(*) n from t where c0 > 1`` has
+    Here each column is filtered and sorted by in a branch of a union. Spark takes all of them in one pass, and without
+    filters that it could push into files: ``select 'c0 > 1' k, count(*) n from t where c0 > 1`` has
     the row of ``select inline(array(struct('c0 > 1' k, count_if(c0 > 1) n))) from t``.
     """
 
@@ -169,13 +174,6 @@ class Query:
 def _text_of(column: str, dtype: st.DataType) -> str:
     """A value as text; different values have different texts."""
     return f"hex({column})" if isinstance(dtype, st.BinaryType) else f"cast({column} as string)"
-
-
-def _key_of(column: str, dtype: st.DataType) -> str:
-    """A flat value as the text of its group: of equal values one text."""
-    if isinstance(dtype, st.FloatType | st.DoubleType):
-        return f"cast(if({column} = 0, cast(0 as {dtype.simpleString()}), {column}) as string)"
-    return _text_of(column, dtype)
 
 
 def _is_nested(dtype: st.DataType) -> bool:
@@ -220,9 +218,12 @@ def literal(value: Cell, dtype: st.DataType) -> str | None:
     return None
 
 
+_MEASURES = f"count(*) n, sum({ID}) s, sum({ID} * {ID}) q"
+"""Three numbers by which sets of rows are told apart."""
+
+
 def _measures(rows: str) -> str:
-    """Three numbers by which sets of rows are told apart."""
-    return f"count(*) n, sum({ID}) s, sum({ID} * {ID}) q from {rows}"
+    return f"{_MEASURES} from {rows}"
 
 
 def _measures_if(name: str, condition: str) -> str:
@@ -233,6 +234,10 @@ def _measures_if(name: str, condition: str) -> str:
 
 def _listed(structs: Iterable[str]) -> str:
     return f"inline(array({', '.join(structs)}))"
+
+
+def _batches(values: Sequence[_Value], size: int) -> Iterator[Sequence[_Value]]:
+    return (values[begin : begin + size] for begin in range(0, len(values), size))
 
 
 class Queries:
@@ -255,18 +260,17 @@ class Queries:
         comparable = [name for name, dtype in self._types.items() if _is_comparable(dtype)]
         self._comparable = comparable
         self._flat = [name for name in comparable if not _is_nested(self._types[name])]
-        self._nested = [name for name in comparable if _is_nested(self._types[name])]
 
     def __iter__(self) -> Iterator[Query]:
         columns = ", ".join(f"b.{name}" for name in self._types)
         payload = f"select a.{ID}, {columns} from t a join t b on a.{ID} = b.{ID}"
         yield Query(payload, f"select {ID}, {columns} from t b", by_row=False)
-        yield self._filters()
         if self._comparable:
             yield self._aggregates()
-            yield self._sorted()
-            yield self._groups()
-            yield self._joins()
+            yield from map(self._group, self._comparable)
+            yield from map(self._join, self._comparable)
+            yield from self._sorted()
+        yield from self._filters()
 
     def _aggregates(self) -> Query:
         calls = [
@@ -279,87 +283,69 @@ class Queries:
         text = f"select 0 {ID}, {', '.join(calls)} from t"
         return Query(text, text, by_row=False, zeros=Zeros.SAME)
 
-    def _groups(self) -> Query:
-        def text(column: str) -> str:
-            value = _text_of(column, self._types[column])
-            return f"select 'group {column}' k, {value} v, {_measures('t')} group by {column}"
+    def _group(self, column: str) -> Query:
+        """Groups by a column, with the least and the greatest value of each."""
+        key = _text_of(column, self._types[column])
+        calls = [f"{call}({name}) `{call} {name}`" for name in self._comparable for call in ("min", "max")]
+        text = f"select {key} `group {column}`, {_MEASURES}, {', '.join(calls)} from t group by {column}"
+        return Query(text, text, by_row=False, zeros=Zeros.SAME)
 
-        keys = _listed(f"struct('group {c}' k, {_key_of(c, self._types[c])} v)" for c in self._flat)
-        together = [f"select k, v, {_measures(f'(select {ID}, {keys} from t)')} group by k, v"] if self._flat else []
-        reference = " union all ".join([*together, *map(text, self._nested)])
-        return Query(" union all ".join(map(text, self._comparable)), reference)
-
-    def _joins(self) -> Query:
-        sign, kind = self._one_of(("=", "<=>")), self._one_of(("", "left", "full", "right"))
+    def _join(self, column: str) -> Query:
+        """Joins by a column, with the columns of one side."""
+        sign, kind = self._one_of(("=", "=", "<=>")), self._one_of(("", "", "left", "right", "full"))
         if sign == "<=>" and kind == "full":
             kind = ""
-        name = f"{kind} join by {sign}"
-        few = f"where {ID} % 3 = 0 and {ID} < {_FEW_ROWS}"
-        measures = f"count(*) n, sum(a.{ID}) s, sum(a.{ID} * b.{ID}) q, sum(b.{ID}) m"
-
-        def text(column: str) -> str:
-            return (
-                f"select '{name} {column}' k, {measures} from (select * from t {few}) a {kind} join t b "
-                f"on a.{column} {sign} b.{column}"
-            )
-
-        keys = _listed(f"struct('{name} {c}' k, {_key_of(c, self._types[c])} v)" for c in self._flat)
-        together = (
-            f"select coalesce(a.k, b.k) k, {measures} from (select {ID}, {keys} from t {few}) a {kind} join "
-            f"(select {ID}, {keys} from t) b on a.k = b.k and a.v {sign} b.v group by 1"
+        few = f"(select {ID}, {column} from t where {ID} % 3 = 0 and {ID} < {_FEW_ROWS})"
+        columns = ", ".join(f"b.{name}" for name in self._types)
+        text = (
+            f"select struct(a.{ID} x, b.{ID} y) `{kind} join {column}`, {columns} from {few} a {kind} join "
+            f"(select * from t where {ID} < {_MORE_ROWS}) b on a.{column} {sign} b.{column}"
         )
-        reference = " union all ".join([*([together] if self._flat else []), *map(text, self._nested)])
-        # Spark's one query has no row of a column without pairs.
-        filled = [f"select '{name} {column}' k, 0L n, null s, null q, null m" for column in self._flat]
-        total = "select k, sum(n) n, sum(s) s, sum(q) q, sum(m) m from"
-        reference = f"{total} ({' union all '.join([reference, *filled])}) group by k"
-        return Query(" union all ".join(map(text, self._comparable)), reference)
+        return Query(text, text, by_row=False)
 
-    def _sorted(self) -> Query:
+    def _order(self, column: str) -> str:
+        return f"{column} {self._one_of(('asc', 'desc'))} nulls {self._one_of(('first', 'last'))}, {ID}"
+
+    def _sorted(self) -> Iterator[Query]:
         """The first rows in the order of a column, and the place of each."""
-        orders = {
-            column: f"{column} {self._one_of(('asc', 'desc'))} nulls {self._one_of(('first', 'last'))}, {ID}"
-            for column in self._comparable
-        }
         most = int(self._rng.integers(1, 9))
-        branches, structs, places = [], [], []
-        for column, order in orders.items():
-            first = f"(select {ID}, {column} from t order by {order} limit {most})"
-            every = f"(select {ID}, row_number() over (order by {order}) r from t)"
-            branches += [
-                f"select 'top {order}' k, {_measures(first)}",
-                f"select 'order {order}' k, count(*) n, sum({ID} * r) s, sum({ID} * r * r) q from {every}",
-            ]
-            place = f"r_{column}"
-            places.append(f"row_number() over (order by {order}) {place}")
-            structs += [
-                _measures_if(f"top {order}", f"{place} <= {most}"),
-                f"struct('order {order}' k, count(*) n, sum({ID} * {place}) s, sum({ID} * {place} * {place}) q)",
-            ]
-        reference = f"select {_listed(structs)} from (select {ID}, {', '.join(places)} from t)"
-        return Query(" union all ".join(branches), reference)
+        for columns in _batches(self._comparable, _BRANCHES // 2):
+            branches, structs, places = [], [], []
+            for column, order in ((column, self._order(column)) for column in columns):
+                first = f"(select {ID}, {column} from t order by {order} limit {most})"
+                every = f"(select {ID}, row_number() over (order by {order}) r from t)"
+                branches += [
+                    f"select 'top {order}' k, {_measures(first)}",
+                    f"select 'order {order}' k, count(*) n, sum({ID} * r) s, sum({ID} * r * r) q from {every}",
+                ]
+                place = f"r_{column}"
+                places.append(f"row_number() over (order by {order}) {place}")
+                structs += [
+                    _measures_if(f"top {order}", f"{place} <= {most}"),
+                    f"struct('order {order}' k, count(*) n, sum({ID} * {place}) s, sum({ID} * {place} * {place}) q)",
+                ]
+            reference = f"select {_listed(structs)} from (select {ID}, {', '.join(places)} from t)"
+            yield Query(" union all ".join(branches), reference)
 
-    def _filters(self) -> Query:
+    def _filters(self) -> Iterator[Query]:
         conditions = [text for name in self._types for text in self._conditions(name)]
         named = {text.replace("'", ""): text for text in conditions}
-        branches = [f"select '{name}' k, {_measures('t')} where {text}" for name, text in named.items()]
-        structs = [_measures_if(name, text) for name, text in named.items()]
-        return Query(" union all ".join(branches), f"select {_listed(structs)} from t")
+        for some in _batches(list(named.items()), _BRANCHES):
+            branches = [f"select '{name}' k, {_measures('t')} where {text}" for name, text in some]
+            structs = [_measures_if(name, text) for name, text in some]
+            yield Query(" union all ".join(branches), f"select {_listed(structs)} from t")
 
     def _conditions(self, column: str) -> list[str]:
         dtype = self._types[column]
-        conditions = [f"{column} is null", f"{column} is not null"]
+        conditions = [f"{column} is {self._one_of(('', 'not '))}null"]
         values = [text for text in (literal(v, dtype) for v in self._values(column)) if text is not None]
         if values and column in self._flat:
-            conditions += [f"{column} {sign} {self._one_of(values)}" for sign in ("=", "<", "<=", ">", ">=", "<>")]
-            listed = ", ".join(values)
+            sign = self._one_of(("<", "<=", ">", ">=", "<>", "<=>"))
             conditions += [
-                f"{column} <=> {values[-1]}",
-                f"{column} in ({listed})",
-                f"not {column} in ({listed})",
-                f"{column} between {self._one_of(values)} and {self._one_of(values)}",
-                f"{column} = (select max({column}) from t)",
-                f"{column} = (select min({column}) from t)",
+                f"{column} = {values[0]}",
+                f"{column} {sign} {values[-1]}",
+                f"{'not ' * int(self._rng.integers(2))}{column} in ({', '.join(values)})",
+                f"{column} = (select {self._one_of(('min', 'max'))}({column}) from t)",
             ]
         return conditions
 
@@ -399,8 +385,8 @@ def readable_schema(spark: SparkSession, file: str) -> tuple[st.StructType, dict
         alone.add(column)
         try:
             schema = converter.convert(jvm.org.apache.parquet.schema.MessageType("root", alone))
-        except Py4JJavaError as problem:
-            refused[column.getName()] = problem.java_exception.getMessage()
+        except PySparkException as problem:
+            refused[column.getName()] = str(problem)
             continue
         fields += st.StructType.fromJson(json.loads(schema.json())).fields
     return st.StructType(fields), refused
@@ -438,7 +424,7 @@ def _readable_columns(spark: SparkSession, table: Table) -> st.StructType | None
     for file in files:
         try:
             schema, _ = readable_schema(spark, file.as_uri())
-        except Py4JJavaError:  # no Parquet file, or an encrypted one
+        except (Py4JJavaError, PySparkException):  # no Parquet file, or an encrypted one
             return None
         fields |= {field.name: field for field in schema if field.name not in fields}
     return st.StructType(list(fields.values())) if ID in fields else None
@@ -489,7 +475,7 @@ def _results(rows: pa.Table, query: Query) -> dict[str, pa.Table]:
     """Tables of the results of a query, by name."""
     if not query.by_row:
         return {
-            f"{name} {position}": pa.Table.from_arrays([rows[0], rows[position]], [ID, name])
+            f"{rows.column_names[0]}: {name}": pa.Table.from_arrays([rows[0], rows[position]], [ID, name])
             for position, name in enumerate(rows.column_names)
             if position
         }
