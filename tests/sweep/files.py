@@ -33,7 +33,7 @@ from tests.footers import (
     sorted_by,
     statistics,
 )
-from tests.sweep.operations import ID, Table
+from tests.sweep.operations import EXCHANGED, ID, READING, Table
 
 Rng = np.random.Generator
 
@@ -589,5 +589,8 @@ def write_table(folder: Path, seed: int, number: int, spark: SparkSession, colum
             rows = rows.select([0, *(1 + int(n) for n in rng.permutation(rows.num_columns - 1))])
         said = writer.write(rows, path, rng, spark)
         told.append(f"{writer.name}: {said}; {claim(path, rng)}")
-    context = "\n".join(told)
-    return Table(str(home), context=context, misread=MISREAD in context)
+    settings = dict(EXCHANGED) if rng.random() < 0.3 else {}
+    if rng.random() < 0.15:
+        settings |= _one_of(rng, READING)
+    context = "\n".join([*told, f"settings {settings}"])
+    return Table(str(home), context=context, misread=MISREAD in context, settings=settings)

@@ -50,7 +50,12 @@ EXCHANGED = {
     "spark.gpujoin.scan.oneTaskBytes": "1", "spark.gpujoin.scan.taskBytes": "1",
     "spark.gpujoin.broadcastThreshold": "1", "spark.gpujoin.exchange.partitions": "3",
 }  # fmt: skip
-"""Settings of a session in which all stages are exchanged."""
+"""Settings with which all stages are exchanged."""
+READING = (
+    {"spark.sql.parquet.binaryAsString": "true"}, {"spark.sql.parquet.filterPushdown": "false"},
+    {"spark.sql.legacy.parquet.nanosAsLong": "true"}, {"spark.sql.parquet.inferTimestampNTZ.enabled": "false"},
+)  # fmt: skip
+"""Settings that change what Spark reads, or how."""
 _FEW_ROWS, _MORE_ROWS = 20, 100
 """Rows of the two sides of a join by a column's values, of which few may be different."""
 _BRANCHES = 12
@@ -69,6 +74,8 @@ class Table:
     """What it holds, and by which seed it is made again."""
     misread: bool = False
     """Whether only Spark's other reader, that is not vectorized, reads its pages as they are."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of both sessions while it is read."""
 
     def frame(self, session: SparkSession) -> DataFrame:
         """Read the files in a session; the column that numbers rows keeps its name, others are ``c0``, ``c1``, …"""
@@ -397,8 +404,16 @@ def readable_schema(spark: SparkSession, file: str) -> tuple[st.StructType, dict
 
 def compare(sessions: Sessions, table: Table, rng: np.random.Generator) -> Report:
     """Run every column of a table through every operation in both sessions, and compare the results."""
-    report = Report()
     sessions.native.conf.set("spark.sql.parquet.enableVectorizedReader", str(not table.misread).lower())
+    sessions.set(table.settings)
+    try:
+        return _compared_columns(sessions, table, rng)
+    finally:
+        sessions.set(dict.fromkeys(table.settings))
+
+
+def _compared_columns(sessions: Sessions, table: Table, rng: np.random.Generator) -> Report:
+    report = Report()
     try:
         frame = table.frame(sessions.native)
         rows = frame.toArrow()
@@ -408,7 +423,7 @@ def compare(sessions: Sessions, table: Table, rng: np.random.Generator) -> Repor
         if columns is None:
             return report
         table = dataclasses.replace(table, schema=columns)
-        report.add(compare(sessions, table, rng))
+        report.add(_compared_columns(sessions, table, rng))
         return report
     frame.createOrReplaceTempView("t")
     table.frame(sessions.here).createOrReplaceTempView("t")
