@@ -187,6 +187,13 @@ def _is_nested(dtype: st.DataType) -> bool:
     return isinstance(dtype, st.ArrayType | st.StructType | st.MapType)
 
 
+def _is_summed(dtype: st.DataType) -> bool:
+    """Whether a few hundred values are added without an overflow, in any order to the same sum."""
+    if isinstance(dtype, st.DecimalType):
+        return dtype.precision <= 30
+    return isinstance(dtype, st.ByteType | st.ShortType | st.IntegerType)
+
+
 def _is_comparable(dtype: st.DataType) -> bool:
     """Whether values are grouped, joined and sorted by."""
     match dtype:
@@ -285,8 +292,7 @@ class Queries:
             for column in self._comparable
             for call in (f"min({column})", f"max({column})", f"count({column})", f"count(distinct {column})")
         ]
-        summed = st.DecimalType | st.ShortType | st.IntegerType | st.ByteType
-        calls += [f"sum({name}) `sum {name}`" for name in self._comparable if isinstance(self._types[name], summed)]
+        calls += [f"sum({name}) `sum {name}`" for name in self._comparable if _is_summed(self._types[name])]
         text = f"select 0 {ID}, {', '.join(calls)} from t"
         return Query(text, text, by_row=False, zeros=Zeros.SAME)
 
