@@ -377,10 +377,10 @@ class Queries:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def readable_schema(spark: SparkSession, file: str) -> tuple[st.StructType, dict[str, str]]:
+def readable_schema(spark: SparkSession, uri: str) -> tuple[st.StructType, dict[str, str]]:
     """Give the columns of a file that Spark reads, each with its type in Spark, and of others what Spark says."""
     jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(file)
+    path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(uri))
     state = spark._jsparkSession.sessionState()
     opened = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(
         jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, state.newHadoopConf())
@@ -447,7 +447,9 @@ def _readable_columns(spark: SparkSession, table: Table) -> st.StructType | None
             schema, _ = readable_schema(spark, file.as_uri())
         except (Py4JJavaError, PySparkException):  # no Parquet file, or an encrypted one
             return None
-        fields |= {field.name: field for field in schema if field.name not in fields}
+        # Spark refuses times in queries, unless a setting allows them.
+        known = [field for field in schema if not isinstance(field.dataType, st.TimeType)]
+        fields |= {field.name: field for field in known if field.name not in fields}
     return st.StructType(list(fields.values())) if ID in fields else None
 
 
