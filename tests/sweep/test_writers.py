@@ -1,6 +1,7 @@
 """Files of many writers, old and new: every column in every operation gives Spark's results, or is left to Spark.
 
-`scripts/make_parquet_samples.py` has written them.
+`scripts/make_parquet_samples.py` has written them. `make test` reads them without Spark, by
+``tests/engine/pipeline/test_samples.py``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ pytestmark = pytest.mark.spark
 
 SAMPLES = Path(__file__).parents[1] / "data" / "parquet"
 NAMES = sorted(path.stem for path in SAMPLES.glob("*.parquet"))
-BRIEF = {"arro3-0.9.1-rare", "parquet-mr-1.6.0-impala"}
-"""Those of `make test`."""
 MISREAD = ("parquet-mr-", "delta-none")
 """Uncompressed DELTA_BYTE_ARRAY pages of parquet-mr, which Spark's vectorized reader reads four bytes too early."""
 REFUSED = {"encrypted-column", "encrypted-footer"}
@@ -33,9 +32,8 @@ def sessions(spark_session: SparkSession) -> Iterator[Sessions]:
         yield pair
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in BRIEF else pytest.mark.extra) for name in NAMES]
-)
+@pytest.mark.extra
+@pytest.mark.parametrize("name", NAMES)
 def test_every_column_of_a_writer_in_every_operation(
     sessions: Sessions, name: str, seed: int, record_property: Any
 ) -> None:
