@@ -51,7 +51,8 @@ def replay_states(
         aimless = [~xp.isfinite(part) for part in states[1:]]
         return _replayed(xp, parts, groups, states, count > 0, aimless, _merge_one)
     # What a single row adds follows from the row.
-    aimless = [xp.isnan(states[1]), xp.isnan(states[2]), xp.isnan(states[3]) & (count > 1)]
+    single = count == 1.0
+    aimless = [(xp.isnan(states[1]) | xp.isnan(states[2])) & single, xp.isnan(states[3]) & ~single]
     states = _exchanged(call, states, _OTHER_WAY)
     parts = _replayed(xp, _exchanged(call, parts, _OTHER_WAY), groups, states, count > 0, aimless, _merge_pair)
     return _exchanged(call, parts, _OTHER_WAY)

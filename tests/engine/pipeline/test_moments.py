@@ -147,3 +147,14 @@ def test_states_are_merged_as_sparks_are(rows: list[Pair]) -> None:
     halves = [spark_state(AggregateFunction.COVAR_POP, half) for half in (rows[:2], rows[2:])]
     expected = spark_merged(*halves)
     assert [kind(part) for part in buffer] == [kind(part) for part in expected]
+
+
+@everywhere
+def test_a_state_that_is_merged_with_none_stays() -> None:
+    """Its mean of x is NaN, its sum of products is not."""
+    rows = [(0, 1.0, 1.0), (0, INF, 2.0), (0, 3.0, 0.0), (1, 1.0, 1.0), (1, 2.0, 2.0), (2, 5.0, 5.0)]
+    table = pa.table({name: [row[n] for row in rows] for n, name in enumerate(("g", "x", "y"))})
+    call = Aggregate(AggregateFunction.COVAR_POP, (left("x"), left("y")))
+    node = Tree.source(table.schema).group("g", v=call).relation
+    result = pa.Table.from_batches(run(node, {0: table.to_batches(max_chunksize=3)}, piece_bytes=1), node.schema)
+    assert dict(zip(result["g"].to_pylist(), result["v.ck"].to_pylist(), strict=True)) == {0: INF, 1: 0.5, 2: 0.0}
