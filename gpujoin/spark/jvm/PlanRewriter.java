@@ -99,6 +99,11 @@ public final class PlanRewriter {
         plan.setTagValue(NAME, name);
     }
 
+    /** Gives a checkpoint of a query the size of the rows that were counted; null where none were. */
+    public LogicalPlan counted(Dataset checkpoint, Dataset query, SparkSession session) throws Exception {
+        return SizedRows.counted(checkpoint, query, session);
+    }
+
     /** Gives the name of the explanation of a rewritten query; null for any other query. */
     public String nameOf(Dataset query) {
         Option name = query.queryExecution().analyzed().getTagValue(NAME);

@@ -10,8 +10,16 @@ import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.catalyst.plans.physical.SinglePartition$;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.execution.InputAdapter;
 import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.adaptive.QueryStageExec;
+import org.apache.spark.util.AccumulatorV2;
 import scala.Option;
 import scala.Some;
 import scala.collection.immutable.Seq;
@@ -56,6 +64,40 @@ public final class SizedRows extends MapInArrow {
             arguments[i] = Statistics.class.getMethod("apply$default$" + (i + 1), new Class[0]).invoke(null);
         }
         return (Statistics) made.newInstance(arguments);
+    }
+
+    /** A checkpoint with the size of its rows, counted as it was made; null where nobody has counted them. */
+    public static LogicalPlan counted(Dataset checkpoint, Dataset query, SparkSession session) throws Exception {
+        LogicalPlan rows = checkpoint.queryExecution().analyzed();
+        long count = rows instanceof LogicalRDD ? count(query.queryExecution().executedPlan()) : 0L;
+        if (count == 0L) {
+            return null;
+        }
+        BigInt bytes = BigInt.apply(count).$times(width(rows.output()));
+        Option size = new Some(size(bytes, new Some(BigInt.apply(count))));
+        return rebuilt((LogicalRDD) rows, rows.output(), false, session, size);
+    }
+
+    /** The rows that a plan has given, by its metrics; 0 where its topmost operation has none. */
+    private static long count(SparkPlan top) {
+        SparkPlan plan = top;
+        SparkPlan above = null;
+        while (plan != above) {
+            above = plan;
+            if (plan instanceof AdaptiveSparkPlanExec) {
+                plan = ((AdaptiveSparkPlanExec) plan).executedPlan();
+            } else if (plan instanceof QueryStageExec) {
+                plan = ((QueryStageExec) plan).plan();
+            } else if (plan instanceof ProjectExec || plan instanceof WholeStageCodegenExec
+                    || plan instanceof InputAdapter) {
+                plan = (SparkPlan) plan.children().apply(0);
+            }
+        }
+        Option metric = plan.metrics().get("numOutputRows");
+        if (metric.isEmpty()) {
+            metric = plan.metrics().get("pythonNumRowsReceived");
+        }
+        return metric.isEmpty() ? 0L : ((Number) ((AccumulatorV2) metric.get()).value()).longValue();
     }
 
     /** The bytes of as many rows of some columns as others have in as many bytes, by Spark's widths of their types. */

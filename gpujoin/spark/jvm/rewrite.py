@@ -110,6 +110,13 @@ def name_query(spark: SparkSession, plan: Any, name: str) -> None:
     _rewriter(spark).name(plan, name)
 
 
+def with_counted_size(frame: DataFrame, checkpoint: DataFrame) -> DataFrame:
+    """Give a checkpoint of a query the size of its rows, where they were counted as it was made."""
+    spark = frame.sparkSession
+    plan = _rewriter(spark).counted(checkpoint._jdf, frame._jdf, spark._jsparkSession)  # noqa: SLF001
+    return checkpoint if plan is None else dataframe_of(spark, plan)
+
+
 def name_of_query(frame: DataFrame) -> str | None:
     """Give the name of a rewritten query's explanation; ``None`` for any other query."""
     name = _rewriter(frame.sparkSession).nameOf(frame._jdf)  # noqa: SLF001

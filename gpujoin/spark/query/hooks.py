@@ -45,6 +45,7 @@ from gpujoin.spark.jvm.gateway import (
     optimized_plan,
     session_id,
 )
+from gpujoin.spark.jvm.rewrite import with_counted_size
 from gpujoin.spark.outcomes import Scope, give_back, text_of
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
@@ -70,6 +71,7 @@ _REPEATABLE = (
 """Actions that have no effect before they return."""
 _SERVED = ("toArrow", "toPandas", "_to_pandas")
 """Actions whose jobs run in a thread of the JVM's own, which takes over how jobs are described when it begins."""
+_CHECKPOINTS = ("checkpoint", "localCheckpoint")
 _ONCE = ("toLocalIterator", "foreach", "foreachPartition")
 """Those that cannot be begun again: some of the rows are out when they fail."""
 _WRITES = (
@@ -328,7 +330,10 @@ def _repeatable(original: Method) -> Method:
             try:
                 if original.__name__ in _SERVED:
                     optimized_plan(self)
-                return original(self, *arguments, **named)
+                result = original(self, *arguments, **named)
+                if original.__name__ in _CHECKPOINTS and _is_planned_here(self):
+                    return with_counted_size(self, result)
+                return result
             except Exception as problem:
                 if _was_interrupted(problem, before):
                     raise
@@ -345,6 +350,11 @@ def _repeatable(original: Method) -> Method:
             return result
 
     return action
+
+
+def _is_planned_here(frame: DataFrame) -> bool:
+    own = rule_of(frame.sparkSession)
+    return own is not None and bool(own.holdsPlanned(optimized_plan(frame)))
 
 
 def _was_interrupted(problem: BaseException, before: BaseException | None) -> bool:

@@ -119,14 +119,15 @@ class PlanNode:
         """Spark's estimate of its rows, or one from those of its inputs; ``None`` where nobody knows.
 
         Spark takes a join without statistics to be as large as the product of its inputs, and functions that make rows
-        to make one of each. What is made of rows of which nothing is known is not known either.
+        to make one of each, which whatever is above them passes on. What is made of rows of which nothing is known is
+        not known either.
         """
         size, (_, rows, width) = self.size_bytes, self.fields.get("@size", (None, None, 0))
         rows = self._catalog_rows if rows is None else rows
-        if rows is not None:
-            return float(rows)
         inputs = [child.estimated_rows for child in self.children]
         known = [number for number in inputs if number is not None]
+        if rows is not None and (len(inputs) != 1 or not known):
+            return float(rows)
         if not inputs or len(known) < len(inputs):
             return None if inputs or size is None else size / self._stored_bytes
         match self.name:
@@ -140,6 +141,8 @@ class PlanNode:
                 return known[0] * len(self.fields["projections"])
             case "Aggregate" if not self.fields["groupingExpressions"]:
                 return 1.0
+            case _ if rows is not None and self.children[0].has_statistics:
+                return known[0] * float(rows) / max(1.0, float(self.children[0].fields["@size"][1]))
             case "Sample":
                 return None if size is None else size / (width + _ROW_OVERHEAD)
             case _:
