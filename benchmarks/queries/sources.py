@@ -50,7 +50,8 @@ def _parquet(spark: SparkSession, data: Path, table: str) -> DataFrame:
 def _csv(spark: SparkSession, data: Path, table: str) -> DataFrame:
     frame, folder = _parquet(spark, data, table), data / f"{table}.csv"
     if not (folder / "_SUCCESS").exists():
-        frame.write.mode("overwrite").csv(str(folder))
+        spaces = {"ignoreLeadingWhiteSpace": False, "ignoreTrailingWhiteSpace": False}  # by default they get lost
+        frame.write.mode("overwrite").options(**spaces).csv(str(folder))
     return spark.read.schema(frame.schema).csv(str(folder))
 
 
