@@ -128,7 +128,7 @@ LEFT = {
     "another type": ("cast(id as int) c", "k bigint, c bigint", "planned as bigint"),
     "another scale": ("cast(id as decimal(9, 2)) c", "k bigint, c decimal(9, 3)", "planned as decimal"),
     "a number as text": ("id c", "k bigint, c string", "planned as string"),
-    "a dotted name": ("id `c.c`", None, "is a path to PyArrow"),
+    "a dotted name": ("id `c.c`", None, "has a name by which it is not read"),
 }
 
 
