@@ -265,7 +265,7 @@ def table_of(rng: Rng, columns: int) -> pa.Table:
             names.append(str(name) if rng.random() < 0.5 else f"x{len(names)}")
     arrays = [pa.array(rng.permutation(rows), pa.int64())]
     for _ in range(columns):
-        kinds = (PLAIN, RARE, NESTED)[rng.choice(3, p=[0.7, 0.12, 0.18])]
+        kinds = (PLAIN, tuple(MISLEADING), RARE, NESTED)[rng.choice(4, p=[0.45, 0.25, 0.12, 0.18])]
         arrays.append(values_of(rng, rows, kinds[rng.integers(len(kinds))]))
     return pa.Table.from_arrays(arrays, names[: len(arrays)])
 
@@ -450,7 +450,7 @@ _SHARES = (0.55, 0.2, 0.1, 0.15)
 
 def claim(path: Path, rng: Rng) -> str:
     """Let a file claim some things that are not so, and tell which."""
-    said = [make(path, rng) for make in CLAIMS.values() if rng.random() < 0.5]
+    said = [make(path, rng) for make in CLAIMS.values() if rng.random() < 0.4]
     return "; ".join(filter(None, said)) or "as written"
 
 
@@ -480,8 +480,9 @@ def _claim_arrow(path: Path, rng: Rng) -> str:
         fields = list(pq.read_schema(path).remove_metadata())
     except (pa.ArrowException, OSError):
         return ""
+    share = _one_of(rng, [0.15, 0.5])  # a claim that a library refuses hides the others
     for n, field in enumerate(fields):
-        if rng.random() < 0.5 and field.name != ID:
+        if rng.random() < share and field.name != ID:
             fields[n] = field.with_type(_other_type(field.type, rng))
     if kind == 1:
         fields = [fields[n] for n in rng.permutation(len(fields))]
@@ -499,8 +500,20 @@ def _claim_arrow(path: Path, rng: Rng) -> str:
     return f"ARROW:schema {pa.schema(fields)}".replace("\n", ", ")
 
 
+MISLEADING: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int64(): (
+        pa.timestamp("s"), pa.timestamp("s", "UTC"), pa.duration("s"), pa.dictionary(pa.int32(), pa.timestamp("s")),
+    ),
+    pa.int32(): (pa.time32("s"), pa.date32()), pa.date32(): (pa.date64(), pa.int32()),
+    pa.binary(2): (pa.float16(),), pa.string(): (pa.binary(),), pa.binary(): (pa.string(), pa.large_string()),
+}  # fmt: skip
+"""Types of Arrow that some library has decoded a stored type to, by other values."""
+
+
 def _other_type(dtype: pa.DataType, rng: Rng) -> pa.DataType:
     """Another type, mostly such as is stored in the same way."""
+    if dtype in MISLEADING and rng.random() < 0.5:
+        return _one_of(rng, MISLEADING[dtype])
     if rng.random() < 0.3:
         return _one_of(rng, (*PLAIN, *CLAIMED_ONLY, *NESTED))
     if pat.is_list(dtype) or pat.is_large_list(dtype):
