@@ -88,7 +88,7 @@ def kind(value: float) -> str:
 
 
 def pairs_of(rng: np.random.Generator) -> list[Pair]:
-    return [(VALUES[i], VALUES[j]) for i, j in [(0, 1), *rng.integers(0, len(VALUES), (11, 2))]]
+    return [(VALUES[i], VALUES[j]) for i, j in [(0, 1), *rng.integers(0, len(VALUES), (8, 2))]]
 
 
 @pytest.mark.few
