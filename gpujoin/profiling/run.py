@@ -14,7 +14,7 @@ from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.profiling.compare import compare
 from gpujoin.profiling.result import Activity, QueryProfile
 from gpujoin.spark.api.metrics import IslandReports, metrics
-from gpujoin.spark.compat import is_connect
+from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     class_of,
@@ -74,7 +74,7 @@ def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:
     ------
     GpuJoinError
         If ``frame`` is no DataFrame, a streaming one, one of Spark Connect, a command or a result of
-        :func:`gpujoin.accelerate`; if ``repeats`` is no number from 1 on.
+        :func:`gpujoin.accelerate`; if ``repeats`` is no number from 1 on; if the session has been stopped.
 
     Examples
     --------
@@ -109,6 +109,7 @@ def _check(frame: object, repeats: object) -> None:
         raise GpuJoinError(f"profile() takes a Spark DataFrame, got {type_name(frame)}")
     if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
         raise GpuJoinError(f"repeats is a whole number from 1 on, got {repeats!r}")
+    check_running(frame.sparkSession, "profile()")
     if is_connect(frame.sparkSession):
         raise GpuJoinError(
             "profile() needs a classic session, since Spark Connect does not tell what tasks did. explain() works over "

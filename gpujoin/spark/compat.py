@@ -6,6 +6,7 @@ import inspect
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas import types as spark_arrow
 from pyspark.sql.types import (
@@ -18,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from gpujoin.errors import JoinSpecError
+from gpujoin.errors import GpuJoinError, JoinSpecError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +72,26 @@ def type_in_arrow(dtype: DataType) -> DataType:
 def is_connect(session: SparkSession) -> bool:
     """Whether a session talks to a Spark Connect server instead of holding a JVM."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether a session can run nothing any more: it or its application was stopped, or the JVM has ended."""
+    if is_connect(session):
+        return bool(getattr(session, "is_stopped", False))
+    context: Any = session.sparkContext
+    try:
+        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001
+    except (Py4JError, OSError):
+        return True
+
+
+def check_running(session: SparkSession, what: str) -> None:
+    """Raise ``GpuJoinError`` if a session has been stopped; ``what`` is the function that was given it."""
+    if is_stopped(session):
+        raise GpuJoinError(
+            f"{what}: the Spark session has been stopped. Make another one (SparkSession.builder.getOrCreate()), and "
+            "its DataFrames anew."
+        )
 
 
 def context_of(session: SparkSession) -> SparkContext | None:

@@ -18,7 +18,7 @@ from gpujoin.model.stages import Distribution
 from gpujoin.plan.asof import AsOfPlan, plan_as_of
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
-from gpujoin.spark.compat import arrow_schema, is_connect
+from gpujoin.spark.compat import arrow_schema, check_running, is_connect
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of, logical_plan
 from gpujoin.spark.outcomes import keep, new_join_id, tell_query, text_of
@@ -81,6 +81,8 @@ def gpu_asof_join(
         join.
     KeyTypeError
         Keys without a common order or distance; texts with a collation other than ``UTF8_BINARY``.
+    GpuJoinError
+        If a session has been stopped.
     FallbackError
         By the actions of a query: if the join is left to Spark and ``spark.gpujoin.fallback`` is ``raise``.
 
@@ -91,6 +93,7 @@ def gpu_asof_join(
     for name, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             raise JoinSpecError(f"{name} must be a Spark DataFrame, got {type_name(frame)}")
+        check_running(frame.sparkSession, "gpu_asof_join()")
     conf = session_conf(left.sparkSession)
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)

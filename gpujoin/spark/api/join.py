@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 
 from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
 from gpujoin.plan.explain import Explanation
-from gpujoin.spark.compat import is_connect
+from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.explaining import joins_in
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
@@ -73,6 +73,8 @@ def gpu_join(
         ``spark.task.resource.*``).
     BackendUnavailableError
         If the GPU is asked for and cannot be there; on a cluster the workers, not the driver, decide.
+    GpuJoinError
+        If a session has been stopped.
     JoinSpecError
         If ``left`` or ``right`` is no DataFrame, ``on`` is neither a name, nor a Column, nor a list of them, or
         ``how`` is no text.
@@ -90,6 +92,7 @@ def gpu_join(
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             raise JoinSpecError(f"{side} must be a Spark DataFrame, got {type_name(frame)}")
+        check_running(frame.sparkSession, "gpu_join()")
     _check_arguments(on, how, unknown)
     spark = left.sparkSession
     conf = session_conf(spark)
@@ -159,11 +162,12 @@ def explain(frame: DataFrame) -> Explanation:
     Raises
     ------
     GpuJoinError
-        If ``frame`` is no DataFrame.
+        If ``frame`` is no DataFrame, or its session has been stopped.
     """
     if not isinstance(frame, DataFrame):
         raise GpuJoinError(f"explain() takes a Spark DataFrame, got {type_name(frame)}")
     spark = frame.sparkSession
+    check_running(spark, "explain()")
     if is_connect(spark):
         explanation: Explanation = _connect().explain(frame)
         return explanation

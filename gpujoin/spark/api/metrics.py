@@ -22,7 +22,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.plan.amounts import show_bytes
 from gpujoin.plan.explain import Explanation, IslandExplanation, Measured
 from gpujoin.plan.report import Amounts, QueryReport
-from gpujoin.spark.compat import is_connect
+from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.outcomes import explanation_of, explanation_of_latest, parts_of_latest
@@ -290,11 +290,13 @@ def metrics(frame: DataFrame) -> IslandReports:
     Raises
     ------
     GpuJoinError
-        For a Spark Connect DataFrame: its tasks have no way to report to the client. If ``frame`` is no DataFrame.
+        For a Spark Connect DataFrame: its tasks have no way to report to the client. If ``frame`` is no DataFrame, or
+        its session has been stopped.
     """
     if not isinstance(frame, DataFrame):
         raise GpuJoinError(f"metrics() takes a Spark DataFrame, got {type_name(frame)}")
     session = frame.sparkSession
+    check_running(session, "metrics()")
     if is_connect(session):
         raise GpuJoinError(
             "metrics are not available over Spark Connect: accumulators need a classic session. Run the query with "

@@ -12,7 +12,7 @@ from gpujoin.config import Options
 from gpujoin.errors import JoinSpecError, ProductSizeError, type_name
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.explain import Explanation
-from gpujoin.spark.compat import is_connect
+from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.jvm.gateway import dataframe_of, session_id
 from gpujoin.spark.jvm.rewrite import declared, name_query
@@ -102,6 +102,8 @@ def accelerate(frame: DataFrame) -> DataFrame:
         If the GPU is asked for and cannot be there.
     JoinSpecError
         If ``frame`` is no DataFrame.
+    GpuJoinError
+        If its session has been stopped.
 
     Examples
     --------
@@ -109,6 +111,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     """
     if not isinstance(frame, DataFrame):
         raise JoinSpecError(f"accelerate() takes a Spark DataFrame, got {type_name(frame)}")
+    check_running(frame.sparkSession, "accelerate()")
     return rewrite(frame).frame
 
 

@@ -56,8 +56,6 @@ class Action:
         Under which the explanations are kept of what was planned for it.
     was_planned : bool
         Whether Spark has asked for a plan since it began; a DataFrame that has run may keep its plan.
-    interrupted : bool
-        Whether Ctrl-C has ended it: nobody waits for its query any more.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -66,7 +64,6 @@ class Action:
         self._is_named = False
         self.names: list[str] = []
         self.was_planned = False
-        self.interrupted = False
 
     def name_jobs(self, explanation: Explanation) -> None:
         """Describe the jobs that begin from now on by what the islands do."""
@@ -124,9 +121,6 @@ def running(frame: DataFrame) -> Iterator[Action]:
         if known is not None:
             action.name_jobs(known)
         yield action
-    except KeyboardInterrupt:
-        action.interrupted = True
-        raise
     finally:
         _running.pop(thread, None)
         action.restore_description()

@@ -10,6 +10,7 @@ around PySpark's methods while any session has the rule:
 ``DataFrameWriter``, ``DataFrameWriterV2``  note what was planned, for :func:`gpujoin.metrics`
 ``SparkSession.newSession``                the new session of an enabled one is enabled too
 PySpark's conversion of Java's exceptions  raises what planning raised, as the exception that it was
+py4j's calls of the main thread            cancel their jobs where Ctrl-C ends them
 =========================================  ==========================================================================
 
 Schemas, errors of analysis, and sessions that are not enabled behave as ever. Once such a session has called
@@ -28,14 +29,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
+from py4j.java_gateway import GatewayClient
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions import captured
 from pyspark.traceback_utils import SCCallSiteSync
 
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.logs import log
-from gpujoin.spark.compat import is_connect
-from gpujoin.spark.failures import Failure, cancel_all_jobs, failure_of, refused_product
+from gpujoin.spark.compat import check_running, is_connect, is_stopped
+from gpujoin.spark.failures import Failure, failure_of, refused_product
 from gpujoin.spark.jvm.compiled import compile_ahead, shared_instance
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
@@ -49,6 +51,7 @@ from gpujoin.spark.jvm.rewrite import with_counted_size
 from gpujoin.spark.outcomes import Scope, give_back, text_of
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
+from gpujoin.spark.query.interrupts import cancel_all_jobs, end_interrupted_calls, interruptible
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
@@ -115,9 +118,11 @@ def enable(spark: SparkSession | None = None) -> None:
         If a setting under ``spark.gpujoin.`` is unknown or absurd, or the session can start no task (local mode with
         ``spark.task.resource.*``).
     GpuJoinError
-        If what is given is no session, or none is given and none is active; if Spark's driver refuses the rule.
+        If what is given is no session, or one that has been stopped, or none is given and none is active; if Spark's
+        driver refuses the rule.
     """
     session = _session(spark)
+    check_running(session, "enable()")
     if is_connect(session):
         log.warning("Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join.")
         return
@@ -126,12 +131,14 @@ def enable(spark: SparkSession | None = None) -> None:
     check_resources(conf)
     use_this_python(session.sparkContext)
     with _lock:
+        _forget_ended()
         name = session_id(session)
         if name in _rules:
             return
         with _installed():
             own = OptimizerRule(session, Scope.EVERY_QUERY)
             own.add_to(session)
+            end_interrupted_calls(session)
             _rules[name] = own
             _leave_gpu_joins(name)
     compile_ahead(gateway_of(session))
@@ -152,6 +159,7 @@ def plan_gpu_joins(spark: SparkSession) -> None:
         with _installed():
             own = _gpu_join_rule(spark)
             own.add_to(spark)
+            end_interrupted_calls(spark)
             _joining[name] = own
 
 
@@ -176,11 +184,9 @@ def as_of_rule(spark: SparkSession) -> Any:
 
 
 def _gpu_join_rule(spark: SparkSession) -> OptimizerRule:
-    for name, known in tuple(_joining.items()):
-        if known.spark.sparkContext is spark.sparkContext:
-            return known
-        del _joining[name]  # its application has ended
-    return OptimizerRule(spark, Scope.GPU_JOINS)
+    _forget_ended()
+    known = [rule for rule in _joining.values() if rule.spark.sparkContext is spark.sparkContext]
+    return known[0] if known else OptimizerRule(spark, Scope.GPU_JOINS)
 
 
 def _has_rule(spark: SparkSession) -> bool:
@@ -209,6 +215,10 @@ def disable(spark: SparkSession | None = None) -> None:
     if is_connect(session):
         return
     with _lock:
+        _forget_ended()
+        if is_stopped(session):
+            _uninstall_if_unused()
+            return
         name = session_id(session)
         known = _rules.pop(name, None)
         if known is not None:
@@ -217,6 +227,14 @@ def disable(spark: SparkSession | None = None) -> None:
             _joining[name].remove_from(session)
             _leave_gpu_joins(name)
         _uninstall_if_unused()
+
+
+def _forget_ended() -> None:
+    """Forget the rules of applications that have ended, whose sessions are gone."""
+    for rules in (_rules, _joining):
+        for name, known in tuple(rules.items()):
+            if known.spark.sparkContext._jsc is None:  # noqa: SLF001
+                del rules[name]
 
 
 def _leave_gpu_joins(name: str) -> None:
@@ -277,6 +295,7 @@ def _install() -> None:
         *((writer, name, _write) for writer in (DataFrameWriter, DataFrameWriterV2) for name in _WRITES),
         (Session, "newSession", _new_session),
         (captured, "convert_exception", rule.raising),
+        (GatewayClient, "send_command", interruptible),
     ]
     try:
         for owner, name, wrap in places:
@@ -323,7 +342,7 @@ def _repeatable(original: Method) -> Method:
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
         from pyspark.sql import DataFrame
 
-        if is_inside():
+        if _is_sparks_own(self):
             return original(self, *arguments, **named)
         before, enabled = sys.exception(), next(iter(_rules.values()), None)
         with _action(self, original.__name__) as running_action:
@@ -355,6 +374,11 @@ def _repeatable(original: Method) -> Method:
 def _is_planned_here(frame: DataFrame) -> bool:
     own = rule_of(frame.sparkSession)
     return own is not None and bool(own.holdsPlanned(optimized_plan(frame)))
+
+
+def _is_sparks_own(frame: DataFrame) -> bool:
+    """Whether a call is none of the program's actions, or one of a session that has been stopped, as Spark will say."""
+    return is_inside() or frame.sparkSession.sparkContext._jsc is None  # noqa: SLF001
 
 
 def _was_interrupted(problem: BaseException, before: BaseException | None) -> bool:
@@ -391,7 +415,7 @@ def _once(original: Method) -> Method:
 
     @functools.wraps(original)
     def action(self: DataFrame, *arguments: Any, **named: Any) -> Any:
-        if is_inside():
+        if _is_sparks_own(self):
             return original(self, *arguments, **named)
         with _action(self, original.__name__):
             own = rule_of(self.sparkSession)
@@ -418,7 +442,7 @@ def _once(original: Method) -> Method:
 def _write(original: Method) -> Method:
     @functools.wraps(original)
     def write(self: Any, *arguments: Any, **named: Any) -> Any:
-        if is_inside():
+        if _is_sparks_own(self._df):
             return original(self, *arguments, **named)
         with _action(self._df, original.__name__):
             return original(self, *arguments, **named)

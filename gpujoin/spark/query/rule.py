@@ -39,6 +39,7 @@ from gpujoin.spark.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.actions import action_of, inside
 from gpujoin.spark.query.activity import planning_watched
+from gpujoin.spark.query.interrupts import check_awaited
 from gpujoin.spark.query.staging import stage_write
 from gpujoin.spark.streaming.planning import MicroBatch, plan_micro_batch
 from gpujoin.spark.streaming.tables import plan_with_tables
@@ -154,13 +155,13 @@ def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str,
     if action is not None:
         action.was_planned = True
     planned = plan_query(spark, plan, rule.jvm, rule.scope)
+    check_awaited(thread)
     if not planned.changed:
         return None
     if action is not None:
         action.name_jobs(planned.explanation)
     replacement = stage_write(spark, planned.plan, plan, rule.jvm) if kind == _WRITE else planned.plan
-    if action is not None and action.interrupted:
-        raise KeyboardInterrupt("the program was interrupted while its query was planned")
+    check_awaited(thread)
     if replacement is not None and action is not None:
         action.names.append(planned.name)
     return replacement

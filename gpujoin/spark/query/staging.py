@@ -17,7 +17,6 @@ Only where it loses an executor are that executor's rows computed again, from th
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +25,9 @@ from pyspark import StorageLevel
 
 from gpujoin.logs import log
 from gpujoin.spark.failures import Failure, failure_of
-from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property, session_id
 from gpujoin.spark.outcomes import give_back, query_text
+from gpujoin.spark.query.interrupts import listener_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,20 +130,5 @@ def stage_write(spark: SparkSession, plan: Any, query: Any, rule: Any) -> Any:
     rows = stage(spark, plan, rule)
     if rows is None:
         return None
-    _remover(spark).removeAfter(local_property(spark, _EXECUTION), rows.relation.cacheBuilder())
+    listener_of(spark).removeAfter(local_property(spark, _EXECUTION), rows.relation.cacheBuilder())
     return rule.withOutputOf(query, rows.relation)
-
-
-_lock = threading.Lock()
-_removers: dict[str, Any] = {}
-
-
-def _remover(spark: SparkSession) -> Any:
-    """Give the listener that removes the rows of writes in an application."""
-    application = str(spark.sparkContext.applicationId)
-    with _lock:
-        if application not in _removers:
-            _removers.clear()  # those of applications that have ended
-            _removers[application] = new_instance(gateway_of(spark), "StagedRows")
-            spark.sparkContext._jsc.sc().addSparkListener(_removers[application])  # noqa: SLF001
-        return _removers[application]

@@ -1,0 +1,149 @@
+"""Ends what the program has called when Ctrl-C interrupts it.
+
+PySpark's own handler of SIGINT sets out to cancel all jobs in the interrupted thread, whose connection to the JVM is in
+use: its call fails with ``reentrant call inside <_io.BufferedReader>``, and a notebook has another handler anyway. So
+``KeyboardInterrupt`` comes, and the JVM's thread that answers the program goes on::
+
+    program                                  thread 31 of the JVM
+    spark.sql("insert …")                    plans; runs job 7; writes
+    KeyboardInterrupt                        is told; job 7 is cancelled, or cancelled when it begins: the call fails
+
+The program's calls all go through py4j's ``send_command``, which is where they are interrupted. Jobs have the id of the
+thread that began them as a property (`ApplicationListener.java`), by which they are known before they begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+from gpujoin.logs import log
+from gpujoin.spark.jvm.compiled import new_instance
+from gpujoin.spark.jvm.gateway import gateway_of, keeps_to_threads
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CANCEL_SECONDS = 5.0
+"""How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""
+_lock = threading.Lock()
+_listeners: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
+_callers: WeakKeyDictionary[Any, _Caller] = WeakKeyDictionary()
+"""Those of the program's main thread, by py4j's client."""
+_interrupted: set[int] = set()
+"""Threads of the JVM that the program waits for no more. Their ids are never used again."""
+
+
+def listener_of(spark: SparkSession) -> Any:
+    """Give the ``ApplicationListener`` of a session's application."""
+    context = spark.sparkContext
+    with _lock:
+        if context not in _listeners:
+            _listeners[context] = new_instance(gateway_of(spark), "ApplicationListener", context._jsc.sc())  # noqa: SLF001
+        return _listeners[context]
+
+
+def end_interrupted_calls(spark: SparkSession) -> None:
+    """Have the calls end that the main thread makes into a session's JVM when Ctrl-C interrupts it.
+
+    Nothing changes where py4j does not keep to threads: whose jobs are whose is not known there.
+    """
+    if keeps_to_threads(spark):
+        client = spark._jsparkSession._gateway_client  # noqa: SLF001
+        _callers[client] = _Caller(client, listener_of(spark))
+
+
+class _Caller:
+    """The main thread as a caller of a JVM.
+
+    Parameters
+    ----------
+    client : py4j object
+        Its client.
+    listener : py4j object
+        The ``ApplicationListener``.
+    """
+
+    def __init__(self, client: Any, listener: Any) -> None:
+        self._client = weakref.ref(client)
+        self._listener = listener
+        self._connection: Any = lambda: None
+        self._thread: int | None = None
+        self._asks = False
+
+    def thread(self) -> int | None:
+        """Give the id of the JVM's thread that answers; ``None`` where it cannot be told.
+
+        It is another one after an interrupt, which costs a thread its connection. The first call over a connection
+        asks, and so has the thread's jobs named.
+        """
+        client = self._client()
+        if self._asks or client is None:
+            return None
+        connection = client.get_thread_connection()
+        if connection is None or connection.socket is None or self._connection() is not connection:
+            self._asks, self._thread = True, None
+            try:
+                self._thread = int(self._listener.nameJobs())
+                self._connection = weakref.ref(client.get_thread_connection())
+            except (Py4JError, OSError):  # the application has ended, or the JVM is gone: the call itself tells
+                log.debug("the JVM's thread could not be asked for its id", exc_info=True)
+            finally:
+                self._asks = False
+        return self._thread
+
+    def cancel(self, thread: int) -> None:
+        """Have the jobs of a thread of the JVM cancelled, with those that it has yet to begin."""
+        _interrupted.add(thread)
+        _in_another_thread(lambda: self._listener.cancelJobs(thread))
+
+
+def interruptible(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap py4j's ``send_command``: jobs of a call that Ctrl-C ends are cancelled."""
+    main = threading.main_thread().ident
+
+    @functools.wraps(original)
+    def send_command(self: Any, *arguments: Any, **named: Any) -> Any:
+        caller = _callers.get(self) if threading.get_ident() == main else None
+        thread = None if caller is None else caller.thread()
+        try:
+            return original(self, *arguments, **named)
+        except KeyboardInterrupt:
+            if caller is not None and thread is not None:
+                caller.cancel(thread)
+            raise
+
+    return send_command
+
+
+def check_awaited(thread: int) -> None:
+    """Raise ``KeyboardInterrupt`` where Ctrl-C has ended the call that a thread of the JVM answers."""
+    if thread in _interrupted:
+        raise KeyboardInterrupt("the program was interrupted while its query was planned")
+
+
+def cancel_all_jobs() -> None:
+    """Cancel the jobs of this process's application that are active, after Ctrl-C outside of a call."""
+    context = SparkContext._active_spark_context  # noqa: SLF001
+    if context is not None:
+        _in_another_thread(context.cancelAllJobs)
+
+
+def _in_another_thread(cancel: Callable[[], object]) -> None:
+    """Call the JVM: this thread's connection may be in use, or at an end."""
+
+    def quietly() -> None:
+        with contextlib.suppress(Exception):  # the application may be gone
+            cancel()
+
+    thread = threading.Thread(target=quietly, name="gpujoin-cancel", daemon=True)
+    thread.start()
+    thread.join(_CANCEL_SECONDS)
