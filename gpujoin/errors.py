@@ -55,6 +55,10 @@ class UnsupportedValueError(GpuJoinError, ValueError):
     """A function met a value for which only Spark knows the result; Spark, given the query, computes it."""
 
 
+OPERATION_NOTE, STAGE_NOTE = "while computing ", "in stage "
+"""How the notes begin that say where an ``UnsupportedValueError`` or ``InvalidTextError`` of a worker arose."""
+
+
 class DeviceValueError(GpuJoinError, ValueError):
     """A function met a value for which a device's result may not be Spark's; the CPU computes those rows."""
 

@@ -15,15 +15,15 @@ the user's own failure itself.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-import threading
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from gpujoin.errors import GpuJoinError, ProductSizeError
@@ -69,6 +69,7 @@ those of the boundary."""
 _WORKERS = re.compile(r"^org\.apache\.spark\.api\.python\.")
 """Where Spark starts and ends workers, which may have any number of the JDK's frames above it."""
 _JDK = re.compile(r"^(java|jdk|sun)\.")
+_DISCONNECTED = re.compile(r"SocketException$|EOFException$|ClosedChannelException$")
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
 _LOST = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
 """In the message of a job's failure, which has no cause when no task lived to tell one."""
@@ -84,8 +85,13 @@ _REFUSED = re.compile(r"^gpujoin\.errors\.ProductSizeError: (.*)$", re.MULTILINE
 _TOLD = re.compile(r"^gpujoin\.errors\.\w+: .*$", re.MULTILINE)
 """How the text of a worker's traceback ends where gpujoin itself raised the error."""
 _NO_PROGRAM = "Cannot run program"
-_CANCEL_SECONDS = 5.0
-"""How long an interrupted program waits for its jobs to be cancelled: a call into the JVM, which may be gone."""
+_OF_DAEMON = re.compile(r"Error from python worker:\n(.*?)^PYTHONPATH was:", re.DOTALL | re.MULTILINE)
+"""What Spark tells of a daemon that could not start: what it wrote to standard error."""
+_FILE = re.compile(r"""["'(]((?:/|[A-Za-z]:\\)[^"'()\n]*?([^/\\"'()\n]+)\.py)["')]""")
+"""A path of a Python file, and its name."""
+_INSTALLED = re.compile(r"[/\\](lib[/\\]python3|Lib[/\\]|site-packages[/\\]|dist-packages[/\\]|python[/\\]pyspark)")
+_IMPORTED = frozenset({"gpujoin", "numpy", "pandas", "polars", "py4j", "pyarrow", "pyspark"})
+"""What a worker imports besides Python's own modules."""
 _LONGEST_CHAIN = 20
 """Causes that are looked at; a longer chain is a circle."""
 
@@ -151,47 +157,87 @@ def is_survivable(problem: BaseException) -> bool:
     return failure_of(problem) is not Failure.CANCELLED
 
 
-def cancel_all_jobs() -> None:
-    """Cancel the jobs of this process's application, after Ctrl-C.
-
-    PySpark's own handler of SIGINT sets out to do so in the interrupted thread, whose connection to the JVM is in use:
-    in PySpark 4.3 its call fails with ``reentrant call inside <_io.BufferedReader>``, and the job runs on. Another
-    thread has another connection.
-    """
-    context = SparkContext._active_spark_context  # noqa: SLF001
-
-    def cancel() -> None:
-        with contextlib.suppress(Exception):  # the application may be gone
-            if context is not None:
-                context.cancelAllJobs()
-
-    thread = threading.Thread(target=cancel, name="gpujoin-cancel", daemon=True)
-    thread.start()
-    thread.join(_CANCEL_SECONDS)
-
-
 def unexpected(problem: BaseException) -> Reason:
     """Make a reason of an error met while planning."""
     return Reason(ReasonKind.UNEXPECTED, "plan", f"{type(problem).__name__}: {first_line(problem)}")
 
 
 def first_line(problem: BaseException) -> str:
-    """Give the first line of an error's message."""
-    return next(iter(str(problem).strip().splitlines()), "no message")
+    """Give the first line of an error's message: of a Java exception's own, which py4j puts below one of its own."""
+    text = str(problem)
+    if isinstance(problem, Py4JJavaError):
+        with contextlib.suppress(Py4JError):
+            text = str(problem.java_exception)
+    return next(iter(text.strip().splitlines()), "no message")
 
 
-def worker_obstacle(problem: BaseException) -> str | None:
-    """Tell, in a worker's own words, why workers cannot run gpujoin's code at all, if that ended a query.
+def telling_line(problem: BaseException) -> str:
+    """Give the line that tells what happened in a task of gpujoin's that failed.
 
-    A worker that lacks a library, or has another version of Python or of gpujoin, fails every query alike.
+    It is what gpujoin raised there; else what the innermost of the Java exceptions says that are of its part::
+
+        An error occurred while calling o4143.count.                        py4j
+        Job aborted due to stage failure: Task 0 in stage 7.0 failed …      the job's
+        Python worker exited unexpectedly (crashed)                         the task's: this one
+    """
+    told = told_by_task(problem)
+    if told is not None:
+        return told
+    lines = [_telling_line(link) for link in _links(problem) if _is_ours(link)]
+    return next((line for line in reversed(lines) if line), None) or first_line(problem)
+
+
+def _telling_line(link: _Link) -> str | None:
+    """Give the line of an exception's message that tells most; nothing of one that a connection has ended."""
+    if link.class_name == _PYTHON_EXCEPTION:
+        return raised_in(link.message)
+    if _DISCONNECTED.search(link.class_name):
+        return None
+    return next((line for line in map(str.strip, link.message.splitlines()) if line), None)
+
+
+def raised_in(traceback: str) -> str | None:
+    """Give the line of a traceback that says what was raised: the last that is not indented below one that is."""
+    lines = traceback.splitlines()
+    raised = [line for above, line in itertools.pairwise(lines) if above[:1] == " " and line[:1] not in ("", " ")]
+    return raised[-1] if raised else None
+
+
+@dataclass(frozen=True)
+class WorkerObstacle:
+    """Why workers cannot run gpujoin's code at all."""
+
+    text: str
+    """A worker's own words."""
+    shadow: str | None = None
+    """A file that stands where a module of Python's is looked for, such as the program's own ``calendar.py``."""
+
+
+def worker_obstacle(problem: BaseException) -> WorkerObstacle | None:
+    """Tell why workers cannot run gpujoin's code at all, if that ended a query.
+
+    A worker that lacks a library, or has another version of Python or of gpujoin, or finds a file of the program's in
+    the place of a module, fails every query alike.
     """
     for link in _links(problem):
         lines = _OBSTACLE.findall(link.message) if link.class_name == _PYTHON_EXCEPTION else []
         if lines:
-            return str(lines[-1])
-        if link.message.startswith(_NO_PROGRAM) and link.at_boundary:
-            return link.message
+            return WorkerObstacle(str(lines[-1]), _shadow_in(link.message))
+        if not link.at_boundary:
+            continue
+        if link.message.startswith(_NO_PROGRAM):
+            return WorkerObstacle(link.message)
+        told = _OF_DAEMON.search(link.message)
+        if told is not None:
+            lines = [line for line in map(str.strip, told[1].splitlines()) if line]
+            return WorkerObstacle(lines[-1] if lines else "it told nothing", _shadow_in(link.message))
     return None
+
+
+def _shadow_in(text: str) -> str | None:
+    """Find the path in a traceback of a file that is named as a module of Python's, and is none."""
+    named = (match for match in _FILE.finditer(text) if match[2] in sys.stdlib_module_names or match[2] in _IMPORTED)
+    return next((match[1] for match in named if not _INSTALLED.search(match[1])), None)
 
 
 def _ends_the_program(problem: BaseException) -> bool:

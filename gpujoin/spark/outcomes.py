@@ -16,13 +16,14 @@ from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.plan.explain import Explanation
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.failures import first_line, told_by_task
+from gpujoin.spark.failures import telling_line, told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, name_of_query
 from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.footers import note_refused
+from gpujoin.spark.query.refusals import note_refusal
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.worker.python import note_failure
+from gpujoin.spark.worker.python import DRIVER, WORKERS, note_failure, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -207,7 +208,10 @@ def tell_query(
     if explanation.accelerated:  # that Spark reads a source is no news where the rest runs here all the same
         refused = tuple(reason for reason in refused if reason.kind is not ReasonKind.UNREAD)
     if refused and options.fallback is FallbackMode.WARN:
-        _warn(f"a part of the query is left to Spark: {_listed(refused)}", query)
+        _warn_of_workers(refused)
+        of_query = [reason for reason in refused if not _is_of_workers(reason)]
+        if of_query:
+            _warn(f"a part of the query is left to Spark: {_listed(of_query)}", query)
     slower = [
         reason for join in joins if join.by_gpu_join for reason in join.reasons if reason.kind is ReasonKind.SLOWER
     ]
@@ -218,21 +222,37 @@ def tell_query(
         _warn(f"a join of the query: {warning}", query)
 
 
+def _is_of_workers(reason: Reason) -> bool:
+    """Whether no query of the application can run here."""
+    return reason.kind is ReasonKind.UNAVAILABLE and reason.what in (WORKERS, DRIVER)
+
+
+def _warn_of_workers(reasons: Iterable[Reason]) -> None:
+    """Warn once that queries are left to Spark, if a reason concerns them all."""
+    concerned = [reason for reason in reasons if _is_of_workers(reason)]
+    if concerned:
+        _warn(f"queries are left to Spark: {_listed(concerned)}", str)
+
+
 def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str]) -> None:
     """Tell that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
 
     ``spark.gpujoin.fallback`` says which. Of one ``query``, of which that gives the text, nothing is warned of twice.
     """
     note_failure(spark.sparkContext, problem)
+    note_refusal(problem)
     options = join_options(session_conf(spark), None, None)
     if options.fallback is FallbackMode.RAISE:
         raise problem
     told = told_by_task(problem)
     if told is not None:
         note_refused(told)
-    message = f"a task of the query failed here; Spark runs the query itself: {_message(told) or first_line(problem)}"
-    if options.fallback is FallbackMode.WARN:
-        _warn(message, query)
-    else:
+    message = f"a task of the query failed here; Spark runs the query itself: {_message(told) or telling_line(problem)}"
+    of_workers = refusal(spark.sparkContext, session_conf(spark))
+    if options.fallback is not FallbackMode.WARN:
         log.debug("%s", message)
+    elif of_workers is not None:
+        _warn_of_workers((of_workers,))
+    else:
+        _warn(message, query)
     log.debug("the task's error", exc_info=problem)

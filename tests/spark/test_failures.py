@@ -21,7 +21,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin.errors import GpuJoinError, ScanError
-from gpujoin.spark.failures import Failure, failure_of, is_survivable, worker_obstacle
+from gpujoin.spark.failures import (
+    Failure,
+    failure_of,
+    first_line,
+    is_survivable,
+    telling_line,
+    worker_obstacle,
+)
 from gpujoin.spark.worker.functions import stage_function
 from tests.brief import each_once
 from tests.chaos.processes import below
@@ -66,8 +73,10 @@ def error_of(action: Callable[[], Any]) -> BaseException:
 
 @pytest.mark.parametrize(("name", "collect"), each_once(("SIGKILL", "SIGABRT", "SIGSEGV"), ("collect", "toArrow")))
 def test_a_worker_that_dies_is_ours(spark: SparkSession, name: str, collect: str) -> None:
-    frame = through(spark, sends_itself(signal.Signals[name]))
-    assert failure_of(error_of(getattr(frame, collect))) is Failure.OURS
+    problem = error_of(getattr(through(spark, sends_itself(signal.Signals[name])), collect))
+    assert failure_of(problem) is Failure.OURS
+    assert telling_line(problem).startswith("Python worker exited unexpectedly (crashed)")
+    assert "An error occurred while calling" not in first_line(problem)
 
 
 def test_idle_workers_that_die_with_their_daemon_are_ours(spark: SparkSession) -> None:
@@ -129,7 +138,7 @@ class Failing:
 def test_tasks_of_ours_are_ours(spark: SparkSession) -> None:
     function = stage_function(Failing(), "failing")  # type: ignore[arg-type]
     problem = error_of(spark.range(1).mapInArrow(function, "id long").collect)
-    assert "no number" in str(problem)
+    assert telling_line(problem) == "ValueError: invalid literal for int() with base 10: 'no number'"
     assert failure_of(problem) is Failure.OURS
     assert worker_obstacle(problem) is None
     assert failure_of(ScanError("a file has changed")) is Failure.OURS
@@ -151,7 +160,8 @@ def test_workers_that_cannot_start_are_ours(
         problem = error_of(through(spark, lambda: None).collect)
         assert failure_of(problem) is Failure.OURS, command
         told = worker_obstacle(problem)
-        assert told is None if said is None else said in str(told)
+        assert (told is None) == (said is None)
+        assert told is None or str(said) in told.text
 
 
 @pytest.fixture

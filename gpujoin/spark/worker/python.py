@@ -25,11 +25,15 @@ from gpujoin.model.reasons import Reason, ReasonKind
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from gpujoin.spark.failures import WorkerObstacle
+
 _VARIABLE = "PYSPARK_PYTHON"
 _SETTING = "spark.pyspark.python"
 DEFAULT_COMMAND = "python3"
 """What PySpark starts where ``PYSPARK_PYTHON`` is not set."""
 
+DRIVER, WORKERS = "driver", "workers"
+"""What reasons are of that concern all queries of an application."""
 NEEDED = ("numpy", "polars", "pyarrow")
 """Libraries that a worker imports besides gpujoin; being compiled, they cannot be shipped in a zip."""
 
@@ -88,11 +92,12 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
     """
     obstacle = driver_obstacle() or _missing(further)
     if obstacle:
-        return Reason(ReasonKind.UNAVAILABLE, "driver", obstacle, driver_advice())
-    noted = _noted.get(_workers_of(context))
+        return Reason(ReasonKind.UNAVAILABLE, DRIVER, obstacle, driver_advice())
+    noted = _noted_of(context)
     if noted is not None:
-        why = f"one that Spark started with {context.pythonExec} has failed: {noted}"
-        return Reason(ReasonKind.UNAVAILABLE, "workers", why, _CHOOSE)
+        why = f"one that Spark started with {context.pythonExec} has failed: {noted.text}"
+        change = _CHOOSE if noted.shadow is None else f"another name for {noted.shadow}"
+        return Reason(ReasonKind.UNAVAILABLE, WORKERS, why, change)
     if not conf.get("spark.master", "").startswith("local"):
         return None
     shipped = bool(context._python_includes)  # noqa: SLF001 - what --py-files and addPyFile gave
@@ -102,7 +107,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
         return None
     return Reason(
         ReasonKind.UNAVAILABLE,
-        "workers",
+        WORKERS,
         f"Spark starts them with {python}, which {python.obstacle}",
         f"{advice()} in the environment before the session starts",
     )
@@ -117,6 +122,17 @@ def note_failure(context: SparkContext, problem: BaseException) -> None:
         _noted[_workers_of(context)] = obstacle
 
 
+def _noted_of(context: SparkContext) -> WorkerObstacle | None:
+    """Give what is known of a context's workers; forgotten once a file that stood in their way has gone."""
+    key = _workers_of(context)
+    noted = _noted.get(key)
+    shadow = None if noted is None else noted.shadow
+    if shadow is not None and str(context.master).startswith("local") and not Path(shadow).exists():
+        del _noted[key]
+        return None
+    return noted
+
+
 def use_this_python(context: SparkContext) -> None:
     """Have the workers of a context on this machine run this process's Python, where nobody chose one.
 
@@ -128,7 +144,7 @@ def use_this_python(context: SparkContext) -> None:
 
 
 _CHOOSE = "a PYSPARK_PYTHON that has gpujoin and its dependencies on every host, or spark.archives"
-_noted: dict[tuple[str, str, int], str] = {}
+_noted: dict[tuple[str, str, int], WorkerObstacle] = {}
 _applications: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 

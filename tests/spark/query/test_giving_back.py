@@ -238,6 +238,50 @@ def test_islands_are_refused_where_workers_lack_libraries(
     assert "driver: the driver's Python lacks pandas" in str(reason)
 
 
+MODULES = {
+    "calendar.py": "def month(): return 'of the program'",
+    "statistics.py": "DATA = [1, 2]",
+    "secrets.py": "raise RuntimeError('keep out')",
+}
+
+
+@pytest.mark.parametrize("name", brief(MODULES, "calendar.py"))
+def test_a_file_in_the_place_of_a_module_is_told_once(
+    tables: SparkSession,
+    watched: list[PlannedQuery],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    name: str,
+) -> None:
+    """Workers start in the program's working directory, where Python looks for modules first."""
+    tables.conf.set("spark.gpujoin.fallback", "warn")
+    expected = native(tables, SQL), native(tables, AGGREGATED)
+    file = tmp_path / name
+    file.write_text(MODULES[name])
+    monkeypatch.setattr(tables.sparkContext, "pythonExec", python_in(tmp_path))
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected[0]
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected[0]
+    assert sorted(map(str, tables.sql(AGGREGATED).collect())) == expected[1]
+    assert [one.changed for one in watched] == [True, False, False]
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == 1
+    assert str(file) in warned[0]
+    assert "An error occurred" not in warned[0]
+    file.unlink()
+    assert sorted(map(str, tables.sql(SQL).collect())) == expected[0]
+    assert watched[-1].changed
+    assert len(caplog.records) == 1
+
+
+def python_in(folder: Path) -> str:
+    """This interpreter, started in another folder."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\ncd "{folder}"\nexec "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
 def bare_python(folder: Path) -> str:
     """This interpreter without the libraries of its environment."""
     path = folder / "python"

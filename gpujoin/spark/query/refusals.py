@@ -1,0 +1,80 @@
+"""Remembers which operations met values here that only Spark computes, so that a query is given back once.
+
+Whether ``conv(code, 16, -10)`` can be computed here depends on its values, which planning does not know. A worker that
+meets another one raises ``UnsupportedValueError``, and Spark runs the whole query::
+
+    first run      scan, join, conv      given back, from the files on: it takes the time of both
+    further runs   scan, join            here
+                   conv                  in Spark
+
+An operation is remembered with the tables of the query: another query over them would meet the same values.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gpujoin.errors import OPERATION_NOTE, STAGE_NOTE
+
+if TYPE_CHECKING:
+    from gpujoin.spark.query.plans import PlanNode
+
+Tables = frozenset[str]
+"""Tables of a query, by what tells them from others."""
+
+_MOST_STAGES = 10_000
+_MOST_REFUSED = 1_000
+_OPERATION = re.compile(rf"^{OPERATION_NOTE}(.+)$", re.MULTILINE)
+_STAGE = re.compile(rf"^{STAGE_NOTE}(\w+)$", re.MULTILINE)
+_lock = threading.Lock()
+_tables: OrderedDict[str, Tables] = OrderedDict()
+"""Tables of the query that an island is of, by the island's id; the oldest are forgotten."""
+_refused: OrderedDict[tuple[Tables, str], None] = OrderedDict()
+"""Operations that met such values, with the tables of the query."""
+
+
+def tables_of(nodes: Iterable[PlanNode]) -> Tables:
+    """Tell the tables of a plan: files by their folders, others by their kind and columns."""
+    return frozenset(_table(node) for node in nodes if not node.children)
+
+
+def _table(node: PlanNode) -> str:
+    relation: Mapping[str, object] = node.fields.get("@relation", {})
+    names = [str(column.fields["name"]) for column in node.output]
+    return repr((node.name, relation.get("table"), relation.get("paths"), names))
+
+
+def note_island(island_id: str, tables: Tables) -> None:
+    """Note of which query an island is."""
+    with _lock:
+        _tables[island_id] = tables
+        while len(_tables) > _MOST_STAGES:
+            _tables.popitem(last=False)
+
+
+def note_refusal(problem: BaseException) -> None:
+    """Remember the operation that met such a value in a task, if that is what a query failed with."""
+    text = str(problem)
+    operation, stage = _OPERATION.search(text), _STAGE.search(text)
+    if operation is None or stage is None:
+        return
+    with _lock:
+        tables = next((tables for name, tables in _tables.items() if stage[1].startswith(name)), None)
+        if tables is None:
+            return
+        _refused[tables, operation[1]] = None
+        while len(_refused) > _MOST_REFUSED:
+            _refused.popitem(last=False)
+
+
+def refused_operations(nodes: Iterable[PlanNode]) -> frozenset[str]:
+    """Give the operations that met such values in the tables of a plan, as ``operation_name`` names them."""
+    if not _refused:
+        return frozenset()
+    tables = tables_of(nodes)
+    with _lock:
+        return frozenset(operation for known, operation in _refused if known <= tables)
