@@ -639,6 +639,13 @@ class Case(Expression):
         return dataclasses.replace(self, otherwise=as_expression(value))
 
 
+def operation_name(node: Expression) -> str:
+    """Name what a node does to its operands, whatever they are: ``conv``, ``cast to int32``."""
+    if isinstance(node, Call):
+        return node.function.value
+    return f"cast to {node.to}" if isinstance(node, Cast) else type(node).__name__.lower()
+
+
 def left(name: str) -> ColumnRef:
     """A column of the left side."""
     return ColumnRef(side=Side.LEFT, name=name)

@@ -36,7 +36,11 @@ class Reading:
         What was read.
     aliases : dict of int to Node
         What is computed under a name, by its expression id, of the expressions that were asked for.
+    refused : frozenset of str
+        Operations that are left to Spark, since they met values of these tables that only Spark computes.
     """
+
+    refused: frozenset[str] = frozenset()
 
     def __init__(self, gateway: JvmNames, handle: Any, conf: Mapping[str, str]) -> None:
         self.gateway = gateway

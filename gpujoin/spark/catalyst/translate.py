@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from gpujoin.functions import BY_CLASS, SPECS
 from gpujoin.functions.maths import UNINTRINSIC
-from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal, operation_name
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.catalyst import arrays, dates, intervals, java, texts, zones
@@ -73,7 +73,10 @@ class ExpressionReader:
         refuse_collation(node)
         if node.name == "Literal" and not intervals.is_interval(node):
             return _literal(node)
-        return self._operation(node)
+        operation = self._operation(node)
+        if node.reading.refused and (met := node.reading.refused.intersection(map(operation_name, operation.walk()))):
+            raise NotTranslatableError(f"{node}: {min(met)} met a value in these tables that only Spark computes")
+        return operation
 
     def _operation(self, node: Node) -> Expression:
         if node.name in _TRANSPARENT:

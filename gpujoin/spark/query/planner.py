@@ -34,6 +34,7 @@ from gpujoin.spark.query.named import expression_name, part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 from gpujoin.spark.query.reading import Reading
+from gpujoin.spark.query.refusals import note_island, tables_of
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
 from gpujoin.spark.query.shown import Prices
@@ -156,6 +157,7 @@ class QueryPlanner:
             plan = Rewriting(self._spark, root.reading).without(root, empty)
             root = read_plan(plan, self._gateway, self._conf)
         root = self._marked(root)
+        self._tables = tables_of(root.walk())
         self._rewriting = Rewriting(self._spark, root.reading)
         visited = self._visit(root)
         decisions = [
@@ -290,6 +292,7 @@ class QueryPlanner:
         explained = dataclasses.replace(explained, notes=(*explained.notes, *told))
         if self._runs:
             _start.begun(self._application)
+            note_island(island_id, self._tables)
             if self._stream is not None:
                 _tables.begun(self._stream.run)
             # For a join in the same query Spark has no better size than the product of those of the joins within.

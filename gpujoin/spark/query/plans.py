@@ -18,6 +18,7 @@ from gpujoin.plan.estimates import UNKNOWN_SIZE, USUAL_ELEMENTS
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node, Reading
 from gpujoin.spark.jvm.gateway import reader_of, unpacked
+from gpujoin.spark.query.refusals import refused_operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,7 +249,9 @@ class PlanNode:
 def read_plan(plan: Any, gateway: JvmNames, conf: Mapping[str, str]) -> PlanNode:
     """Read a logical plan, with the plans in its expressions, in two calls; ``conf`` is the session's."""
     reading = Reading(gateway, reader_of(gateway).plan(plan), conf)
-    return _tree(reading, reading.rows)
+    root = _tree(reading, reading.rows)
+    reading.refused = refused_operations(root.walk())
+    return root
 
 
 def subquery_plan(expression: Node) -> PlanNode:

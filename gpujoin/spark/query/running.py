@@ -25,7 +25,7 @@ from pyspark.util import PythonEvalType
 from gpujoin.backends.parquet.locations import is_local, know_stores, stores_named
 from gpujoin.config import BackendChoice, Options, Transport
 from gpujoin.engine.memory import HostMemory
-from gpujoin.errors import CorruptBlobError
+from gpujoin.errors import STAGE_NOTE, CorruptBlobError, InvalidTextError, UnsupportedValueError
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
 from gpujoin.plan.progress import stage_names
@@ -110,6 +110,9 @@ class RunStage:
         notes = [] if self.remark is None else [self.remark]
         try:
             yield from self._sent(self._rows(batches, task, measured, notes), task, measured)
+        except (InvalidTextError, UnsupportedValueError) as problem:
+            problem.add_note(f"{STAGE_NOTE}{self.name}")
+            raise
         except CorruptBlobError as problem:
             raise CorruptBlobError(f"stage {self.name}, {task.stage} of Spark's: {problem}") from problem
         measured.ended = time.time()

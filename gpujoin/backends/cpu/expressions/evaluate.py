@@ -37,12 +37,23 @@ from gpujoin.backends.cpu.expressions.casts import can_cast, cast
 from gpujoin.backends.cpu.expressions.implementation import Run
 from gpujoin.backends.cpu.expressions.rows import Rows
 from gpujoin.backends.cpu.expressions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
+from gpujoin.errors import OPERATION_NOTE, InvalidTextError, UnsupportedValueError
 from gpujoin.functions import SPECS, can_raise
 from gpujoin.functions.comparison import comparable, is_written
 from gpujoin.functions.signatures import type_of
 from gpujoin.functions.spec import Nulls, Order
 from gpujoin.functions.structs import field_position
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
+from gpujoin.model.expressions import (
+    Call,
+    Case,
+    Cast,
+    ColumnRef,
+    Expression,
+    Function,
+    Literal,
+    Variable,
+    operation_name,
+)
 from gpujoin.model.types import logical
 
 
@@ -68,6 +79,15 @@ def evaluate_column(expression: Expression, left: pa.RecordBatch, right: pa.Reco
 
 
 def _evaluate(node: Expression, rows: Rows) -> Vector:
+    try:
+        return _computed(node, rows)
+    except (InvalidTextError, UnsupportedValueError) as problem:
+        if not hasattr(problem, "__notes__"):  # of an operand
+            problem.add_note(f"{OPERATION_NOTE}{operation_name(node)}")
+        raise
+
+
+def _computed(node: Expression, rows: Rows) -> Vector:
     if isinstance(node, ColumnRef):
         return _relabelled(rows.column(node), node)
     if isinstance(node, Variable):
