@@ -74,8 +74,9 @@ class ExpressionReader:
         if node.name == "Literal" and not intervals.is_interval(node):
             return _literal(node)
         operation = self._operation(node)
-        if node.reading.refused and (met := node.reading.refused.intersection(map(operation_name, operation.walk()))):
-            raise NotTranslatableError(f"{node}: {min(met)} met a value in these tables that only Spark computes")
+        refused = node.reading.refused
+        if refused and not refused.isdisjoint(map(operation_name, operation.walk())):
+            raise NotTranslatableError(f"{node} met a value in these tables that only Spark computes")
         return operation
 
     def _operation(self, node: Node) -> Expression:

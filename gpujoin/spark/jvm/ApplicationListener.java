@@ -57,8 +57,13 @@ public final class ApplicationListener extends SparkListener {
 
     /** Cancels the jobs of a thread, those that it has yet to begin included. */
     public void cancelJobs(long thread) {
+        interrupted.put(Long.toString(thread), Boolean.TRUE);
+        cancelActiveJobs(thread);
+    }
+
+    /** Cancels the active jobs of a thread. */
+    public void cancelActiveJobs(long thread) {
         String name = Long.toString(thread);
-        interrupted.put(name, Boolean.TRUE);
         Object[] jobs = active.entrySet().toArray();
         for (int i = 0; i < jobs.length; i++) {
             Map.Entry job = (Map.Entry) jobs[i];

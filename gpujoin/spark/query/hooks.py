@@ -51,7 +51,7 @@ from gpujoin.spark.jvm.rewrite import with_counted_size
 from gpujoin.spark.outcomes import Scope, give_back, text_of
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
-from gpujoin.spark.query.interrupts import cancel_all_jobs, end_interrupted_calls, interruptible
+from gpujoin.spark.query.interrupts import cancel_active_jobs, end_interrupted_calls, interruptible
 from gpujoin.spark.query.native import native_frame, rule_of
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
@@ -460,7 +460,7 @@ def _action(frame: DataFrame, name: str) -> Iterator[Action]:
         with inside(), _called_from(frame.sparkSession, name), running(frame) as action:
             yield action
     except KeyboardInterrupt:
-        cancel_all_jobs()
+        cancel_active_jobs(frame.sparkSession)
         raise
 
 

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 
 from gpujoin.logs import log
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import gateway_of, keeps_to_threads
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _CANCEL_SECONDS = 5.0
@@ -105,6 +105,11 @@ class _Caller:
         _interrupted.add(thread)
         _in_another_thread(lambda: self._listener.cancelJobs(thread))
 
+    def cancel_active(self) -> None:
+        """Have those cancelled that have begun, of the thread that answered last."""
+        if (thread := self._thread) is not None:
+            _in_another_thread(lambda: self._listener.cancelActiveJobs(thread))
+
 
 def interruptible(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap py4j's ``send_command``: jobs of a call that Ctrl-C ends are cancelled."""
@@ -130,11 +135,17 @@ def check_awaited(thread: int) -> None:
         raise KeyboardInterrupt("the program was interrupted while its query was planned")
 
 
-def cancel_all_jobs() -> None:
-    """Cancel the jobs of this process's application that are active, after Ctrl-C outside of a call."""
-    context = SparkContext._active_spark_context  # noqa: SLF001
-    if context is not None:
-        _in_another_thread(context.cancelAllJobs)
+def cancel_active_jobs(spark: SparkSession) -> None:
+    """Cancel the jobs of the main thread that are active, after Ctrl-C that came between two calls.
+
+    ``toArrow`` reads rows from a socket while another thread of the JVM, which this one's thread began, computes them.
+    All of the application's are cancelled where py4j does not keep to threads.
+    """
+    caller = _callers.get(spark._jsparkSession._gateway_client)  # noqa: SLF001
+    if caller is None:
+        _in_another_thread(spark.sparkContext.cancelAllJobs)
+    else:
+        caller.cancel_active()
 
 
 def _in_another_thread(cancel: Callable[[], object]) -> None:
