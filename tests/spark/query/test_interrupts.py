@@ -136,7 +136,7 @@ def test_no_job_runs_for_a_write_that_is_interrupted_before_it(
         patch.setattr(rule, "stage_write", stage_write if step == "planning" else partial(interrupted, stage_write))
         patch.setattr(rule, "plan_query", partial(interrupted, plan_query) if step == "planning" else plan_query)
         ends(enabled, lambda: WRITES[name](enabled, JOIN, str(out)), reached.is_set)
-        time.sleep(1)
+        time.sleep(0.5)
     assert bool(went_on) == (planner == "another thread")  # Ctrl-C comes to the main thread itself
     assert not out.exists()
     tracker = enabled.sparkContext.statusTracker()
