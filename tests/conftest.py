@@ -256,6 +256,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     ``{"spark.sql.adaptive.enabled": "false", "spark.sql.ansi.enabled": "true"}``.
     """
     from gpujoin.spark import outcomes
+    from gpujoin.spark.query import refusals
 
     conf = spark_session._jsparkSession.sessionState().conf()
     jvm: Any = spark_session._jvm
@@ -279,6 +280,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
                 spark_session.conf.set(key, value)
     spark_session.catalog.clearCache()
     outcomes._warned.clear()  # the next test may have the same query
+    refusals._refused.clear()  # or the same tables
 
 
 def _in_python(settings: Any) -> dict[str, str]:

@@ -46,8 +46,7 @@ def odd_values(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def session(spark: SparkSession, odd_values: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    monkeypatch.setattr(refusals, "_refused", type(refusals._refused)())
+def session(spark: SparkSession, odd_values: str) -> Iterator[SparkSession]:
     for name in ("odd", "plain"):
         spark.read.parquet(f"{odd_values}/{name}").createOrReplaceTempView(name)
     yield spark
