@@ -179,8 +179,8 @@ def skip_reason(
         return None
     here, spark = f"{estimate.here:.2g} s", f"{estimate.spark:.2g} s"
     why = f"about {here} are predicted here{once.shown_here()}, {spark} in Spark{once.shown_spark()}"
-    if any(rows.guessed for rows in island.spark_sources):
-        why += f"; an input of unknown size was taken to have {UNKNOWN_ROWS:,.0f} rows"
+    if any(rows.guessed for rows in island.spark_sources):  # seconds of rows that nobody has counted are no prediction
+        why = f"an input of unknown size was taken to have {UNKNOWN_ROWS:,.0f} rows"
     return Reason(ReasonKind.SLOWER, "cost", why, setting)
 
 

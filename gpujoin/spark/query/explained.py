@@ -56,6 +56,8 @@ def explain_island(
         run.repeated,
     )
     explained = explain_stages(island.relation, run, island_id, leaves, prices, backend)
+    if leaves.guessed:  # seconds of rows that nobody has counted are no prediction
+        estimate = None
     return dataclasses.replace(
         explained,
         operations=operations(island.own_nodes()),

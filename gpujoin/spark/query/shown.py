@@ -202,12 +202,15 @@ class _StageWriter:
         return self._made(node, text, below_all, self._columns(node, columns_below))
 
     def _made(self, node: Relation, text: str, below: Sequence[_Written], columns: Columns) -> _Written:
-        rows = self._sizes.of(node).rows
-        seconds = operation_seconds(node, self._sizes, self._prices.costs).here / self._prices.cores
+        predicted = Amounts()
+        if not any(each.operation.predicted.rows is None for each in below):
+            rows = self._sizes.of(node).rows
+            seconds = operation_seconds(node, self._sizes, self._prices.costs).here / self._prices.cores
+            predicted = Amounts(rows=rows, bytes=rows * row_bytes(node.schema), seconds=seconds)
         operation = Operation(
             kind=_KINDS[type(node)],
             text=_shortened(text),
-            predicted=Amounts(rows=rows, bytes=rows * row_bytes(node.schema), seconds=seconds),
+            predicted=predicted,
             measured_as=((self._name, self._names[id(node)]),),
             brief=self._brief(node),
             inputs=tuple(each.operation for each in below),

@@ -116,9 +116,11 @@ def test_a_rewritten_query_says_its_size_wherever_it_goes(tables: SparkSession) 
 
 
 def seconds(frame: DataFrame) -> list[float]:
-    """All seconds that an explanation predicts."""
-    told = str(gpujoin.explain(frame))
-    return [float(number) for number in re.findall(r"([0-9][0-9.,e+]*) s\b", told.replace(",", ""))]
+    """All seconds that an explanation predicts, in its columns and its texts."""
+    told = str(gpujoin.explain(frame)).replace(",", "")
+    in_columns = [line.split()[-1] for line in re.findall(r"^ *[0-9]+ (.{8,40}?)  [a-z#]", told, re.MULTILINE)]
+    in_texts = re.findall(r"([0-9][0-9.e+]*) s\b", told)
+    return [float(number) for number in (*in_columns, *in_texts) if re.fullmatch(r"[0-9][0-9.e+]*", number)]
 
 
 def unknown_sizes(spark: SparkSession) -> dict[str, DataFrame]:
@@ -130,6 +132,7 @@ def unknown_sizes(spark: SparkSession) -> dict[str, DataFrame]:
         "joined": sales.join(seven, "k").groupBy("s").count(),
         "with itself": seven.join(other, "k").join(items, "k").groupBy("k").count(),
         "all pairs": seven.crossJoin(other.withColumnRenamed("k", "y")).join(items, "k").groupBy("k").count(),
+        "all pairs of three": seven.crossJoin(other.select("x")).crossJoin(seven.select("w")).groupBy("x").count(),
         "a range": sales.join(seven, sales.k.between(seven.k, seven.w)).groupBy("s").count(),
         "several": seven.union(seven).distinct().join(items, "k").groupBy("k").count(),
         "kept": seven.join(items, "k").localCheckpoint().join(sales, "k").groupBy("k").count(),
