@@ -130,7 +130,7 @@ class PlanNode:
         if rows is not None and (len(inputs) != 1 or not known):
             return float(rows)
         if not inputs or len(known) < len(inputs):
-            return None if inputs or size is None else size / self._stored_bytes
+            return None if inputs or size is None else max(1.0, size / self._stored_bytes)
         match self.name:
             case "Join" | "GpuAsOfJoin":
                 return self._joined_rows(*known)

@@ -158,4 +158,4 @@ def test_constant_lists_make_as_many_rows_as_they_have(tables: SparkSession) -> 
     assert rows_of(found, "explode") == ["300"], str(found)
     rows = tables.sql(f"select * from {made}").mapInArrow(lambda batches: batches, "k int")
     found = check(rows.join(tables.table("items"), "k").groupBy("s").count())
-    assert rows_of(found, "rows from Spark") == ["300"], str(found)
+    assert rows_of(found, "rows from Spark, about") == ["300"], str(found)
