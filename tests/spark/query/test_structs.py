@@ -111,7 +111,7 @@ def test_structs_of_other_case_in_windows(structs: None, spark: SparkSession, na
 
 
 _WRITTEN = {
-    "concat_lists": "concat(", "named_struct": "struct(", "map_value": ", 1)[", "case": "case ", "in": " in (",
+    "concat_lists": "concat(", "named_struct": "struct(", "map_value": ", 1)))[", "case": "case ", "in": " in (",
     "array_sort_by": "array_sort(", "!=": " <> ",
 }  # fmt: skip
 """What functions are called in SQL, where that is not their name."""
