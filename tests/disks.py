@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Mount(Protocol):
@@ -34,6 +38,23 @@ def mounts(folder: Path) -> Iterator[Mount]:
     yield mount
     for place in mounted:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def little_disk_for_blocks(session: SparkSession, options: str) -> Iterator[Path]:
+    """Have Spark's exchanges, sorts and blocks go to a file system in memory with such options, in local mode."""
+    context: Any = session._jsparkSession.sparkContext()
+    (folder,) = map(str, context.env().blockManager().diskBlockManager().localDirs())
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting takes rights that this user lacks: {done.stderr.strip()}")
+    try:
+        for number in range(64):  # which Spark has made before, and makes once
+            Path(folder, f"{number:02x}").mkdir()
+        yield Path(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def spill_files(directory: Path, process: int | str = "self") -> list[int]:

@@ -26,7 +26,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from gpujoin.errors import GpuJoinError, ProductSizeError
+from gpujoin.errors import CorruptBlobError, GpuJoinError, ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
 
 
@@ -36,7 +36,8 @@ class Failure(Enum):
     CANCELLED = "cancelled"
     """Somebody ended the query, its job or the application: nothing may run in its place."""
     OURS = "ours"
-    """A task of gpujoin failed, or a worker or executor died that ran one: Spark may run the query itself."""
+    """A task of gpujoin failed, a worker or executor died that ran one, or a disk of Spark's was full, as it may be of
+    what gpujoin exchanges: Spark may run the query itself."""
     SPARKS = "sparks"
     """Everything else: the query fails without gpujoin too."""
 
@@ -67,8 +68,15 @@ _BOUNDARY_FRAMES = 4
 """Frames that are looked at. An error of the rows that are sent to a worker has more frames of generated code above
 those of the boundary."""
 _WORKERS = re.compile(r"^org\.apache\.spark\.api\.python\.")
-"""Where Spark starts and ends workers, which may have any number of the JDK's frames above it."""
-_JDK = re.compile(r"^(java|jdk|sun)\.")
+"""Where Spark starts and ends workers, which may have any number of a library's frames above it."""
+_DISKS = re.compile(r"^org\.apache\.spark\.(shuffle|storage)\.")
+"""Where Spark writes and reads its own files: those of exchanges, of sorts, and of blocks."""
+_DISK_CLASSES = re.compile(r"^java\.(io|nio\.file)\.\w+$")
+_LIBRARIES = re.compile(
+    r"^(java|jdk|sun|net\.jpountz|com\.github\.luben|com\.ning|org\.xerial|org\.apache\.commons\.crypto)\."
+    r"|^org\.apache\.spark\.(security\.CryptoStreamUtils|io\.)"
+)
+"""Whose frames are above those that tell who has called: the JDK, and what compresses and encrypts Spark's files."""
 _DISCONNECTED = re.compile(r"SocketException$|EOFException$|ClosedChannelException$")
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
 _LOST = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
@@ -81,8 +89,10 @@ _OBSTACLE = re.compile(
     re.MULTILINE,
 )
 """What a worker says that lacks what it needs: Python's words, gpujoin's (``worker/``), PySpark's."""
-_REFUSED = re.compile(r"^gpujoin\.errors\.ProductSizeError: (.*)$", re.MULTILINE)
-_TOLD = re.compile(r"^gpujoin\.errors\.\w+: .*$", re.MULTILINE)
+_FINAL = {kind.__name__: kind for kind in (ProductSizeError, CorruptBlobError)}
+"""Errors of tasks with which a query ends, by name: what nobody could compute, and damage, of which Spark's own files
+may have some that nothing checks."""
+_TOLD = re.compile(r"^gpujoin\.errors\.(\w+): (.*)$", re.MULTILINE)
 """How the text of a worker's traceback ends where gpujoin itself raised the error."""
 _NO_PROGRAM = "Cannot run program"
 _OF_DAEMON = re.compile(r"Error from python worker:\n(.*?)^PYTHONPATH was:", re.DOTALL | re.MULTILINE)
@@ -109,12 +119,17 @@ class _Link:
     frames: tuple[str, ...]
     """The topmost frames of its stack."""
     caller: str
-    """The topmost frame that is not the JDK's."""
+    """The topmost frame that is neither the JDK's nor that of a library of streams."""
 
     @property
     def at_boundary(self) -> bool:
         """Whether it was raised where Spark starts Python workers, or exchanges Arrow data with them."""
         return any(_BOUNDARY.match(frame) for frame in self.frames) or _WORKERS.match(self.caller) is not None
+
+    @property
+    def at_disks(self) -> bool:
+        """Whether a call of the system failed by which Spark writes or reads its own files."""
+        return _DISK_CLASSES.match(self.class_name) is not None and _DISKS.match(self.caller) is not None
 
 
 def failure_of(problem: BaseException) -> Failure:
@@ -135,24 +150,36 @@ def failure_of(problem: BaseException) -> Failure:
     return Failure.SPARKS
 
 
-def refused_product(problem: BaseException) -> ProductSizeError | None:
-    """Give the refusal of a product by a task of gpujoin, where it is the failure of an action."""
-    refused = _REFUSED.search(str(problem))
-    return None if refused is None else ProductSizeError(refused[1])
+def final_error(problem: BaseException) -> GpuJoinError | None:
+    """Give the error of a task of gpujoin with which an action ends, so that Spark does not run its query.
+
+    ``None`` for any other.
+    """
+    name, text = _told(problem) or ("", "")
+    return _FINAL[name](text) if name in _FINAL else None
 
 
 def told_by_task(problem: BaseException) -> str | None:
     """Give the error that a task of gpujoin raised to say what is wrong; ``None`` for any other, and for crashes."""
-    lines = _TOLD.findall(str(problem))
-    return str(lines[-1]) if lines else None
+    told = _told(problem)
+    return None if told is None else f"gpujoin.errors.{told[0]}: {told[1]}"
+
+
+def _told(problem: BaseException) -> tuple[str, str] | None:
+    """Give name and message of the last error of gpujoin's in a worker's traceback."""
+    errors: list[tuple[str, str]] = _TOLD.findall(str(problem))
+    return errors[-1] if errors else None
 
 
 def is_survivable(problem: BaseException) -> bool:
     """Tell whether planning may go on after an error, with Spark's own plan or without a sample.
 
-    Not where somebody ended the query. A panic of a Rust library, which is no ``Exception``, is an error like others.
+    Not where somebody ended the query, or damage was found. A panic of a Rust library, which is no ``Exception``, is an
+    error like others.
     """
     if not isinstance(problem, Exception) and not _is_panic(problem):
+        return False
+    if isinstance(problem, CorruptBlobError) or isinstance(final_error(problem), CorruptBlobError):
         return False
     return failure_of(problem) is not Failure.CANCELLED
 
@@ -267,7 +294,7 @@ def _is_ours(link: _Link) -> bool:
         return True
     if link.message.startswith(_JOB_ABORTED) and _LOST.search(link.message.partition("\n")[0]):
         return True
-    return link.at_boundary
+    return link.at_boundary or link.at_disks
 
 
 def _is_our_traceback(text: str) -> bool:
@@ -306,7 +333,7 @@ def _java_links(java: Any) -> Iterator[_Link]:
             return
         stack = list(java.getStackTrace())
         frames = tuple(str(frame) for frame in stack[:_BOUNDARY_FRAMES])
-        caller = next((frame for frame in map(str, stack) if not _JDK.match(frame)), "")
+        caller = next((frame for frame in map(str, stack) if not _LIBRARIES.match(frame)), "")
         yield _Link(str(java.getClass().getName()), _condition(java), str(java.getMessage() or ""), frames, caller)
         java = java.getCause()
 

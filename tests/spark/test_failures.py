@@ -32,6 +32,7 @@ from gpujoin.spark.failures import (
 from gpujoin.spark.worker.functions import stage_function
 from tests.brief import each_once
 from tests.chaos.processes import below
+from tests.disks import little_disk_for_blocks
 
 pytestmark = pytest.mark.spark
 
@@ -120,6 +121,21 @@ def test_errors_of_the_user_are_sparks(spark: SparkSession) -> None:
     assert failure_of(error_of(fed.collect)) is Failure.SPARKS
     assert failure_of(error_of(lambda: spark.sql("select x"))) is Failure.SPARKS
     assert failure_of(ValueError("in the driver")) is Failure.SPARKS
+
+
+def test_a_full_disk_of_sparks_is_ours_and_a_file_of_the_users_is_not(spark: SparkSession, tmp_path: Path) -> None:
+    shuffled = spark.range(200_000).selectExpr("id", "uuid() as u").repartition(2, "u")
+    with little_disk_for_blocks(spark, "size=100k"):
+        problem = error_of(shuffled.where("length(u) > id % 40").collect)
+    assert "No space left on device" in str(problem)
+    assert failure_of(problem) is Failure.OURS
+    spark.range(5).write.csv(str(tmp_path / "gone"))
+    gone = spark.read.schema("id long").csv(str(tmp_path / "gone")).repartition(2, "id")
+    assert gone.count() == 5
+    gone = spark.read.schema("id long").csv(str(tmp_path / "gone")).repartition(2, "id")
+    for file in (tmp_path / "gone").glob("part-*"):
+        file.unlink()
+    assert failure_of(error_of(gone.count)) is Failure.SPARKS
 
 
 @pytest.mark.extra

@@ -2,31 +2,42 @@ package gpujoin;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.WeakHashMap;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.ContextCleaner;
+import org.apache.spark.PartitionEvaluatorFactory;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaPairRDD;
-import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.python.PairwiseRDD;
 import org.apache.spark.api.python.PythonPartitioner;
 import org.apache.spark.api.python.PythonRDD;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.api.r.SQLUtils;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.codegen.CodeAndComment;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.metric.SQLMetrics$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.util.CollectionAccumulator;
 import scala.Option;
 import scala.reflect.ClassTag$;
+import scala.util.Right;
 
 /**
  * Stages of Python tasks that send one another bytes, through Spark's RDD shuffle.
@@ -38,7 +49,8 @@ import scala.reflect.ClassTag$;
  *   PairwiseRDD           pairs of number and blob
  *   ShuffledRDD           by PythonPartitioner, which takes the numbers as they are
  *   union                 partition n of all producers, one after the other, in the order in which they are read
- *   PythonRDD(consumer)   Arrow messages, of which Spark's ArrowConverters makes rows
+ *   PythonRDD(consumer)   Arrow messages
+ *   rows                  of the messages, one batch at a time, by code that each executor compiles (ArrowRows)
  * </pre>
  *
  * <p>Nothing runs until the plan does. What is lost is computed again by the rules of RDDs.
@@ -47,7 +59,19 @@ public final class ByteExchange {
     private static final ObjectMapper MAPPER = new ObjectMapper();
     private static final String CALL_SITE = "callSite.short";
 
-    public ByteExchange() {}
+    /** What the class has that Spark compiles, beside ArrowRows: the method by which Spark makes an object of it. */
+    private static final String GENERATE =
+        "public Object generate(Object[] references) {\n    return new ArrowRows(references);\n}\n";
+
+    private final CodeAndComment rowCode;
+    /** The numbers of the shuffles below each RDD of rows that was given. */
+    private final Map shuffles = Collections.synchronizedMap(new WeakHashMap());
+
+    /** @param arrowRows the source of ArrowRows */
+    public ByteExchange(String arrowRows) {
+        String members = arrowRows.substring(arrowRows.indexOf(';') + 1) + GENERATE;
+        this.rowCode = new CodeAndComment(members, scala.collection.immutable.Map$.MODULE$.empty());
+    }
 
     /**
      * A plan of the rows that the last stage gives. Its first column is named after the stage, so that the plan shows it.
@@ -67,15 +91,66 @@ public final class ByteExchange {
         String before = context.getLocalProperty(CALL_SITE);
         try {
             StructType schema = (StructType) DataType.fromJson((String) last.get("schema"));
-            JavaRDD messages = stages.stage(last, stages.sources(last)).toJavaRDD();
+            RDD messages = stages.stage(last, stages.sources(last));
             context.setLocalProperty(CALL_SITE, (String) last.get("shown"));
-            Object frame = SQLUtils.toDataFrame(messages, schema, session);
-            LogicalRDD rows = (LogicalRDD) ((Dataset) frame).queryExecution().analyzed();
+            RDD computed = rowsOf(messages, schema, session);
+            shuffles.put(computed, stages.shuffles);
+            Dataset frame = session.internalCreateDataFrame(computed, schema, false);
+            LogicalRDD rows = (LogicalRDD) frame.queryExecution().analyzed();
             int tasks = ((Integer) last.get("tasks")).intValue();
             return named(rows, (String) last.get("name"), tasks, session);
         } finally {
             context.setLocalProperty(CALL_SITE, before);
         }
+    }
+
+    /**
+     * Removes what the stages of a plan have exchanged from the disks of executors. Where the plan runs again, Spark
+     * computes that again.
+     */
+    public void removeExchanged(SparkContext context, LogicalPlan plan) {
+        List numbers = plan instanceof LogicalRDD ? (List) shuffles.get(((LogicalRDD) plan).rdd()) : null;
+        for (int i = 0; numbers != null && context.cleaner().isDefined() && i < numbers.size(); i++) {
+            ((ContextCleaner) context.cleaner().get()).doCleanupShuffle(((Integer) numbers.get(i)).intValue(), true);
+        }
+        for (int i = 0; i < plan.children().size(); i++) {
+            removeExchanged(context, (LogicalPlan) plan.children().apply(i));
+        }
+        for (int i = 0; i < plan.subqueries().size(); i++) {
+            removeExchanged(context, (LogicalPlan) plan.subqueries().apply(i));
+        }
+    }
+
+    /**
+     * The rows of Arrow messages.
+     *
+     * <p>Spark's operator for generated code is the only one that takes a source to executors and compiles it there.
+     */
+    private RDD rowsOf(RDD messages, StructType schema, SparkSession session) throws Exception {
+        SparkContext context = session.sparkContext();
+        String zone = session.sessionState().conf().sessionLocalTimeZone();
+        Object[] references = new Object[] {arrowSchema(schema, zone).toJson()};
+        SQLMetric time = SQLMetrics$.MODULE$.createTimingMetric(context, "duration", -1L);
+        PartitionEvaluatorFactory code = new WholeStageCodegenEvaluatorFactory(new Right(rowCode), time, references);
+        RDD rows = messages.mapPartitionsWithEvaluator(code, ClassTag$.MODULE$.apply(InternalRow.class));
+        return rows.setName("arrow");
+    }
+
+    /** The Arrow form of a schema; releases of Spark have got further options, with defaults, at the end. */
+    private static Schema arrowSchema(StructType schema, String zone) throws Exception {
+        Method longest = null;
+        Method[] methods = ArrowUtils.class.getMethods();
+        for (int i = 0; i < methods.length; i++) {
+            if (methods[i].getName().equals("toArrowSchema")
+                && (longest == null || methods[i].getParameterCount() > longest.getParameterCount())) {
+                longest = methods[i];
+            }
+        }
+        Object[] arguments = new Object[longest.getParameterCount()];
+        Arrays.fill(arguments, Boolean.FALSE);
+        arguments[0] = schema;
+        arguments[1] = zone;
+        return (Schema) longest.invoke(null, arguments);
     }
 
     /** The same rows with another name of the first column. Spark needs no shuffle above those of one task. */
@@ -100,6 +175,7 @@ public final class ByteExchange {
         private final MapStages mapStages;
         /** The shuffled rows of stages that several others read, by number. */
         private final Map shared = new HashMap();
+        final List shuffles = new ArrayList();
 
         Stages(SparkContext context, Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts) {
             this.context = context;
@@ -170,6 +246,7 @@ public final class ByteExchange {
             List first = late == null ? below : Collections.singletonList(small(late, below));
             boolean waits = late != null || stage.get("coalescing") != null;
             MapStages.Source source = new MapStages.Source(rows.rdd(), divisions, first, waits);
+            shuffles.add(Integer.valueOf(source.dependency().shuffleId()));
             if (number != null) {
                 shared.put(number, source);
             }

@@ -108,7 +108,7 @@ def byte_exchange(names: JvmNames) -> Any:
     """Give the JVM's ``ByteExchange``, or ``None`` if this Spark lacks a class that it needs."""
     if names not in _byte_exchanges:
         try:
-            _byte_exchanges[names] = shared_instance(names, "ByteExchange")
+            _byte_exchanges[names] = new_instance(names, "ByteExchange", _source("ArrowRows"))
         except GpuJoinError:
             log.debug("stages exchange rows with a binary column: bytes cannot be had", exc_info=True)
             _byte_exchanges[names] = None

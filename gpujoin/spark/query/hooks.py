@@ -37,7 +37,7 @@ from pyspark.traceback_utils import SCCallSiteSync
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.logs import log
 from gpujoin.spark.compat import check_running, is_connect, is_stopped
-from gpujoin.spark.failures import Failure, failure_of, refused_product
+from gpujoin.spark.failures import Failure, failure_of, final_error
 from gpujoin.spark.jvm.compiled import compile_ahead, shared_instance
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
@@ -52,7 +52,7 @@ from gpujoin.spark.outcomes import Scope, give_back, text_of
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
 from gpujoin.spark.query.interrupts import cancel_active_jobs, end_interrupted_calls, interruptible
-from gpujoin.spark.query.native import native_frame, rule_of
+from gpujoin.spark.query.native import native_frame, remove_exchanged, rule_of
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
 from gpujoin.spark.resources import check_resources
@@ -359,9 +359,10 @@ def _repeatable(original: Method) -> Method:
                 own = _rule_that_failed(self, running_action.names, enabled, problem)
                 if own is None:
                     raise
-                if (refused := refused_product(problem)) is not None:
-                    raise refused from problem
+                if (final := final_error(problem)) is not None:
+                    raise final from problem
                 give_back(self.sparkSession, problem, functools.partial(text_of, self))
+                remove_exchanged(self.sparkSession, latest_plan(self))
                 running_action.restore_description()
             result = original(native_frame(self, own), *arguments, **named)
             if isinstance(result, DataFrame):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     clone_session,
@@ -37,6 +38,13 @@ def native_frame(frame: DataFrame, rule: Any) -> DataFrame:
     plan = analyzed_plan(frame)
     _cache_natively(plan, session, rule)
     return dataframe_in(session, plan, frame.sparkSession)
+
+
+def remove_exchanged(spark: SparkSession, plan: Any) -> None:
+    """Remove what a plan's stages have sent one another from the disks, so that Spark has the room for its own."""
+    exchange = byte_exchange(gateway_of(spark))
+    if exchange is not None:
+        exchange.removeExchanged(spark.sparkContext._jsc.sc(), plan)  # noqa: SLF001
 
 
 def _cache_natively(plan: Any, session: Any, rule: Any) -> None:

@@ -24,10 +24,11 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
 from gpujoin.logs import log
-from gpujoin.spark.failures import Failure, failure_of
+from gpujoin.spark.failures import Failure, failure_of, final_error
 from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property, session_id
 from gpujoin.spark.outcomes import give_back, query_text
 from gpujoin.spark.query.interrupts import listener_of
+from gpujoin.spark.query.native import remove_exchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,8 +106,8 @@ def stage(spark: SparkSession, plan: Any, rule: Any) -> StagedRows | None:
     """Compute the rows of a planned query before an action with effects begins.
 
     ``None`` if the query failed: then Spark is to run its own, and tells the error if it is the user's. Raises the
-    error of a query that was cancelled, or whose part in gpujoin failed where ``spark.gpujoin.fallback`` is
-    ``raise``.
+    error of a query that was cancelled, one with which a query ends (:func:`~gpujoin.spark.failures.final_error`), and
+    any of its part in gpujoin where ``spark.gpujoin.fallback`` is ``raise``.
     """
     try:
         return StagedRows(spark, plan, rule)
@@ -114,8 +115,11 @@ def stage(spark: SparkSession, plan: Any, rule: Any) -> StagedRows | None:
         failure = failure_of(problem)
         if failure is Failure.CANCELLED:
             raise
+        if failure is Failure.OURS and (final := final_error(problem)) is not None:
+            raise final from problem
         if failure is Failure.OURS:
             give_back(spark, problem, lambda: query_text(session_id(spark), str(plan.toString())))
+            remove_exchanged(spark, plan)
         else:
             log.debug("a query failed before it had an effect; Spark runs it itself", exc_info=True)
     return None

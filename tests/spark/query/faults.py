@@ -57,6 +57,19 @@ class LostExecutorStage(RunStage):
         yield from super().run(batches, task)
 
 
+class DamagedStage(RunStage):
+    """An island's stage that takes packets of which the disk has changed a bit."""
+
+    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
+        """Compute what the stage does."""
+        yield from super().run(map(_damaged, batches) if self.forms else batches, task)
+
+
+def _damaged(packet: bytes) -> bytes:
+    middle = len(packet) // 2
+    return packet[:middle] + bytes([packet[middle] ^ 1]) + packet[middle + 1 :]
+
+
 def is_any(_: RunStage) -> bool:
     """Tell that a stage is a stage."""
     return True

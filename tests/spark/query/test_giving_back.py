@@ -13,7 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
@@ -22,17 +25,19 @@ from pyspark.sql import functions as sf
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from gpujoin import disable, enable, explain, gpu_join
-from gpujoin.errors import FallbackError
+from gpujoin.errors import CorruptBlobError, FallbackError
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.query.actions import is_inside
 from gpujoin.spark.worker import python as workerpython
 from tests.brief import brief, each_once
+from tests.disks import little_disk_for_blocks
 from tests.spark.query.faults import (
     HANGS,
     AbortedStage,
     CrashedStage,
+    DamagedStage,
     HangingSample,
     HangingStage,
     KilledStage,
@@ -178,6 +183,49 @@ def test_a_killed_worker_of_an_exchange_gives_the_query_back(
     assert sorted(map(str, tables.sql(SQL).collect())) == expected
     (island,) = watched[0].explanation.islands
     assert any("exchanged" in note for note in island.notes)
+
+
+# -- disks -------------------------------------------------------------------------------------------------------
+
+
+def _written(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+@pytest.mark.parametrize("action", brief(["collect", "toLocalIterator", "write"], "collect", "write"))
+def test_a_full_disk_under_an_exchange_gives_the_query_back(
+    tables: SparkSession, watched: list[PlannedQuery], tmp_path: Path, caplog: pytest.LogCaptureFixture, action: str
+) -> None:
+    """Spark alone sends the smaller table to every task, and needs no disk; what was exchanged before is removed."""
+    configure(tables, {**EXCHANGED, "spark.gpujoin.fallback": "warn"})
+    texts = np.random.default_rng(0).bytes(6 << 20)
+    rows = [texts[place : place + 6000] for place in range(0, len(texts), 6000)]
+    pq.write_table(pa.table({"k": range(len(rows)), "s": pa.array(rows, pa.binary())}), tmp_path / "large.parquet")
+    large = tables.read.parquet(str(tmp_path / "large.parquet"))
+    frame = large.join(large.selectExpr("k", "k % 7 m"), "k")
+    with little_disk_for_blocks(tables, "size=4m") as folder:
+        if action == "write":
+            _written(frame)
+        else:
+            assert len(list(getattr(frame, action)())) == len(rows)
+        left = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert [one.changed for one in watched] == [True]
+    (warned,) = [record.getMessage() for record in caplog.records if "failed here" in record.getMessage()]
+    assert "No space left on device" in warned
+    assert left < 1 << 20
+
+
+@pytest.mark.parametrize("action", brief(["collect", "toLocalIterator", "write"], "collect", "write"))
+def test_damage_of_what_was_exchanged_ends_the_query(
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """Spark would use the same disk, and check less."""
+    configure(tables, EXCHANGED)
+    monkeypatch.setattr(running, "RunStage", DamagedStage)
+    frame = tables.sql(SQL)
+    with pytest.raises(CorruptBlobError, match=r"stage gpujoin_.*(was altered|not one of ours|was truncated)"):
+        _written(frame) if action == "write" else list(getattr(frame, action)())
+    assert [one.changed for one in watched] == [True]
 
 
 def test_a_killed_worker_is_an_error_where_fallback_raises(

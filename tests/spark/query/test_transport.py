@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
 
 from gpujoin import disable, enable, metrics
 from gpujoin.config import Transport
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm import compiled
 from gpujoin.testing import assert_same_rows
+from tests.brief import each_once
 from tests.spark.query.queries import EXCHANGED
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
@@ -142,18 +147,119 @@ def test_parts_that_take_rows_from_spark_exchange_rows(enabled: SparkSession) ->
 
 
 def test_a_spark_that_lacks_a_class_exchanges_rows(enabled: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = compiled.shared_instance
+    plain = compiled.new_instance
 
-    def lacking(names: Any, name: str) -> Any:
+    def lacking(names: Any, name: str, *arguments: Any) -> Any:
         if name == "ByteExchange":
             raise GpuJoinError("Spark's driver refuses gpujoin's ByteExchange.java")
-        return plain(names, name)
+        return plain(names, name, *arguments)
 
-    monkeypatch.setattr(compiled, "shared_instance", lacking)
+    monkeypatch.setattr(compiled, "new_instance", lacking)
     monkeypatch.setattr(compiled, "_byte_exchanges", WeakKeyDictionary())
     frame = enabled.sql(SQL)
     assert ROWS in plan_of(frame)
     assert_same_rows(frame.toArrow(), native(enabled, SQL))
+
+
+# -- memory outside of the heap ----------------------------------------------------------------------------------
+
+LETTERS = 400
+
+
+def _written(frame: DataFrame) -> int:
+    seen = Observation()
+    frame.observe(seen, sf.count("*").alias("n")).write.format("noop").mode("overwrite").save()
+    return int(seen.get["n"])
+
+
+def _of_greatest(frame: DataFrame) -> int:
+    """Count the rows, with the least and the greatest text of all batches beside them."""
+    ((rows, least, greatest),) = frame.selectExpr("count(*)", "min(s)", "max(s)").collect()
+    assert (least, greatest) == (f"{0:0{LETTERS}}", f"{199:0{LETTERS}}")
+    return int(rows)
+
+
+def _cached(frame: DataFrame) -> int:
+    frame.cache()
+    try:
+        return frame.count()
+    finally:
+        frame.unpersist()
+
+
+ACTIONS: dict[str, Callable[[DataFrame], int]] = {
+    "write": _written,
+    "toArrow": lambda frame: frame.toArrow().num_rows,
+    "greatest text": _of_greatest,
+    "coalesced": lambda frame: frame.coalesce(1).selectExpr("max(s)", "count(*)").collect()[0][1],
+    "collect": lambda frame: len(frame.collect()),
+    "toLocalIterator": lambda frame: sum(1 for _ in frame.toLocalIterator()),
+    "cache": _cached,
+    "sort": lambda frame: frame.sort("s", "k").count(),
+    "python": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema).count(),
+}
+
+
+@contextmanager
+def direct_memory_limited(session: SparkSession, further: int) -> Iterator[None]:
+    """Let Arrow take only so many bytes outside of the JVM's heap beyond what it has; more is an error of the task."""
+    jvm: Any = session._jvm
+    allocator = jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    before = allocator.getAllocatedMemory()
+    allocator.setLimit(before + further)
+    try:
+        yield
+        assert allocator.getAllocatedMemory() == before, "batches were not closed"
+    finally:
+        allocator.setLimit((1 << 63) - 1)
+
+
+def write_texts(path: Path, rows: int) -> None:
+    """Write rows whose long texts are a dictionary's, so that the file is small."""
+    texts = pa.array([f"{n:0{LETTERS}}" for n in range(200)])
+    codes = pa.array((n % 200 for n in range(rows)), pa.int32())
+    table = pa.table({"k": pa.array(range(rows), pa.int64()), "s": pa.DictionaryArray.from_arrays(codes, texts)})
+    pq.write_table(table.cast(pa.schema({"k": pa.int64(), "s": pa.string()})), path)
+
+
+@pytest.mark.parametrize(
+    ("action", "transport"),
+    each_once(
+        list(ACTIONS),
+        [each.value for each in Transport],
+        extra=[*(ACTIONS.keys() - {"write", "greatest text"}), Transport.ROWS.value],
+    ),
+)
+def test_a_task_has_few_of_its_batches_outside_of_the_heap(
+    enabled: SparkSession, tmp_path: Path, action: str, transport: str
+) -> None:
+    rows = 40_000
+    write_texts(tmp_path / "texts.parquet", rows)
+    for key, value in {
+        "spark.gpujoin.exchange.transport": transport,
+        "spark.gpujoin.batchBytes": "1m",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    }.items():
+        enabled.conf.set(key, value)
+    texts = enabled.read.parquet(str(tmp_path / "texts.parquet"))
+    frame = texts.join(texts.select("k"), "k")
+    assert ("MapInArrow" in plan_of(frame)) is (transport == Transport.ROWS.value)
+    with direct_memory_limited(enabled, further=9 << 20):
+        assert ACTIONS[action](frame) == rows
+
+
+@pytest.mark.slow
+def test_a_task_that_gives_a_gigabyte_has_few_of_its_batches_outside_of_the_heap(
+    enabled: SparkSession, tmp_path: Path
+) -> None:
+    rows = (1 << 30) // LETTERS
+    write_texts(tmp_path / "texts.parquet", rows)
+    enabled.conf.set("spark.gpujoin.exchange.partitions", "1")
+    texts = enabled.read.parquet(str(tmp_path / "texts.parquet"))
+    frame = texts.join(texts.select("k"), "k")
+    assert BYTES in plan_of(frame)
+    with direct_memory_limited(enabled, further=96 << 20):
+        assert _written(frame) == rows
 
 
 @pytest.mark.slow
