@@ -69,7 +69,7 @@ _BOUNDARY_FRAMES = 4
 those of the boundary."""
 _WORKERS = re.compile(r"^org\.apache\.spark\.api\.python\.")
 """Where Spark starts and ends workers, which may have any number of a library's frames above it."""
-_DISKS = re.compile(r"^org\.apache\.spark\.(shuffle|storage)\.")
+_DISKS = re.compile(r"^org\.apache\.spark\.(shuffle|storage|util\.Utils\$\.copyFileStreamNIO)")
 """Where Spark writes and reads its own files: those of exchanges, of sorts, and of blocks."""
 _DISK_CLASSES = re.compile(r"^java\.(io|nio\.file)\.\w+$")
 _LIBRARIES = re.compile(
