@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -43,8 +43,8 @@ def mounts(folder: Path) -> Iterator[Mount]:
 @contextmanager
 def little_disk_for_blocks(session: SparkSession, options: str) -> Iterator[Path]:
     """Have Spark's exchanges, sorts and blocks go to a file system in memory with such options, in local mode."""
-    context: Any = session._jsparkSession.sparkContext()
-    (folder,) = map(str, context.env().blockManager().diskBlockManager().localDirs())
+    (place,) = Path(session.sparkContext.getConf().get("spark.local.dir", "")).glob("blockmgr-*")
+    folder = str(place)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -64,8 +64,8 @@ public final class ByteExchange {
         "public Object generate(Object[] references) {\n    return new ArrowRows(references);\n}\n";
 
     private final CodeAndComment rowCode;
-    /** The numbers of the shuffles below each RDD of rows that was given. */
-    private final Map shuffles = Collections.synchronizedMap(new WeakHashMap());
+    /** The stages of each RDD of rows that was given. */
+    private final Map known = Collections.synchronizedMap(new WeakHashMap());
 
     /** @param arrowRows the source of ArrowRows */
     public ByteExchange(String arrowRows) {
@@ -94,7 +94,7 @@ public final class ByteExchange {
             RDD messages = stages.stage(last, stages.sources(last));
             context.setLocalProperty(CALL_SITE, (String) last.get("shown"));
             RDD computed = rowsOf(messages, schema, session);
-            shuffles.put(computed, stages.shuffles);
+            known.put(computed, stages);
             Dataset frame = session.internalCreateDataFrame(computed, schema, false);
             LogicalRDD rows = (LogicalRDD) frame.queryExecution().analyzed();
             int tasks = ((Integer) last.get("tasks")).intValue();
@@ -109,9 +109,12 @@ public final class ByteExchange {
      * computes that again.
      */
     public void removeExchanged(SparkContext context, LogicalPlan plan) {
-        List numbers = plan instanceof LogicalRDD ? (List) shuffles.get(((LogicalRDD) plan).rdd()) : null;
-        for (int i = 0; numbers != null && context.cleaner().isDefined() && i < numbers.size(); i++) {
-            ((ContextCleaner) context.cleaner().get()).doCleanupShuffle(((Integer) numbers.get(i)).intValue(), true);
+        Stages stages = plan instanceof LogicalRDD ? (Stages) known.get(((LogicalRDD) plan).rdd()) : null;
+        for (int i = 0; stages != null && context.cleaner().isDefined() && i < stages.exchanged.size(); i++) {
+            int shuffle = stages.mapStages.shuffleOf((MapStages.Source) stages.exchanged.get(i));
+            if (shuffle >= 0) {
+                ((ContextCleaner) context.cleaner().get()).doCleanupShuffle(shuffle, true);
+            }
         }
         for (int i = 0; i < plan.children().size(); i++) {
             removeExchanged(context, (LogicalPlan) plan.children().apply(i));
@@ -175,7 +178,7 @@ public final class ByteExchange {
         private final MapStages mapStages;
         /** The shuffled rows of stages that several others read, by number. */
         private final Map shared = new HashMap();
-        final List shuffles = new ArrayList();
+        final List exchanged = new ArrayList();
 
         Stages(SparkContext context, Map python, byte[] commands, CollectionAccumulator accumulator, List broadcasts) {
             this.context = context;
@@ -246,7 +249,7 @@ public final class ByteExchange {
             List first = late == null ? below : Collections.singletonList(small(late, below));
             boolean waits = late != null || stage.get("coalescing") != null;
             MapStages.Source source = new MapStages.Source(rows.rdd(), divisions, first, waits);
-            shuffles.add(Integer.valueOf(source.dependency().shuffleId()));
+            exchanged.add(source);
             if (number != null) {
                 shared.put(number, source);
             }

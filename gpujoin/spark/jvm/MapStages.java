@@ -48,9 +48,19 @@ public final class MapStages {
     private final SparkContext context;
     /** What was submitted, by the number of the shuffle. */
     private final Map submitted = new HashMap();
+    /** The sources whose map stages were submitted here. */
+    private final Set started = Collections.synchronizedSet(new HashSet());
 
     public MapStages(SparkContext context) {
         this.context = context;
+    }
+
+    /**
+     * The number of a source's shuffle, or -1 if nothing was written for it: to ask for that of a source whose tasks are
+     * not known yet would run the stages before it.
+     */
+    public int shuffleOf(Source source) {
+        return source.waits && !started.contains(source) ? -1 : source.dependency().shuffleId();
     }
 
     /** Shuffled rows, which a stage reads. */
@@ -177,6 +187,7 @@ public final class MapStages {
     /** Submits a map stage, unless that was done. Where the tasks of stages before it are not known, it waits for them. */
     private SimpleFutureAction submit(Source source) {
         ShuffleDependency dependency = source.dependency();
+        started.add(source);
         Integer number = Integer.valueOf(dependency.shuffleId());
         synchronized (submitted) {
             SimpleFutureAction known = (SimpleFutureAction) submitted.get(number);
