@@ -122,7 +122,8 @@ OF_FIELDS = (
     "filter(array({P}, {Q}), e -> e.{f} is not null)", "transform(array({P}, {Q}), e -> struct(e.{f}, e))",
     "map('p', {P}, 'q', {Q})['q'].{f}", "aggregate(array(1, 2), {P}, (a, x) -> {Q}).{f}",
     "aggregate(array(1, 2), {P}, (a, x) -> if(a.{f} is null, {Q}, a))", "concat(array({P}), array({Q})).{f}",
-    "zip_with(array({P}), array({Q}), (x, y) -> struct(x.{f}, y.{h}))", "exists(array({P}, {Q}), e -> e.{f} is null)",
+    "zip_with(array({P}), array({Q}), (x, y) -> struct(x.{f} u, y.{h} w))",
+    "exists(array({P}, {Q}), e -> e.{f} is null)",
     "map_filter(map(1, {P}, 2, {Q}), (k, v) -> v.{f} is not null)", "greatest({P}, {Q}).{f}",
 )  # fmt: skip
 """Those that read the first field, which is called ``{f}`` in the first operand and ``{h}`` in the second."""
