@@ -31,6 +31,12 @@ INSIDE = {
 """What reasons and warnings do not say."""
 
 
+_QUOTING = ("gpujoin: plan of a ", "gpujoin: a part failed ")
+"""How warnings begin that quote what Spark, or a library that failed, says."""
+_CHANGE = re.compile(r"\(change with [^()]*\)")
+"""A setting's value may be the name of a class of Java's."""
+
+
 def words_of_the_inside(text: str) -> list[str]:
     """Find what a text says in words that are not its reader's."""
     return [f"{match[0]!r} ({what})" for what, pattern in INSIDE.items() for match in re.finditer(pattern, text)]
@@ -44,11 +50,11 @@ class _Heard(logging.Handler):
         self.problems: dict[str, None] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno == logging.WARNING and not record.getMessage().startswith("gpujoin: plan of a "):
+        if record.levelno == logging.WARNING and not record.getMessage().startswith(_QUOTING):
             self.read(record.getMessage())
 
     def read(self, text: str) -> None:
-        inside = words_of_the_inside(text)
+        inside = words_of_the_inside(_CHANGE.sub("", text))
         if inside:
             self.problems[f"{text!r} has {', '.join(inside)}"] = None
 

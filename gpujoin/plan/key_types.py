@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import KeyTypeError
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import decimal_of, is_bytes, is_float, is_text, plain
 
 _UNIT_ORDER = {"s": 0, "ms": 1, "us": 2, "ns": 3}
@@ -127,10 +128,11 @@ def _refusal(left: pa.DataType, right: pa.DataType) -> str:
     for side in (left, right):
         if _common(side, side) is None:
             return (
-                f"a key of type {side} cannot be joined on; join on a boolean, number, date, timestamp, "
+                f"a key of type {show_type(side)} cannot be joined on; join on a boolean, number, date, timestamp, "
                 f"string, binary or struct of these"
             )
     left_plain, right_plain = plain(left), plain(right)
+    shown_left, shown_right = show_type(left), show_type(right)
     if pat.is_timestamp(left_plain) and pat.is_timestamp(right_plain):
-        return f"keys of type {left} and {right}: one has a time zone, the other has none; cast one of them"
-    return f"keys of type {left} and {right} cannot be compared; cast one side to the type of the other"
+        return f"keys of type {shown_left} and {shown_right}: one has a time zone, the other has none; cast one of them"
+    return f"keys of type {shown_left} and {shown_right} cannot be compared; cast one side to the type of the other"

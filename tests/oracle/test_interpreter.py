@@ -407,7 +407,7 @@ def test_both_sides_are_read() -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        (left("zz") == lit(1), "left.zz does not exist"),
+        (left("zz") == lit(1), "column zz does not exist"),
         (left("a") == lit("x"), "cannot be compared"),
         (left("t").field("no") == lit(1), "no field 'no'"),
     ],

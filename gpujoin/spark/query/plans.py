@@ -142,6 +142,8 @@ class PlanNode:
                 return known[0] * len(self.fields["projections"])
             case "Aggregate" if not self.fields["groupingExpressions"]:
                 return 1.0
+            case "GlobalLimit" if rows is not None:
+                return min(known[0], float(rows))
             case _ if rows is not None and self.children[0].has_statistics:
                 return known[0] * float(rows) / max(1.0, float(self.children[0].fields["@size"][1]))
             case "Sample":

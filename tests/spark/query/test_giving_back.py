@@ -287,13 +287,11 @@ def test_islands_are_refused_where_workers_lack_libraries(
 
 
 MODULES = {
-    "calendar.py": "def month(): return 'of the program'",
-    "statistics.py": "DATA = [1, 2]",
     "secrets.py": "raise RuntimeError('keep out')",
 }
 
 
-@pytest.mark.parametrize("name", brief(MODULES, "calendar.py"))
+@pytest.mark.parametrize("name", MODULES)
 def test_a_file_in_the_place_of_a_module_is_told_once(
     tables: SparkSession,
     watched: list[PlannedQuery],

@@ -151,7 +151,7 @@ LEFT = {
     ),
     "long decimals": (
         "select sum(id) over (order by cast(k as decimal(20,2)) range between 1 preceding and 1 following) from sales",
-        "ranges around decimal(20,2)",
+        r"ranges around decimal\(20,2\)",
     ),
     "lists": ("select collect_list(id) over (partition by k) from sales", "lists"),
     "moments over frames": ("select stddev(id) over (order by id) from sales", "whole partitions"),
