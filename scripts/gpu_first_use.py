@@ -48,7 +48,7 @@ class Steps:
         told |= {"cupy_kernels": compiled[0] - self._seen[0], "own_modules": compiled[1] - self._seen[1]}
         self._seen = compiled
         if profiled:
-            told["profile"] = _expensive(profile)
+            told["profile"] = most_expensive(profile, CUMULATIVE)
         print(json.dumps(told), flush=True)
         return result
 
@@ -58,11 +58,15 @@ class Steps:
         return cupy, own
 
 
-def _expensive(profile: cProfile.Profile) -> list[dict[str, Any]]:
-    """Functions of a profile with the most seconds, callees included."""
+OWN_SECONDS, CUMULATIVE = 2, 3
+"""Seconds of a function without and with its callees, by their places in the rows of ``pstats``."""
+
+
+def most_expensive(profile: cProfile.Profile, by: int) -> list[dict[str, Any]]:
+    """Functions of a profile with the most seconds, their own or with their callees."""
     # The stubs of pstats leave this member out.
     rows = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    ranked = sorted(rows.items(), key=lambda row: -row[1][3])[:TOP]
+    ranked = sorted(rows.items(), key=lambda row: -row[1][by])[:TOP]
     return [
         {"function": f"{'/'.join(Path(file).parts[-3:])}:{line} {name}", "calls": calls, "own": round(own, 4),
          "cumulative": round(cumulative, 4)}

@@ -13,7 +13,6 @@ import argparse
 import cProfile
 import json
 import os
-import pstats
 import subprocess
 import sys
 import time
@@ -23,9 +22,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from scripts.gpu_first_use import OWN_SECONDS, most_expensive  # noqa: E402 - it lies beside the package
+
 QUERIES = ("q1", "q3", "q5", "q6")
-TOP = 25
-"""Functions that are told of a profile."""
 
 
 def measure(name: str, folder: Path, piece_mb: int) -> dict[str, Any]:
@@ -54,20 +54,9 @@ def measure(name: str, folder: Path, piece_mb: int) -> dict[str, Any]:
     return {
         "query": name, "piece_mb": piece_mb, "threads": os.environ.get("KVIKIO_NTHREADS"), "seconds": seconds,
         "rows": metrics.scanned_rows, "groups": groups, "device_steps": metrics.device_steps,
-        "host_steps": metrics.host_steps, "recovered": metrics.recovered, "profile": functions(profile),
+        "host_steps": metrics.host_steps, "recovered": metrics.recovered,
+        "profile": most_expensive(profile, OWN_SECONDS),
     }  # fmt: skip
-
-
-def functions(profile: cProfile.Profile) -> list[dict[str, Any]]:
-    """Functions of a profile with the most seconds of their own."""
-    # The stubs of pstats leave this member out.
-    rows = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    ranked = sorted(rows.items(), key=lambda row: -row[1][2])[:TOP]
-    return [
-        {"function": f"{'/'.join(Path(file).parts[-3:])}:{line} {name}", "calls": calls, "own": round(own, 4),
-         "cumulative": round(cumulative, 4)}
-        for (file, line, name), (_, calls, own, cumulative, _) in ranked
-    ]  # fmt: skip
 
 
 def child(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Where Spark reads the tables of a suite from: files that gpujoin reads too, or ones that only Spark reads.
+"""Sources from which Spark reads the tables of a suite: Parquet, which gpujoin reads too, and others.
 
 ``parquet`` is read here. Of the others Spark computes the rows: ``csv`` (text, whose size tells little of its rows),
 ``cached`` (Spark's own columns in memory), ``v2`` (the same Parquet files through a connector of Spark's DataSource V2,

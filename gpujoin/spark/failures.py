@@ -68,9 +68,9 @@ _BOUNDARY_FRAMES = 4
 """Frames that are looked at. An error of the rows that are sent to a worker has more frames of generated code above
 those of the boundary."""
 _WORKERS = re.compile(r"^org\.apache\.spark\.api\.python\.")
-"""Where Spark starts and ends workers, which may have any number of a library's frames above it."""
+"""Frames of Spark that start and end workers, below any number of a library's frames."""
 _DISKS = re.compile(r"^org\.apache\.spark\.(shuffle|storage|util\.Utils\$\.copyFileStreamNIO)")
-"""Where Spark writes and reads its own files: those of exchanges, of sorts, and of blocks."""
+"""Frames of Spark that write and read its own files: those of exchanges, of sorts, and of blocks."""
 _DISK_CLASSES = re.compile(r"^java\.(io|nio\.file)\.\w+$")
 _LIBRARIES = re.compile(
     r"^(java|jdk|sun|net\.jpountz|com\.github\.luben|com\.ning|org\.xerial|org\.apache\.commons\.crypto)\."

@@ -43,7 +43,7 @@ class Scope(Enum):
 
 
 _MOST_BYTES = 32 << 20
-"""Of explanations that are kept: some thousands, each of which takes 2 to 20 KB."""
+"""Most bytes of stored explanations: some thousands, each of which takes 2 to 20 KB."""
 _MOST_WARNINGS = 10_000
 _IDS = re.compile(r"#\d+L?|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|(?<=\buuid\(Some\()-?\d+")
 """What is another number each time that one text is analyzed: ids of columns, and seeds."""

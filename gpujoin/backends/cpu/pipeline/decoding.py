@@ -40,7 +40,7 @@ _POLARS_TYPES: dict[pa.DataType, type[pl.DataType]] = {
 }  # fmt: skip
 """Types of Polars for types of files."""
 _MOST_SECONDS = (1 << 63) // 1_000_000
-"""Of the timestamps that Spark holds, which are 64-bit microseconds."""
+"""Latest timestamp that Spark holds, which counts microseconds in 64 bits."""
 _INTERVAL_BYTES = 12
 _SAMPLE = 1024
 """Rows of the sample from which the size of a row group in memory is estimated."""
