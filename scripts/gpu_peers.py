@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 Cell: TypeAlias = "str | int | float | bool | None"
 Answer: TypeAlias = "list[list[Cell]]"
 Execute: TypeAlias = Callable[[int], "Sequence[Sequence[Any]]"]
@@ -148,7 +149,12 @@ class Order:
 
     def answer(self, query: int) -> Path:
         """File with the rows of a query."""
-        return self.work / f"{self.way.value}-{query}.json"
+        return answer_file(self.work, self.way, query)
+
+
+def answer_file(work: Path, way: Way, query: int) -> Path:
+    """File with the rows that a way has given for a query."""
+    return work / f"{way.value}-{query}.json"
 
 
 def run_way(order: Order) -> int:
@@ -195,7 +201,6 @@ def checksum(answer: Answer) -> float:
 @contextlib.contextmanager
 def open_spark(order: Order) -> Iterator[Execute]:
     """Spark over all cores, with gpujoin unless the way is Spark itself."""
-    sys.path.insert(0, str(ROOT))
     import gpujoin
     from benchmarks.queries.measure import open_session
     from benchmarks.tpch.answers import SUITE
@@ -219,7 +224,6 @@ def open_spark(order: Order) -> Iterator[Execute]:
 @contextlib.contextmanager
 def open_duckdb(order: Order) -> Iterator[Execute]:
     """DuckDB over all cores, reading the files in each query."""
-    sys.path.insert(0, str(ROOT))
     from benchmarks.tpch.answers import SUITE
 
     with SUITE.connect(order.data) as connection:
@@ -270,7 +274,6 @@ def skip_reason(way: Way, peer: Path | None) -> str | None:
         if importlib.machinery.PathFinder.find_spec(package, [*paths, *sys.path]) is None:
             return f"{package} is not installed"
     if way in (Way.GPU, Way.CUDF_POLARS):
-        sys.path.insert(0, str(ROOT))
         from gpujoin.backends import cudf
 
         reason = cudf.unavailable()
@@ -334,16 +337,15 @@ def supervise(order: Order, peer: Path | None, limit: float) -> Outcome:
     return Outcome(order.way, tuple(map(Timing.from_json, complete.splitlines())), problem)
 
 
-def differences(outcomes: Sequence[Outcome], answers: Callable[[Way, int], Path]) -> list[str]:
+def differences(outcomes: Sequence[Outcome], work: Path) -> list[str]:
     """Compare the answers of all ways with those of the first that has them, and warm runs with first ones."""
-    sys.path.insert(0, str(ROOT))
     from gpujoin.cli.demo.check import TOLERANCE, difference
 
     problems = []
     expected: dict[int, tuple[Way, Answer]] = {}
     for outcome in sorted(outcomes, key=lambda each: each.way is not Way.DUCKDB):
         for query in outcome.seconds(Run.FIRST):
-            answer = json.loads(answers(outcome.way, query).read_text(encoding="utf-8"))
+            answer = json.loads(answer_file(work, outcome.way, query).read_text(encoding="utf-8"))
             reference, rows = expected.setdefault(query, (outcome.way, answer))
             told = difference(answer, rows, TOLERANCE)
             if told is not None:
@@ -455,7 +457,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ways_here = [way for way in options.ways if way not in skipped]
     if not ways_here:
         return 2
-    sys.path.insert(0, str(ROOT))
     from benchmarks.machine import describe
     from benchmarks.tpch.answers import SUITE
 
@@ -470,7 +471,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             limit = (deadline - time.time()) / (len(ways_here) - place) - GRACE_SECONDS
             order = Order(way, data, options.queries, Path(work), time.time() + limit, settings)
             outcomes.append(supervise(order, options.peer, limit))
-            problems = differences(outcomes, lambda way, query: Path(work) / f"{way.value}-{query}.json")
+            problems = differences(outcomes, Path(work))
             machine = describe()
             text = page(outcomes, skipped, problems, scale, machine)
             (options.out / f"{options.name}.md").write_text(text, encoding="utf-8")

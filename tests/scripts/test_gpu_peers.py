@@ -87,7 +87,7 @@ def test_answers_that_differ_are_problems(tmp_path: Path) -> None:
         outcome("cpu", (1, "first", 1, 2.0, ""), (1, "warm", 1, 2.5, "")),
         outcome("duckdb", (1, "first", 1, 2.0, ""), (2, "first", 0, 0.0, "out of memory")),
     ]
-    problems = peers.differences(outcomes, lambda way, query: tmp_path / f"{way.value}-{query}.json")
+    problems = peers.differences(outcomes, tmp_path)
     assert len(problems) == 3
     assert any("gpujoin, GPU is not as DuckDB" in problem for problem in problems)
     assert any("gpujoin, CPU: the warm run" in problem for problem in problems)
