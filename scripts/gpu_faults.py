@@ -18,7 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +35,8 @@ from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.maps import AllNull, OutOfBounds, Repeat, Span
 from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator
+from gpujoin.testing import assert_same_rows
+from tests.generate import Generator
 
 SEED = 20_260_701
 ROWS = 2_000

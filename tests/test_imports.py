@@ -54,7 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.cli": {
         "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,
     },
-    "gpujoin.testing": {"gpujoin.testing", MODEL, ARROW},
+    "gpujoin.testing": {ARROW},
     "gpujoin.profiling": {
         "gpujoin.profiling", "gpujoin.spark", "gpujoin.testing", PLAN, ERRORS, "pyspark", ARROW, NUMPY,
     },
@@ -138,7 +138,7 @@ def test_a_room_imports_only_what_it_may(module: str) -> None:
         ("gpujoin.launch.source", "import pylibcudf"),
         ("gpujoin.config", "import pyarrow"),
         ("gpujoin.errors", "import numpy as np"),
-        ("gpujoin.testing.compare", "from gpujoin.backends.cpu.expressions.evaluate import evaluate"),
+        ("gpujoin.testing", "from gpujoin.backends.cpu.expressions.evaluate import evaluate"),
     ],
 )
 def test_the_fence_holds(module: str, statement: str) -> None:

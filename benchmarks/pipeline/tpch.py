@@ -15,7 +15,7 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Function, call, left, right, when
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 from tests.oracle.aggregates import Finals, group_key
 from tests.trees import Aggregate, Tree, average, count, total
 

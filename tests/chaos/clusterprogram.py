@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, enable, gpu_join
-from gpujoin.testing.compare import Zeros, row_counts
+from gpujoin.testing import Zeros, row_counts
 from tests.chaos.outcomes import is_clear
 from tests.chaos.processes import Role, with_role
 from tests.chaos.tables import EXCHANGED, QUERIES, joined_rows, register, write_tables

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.testing.compare import Zeros, row_counts
+from gpujoin.testing import Zeros, row_counts
 
 _OURS = re.compile(r"gpujoin\.errors\.(\w+): \S")
 """An error of this package within the message of Spark's error for a failed task."""

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin.spark.streaming.checkpoints import OPERATOR
-from gpujoin.testing.compare import row_counts
+from gpujoin.testing import row_counts
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.processes import Role, with_role
 from tests.chaos.streamprogram import Point

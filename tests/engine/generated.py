@@ -16,9 +16,9 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape, Mix
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import CONDITIONS, WHOLE, build_sides, keyed, run_join
+from tests.generate import KEY_TYPES, Generator, KeyShape, Mix
 from tests.oracle.join import oracle_join
 
 NASTY = Mix(nulls=0.3, special=0.5, invalid_text=0.25)

@@ -24,7 +24,7 @@ from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.generate import Generator, KeyShape
+from tests.generate import Generator, KeyShape
 
 WHOLE = 1 << 30
 """A batch size that makes one batch of a table."""

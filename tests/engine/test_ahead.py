@@ -13,11 +13,11 @@ from gpujoin.config import Options
 from gpujoin.engine.join import ahead
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KeyShape
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.engine.support import CONDITIONS, keyed, run_join, sides
 from tests.faults import FaultyBackend
+from tests.generate import KeyShape
 from tests.oracle.join import oracle_join
 
 SMALL = Options(batch_bytes=3000, candidate_pairs=40)

@@ -21,9 +21,9 @@ from gpujoin.engine.ordering import by_rank
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.spec import DirectionName
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, KeyShape, Mix
+from gpujoin.testing import assert_same_rows
 from tests.faults import FaultyBackend
+from tests.generate import Generator, KeyShape, Mix
 
 DIRECTIONS: tuple[DirectionName, ...] = ("backward", "forward", "nearest")
 TYPES = {

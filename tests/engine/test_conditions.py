@@ -13,11 +13,10 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, coal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
-from gpujoin.testing.cells import cells
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, from_cells
+from gpujoin.testing import assert_same_rows, cells
 from tests.brief import each_once
 from tests.engine.support import KEYED, WHOLE, build_sides, keyed, run_join, sides
+from tests.generate import Generator, from_cells
 from tests.oracle.interpreter import compile_expression
 from tests.oracle.join import oracle_join
 from tests.oracle.test_interpreter import CASES, SCHEMA

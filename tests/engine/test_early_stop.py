@@ -17,7 +17,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import batches, keyed, run_join
 from tests.faults import FaultyBackend
 from tests.oracle.join import oracle_join

@@ -13,7 +13,7 @@ from gpujoin.config import Options
 from gpujoin.errors import InvalidTextError
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinType
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 
 Row = tuple[bytes | None, bytes | None]
 

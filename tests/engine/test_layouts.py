@@ -20,8 +20,7 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinName
 from gpujoin.model.layouts import in_known_layout, in_type
-from gpujoin.testing.cells import cells
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows, cells
 from tests.faults import FaultyBackend
 
 TEXTS = ["a", "a", None, "longer than twelve bytes", "", "é"]

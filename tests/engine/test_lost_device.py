@@ -10,11 +10,11 @@ from gpujoin.engine.join import ahead
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KeyShape
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 from tests.faults import ALLOCATING, FaultyBackend
+from tests.generate import KeyShape
 from tests.oracle.join import oracle_join
 
 EVERY_CALL = ALLOCATING | {"indices_to_host", "mask_to_host"}

@@ -14,8 +14,7 @@ from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import Zeros, assert_same_rows
-from gpujoin.testing.generate import KEY_TYPES, KeyShape
+from gpujoin.testing import Zeros, assert_same_rows
 from tests.brief import each_once
 from tests.engine.support import (
     CONDITIONS,
@@ -28,6 +27,7 @@ from tests.engine.support import (
     run_join,
     sides,
 )
+from tests.generate import KEY_TYPES, KeyShape
 from tests.oracle.join import oracle_join
 
 BATCH_ROWS = (1, 2, 7, WHOLE)

@@ -10,10 +10,10 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KeyShape
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 from tests.faults import ALLOCATING, FaultyBackend
+from tests.generate import KeyShape
 from tests.oracle.join import oracle_join
 
 SMALL = Options(batch_bytes=3000, candidate_pairs=40)

@@ -22,10 +22,10 @@ from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import left, lit, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KEY_TYPES
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import keyed, run_join, sides
 from tests.faults import FaultyBackend
+from tests.generate import KEY_TYPES
 from tests.oracle.join import oracle_join
 
 VALUES = (None, 0, 1)

@@ -19,11 +19,11 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import SPARK_TYPES, Generator, KeyShape, from_cells
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.engine.support import KEYED, batches, build_sides, keyed, run_join, sides, together
 from tests.faults import FaultyBackend
+from tests.generate import SPARK_TYPES, Generator, KeyShape, from_cells
 from tests.oracle.join import oracle_join
 
 

@@ -21,9 +21,9 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import assert_same_rows, row_counts
-from gpujoin.testing.generate import KEY_TYPES, KeyShape
+from gpujoin.testing import assert_same_rows, row_counts
 from tests.engine.support import CONDITIONS, KEYED, WHOLE, batches, build_sides, keyed, run_join, sides
+from tests.generate import KEY_TYPES, KeyShape
 from tests.oracle.join import oracle_join
 
 SETTINGS = settings(max_examples=40)

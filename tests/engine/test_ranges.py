@@ -22,10 +22,10 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, left
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape, Mix
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import KEYED, build_sides, keyed, run_join
 from tests.faults import FaultyBackend
+from tests.generate import KEY_TYPES, Generator, KeyShape, Mix
 from tests.oracle.join import oracle_join
 
 JOINS: list[JoinType] = [kind for kind in KEYED if kind is not JoinType.NULL_AWARE_ANTI]

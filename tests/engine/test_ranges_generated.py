@@ -24,7 +24,7 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, left
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import KEYED, build_sides, keyed, run_join
 from tests.oracle.join import oracle_join
 

@@ -18,8 +18,7 @@ from gpujoin.engine.spill import MAX_DIVISIONS
 from gpujoin.errors import CorruptBlobError, JoinSpecError, SpillError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KeyShape
+from gpujoin.testing import assert_same_rows
 from tests.disks import Mount, flip_bit, spill_files
 from tests.engine.support import (
     CONDITIONS,
@@ -32,6 +31,7 @@ from tests.engine.support import (
     sides,
 )
 from tests.faults import FaultyBackend
+from tests.generate import KeyShape
 from tests.oracle.join import oracle_join
 
 

@@ -38,9 +38,9 @@ from gpujoin.errors import (
 )
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import JoinName
-from gpujoin.testing.compare import assert_same_rows, row_counts
-from gpujoin.testing.generate import KEY_TYPES, KeyShape
+from gpujoin.testing import assert_same_rows, row_counts
 from tests.engine.support import KEYED, keyed, sides
+from tests.generate import KEY_TYPES, KeyShape
 from tests.oracle.join import oracle_join
 
 A = pa.table({"k": [1, 2, 2, None], "x": ["p", "q", "r", "s"], "v": [1.0, 2.0, 3.0, 4.0]})

@@ -25,10 +25,10 @@ from gpujoin.errors import HostMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import left
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KeyShape
+from gpujoin.testing import assert_same_rows
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 from tests.faults import failing_cpu
+from tests.generate import KeyShape
 from tests.oracle.join import oracle_join
 from tests.trees import Tree, count, total
 

@@ -15,8 +15,7 @@ from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_col
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
 from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when
 from gpujoin.plan.resolve import resolve_value
-from gpujoin.testing import assert_same_rows
-from gpujoin.testing.cells import cells
+from gpujoin.testing import assert_same_rows, cells
 from tests.oracle.interpreter import compile_expression
 
 ROWS = 2_000

@@ -15,7 +15,8 @@ from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_col
 from gpujoin.backends.cpu.expressions.nestedbytes import from_bytes, to_bytes
 from gpujoin.model.expressions import Call, Expression, Function, call, left
 from gpujoin.plan.resolve import resolve_value
-from gpujoin.testing.cells import Cell, cells, sort_key
+from gpujoin.testing import Cell, cells
+from tests.cells import sort_key
 from tests.oracle import nestedbytes
 from tests.oracle.interpreter import compile_expression
 

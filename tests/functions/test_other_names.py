@@ -15,7 +15,7 @@ from gpujoin.functions import SPECS
 from gpujoin.functions.spec import Evaluator
 from gpujoin.model.expressions import Call, Case, Expression, Function, call, coalesce, left, when
 from gpujoin.plan.resolve import resolve_value
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 from tests.functions.nested import VARIANTS, Example, all_examples, array_of, batches, changed
 
 BY_NAME: dict[str, list[Example]] = defaultdict(list)

@@ -19,12 +19,11 @@ from gpujoin.model.gathering import EmissionChoice, EmissionFacts, EmissionMetho
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.algorithm import chooser
-from gpujoin.testing.cells import cells
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, Mix
+from gpujoin.testing import assert_same_rows, cells
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.test_engine import run
 from tests.faults import FaultyBackend
+from tests.generate import Generator, Mix
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 from tests.oracle.join import oracle_join

@@ -18,12 +18,12 @@ from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KeyShape
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
 from tests.backends.cudf.test_engine import CASES, run, sides, spec_of
 from tests.brief import each_once
 from tests.faults import FaultyBackend
+from tests.generate import KeyShape
 from tests.kernels.cases import colliding
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice

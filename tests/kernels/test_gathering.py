@@ -21,11 +21,11 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.gathering import choose_gather
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, Mix
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, emulated_ops, take
 from tests.backends.cudf.test_engine import run
 from tests.faults import FaultyBackend
+from tests.generate import Generator, Mix
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 from tests.oracle.join import oracle_join

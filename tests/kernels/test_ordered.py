@@ -21,7 +21,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HOST, HostBackend, emulated_ops, entered, on_host
 from tests.engine.support import keyed, run_join
 from tests.engine.test_asof import DIRECTIONS, TYPES, row_loop, sides

@@ -23,11 +23,11 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ExchangeSource, Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, Mix
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, HostSource, emulated_ops, on_host
 from tests.backends.cudf.pipeline import host_pipeline
 from tests.faults import FaultyBackend
+from tests.generate import Generator, Mix
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
 from tests.oracle.join import oracle_join

@@ -25,7 +25,8 @@ from gpujoin.model.aggregates import (
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
-from gpujoin.testing.cells import EXACT, Cell, cells
+from gpujoin.testing import Cell, cells
+from tests.cells import EXACT
 from tests.oracle.interpreter import compile_expression
 
 Finals = dict[tuple[Cell, ...], tuple[Cell, ...]]

@@ -1,4 +1,4 @@
-"""Spark's arithmetic, one value at a time, over the cells of `gpujoin.testing.cells`."""
+"""Spark's arithmetic, one value at a time, over the cells of `gpujoin.testing`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.expressions import EvalMode, Function
-from gpujoin.testing.cells import EXACT, Cell
+from gpujoin.testing import Cell
+from tests.cells import EXACT
 from tests.oracle.casting import NoValue, failed, fits, single, to_scale, wrap
 
 FUNCTIONS = (

@@ -1,4 +1,4 @@
-"""Spark's casts, one value at a time, over the cells of `gpujoin.testing.cells`."""
+"""Spark's casts, one value at a time, over the cells of `gpujoin.testing`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pyarrow.types as pat
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_text
-from gpujoin.testing.cells import EXACT, Cell
+from gpujoin.testing import Cell
+from tests.cells import EXACT
 from tests.oracle.civil import (
     MICROS_PER_DAY,
     format_date,

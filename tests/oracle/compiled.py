@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from gpujoin.model.expressions import Call
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 
 Rows = tuple[Sequence[Cell], Sequence[Cell]] | tuple[Sequence[Cell], Sequence[Cell], Mapping[str, Cell]]
 """The cells of a left row and of a right row; within a lambda also the values of its variables, by name."""

@@ -11,7 +11,7 @@ from decimal import Decimal, localcontext
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 
 M32, M64 = 2**32 - 1, 2**64 - 1
 

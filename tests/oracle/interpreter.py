@@ -20,7 +20,8 @@ from gpujoin.errors import ConditionError, ExpressionEvaluationError, did_you_me
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal, Variable
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import plain
-from gpujoin.testing.cells import Cell, cells, sort_key
+from gpujoin.testing import Cell, cells
+from tests.cells import sort_key
 from tests.oracle import arithmetic, hashes, lists, moments, texts
 from tests.oracle.casting import caster
 from tests.oracle.compiled import Compiled, Handler, Rows, like_first, of_operands, strict

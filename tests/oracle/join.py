@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.testing.cells import Cell, cells, sort_key
+from gpujoin.testing import Cell, cells
+from tests.cells import sort_key
 from tests.oracle.interpreter import compile_expression
 from tests.oracle.ordering import aligner, common_type
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal, Variable
-from gpujoin.testing.cells import Cell, sort_key
+from gpujoin.testing import Cell
+from tests.cells import sort_key
 from tests.oracle import nestedbytes
 from tests.oracle.compiled import Compiled, Handler
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Call, Function
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 from tests.oracle.casting import failed, local_micros, wrap
 from tests.oracle.civil import MICROS_PER_DAY, civil, day_number, parse_timestamp, start_of_day, to_utc, zone_offset
 from tests.oracle.compiled import Compiled, Handler, like_first, strict

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.types import is_bytes, is_text
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 
 _EXACT = Context(prec=60)
 

@@ -1,4 +1,4 @@
-"""How Spark compares two values, over the cells of `gpujoin.testing.cells`."""
+"""How Spark compares two values, over the cells of `gpujoin.testing`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.types as pat
 from gpujoin.errors import ConditionError
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_text, plain
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 from tests.oracle.casting import caster
 
 _UNITS = ("s", "ms", "us", "ns")

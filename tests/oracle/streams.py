@@ -15,7 +15,8 @@ import pyarrow as pa
 from gpujoin.model.expressions import conjuncts
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.testing.cells import Cell, cells, sort_key
+from gpujoin.testing import Cell, cells
+from tests.cells import sort_key
 from tests.oracle.interpreter import compile_expression
 from tests.oracle.ordering import aligner, common_type
 

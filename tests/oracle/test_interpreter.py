@@ -25,9 +25,8 @@ from gpujoin.model.expressions import (
     right,
     when,
 )
-from gpujoin.testing.cells import cells
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, from_cells
+from gpujoin.testing import assert_same_rows, cells
+from tests.generate import Generator, from_cells
 from tests.oracle.casting import java_double
 from tests.oracle.interpreter import compile_expression
 

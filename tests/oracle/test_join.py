@@ -12,9 +12,8 @@ import pytest
 from gpujoin.model.expressions import Expression, left, lit, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.testing.cells import cells
-from gpujoin.testing.compare import Zeros, assert_same_rows
-from gpujoin.testing.generate import KEY_TYPES, Generator, KeyShape
+from gpujoin.testing import Zeros, assert_same_rows, cells
+from tests.generate import KEY_TYPES, Generator, KeyShape
 from tests.oracle.join import oracle_join
 
 A = pa.table({"k": [1, 2, 2, None, 4], "a": ["p", "q", "r", "s", "t"]})

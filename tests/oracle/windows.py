@@ -11,7 +11,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.relations import SortKey, Window
 from gpujoin.model.types import is_float
 from gpujoin.model.windows import Frame, FramedAggregate, FrameType, WindowCall, WindowFunction
-from gpujoin.testing.cells import Cell, cells
+from gpujoin.testing import Cell, cells
 from tests.oracle.aggregates import direct, final, group_key, rank_of
 from tests.oracle.interpreter import compile_expression
 

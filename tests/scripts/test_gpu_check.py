@@ -19,7 +19,7 @@ from gpujoin.backends.cudf import unavailable
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.faults import FaultyBackend
 

@@ -31,9 +31,7 @@ from gpujoin.model.reasons import ReasonKind
 from gpujoin.spark.outcomes import give_back
 from gpujoin.spark.query import hooks, rule, staging
 from gpujoin.spark.query.accelerate import plan_query
-from gpujoin.testing import Zeros
-from gpujoin.testing.cells import Cell, cells
-from gpujoin.testing.compare import row_counts
+from gpujoin.testing import Cell, Zeros, cells, row_counts
 
 _Value = TypeVar("_Value")
 

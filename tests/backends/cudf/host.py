@@ -41,7 +41,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.types import logical
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 
 
 def take(column: Any, rows: pa.Array) -> Any:

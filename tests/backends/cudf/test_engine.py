@@ -14,10 +14,10 @@ from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, KeyShape, Mix
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.faults import FaultyBackend
+from tests.generate import Generator, KeyShape, Mix
 from tests.oracle.join import oracle_join
 
 ROWS = 40

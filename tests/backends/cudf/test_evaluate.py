@@ -31,9 +31,9 @@ from gpujoin.model.expressions import (
 )
 from gpujoin.model.jointype import Side
 from gpujoin.plan.resolve import resolve, resolve_value
-from gpujoin.testing.cells import cells
-from gpujoin.testing.generate import Generator, Mix
+from gpujoin.testing import cells
 from tests.backends.cudf.host import HostSource
+from tests.generate import Generator, Mix
 from tests.oracle.interpreter import compile_expression
 
 F = Function

@@ -18,11 +18,11 @@ from gpujoin.model.expressions import EvalMode, Function, call, coalesce, left, 
 from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.cells import cells
-from gpujoin.testing.generate import SPARK_TYPES, Generator, Mix
+from gpujoin.testing import cells
 from tests.backends.cudf.host import HostBackend, HostKeys, take
 from tests.backends.cudf.test_evaluate import OFFERED, SCHEMA, both_sides, by_row
 from tests.backends.cudf.test_storage import BEYOND_SPARK
+from tests.generate import SPARK_TYPES, Generator, Mix
 
 GATHERED = {**SPARK_TYPES, **{name: array.type for name, array in BEYOND_SPARK.items()}}
 del GATHERED["empty_struct"]

@@ -164,7 +164,7 @@ import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 from gpujoin import DeviceTable, join_tables, left, right
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.libraries.columns import Buffer, arrow_of, column_of
 
 class Part:
@@ -207,7 +207,7 @@ FAULTS = """
 import numpy as np
 import pyarrow as pa
 from gpujoin import DeviceMemoryError, DeviceTable, JoinMetrics, asof_join_tables, join_tables, left, right
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.model.backend import BackendName
 from tests.backends.cudf.libraries import record
@@ -270,7 +270,7 @@ import pyarrow as pa
 from gpujoin import DeviceTable, JoinMetrics, asof_join_tables, join_tables, left, right
 from gpujoin.backends.cudf import lost
 from gpujoin.errors import BackendUnavailableError, DeviceLostError
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.libraries import record
 
 warned = []

@@ -16,7 +16,7 @@ from gpujoin.engine.tables import join_tables
 from gpujoin.launch import rows
 from gpujoin.model.gathering import FetchChoice
 from gpujoin.model.jointype import JoinType
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 
 pytestmark = pytest.mark.gpu
 

@@ -49,7 +49,7 @@ from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import ExchangeSource, Join, Output, Project
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve, resolve_value
-from gpujoin.testing.compare import Zeros, assert_same_rows
+from gpujoin.testing import Zeros, assert_same_rows
 from tests.backends.cudf.host import HostBackend
 from tests.backends.cudf.pipeline import HostColumns, ShortBackend, host_pipeline
 from tests.engine.pipeline.test_lowering import DATA, SMALL, bits

@@ -44,12 +44,12 @@ from gpujoin.errors import (
 )
 from gpujoin.model.maps import Indices
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import Generator, KeyShape, Mix
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.backends.cudf.resident import CountingBackend, on_twin
 from tests.engine.test_notin import VALUES, everything, kept
+from tests.generate import Generator, KeyShape, Mix
 from tests.kernels.conftest import MakeDevice, emulator_cache, make_device
 from tests.oracle.join import oracle_join
 

@@ -11,9 +11,9 @@ import pyarrow.types as pat
 import pytest
 
 from gpujoin.backends.cudf.storage import copyable, restore, storage_type, store
-from gpujoin.testing.cells import cells
-from gpujoin.testing.generate import SPARK_TYPES, Generator
+from gpujoin.testing import cells
 from tests.backends.cudf.libraries import uploads
+from tests.generate import SPARK_TYPES, Generator
 
 BEYOND_SPARK: dict[str, pa.Array] = {
     "uint64": pa.array([2**64 - 1, None], pa.uint64()),

@@ -29,7 +29,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 from tests.brief import brief
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.expressions.values import VALUES

@@ -23,7 +23,7 @@ from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import Scan
 from gpujoin.model.types import logical
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
 from tests.footers import (
     ElementField,

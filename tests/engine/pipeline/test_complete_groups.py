@@ -20,7 +20,7 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left, lit
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import Limit, PartialAggregate, Scan
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.trees import Aggregate, Tree, count, file_slice, total
 
 GROUPS, GROUP_ROWS = 12, 100

@@ -17,7 +17,7 @@ from gpujoin.errors import InvalidTextError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Case, Expression, Function, call, left, lit
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 from tests.trees import Aggregate, Tree, count, total
 
 Row = tuple[Any, ...]

@@ -25,7 +25,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Filter, Join, Relation
 from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.compare import Zeros, assert_same_rows
+from gpujoin.testing import Zeros, assert_same_rows
 from tests.brief import brief
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.expressions.values import VALUES

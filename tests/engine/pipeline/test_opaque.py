@@ -21,12 +21,11 @@ from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import ExchangeSource, Expand, Explode, Join, Output, Project, Relation, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.cells import cells
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import SPARK_TYPES, Generator, Mix
+from gpujoin.testing import assert_same_rows, cells
 from tests.brief import brief
 from tests.engine.pipeline.libraryfaults import FaultyPolars
 from tests.engine.pipeline.places import everywhere, on_device, one_place, run
+from tests.generate import SPARK_TYPES, Generator, Mix
 from tests.oracle.join import oracle_join
 from tests.trees import Tree, count, total
 

@@ -14,7 +14,7 @@ from gpujoin.model.expressions import Function, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.spec import NullEquality
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.engine.pipeline.places import everywhere, on_device

@@ -18,7 +18,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Limit, PartialAggregate, Relation, Union
 from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.repeated import repeated_parts
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
 from tests.trees import Aggregate, Tree, count, total
 

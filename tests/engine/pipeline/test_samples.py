@@ -19,7 +19,7 @@ from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import Scan
 from gpujoin.model.types import logical
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import run
 from tests.footers import claim_arrow_schema
 from tests.trees import file_slice

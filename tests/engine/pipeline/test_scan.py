@@ -26,7 +26,7 @@ from gpujoin.model.relations import ExchangeSource, FileSlice, Filter, Join, Lim
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
 from tests.expressions.values import VALUES
 from tests.trees import file_slice

@@ -24,7 +24,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan, Union
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.windows import WindowFunction
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline import places
 from tests.engine.pipeline.places import everywhere
 from tests.trees import Over, Tree, count, file_slice, total

@@ -17,7 +17,7 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import EvalMode, left, lit
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 from tests.expressions.values import VALUES
 from tests.oracle.aggregates import Finals, assert_same_groups, group_key, merged
 from tests.trees import Aggregate, Tree, average, count, total

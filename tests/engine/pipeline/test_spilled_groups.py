@@ -20,7 +20,7 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics
 from gpujoin.model.relations import PartialAggregate
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.disks import Mount, flip_bit, spill_files
 from tests.engine.pipeline.places import everywhere, on_device, run
 from tests.trees import Aggregate, Tree, count, total

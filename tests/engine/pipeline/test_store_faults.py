@@ -18,7 +18,7 @@ from gpujoin.errors import ScanError
 from gpujoin.model.relations import Scan
 from gpujoin.model.stores import StoreKind
 from gpujoin.plan.splits import plan_splits
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import run
 from tests.faultyproxy import Fault, Proxy, proxied
 from tests.stores import BUCKET, Server

@@ -15,7 +15,7 @@ from gpujoin.errors import ScanError
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.stores import Store, StoreKind
 from gpujoin.plan.splits import plan_range_splits, plan_splits
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import run
 from tests.stores import BUCKET, SECRET_KEY, Server
 

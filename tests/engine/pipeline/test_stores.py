@@ -25,7 +25,7 @@ from gpujoin.model.stores import Store as StoreValue
 from gpujoin.model.stores import StoreKind
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
-from gpujoin.testing.compare import assert_same_rows
+from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
 from tests.expressions.values import VALUES
 

@@ -21,7 +21,7 @@ from gpujoin.model.expressions import EvalMode, Expression, Function, call, coal
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.resolve import resolve_value
-from gpujoin.testing.cells import Cell, cells, float_bits
+from gpujoin.testing import Cell, cells, float_bits
 from tests.engine.pipeline.places import everywhere
 from tests.engine.pipeline.places import run as run_here
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged

@@ -21,8 +21,7 @@ from gpujoin.model.expressions import EvalMode, left, lit
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Window
 from gpujoin.model.windows import WHOLE_PARTITION, Frame, FrameType, RankLimit, WindowFunction
-from gpujoin.testing import assert_same_rows
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell, assert_same_rows
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.brief import brief
 from tests.engine.pipeline.places import everywhere, on_device, run

@@ -12,7 +12,7 @@ from gpujoin.engine.streaming.state import StateOptions
 from gpujoin.engine.streaming.symmetric import SymmetricJoin
 from gpujoin.model.jointype import Side
 from gpujoin.model.streams import StreamJoin
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 from tests.oracle.streams import rows_of
 
 TIME = pa.timestamp("us", "UTC")

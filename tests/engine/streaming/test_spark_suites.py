@@ -17,7 +17,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.streams import StreamJoin
 from gpujoin.plan.resolve import resolve
-from gpujoin.testing.cells import Cell
+from gpujoin.testing import Cell
 from tests.engine.streaming.query import SECOND, TIME, WINDOW, Query, window
 
 Null = None

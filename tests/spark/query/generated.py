@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from gpujoin.testing.generate import from_cells
+from tests.generate import from_cells
 
 COLUMNS = {
     "o": "boolean", "y": "tinyint", "h": "smallint", "i": "int", "l": "bigint", "f": "float", "d": "double",

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 import pylibcudf as real
 
-from gpujoin.testing.cells import cells
+from gpujoin.testing import cells
 from tests.backends.cudf.libraries import record
 from tests.backends.cudf.libraries.columns import (
     Buffer,

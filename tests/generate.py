@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.types import is_bytes, is_text
-from gpujoin.testing.cells import EXACT, Cell, float_bits, sort_key
+from gpujoin.testing import Cell, float_bits
+from tests.cells import EXACT, sort_key
 
 _LAST_DAY, _FIRST_DAY = 2_932_896, -719_162
 """9999-12-31 and 0001-01-01, the ends of what Spark promises for dates."""
@@ -238,7 +239,7 @@ class Generator:
         return value
 
     def cell(self, dtype: pa.DataType, *, nullable: bool = True) -> Cell:
-        """Make one value as a cell; see `gpujoin.testing.cells`."""
+        """Make one value as a cell; see `gpujoin.testing`."""
         if pat.is_null(dtype) or (nullable and self.random.random() < self.mix.nulls):
             return None
         if pat.is_dictionary(dtype):
@@ -368,7 +369,7 @@ _MAKERS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[Generator, pa.D
 def from_cells(values: Sequence[Cell], dtype: pa.DataType) -> pa.Array[Any]:
     """Make an Arrow array of cells, bits of floats and nulls inside nested values kept.
 
-    The inverse of :func:`gpujoin.testing.cells.cells` for the types in :data:`SPARK_TYPES`.
+    The inverse of :func:`gpujoin.testing.cells` for the types in :data:`SPARK_TYPES`.
     """
     if pat.is_dictionary(dtype):
         return from_cells(values, dtype.value_type).dictionary_encode().cast(dtype)

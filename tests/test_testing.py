@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import gpujoin.testing
-from gpujoin.testing.compare import Zeros, assert_same_rows
-from gpujoin.testing.generate import SPARK_TYPES, Generator, from_cells
+from gpujoin.testing import Zeros, assert_same_rows
+from tests.generate import SPARK_TYPES, Generator, from_cells
 
 TABLE = pa.table(
     {

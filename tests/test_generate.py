@@ -8,9 +8,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from gpujoin.testing.cells import cells, float_bits, sort_key
-from gpujoin.testing.compare import assert_same_rows
-from gpujoin.testing.generate import KEY_TYPES, SPARK_TYPES, Generator, KeyShape, Mix, from_cells
+from gpujoin.testing import assert_same_rows, cells, float_bits
+from tests.cells import sort_key
+from tests.generate import KEY_TYPES, SPARK_TYPES, Generator, KeyShape, Mix, from_cells
 
 
 @pytest.mark.parametrize("dtype", SPARK_TYPES.values(), ids=SPARK_TYPES)
