@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from gpujoin.model.jointype import JoinType, Side
     from gpujoin.model.reasons import Reason
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-    from gpujoin.plan.explain import Explanation
-    from gpujoin.plan.report import QueryReport
-    from gpujoin.profiling.result import QueryProfile
-    from gpujoin.profiling.run import profile
+    from gpujoin.report.explanation import Explanation
+    from gpujoin.report.metrics import metrics
+    from gpujoin.report.operations import QueryReport
+    from gpujoin.report.profile import profile
+    from gpujoin.report.result import QueryProfile
     from gpujoin.spark.api.asof import gpu_asof_join
     from gpujoin.spark.api.join import explain, gpu_join
-    from gpujoin.spark.api.metrics import metrics
     from gpujoin.spark.query.accelerate import accelerate
     from gpujoin.spark.query.hooks import disable, enable, load_ipython_extension, unload_ipython_extension
 
@@ -63,13 +63,13 @@ _HOMES = {
     "gpujoin.model.jointype": ("JoinType", "Side"),
     "gpujoin.model.reasons": ("Reason",),
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
-    "gpujoin.plan.explain": ("Explanation",),
-    "gpujoin.plan.report": ("QueryReport",),
-    "gpujoin.profiling.result": ("QueryProfile",),
-    "gpujoin.profiling.run": ("profile",),
+    "gpujoin.report.explanation": ("Explanation",),
+    "gpujoin.report.operations": ("QueryReport",),
+    "gpujoin.report.result": ("QueryProfile",),
+    "gpujoin.report.profile": ("profile",),
     "gpujoin.spark.api.asof": ("gpu_asof_join",),
     "gpujoin.spark.api.join": ("explain", "gpu_join"),
-    "gpujoin.spark.api.metrics": ("metrics",),
+    "gpujoin.report.metrics": ("metrics",),
     "gpujoin.spark.query.accelerate": ("accelerate",),
     "gpujoin.spark.query.hooks": (
         "disable", "enable", "load_ipython_extension", "unload_ipython_extension",

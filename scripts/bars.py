@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from gpujoin.profiling.picture import SPARK_COLOR
+from gpujoin.report.picture import SPARK_COLOR
 
 _WIDTH, _HEIGHT = 760, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 58, 40

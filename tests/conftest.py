@@ -255,7 +255,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     A parameter, given indirectly, is a dict of settings for the test, such as
     ``{"spark.sql.adaptive.enabled": "false", "spark.sql.ansi.enabled": "true"}``.
     """
-    from gpujoin.spark import outcomes
+    from gpujoin.report import outcomes
     from gpujoin.spark.query import refusals
 
     conf = spark_session._jsparkSession.sessionState().conf()

@@ -14,10 +14,10 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REGISTRY, ORDERED, PARQUET, ORC = (
+ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REPORT, REGISTRY, ORDERED, PARQUET, ORC = (
     "gpujoin.errors", "gpujoin.logs", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions",
-    "gpujoin.plan", "gpujoin.backends.registry", "gpujoin.backends.ordered", "gpujoin.backends.parquet",
-    "gpujoin.backends.orc",
+    "gpujoin.plan", "gpujoin.report", "gpujoin.backends.registry", "gpujoin.backends.ordered",
+    "gpujoin.backends.parquet", "gpujoin.backends.orc",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },
     "gpujoin.spark.streaming": {
-        "gpujoin.spark", "gpujoin.engine", "gpujoin.logs", "gpujoin._version", PLAN, MODEL, CONFIG, ERRORS, "pyspark",
+        "gpujoin.spark", "gpujoin.engine", REPORT, LOGS, "gpujoin._version", PLAN, MODEL, CONFIG, ERRORS, "pyspark",
         "pandas", ARROW,
     },
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
@@ -55,8 +55,9 @@ ROOMS: dict[str, set[str]] = {
         "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,
     },
     "gpujoin.testing": {ARROW},
-    "gpujoin.profiling": {
-        "gpujoin.profiling", "gpujoin.spark", "gpujoin.testing", PLAN, ERRORS, "pyspark", ARROW, NUMPY,
+    "gpujoin.report": {
+        REPORT, "gpujoin.spark", "gpujoin.testing", "gpujoin.engine", PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS,
+        LOGS, "pyspark", ARROW, NUMPY,
     },
     "gpujoin": {ANY},
 }  # fmt: skip
@@ -66,6 +67,7 @@ NEVER: dict[str, set[str]] = {
     "gpujoin.plan": {"gpujoin.engine", "gpujoin.backends", "gpujoin.spark"},
     "gpujoin.engine": {"gpujoin.spark", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
     "gpujoin.backends": {"gpujoin.engine", "gpujoin.spark", "gpujoin.plan"},
+    "gpujoin.spark.worker": {REPORT},
     "gpujoin.spark": {"gpujoin.testing", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
 }
 """Imports that stay forbidden whatever a wider permission says."""
@@ -136,6 +138,7 @@ def test_a_room_imports_only_what_it_may(module: str) -> None:
         ("gpujoin.backends.cpu.backend", "from gpujoin.engine.keys import KeyCodec"),
         ("gpujoin.backends.cpu.backend", "import pyspark.sql"),
         ("gpujoin.launch.source", "import pylibcudf"),
+        ("gpujoin.spark.worker.task", "from gpujoin.report.metrics import metrics"),
         ("gpujoin.config", "import pyarrow"),
         ("gpujoin.errors", "import numpy as np"),
         ("gpujoin.testing", "from gpujoin.backends.cpu.expressions.evaluate import evaluate"),

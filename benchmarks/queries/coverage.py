@@ -11,11 +11,11 @@ from gpujoin.engine.pipeline import supports_node
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import Relation
-from gpujoin.plan.explain import Explanation, IslandExplanation, Operations
+from gpujoin.report import islands as explained
+from gpujoin.report.explanation import Explanation, IslandExplanation, Operations
+from gpujoin.report.islands import operations
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
-from gpujoin.spark.query import explained
 from gpujoin.spark.query.accelerate import Purpose, rewrite
-from gpujoin.spark.query.explained import operations
 from gpujoin.spark.query.plans import read_plan, with_subqueries
 from gpujoin.spark.settings import session_conf
 

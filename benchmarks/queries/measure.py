@@ -13,7 +13,7 @@ from benchmarks.queries.coverage import coverage
 from benchmarks.queries.suite import Suite
 from gpujoin.cli import session
 from gpujoin.cli.demo.check import TOLERANCE, difference
-from gpujoin.plan.explain import Operations
+from gpujoin.report.explanation import Operations
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.plan.explain import Operations
+from gpujoin.report.explanation import Operations
 
 suite = pytest.importorskip("benchmarks.tpcds.suite")
 pytest.importorskip("duckdb_extension_tpcds", reason="no TPC-DS queries: pip install gpujoin[bench]")

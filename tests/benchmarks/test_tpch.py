@@ -17,7 +17,7 @@ from benchmarks.queries.sources import Source, read_tables
 from benchmarks.tpch import answers
 from benchmarks.tpch.__main__ import main
 from gpujoin.cli.demo.data import tpch_directory
-from gpujoin.plan.explain import Operations
+from gpujoin.report.explanation import Operations
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,8 +16,8 @@ from gpujoin import cli
 from gpujoin.cli.advise.findings import Advice, Query
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation, Operation
-from gpujoin.plan.report import OperationKind
+from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation, Operation
+from gpujoin.report.operations import OperationKind
 
 PROGRAM = """
 import sys

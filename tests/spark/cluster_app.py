@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 from gpujoin import accelerate, explain, gpu_join
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.stages import Distribution
-from gpujoin.spark.api.metrics import metrics
+from gpujoin.report.metrics import metrics
 from tests.spark.joins import joined, renamed, spark_join
 
 ROWS = 60_000

@@ -9,8 +9,8 @@ from gpujoin.config import Options
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import DeterminismLevel, Distribution
+from gpujoin.report.outcomes import new_join_id
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
-from gpujoin.spark.outcomes import new_join_id
 from gpujoin.spark.settings import session_conf
 
 

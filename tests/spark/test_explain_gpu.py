@@ -6,7 +6,7 @@ import pytest
 
 from gpujoin.config import AlgorithmChoice, Options
 from gpujoin.plan.algorithm import rule
-from gpujoin.spark.explaining import expected_backend
+from gpujoin.report.plans import expected_backend
 from gpujoin.spark.settings import GpuOutlook
 
 

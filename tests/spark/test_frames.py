@@ -16,7 +16,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import DeterminismLevel, Distribution
 from gpujoin.plan.distribution import DIVIDES
-from gpujoin.spark.api.metrics import metrics
+from gpujoin.report.metrics import metrics
 from gpujoin.testing import assert_same_rows
 from tests.brief import brief, each_once
 from tests.spark.checkpoints import checkpoints_dropped

@@ -13,16 +13,15 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.stages import Distribution
-from gpujoin.spark.api.metrics import (
-    IslandMetrics,
+from gpujoin.report.metrics import (
     IslandReport,
     MetricsStore,
     StageDescription,
-    TaskRecord,
     metrics,
     store_of,
 )
 from gpujoin.spark.shuffle.blobrows import BlobCounts
+from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 from tests.spark.joins import joined, renamed
 
 

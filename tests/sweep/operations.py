@@ -28,7 +28,7 @@ from pyspark.sql import types as st
 
 from gpujoin import disable, enable
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.outcomes import give_back
+from gpujoin.report.outcomes import give_back
 from gpujoin.spark.query import hooks, rule, staging
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.testing import Cell, Zeros, cells, row_counts

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpujoin.plan.amounts import aligned, show_seconds
-from gpujoin.plan.explain import Explanation
-from gpujoin.plan.notes import Note, NoteKind
-from gpujoin.plan.report import OperationKind, Runner
+from gpujoin.report.amounts import aligned, show_seconds
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.notes import Note, NoteKind
+from gpujoin.report.operations import OperationKind, Runner
 
 FORMAT = 1
 """Version of the form of :meth:`Advice.to_dict`."""

@@ -15,7 +15,6 @@ from typing import Any
 
 from gpujoin.cli.advise.eventlog import LoggedApplication, LoggedNode, LoggedQuery
 from gpujoin.costs import Costs
-from gpujoin.plan.amounts import aligned, show_rows, show_seconds
 from gpujoin.plan.cost import (
     Estimate,
     aggregation_seconds,
@@ -24,6 +23,7 @@ from gpujoin.plan.cost import (
     scan_seconds,
     window_seconds,
 )
+from gpujoin.report.amounts import aligned, show_rows, show_seconds
 
 FORMAT = 1
 """Version of the form of :meth:`LogAdvice.to_dict`."""

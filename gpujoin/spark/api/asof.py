@@ -16,12 +16,12 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.spec import Direction, DirectionName, JoinSpec
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.asof import AsOfPlan, plan_as_of
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.outcomes import keep, new_join_id, tell_query, text_of
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.compat import arrow_schema, check_running, is_connect
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of, logical_plan
-from gpujoin.spark.outcomes import keep, new_join_id, tell_query, text_of
 from gpujoin.spark.query.asof import AsOfTerms, spark_query
 from gpujoin.spark.query.hooks import as_of_rule, plan_as_of_joins
 from gpujoin.spark.resources import check_resources

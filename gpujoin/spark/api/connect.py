@@ -24,12 +24,12 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
-from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.report.outcomes import keep, kept, tell, tell_query, text_of
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.catalyst.joins import join_type_called
 from gpujoin.spark.jvm.gateway import plan_text
 from gpujoin.spark.jvm.rewrite import MARK
-from gpujoin.spark.outcomes import keep, kept, tell, tell_query, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

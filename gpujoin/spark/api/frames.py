@@ -33,17 +33,17 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, Project, Relation, SparkSource, column
 from gpujoin.model.stages import DeterminismLevel, Distribution, Stage
-from gpujoin.plan.amounts import show_bytes
 from gpujoin.plan.estimates import row_bytes
-from gpujoin.plan.explain import IslandExplanation
 from gpujoin.plan.parts import StageLimits
 from gpujoin.plan.stages import plan_one_task, plan_stages
+from gpujoin.report.amounts import show_bytes
+from gpujoin.report.explanation import IslandExplanation
+from gpujoin.report.islands import explain_stages
+from gpujoin.report.plans import expected_backend
+from gpujoin.report.stages import Leaves, Prices
 from gpujoin.spark.compat import arrow_schema, context_of
-from gpujoin.spark.explaining import expected_backend
-from gpujoin.spark.query.explained import explain_stages
 from gpujoin.spark.query.running import StageWork
 from gpujoin.spark.query.runs import IslandRun, StageRun
-from gpujoin.spark.query.shown import Leaves, Prices
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 from gpujoin.spark.settings import blob_bytes, gpu_outlook
 from gpujoin.spark.shuffle.blobrows import BLOB_DDL

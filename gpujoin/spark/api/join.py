@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Never
 from pyspark.sql import Column, DataFrame
 
 from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.outcomes import explanation_of, new_join_id
+from gpujoin.report.plans import joins_in
+from gpujoin.report.streams import explain_stream
 from gpujoin.spark.compat import check_running, is_connect
-from gpujoin.spark.explaining import joins_in
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
-from gpujoin.spark.outcomes import explanation_of, new_join_id
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.hooks import plan_gpu_joins
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
-from gpujoin.spark.streaming.explained import explain_stream
 
 if TYPE_CHECKING:
     from gpujoin.config import BackendChoice, BackendChoiceName, Strategy, StrategyName

@@ -11,12 +11,8 @@ from pyspark.sql import DataFrame
 from gpujoin.config import Options
 from gpujoin.errors import JoinSpecError, ProductSizeError, type_name
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.explain import Explanation
-from gpujoin.spark.compat import check_running, is_connect
-from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.jvm.gateway import dataframe_of, session_id
-from gpujoin.spark.jvm.rewrite import declared, name_query
-from gpujoin.spark.outcomes import (
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.outcomes import (
     Scope,
     explanation_of,
     keep_query,
@@ -26,6 +22,10 @@ from gpujoin.spark.outcomes import (
     tell_query,
     text_of,
 )
+from gpujoin.spark.compat import check_running, is_connect
+from gpujoin.spark.failures import is_survivable, unexpected
+from gpujoin.spark.jvm.gateway import dataframe_of, session_id
+from gpujoin.spark.jvm.rewrite import declared, name_query
 from gpujoin.spark.query.activity import planning_watched, show_planning
 from gpujoin.spark.query.collection import collection_paused
 from gpujoin.spark.query.native import native_plan

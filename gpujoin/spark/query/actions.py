@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from gpujoin.logs import log
-from gpujoin.plan.progress import jobs_name
+from gpujoin.report.outcomes import explanation_of_latest, note_query
+from gpujoin.report.progress import jobs_name
 from gpujoin.spark.jvm.gateway import jvm_thread
-from gpujoin.spark.outcomes import explanation_of_latest, note_query
 from gpujoin.spark.query.native import rule_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from gpujoin.plan.explain import Explanation
+    from gpujoin.report.explanation import Explanation
 
 _DESCRIPTION = "spark.job.description"
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 
 from gpujoin.logs import log
-from gpujoin.plan.amounts import show_seconds
+from gpujoin.report.amounts import show_seconds
 from gpujoin.spark.query.collection import collection_resumed
 
 _FIRST_SECONDS = 3.0

@@ -17,7 +17,6 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
-from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import Sizes
@@ -25,6 +24,7 @@ from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
+from gpujoin.report.amounts import show_bytes, show_paths
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.query.runs import IslandRun, StageRun
 from gpujoin.spark.query.sharing import shared_exchanges

@@ -36,6 +36,7 @@ from pyspark.traceback_utils import SCCallSiteSync
 
 from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
 from gpujoin.logs import log
+from gpujoin.report.outcomes import Scope, give_back, text_of
 from gpujoin.spark.compat import check_running, is_connect, is_stopped
 from gpujoin.spark.failures import Failure, failure_of, final_error
 from gpujoin.spark.jvm.compiled import compile_ahead, shared_instance
@@ -48,7 +49,6 @@ from gpujoin.spark.jvm.gateway import (
     session_id,
 )
 from gpujoin.spark.jvm.rewrite import with_counted_size
-from gpujoin.spark.outcomes import Scope, give_back, text_of
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
 from gpujoin.spark.query.interrupts import cancel_active_jobs, end_interrupted_calls, interruptible

@@ -26,11 +26,11 @@ from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.repeated import repeated_parts
 from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.plan.semi_joins import with_semi_joins
+from gpujoin.report.parts import part_name
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
-from gpujoin.spark.query.named import part_name
 from gpujoin.spark.query.plans import PlanNode, with_subqueries
 from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.scans import RELATION

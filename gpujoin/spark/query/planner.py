@@ -15,29 +15,29 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
-from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.tables import kept_tables, with_tables_built
+from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.report.islands import explain_island
+from gpujoin.report.outcomes import kept, new_join_id
+from gpujoin.report.parts import expression_name, part_name
+from gpujoin.report.plans import expected_backend
+from gpujoin.report.stages import Prices
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
-from gpujoin.spark.explaining import expected_backend
 from gpujoin.spark.jvm.gateway import compiled_classes, dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
-from gpujoin.spark.outcomes import kept, new_join_id
 from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
-from gpujoin.spark.query.explained import explain_island
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
-from gpujoin.spark.query.named import expression_name, part_name
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
 from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.refusals import note_island, tables_of
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
-from gpujoin.spark.query.shown import Prices
 from gpujoin.spark.query.top import Top, asked_below
 from gpujoin.spark.query.values import SubqueryValues, collected
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt, partition_splitting

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 
+from gpujoin.report.outcomes import Scope
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import (
     class_of,
@@ -35,7 +36,6 @@ from gpujoin.spark.jvm.gateway import (
     session_id,
     session_of,
 )
-from gpujoin.spark.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.actions import action_of, inside
 from gpujoin.spark.query.activity import planning_watched

@@ -28,8 +28,8 @@ from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import STAGE_NOTE, CorruptBlobError, InvalidTextError, UnsupportedValueError
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
-from gpujoin.plan.progress import stage_names
-from gpujoin.spark.api.metrics import IslandMetrics, StageDescription, TaskRecord, accumulator_of, store_of
+from gpujoin.report.metrics import StageDescription, accumulator_of, store_of
+from gpujoin.report.progress import stage_names
 from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import gateway_of
 from gpujoin.spark.query.adapted import described_coalescing
@@ -47,6 +47,7 @@ from gpujoin.spark.shuffle.scattering import conform
 from gpujoin.spark.shuffle.shares import with_share
 from gpujoin.spark.worker.devices import chosen_device
 from gpujoin.spark.worker.functions import packet_function, stage_function
+from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
     from gpujoin.model.stores import Store
     from gpujoin.plan.coalescing import Coalescing
     from gpujoin.plan.cost import Estimate
-    from gpujoin.plan.explain import IslandExplanation
     from gpujoin.plan.heavy_partitions import SplitPartitions
+    from gpujoin.report.explanation import IslandExplanation
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.functions import StageFunction

@@ -24,9 +24,9 @@ from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 
 from gpujoin.logs import log
+from gpujoin.report.outcomes import give_back, query_text
 from gpujoin.spark.failures import Failure, failure_of, final_error
 from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property, session_id
-from gpujoin.spark.outcomes import give_back, query_text
 from gpujoin.spark.query.interrupts import listener_of
 from gpujoin.spark.query.native import remove_exchanged
 

@@ -20,7 +20,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.logs import log
-from gpujoin.spark.outcomes import Scope
+from gpujoin.report.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.planner import StreamFacts
 from gpujoin.spark.settings import join_options, session_conf

@@ -25,7 +25,7 @@ from gpujoin.spark.worker.slots import task_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gpujoin.spark.api.metrics import TaskRecord
+    from gpujoin.spark.worker.record import TaskRecord
 
     Batches = Iterable[pa.RecordBatch]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import each_once
 from tests.spark.query.queries import EXCHANGED, FORCED, check

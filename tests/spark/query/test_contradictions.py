@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.spark.outcomes import explanation_of_latest
+from gpujoin.report.outcomes import explanation_of_latest
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.spark.query.native import native_plan
 from tests.brief import brief

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from gpujoin import FallbackError, enable, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from tests.brief import brief, each_once
 from tests.spark.query.queries import FORCED, check
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.catalyst import java
 from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import FORCED, check

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import accelerate
-from gpujoin.spark.api.metrics import IslandReport, metrics
+from gpujoin.report.metrics import IslandReport, metrics
 from tests.spark.query.queries import check
 from tests.spark.query.test_islands import WHOLE
 

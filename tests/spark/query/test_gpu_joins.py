@@ -17,8 +17,8 @@ from gpujoin import FallbackError, accelerate, disable, enable, explain, gpu_joi
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.api.metrics import IslandReport
-from gpujoin.spark.explaining import NOT_ENABLED
+from gpujoin.report.metrics import IslandReport
+from gpujoin.report.plans import NOT_ENABLED
 from gpujoin.spark.query import hooks, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from tests.brief import brief

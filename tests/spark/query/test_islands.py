@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import accelerate, disable, enable, explain
-from gpujoin.spark.api.metrics import IslandReport, metrics
+from gpujoin.report.metrics import IslandReport, metrics
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.choice import Outlay

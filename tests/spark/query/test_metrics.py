@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from gpujoin.spark.api.metrics import IslandReport
+from gpujoin.report.metrics import IslandReport
 from gpujoin.spark.settings import join_options
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from gpujoin.spark.api.metrics import IslandReport
+from gpujoin.report.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
 from tests.spark.query.queries import check

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.testing.objects import ExamplePoint, ExamplePointUDT
 
 from gpujoin import FallbackError, explain, gpu_join
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief, each_once
 from tests.spark.query.queries import EXCHANGED, FORCED

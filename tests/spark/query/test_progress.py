@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, metrics
-from gpujoin.plan.explain import IslandExplanation, Operation
-from gpujoin.plan.progress import jobs_name, stage_names
-from gpujoin.plan.report import OperationKind
+from gpujoin.report.explanation import IslandExplanation, Operation
+from gpujoin.report.operations import OperationKind
+from gpujoin.report.progress import jobs_name, stage_names
 from gpujoin.spark.query import activity
 from tests.spark.query.queries import EXCHANGED, FORCED
 

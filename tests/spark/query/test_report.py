@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from gpujoin.plan.notes import Note, NoteKind
-from gpujoin.plan.report import OperationKind, OperationReport, QueryReport
+from gpujoin.report.notes import Note, NoteKind
+from gpujoin.report.operations import OperationKind, OperationReport, QueryReport
 from tests.spark.leaks import leaks
 from tests.spark.query.queries import EXCHANGED, FORCED
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin import FallbackError, accelerate, disable, enable, metrics
-from gpujoin.spark.api.metrics import IslandReport
+from gpujoin.report.metrics import IslandReport
 from gpujoin.spark.jvm.gateway import gateway_of
 from gpujoin.spark.query import planner, running
 from gpujoin.spark.query.accelerate import PlannedQuery

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 import gpujoin
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from tests.brief import brief, each_once
 from tests.spark.query.queries import EXCHANGED, FORCED, check, write_tables
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin.model.expressions import Call
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
 from tests.functions.nested import all_examples

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin import enable, explain
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import rewrite
 from tests.spark.query.queries import FORCED, check

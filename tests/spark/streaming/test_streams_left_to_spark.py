@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 import gpujoin
 from gpujoin import gpu_join
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from tests.spark.streaming.queries import PROVIDER, WITHIN
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 import gpujoin
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.api.metrics import store_of
+from gpujoin.report.metrics import store_of
 from gpujoin.spark.query import planner
 from gpujoin.spark.query.choice import Outlay
 from tests.brief import brief

@@ -26,12 +26,12 @@ from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
+from gpujoin.report.parts import is_held, part_name, why_uncovered
 from gpujoin.spark.catalyst import intervals, moments
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.compat import arrow_type
-from gpujoin.spark.query.named import is_held, part_name, why_uncovered
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.reading import Reading
 

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import gpujoin
-from gpujoin.plan.notes import NoteKind
-from gpujoin.plan.report import OperationKind
-from gpujoin.profiling.result import Activity, Equality
+from gpujoin.report.notes import NoteKind
+from gpujoin.report.operations import OperationKind
+from gpujoin.report.result import Activity, Equality
 from tests.spark.query.queries import views, write_tables
 
 pytestmark = pytest.mark.spark

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from gpujoin.errors import GpuJoinError, type_name
-from gpujoin.profiling.compare import compare
-from gpujoin.profiling.result import Activity, QueryProfile
-from gpujoin.spark.api.metrics import IslandReports, metrics
+from gpujoin.report.compare import compare
+from gpujoin.report.metrics import IslandReports, metrics
+from gpujoin.report.outcomes import explanation_of
+from gpujoin.report.result import Activity, QueryProfile
 from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
@@ -25,7 +26,6 @@ from gpujoin.spark.jvm.gateway import (
     logical_plan,
     planning_seconds,
 )
-from gpujoin.spark.outcomes import explanation_of
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.native import rule_of
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from gpujoin.plan.notes import Note, NoteKind
-from gpujoin.plan.reporttext import LEGEND, NOTHING, PREDICTED, Column, columns_of
+from gpujoin.report.notes import Note, NoteKind
+from gpujoin.report.text import LEGEND, NOTHING, PREDICTED, Column, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpujoin.plan.report import OperationReport, QueryReport
+    from gpujoin.report.operations import OperationReport, QueryReport
 
 _STYLE = """
 .gpujoin-report{font:13px/1.5 system-ui,sans-serif;overflow-x:auto}

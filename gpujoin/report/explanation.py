@@ -9,9 +9,9 @@ from typing import Any
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.amounts import show_bytes, show_seconds
-from gpujoin.plan.notes import Note, NoteKind
-from gpujoin.plan.report import (
+from gpujoin.report.amounts import show_bytes, show_seconds
+from gpujoin.report.notes import Note, NoteKind
+from gpujoin.report.operations import (
     UNKNOWN_AMOUNTS,
     Amounts,
     OperationKind,
@@ -20,7 +20,7 @@ from gpujoin.plan.report import (
     Runner,
     numbered,
 )
-from gpujoin.plan.reporttext import PREDICTED
+from gpujoin.report.text import PREDICTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.plan.explain import Explanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import telling_line, told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
-    from gpujoin.plan.explain import IslandExplanation, JoinExplanation
+    from gpujoin.report.explanation import IslandExplanation, JoinExplanation
 
 
 class Scope(Enum):

@@ -21,9 +21,9 @@ from enum import Enum
 from typing import Any
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.plan.notes import Note, NoteKind
-from gpujoin.plan.reporthtml import report_html
-from gpujoin.plan.reporttext import report_text
+from gpujoin.report.html import report_html
+from gpujoin.report.notes import Note, NoteKind
+from gpujoin.report.text import report_text
 
 FORMAT = 1
 """Version of the form of :meth:`QueryReport.to_dict`."""

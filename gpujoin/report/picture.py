@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from gpujoin.plan.amounts import show_seconds
+from gpujoin.report.amounts import show_seconds
 
 _WIDTH = 720
 _LEFT = 90

@@ -9,11 +9,11 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.sqltext import show_condition
-from gpujoin.plan.explain import Explanation, JoinExplanation
 from gpujoin.plan.streams import EvictedBy, plan_stream_join
+from gpujoin.report.explanation import Explanation, JoinExplanation
+from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
-from gpujoin.spark.query.named import expression_name
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 import threading
 from collections import Counter, OrderedDict
@@ -19,14 +18,14 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.clock import OUTPUT
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.plan.amounts import show_bytes
-from gpujoin.plan.explain import Explanation, IslandExplanation, Measured
-from gpujoin.plan.report import Amounts, QueryReport
+from gpujoin.report.amounts import show_bytes
+from gpujoin.report.explanation import Explanation, IslandExplanation, Measured
+from gpujoin.report.operations import Amounts, QueryReport
+from gpujoin.report.outcomes import explanation_of, explanation_of_latest, parts_of_latest
 from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
-from gpujoin.spark.outcomes import explanation_of, explanation_of_latest, parts_of_latest
-from gpujoin.spark.shuffle.blobrows import BlobCounts
+from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -42,50 +41,6 @@ _NOTHING = (
     "gpujoin has run nothing of this DataFrame: either its action has not been called, or Spark ran it "
     "(gpujoin.explain says why)"
 )
-
-
-@dataclass(slots=True)
-class IslandMetrics:
-    """What tasks of a stage did."""
-
-    pipeline: PipelineMetrics = field(default_factory=PipelineMetrics)
-    """Files, row groups, rows, bytes, and seconds of each operation."""
-    joins: JoinMetrics = field(default_factory=JoinMetrics)
-    """Counters of the joins that did not run within the backend's query."""
-    sent: BlobCounts = field(default_factory=BlobCounts)
-    """Rows and blobs that went to the next stage."""
-    began: float = math.inf
-    ended: float = 0.0
-    """When the first task began and the last one ended, in seconds since the epoch."""
-
-    def merge(self, other: IslandMetrics) -> None:
-        """Add another task's counters to this one's."""
-        self.pipeline.merge(other.pipeline)
-        self.joins.merge(other.joins)
-        self.sent.merge(other.sent)
-        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
-
-    @property
-    def seconds(self) -> float:
-        """From the start of the first task to the end of the last one."""
-        return max(0.0, self.ended - self.began)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """What one task attempt reports."""
-
-    name: str
-    """The island's stage."""
-    stage: int
-    partition: int
-    """Where the task stood; a repeated attempt has the same."""
-    attempt: int
-    """Grows with every attempt in the application."""
-    measured: IslandMetrics
-    """Its counters."""
-    notes: tuple[str, ...] = ()
-    """Why the task did not run as planned, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +169,11 @@ class IslandReports(tuple[IslandReport, ...]):  # noqa: SLOT001 - a tuple's cann
         return self.report._repr_html_() if self else f"<p>{_NOTHING}</p>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as dictionaries and lists; see :meth:`gpujoin.plan.report.QueryReport.to_dict`."""
+        """Give the report as dictionaries and lists; see :meth:`gpujoin.report.operations.QueryReport.to_dict`."""
         return self.report.to_dict()
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Give the report as JSON; see :meth:`gpujoin.plan.report.QueryReport.to_json`."""
+        """Give the report as JSON; see :meth:`gpujoin.report.operations.QueryReport.to_json`."""
         return self.report.to_json(indent=indent)
 
 

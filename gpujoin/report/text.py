@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from gpujoin.plan.amounts import aligned, show_bytes, show_rows, show_seconds
+from gpujoin.report.amounts import aligned, show_bytes, show_rows, show_seconds
 
 if TYPE_CHECKING:
-    from gpujoin.plan.notes import Note
-    from gpujoin.plan.report import Amounts, OperationReport, QueryReport
+    from gpujoin.report.notes import Note
+    from gpujoin.report.operations import Amounts, OperationReport, QueryReport
 
 Column = tuple[str, "Callable[[OperationReport], str]"]
 """Heading and cells of a column of numbers."""

@@ -10,11 +10,11 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.algorithm import rule
 from gpujoin.plan.estimates import UNKNOWN_SIZE
-from gpujoin.plan.explain import IslandExplanation, JoinExplanation
+from gpujoin.report.explanation import IslandExplanation, JoinExplanation
+from gpujoin.report.outcomes import kept
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, class_name, join_type_name
 from gpujoin.spark.catalyst.nodes import CATALYST
 from gpujoin.spark.jvm.rewrite import MARK
-from gpujoin.spark.outcomes import kept
 from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.settings import GpuOutlook
 

@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gpujoin.plan.amounts import show_rows, show_seconds
-from gpujoin.plan.report import QueryReport
-from gpujoin.profiling.picture import profile_svg
+from gpujoin.report.amounts import show_rows, show_seconds
+from gpujoin.report.operations import QueryReport
+from gpujoin.report.picture import profile_svg
 
 FORMAT = 1
 """Version of the form of :meth:`QueryProfile.to_dict`."""

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.profiling.result import Equality
+from gpujoin.report.result import Equality
 from gpujoin.testing import assert_same_rows
 
 _RELATIVE = 1e-9

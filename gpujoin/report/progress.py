@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpujoin.plan.explain import IslandExplanation, Operation
-from gpujoin.plan.report import OperationKind
+from gpujoin.report.explanation import IslandExplanation, Operation
+from gpujoin.report.operations import OperationKind
 
 _SENDER = "gpujoin: "
 _LONGEST = 120

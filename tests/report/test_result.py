@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from gpujoin.plan.report import Amounts, OperationKind, OperationReport, QueryReport, Runner
-from gpujoin.profiling.compare import compare
-from gpujoin.profiling.result import Activity, Equality, QueryProfile
+from gpujoin.report.compare import compare
+from gpujoin.report.operations import Amounts, OperationKind, OperationReport, QueryReport, Runner
+from gpujoin.report.result import Activity, Equality, QueryProfile
 
 SCAN = OperationReport(
     number=1, kind=OperationKind.SCAN, operation="scan <sales>", runs_in=Runner.GPUJOIN, measured=Amounts(rows=5)

@@ -51,14 +51,14 @@ from gpujoin.model.sqltext import (
     shown_column,
 )
 from gpujoin.model.windows import AnyWindowCall, FramedAggregate
-from gpujoin.plan.amounts import show_bytes, show_paths
 from gpujoin.plan.cost import crossing_seconds, operation_seconds
 from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
-from gpujoin.plan.explain import Operation
-from gpujoin.plan.filtertext import show_filters
 from gpujoin.plan.merging import merges
 from gpujoin.plan.ranges import Shape, shape_of_node
-from gpujoin.plan.report import Amounts, OperationKind
+from gpujoin.report.amounts import show_bytes, show_paths
+from gpujoin.report.explanation import Operation
+from gpujoin.report.filters import show_filters
+from gpujoin.report.operations import Amounts, OperationKind
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.query.asof import AsOfTerms
 

@@ -12,10 +12,10 @@ import pytest
 from gpujoin.config import Strategy
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.amounts import show_seconds
-from gpujoin.plan.explain import Explanation, IslandExplanation, JoinExplanation, Measured, Operation
-from gpujoin.plan.notes import NoteKind
-from gpujoin.plan.report import (
+from gpujoin.report.amounts import show_seconds
+from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation, Measured, Operation
+from gpujoin.report.notes import NoteKind
+from gpujoin.report.operations import (
     Amounts,
     OperationKind,
     OperationReport,

@@ -13,10 +13,10 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, SparkSource
 from gpujoin.model.sqltext import Columns, show_condition
-from gpujoin.plan.amounts import show_bytes
-from gpujoin.plan.explain import IslandExplanation, JoinExplanation, Operations
 from gpujoin.plan.ranges import shape_of_node
-from gpujoin.spark.query.shown import (
+from gpujoin.report.amounts import show_bytes
+from gpujoin.report.explanation import IslandExplanation, JoinExplanation, Operations
+from gpujoin.report.stages import (
     Leaves,
     Prices,
     as_of_terms,

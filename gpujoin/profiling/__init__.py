@@ -1,1 +1,0 @@
-"""Runs a query by Spark alone and with gpujoin, and shows where the time goes."""
