@@ -11,11 +11,10 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
 
-from tests.plan.test_report import ISLAND
-
 from gpujoin.report import outcomes
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.latest import Latest
+from tests.report.test_report import ISLAND
 
 
 def test_the_oldest_values_are_forgotten_by_their_bytes_and_not_by_their_number() -> None:
