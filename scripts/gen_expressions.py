@@ -21,6 +21,7 @@ from gpujoin.functions.spec import Evaluator, FunctionSpec
 from gpujoin.model.expressions import EvalMode, Expression, call, left, right, when
 from gpujoin.plan.resolve import resolve_value
 from scripts.pages import write_or_check
+from tests.functions.examples import example
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "expressions.md"
 
@@ -136,7 +137,7 @@ Known never to fail, or only in ANSI mode, so that Spark computes them before a 
 def probe(spec: FunctionSpec) -> Expression:
     """A call of a function on columns ``x`` of both sides, and constants where it takes these."""
     columns = cycle((left("x"), right("x")))
-    return call(spec.function, *(next(columns) if e is None else e for e in spec.signature.examples))
+    return call(spec.function, *(next(columns) if e is None else e for e in example(spec)))
 
 
 def _schemas(dtype: pa.DataType) -> tuple[pa.Schema, pa.Schema]:

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from gpujoin.functions.reference import FURTHER_CALLS, LEFT_TO_SPARK
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
+from scripts.function_reference import FURTHER_CALLS, LEFT_TO_SPARK
 from scripts.pages import write_or_check
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from gpujoin.functions.comparison import alike, comparable, fits_as_bytes, has_f
 from gpujoin.functions.signatures import (
     INT,
     MANY,
-    PATTERN,
     TEXT,
     Signature,
     cast_to,
@@ -390,65 +389,64 @@ def _accepts_fold(node: Call) -> bool:
 
 
 _F = Function
-_X = Variable(name="x", type=pa.int32())
-_ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4), (None, True, _X))
-_QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3), (None, True, _X))
-_MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,))
-_EXTREME = Signature(_element, _accepts_ordered, (1, 1), (None,))
-_BYTES = Signature(_as_bytes, _accepts_written, (1, 1), (None,))
+_ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4))
+_QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3))
+_MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1))
+_EXTREME = Signature(_element, _accepts_ordered, (1, 1))
+_BYTES = Signature(_as_bytes, _accepts_written, (1, 1))
 _JOINED_LISTS = Signature(_joined_list, _accepts_lists, (1, MANY))
 _SETS = Signature(_joined_list, _accepts_sets)
 _ADDED = Signature(_one_more, _accepts_element)
-_MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4), (None, True, _X, _X))
-_SORTED_BY = Signature(_same_list, _accepts_sort_key, (5, 5), (None, True, _X, False, "last"))
-_MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6), (None, None, True, _X, _X, _X))
+_MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4))
+_SORTED_BY = Signature(_same_list, _accepts_sort_key, (5, 5))
+_MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6))
 _SEARCH = Signature(_searched, _accepts_value)
 
 TABLE = (
     FunctionSpec(
-        _F.GET_ITEM, ("GetArrayItem",), Signature(_indexed, _accepts_index, examples=(None, 0)),
+        _F.GET_ITEM, ("GetArrayItem",), Signature(_indexed, _accepts_index),
         raises=Raises.ANSI, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.ELEMENT_AT, (), Signature(_indexed, _accepts_index, examples=(None, 1)), raises=Raises.ALWAYS, lacks=ON_CPU
+        _F.ELEMENT_AT, (), Signature(_indexed, _accepts_index), raises=Raises.ALWAYS, lacks=ON_CPU
     ),
     FunctionSpec(_F.MAP_VALUE, ("GetMapValue",), Signature(_of_key, _accepts_key), lacks=ON_CPU),
-    FunctionSpec(_F.SIZE, (), Signature(_sized, _is_listed, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(_F.SIZE, (), Signature(_sized, _is_listed, (1, 1)), lacks=ON_CPU),
     FunctionSpec(
         _F.ARRAY, ("CreateArray",), Signature(_listed, _accepts_elements, (1, MANY)), nulls=Nulls.READ, lacks=ON_CPU
     ),
     FunctionSpec(_F.ARRAY_CONTAINS, ("ArrayContains",), _SEARCH, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_POSITION, ("ArrayPosition",), _SEARCH, lacks=ON_CPU),
     FunctionSpec(
-        _F.SORT_ARRAY, ("SortArray",), Signature(_same_list, _accepts_told_apart, (1, 2), (None,)), lacks=ON_CPU
+        _F.SORT_ARRAY, ("SortArray",), Signature(_same_list, _accepts_told_apart, (1, 2)), lacks=ON_CPU
     ),
-    FunctionSpec(_F.ARRAY_SORT, ("ArraySort",), Signature(_same_list, _accepts_ordered, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(_F.ARRAY_SORT, ("ArraySort",), Signature(_same_list, _accepts_ordered, (1, 1)), lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_SORT_BY, (), _SORTED_BY, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _EXTREME, lacks=ON_CPU),
     FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _EXTREME, lacks=ON_CPU),
     FunctionSpec(
-        _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(_same_list, _accepts_told_apart, (1, 1), (None,)),
+        _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(_same_list, _accepts_told_apart, (1, 1)),
         lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.ARRAY_JOIN, ("ArrayJoin",), Signature(_joined, _accepts_texts, (2, 3), (None, ",")), lacks=ON_CPU
+        _F.ARRAY_JOIN, ("ArrayJoin",), Signature(_joined, _accepts_texts, (2, 3)), lacks=ON_CPU
     ),
     FunctionSpec(
-        _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_struct, _accepts_fields, (2, MANY), ("a", None)),
+        _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_struct, _accepts_fields, (2, MANY)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
     FunctionSpec(_F.CONCAT_LISTS, (), _JOINED_LISTS, order=Order.ALL, lacks=ON_CPU),
     FunctionSpec(
-        _F.FLATTEN, ("Flatten",), Signature(_flattened, _accepts_lists_of_lists, (1, 1), (None,)), lacks=ON_CPU
+        _F.FLATTEN, ("Flatten",), Signature(_flattened, _accepts_lists_of_lists, (1, 1)), lacks=ON_CPU
     ),
-    FunctionSpec(_F.REVERSE_LIST, (), Signature(_same_list, _accepts_lists, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(_F.REVERSE_LIST, (), Signature(_same_list, _accepts_lists, (1, 1)), lacks=ON_CPU),
     FunctionSpec(
-        _F.SLICE, ("Slice",), Signature(_same_list, _accepts_slice, (3, 3), (None, 1, 2)),
+        _F.SLICE, ("Slice",), Signature(_same_list, _accepts_slice, (3, 3)),
         raises=Raises.ALWAYS, safe=_never_fails, lacks=ON_CPU,
     ),
     FunctionSpec(_F.ARRAY_REMOVE, ("ArrayRemove",), Signature(_same_list, _accepts_value), lacks=ON_CPU),
     FunctionSpec(
-        _F.ARRAY_REPEAT, ("ArrayRepeat",), Signature(_repeated, _accepts_number, examples=(None, 2)),
+        _F.ARRAY_REPEAT, ("ArrayRepeat",), Signature(_repeated, _accepts_number),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
     FunctionSpec(_F.ARRAY_APPEND, (), _ADDED, nulls=Nulls.READ, lacks=ON_CPU),
@@ -462,35 +460,35 @@ TABLE = (
     ),
     FunctionSpec(
         _F.MAP_ENTRIES, ("MapEntries",),
-        Signature(_entries, lambda node: pat.is_map(types_of(node)[0]), (1, 1), (None,)), lacks=ON_CPU,
+        Signature(_entries, lambda node: pat.is_map(types_of(node)[0]), (1, 1)), lacks=ON_CPU,
     ),
     FunctionSpec(
         _F.MAP_FROM_ARRAYS, (),
-        Signature(_map_of_lists, _accepts_keys_and_values, (3, 3), (None, None, False)),
+        Signature(_map_of_lists, _accepts_keys_and_values, (3, 3)),
         raises=Raises.ALWAYS, safe=_has_different_keys, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.MAP_FROM_ENTRIES, (), Signature(_map_of_structs, _accepts_pairs, (2, 2), (None, False)),
+        _F.MAP_FROM_ENTRIES, (), Signature(_map_of_structs, _accepts_pairs, (2, 2)),
         raises=Raises.ALWAYS, lacks=ON_CPU,
     ),
     FunctionSpec(
         _F.SEQUENCE, ("Sequence",), Signature(_ranged, _accepts_range, (2, 3)), raises=Raises.ALWAYS, lacks=ON_CPU
     ),
     FunctionSpec(
-        _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5), (None, None, True, _X, _X)),
+        _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
     FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAPPED, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.TRANSFORM_VALUES, ("TransformValues",), _MAPPED, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(
-        _F.AGGREGATE, ("ArrayAggregate",), Signature(_folded, _accepts_fold, (7, 7), (None, 0, 0, _X, _X, 0, _X)),
+        _F.AGGREGATE, ("ArrayAggregate",), Signature(_folded, _accepts_fold, (7, 7)),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
     FunctionSpec(_F.ORDER_BYTES, (), _BYTES, lacks=ON_CPU),
     FunctionSpec(_F.VALUE_BYTES, (), _BYTES, lacks=ON_CPU),
     FunctionSpec(_F.RANKED_BYTES, (), _BYTES, lacks=ON_CPU),
-    FunctionSpec(_F.OF_BYTES, (), Signature(lambda _: None, _accepts_bytes, (1, 1), (None,)), lacks=ON_CPU),
+    FunctionSpec(_F.OF_BYTES, (), Signature(lambda _: None, _accepts_bytes, (1, 1)), lacks=ON_CPU),
     FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.FILTER, ("ArrayFilter",), _ELEMENTS, nulls=Nulls.READ, lacks=ON_CPU),
     FunctionSpec(_F.EXISTS, ("ArrayExists",), _QUANTIFIED, nulls=Nulls.READ, lacks=ON_CPU),
@@ -498,10 +496,10 @@ TABLE = (
     FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _MAP_PART, lacks=ON_CPU),
     FunctionSpec(_F.MAP_VALUES, ("MapValues",), _MAP_PART, lacks=ON_CPU),
     FunctionSpec(
-        _F.GET_FIELDS, ("GetArrayStructFields",), Signature(_field_of_each, _accepts_structs, examples=(None, "a")),
+        _F.GET_FIELDS, ("GetArrayStructFields",), Signature(_field_of_each, _accepts_structs),
         lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.SPLIT, ("StringSplit",), takes(TEXT, PATTERN, INT, gives=pa.list_(pa.string()), optional=1), lacks=ON_CPU
+        _F.SPLIT, ("StringSplit",), takes(TEXT, TEXT, INT, gives=pa.list_(pa.string()), optional=1), lacks=ON_CPU
     ),
 )  # fmt: skip

@@ -27,7 +27,6 @@ from gpujoin.functions.signatures import (
 from gpujoin.functions.spec import NOT_FUSED, ON_CPU, FunctionSpec, Raises, SparkOnly
 from gpujoin.model.expressions import Call, Expression, Function, Literal
 from gpujoin.model.types import is_numeric, is_text, is_whole
-from gpujoin.model.zones import ZoneRules, zone_literal
 
 DATE_UNITS = {
     "WEEK": "week",
@@ -72,13 +71,7 @@ def _is_instant(dtype: pa.DataType) -> bool:
     return bool(pat.is_timestamp(dtype) and dtype.unit == "us" and dtype.tz is not None)
 
 
-def _constant(example: object, like: Parameter) -> Parameter:
-    return Parameter(like.accepts, like.convert, example=example, constant=True)
-
-
 _INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
-_ZONE = _constant(zone_literal("+05:30", ZoneRules((), offsets=(19_800,))), TEXT)
-_NEAR = Parameter(_is_instant, _INSTANT.convert)
 _TEXT_ONLY = Parameter(is_text, to(pa.string(), is_text))
 _SECONDS = Parameter(
     lambda t: pat.is_decimal128(t) and t.scale == 6 and t.precision <= 16,
@@ -86,7 +79,6 @@ _SECONDS = Parameter(
 )
 _WHOLE = Parameter(is_whole, NUMBER.convert)
 _DATE_ONLY = Parameter(pat.is_date, to(pa.date32(), pat.is_date))
-_INT_COLUMN = Parameter(INT.accepts, INT.convert)
 _UTC = pa.timestamp("us", "UTC")
 
 
@@ -131,23 +123,23 @@ TABLE = (
     FunctionSpec(_F.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32())),
     FunctionSpec(
-        _F.NEXT_DAY, ("NextDay",), takes(DATE, _constant("monday", TEXT), gives=pa.date32()),
+        _F.NEXT_DAY, ("NextDay",), takes(DATE, TEXT, gives=pa.date32()),
         raises=Raises.ANSI, safe=_names_a_day, lacks=NOT_FUSED,
     ),
     FunctionSpec(
-        _F.TRUNC, ("TruncDate",), takes(DATE, _constant("month", TEXT), gives=pa.date32()),
+        _F.TRUNC, ("TruncDate",), takes(DATE, TEXT, gives=pa.date32()),
         lacks=NOT_FUSED,
     ),
     FunctionSpec(
-        _F.DATE_TRUNC, ("TruncTimestamp",), takes(_constant("hour", TEXT), _INSTANT, gives=lambda types: types[1]),
+        _F.DATE_TRUNC, ("TruncTimestamp",), takes(TEXT, _INSTANT, gives=lambda types: types[1]),
         zoned=True, lacks=NOT_FUSED,
     ),
     FunctionSpec(
-        _F.DATE_FORMAT, ("DateFormatClass",), takes(_INSTANT, _constant("yyyy-MM", TEXT), gives=pa.string()),
+        _F.DATE_FORMAT, ("DateFormatClass",), takes(_INSTANT, TEXT, gives=pa.string()),
         raises=Raises.VARIABLE, safe=_writes_constantly, zoned=True, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.FROM_UNIXTIME, ("FromUnixTime",), takes(_WHOLE, _constant("yyyy-MM", TEXT), gives=pa.string()),
+        _F.FROM_UNIXTIME, ("FromUnixTime",), takes(_WHOLE, TEXT, gives=pa.string()),
         raises=Raises.VARIABLE, safe=_writes_constantly, lacks=ON_CPU,
     ),
     FunctionSpec(_F.HOUR, ("Hour",), _TIME, zoned=True, lacks=NOT_FUSED),
@@ -162,16 +154,16 @@ TABLE = (
     ),
     FunctionSpec(
         _F.MONTHS_BETWEEN, ("MonthsBetween",),
-        takes(_INSTANT, _INSTANT, _constant(True, BOOLEAN), _ZONE, gives=pa.float64(), optional=1),
+        takes(_INSTANT, _INSTANT, BOOLEAN, TEXT, gives=pa.float64(), optional=1),
         zoned=True, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.MAKE_DATE, ("MakeDate",), takes(_INT_COLUMN, INT, INT, gives=pa.date32()),
+        _F.MAKE_DATE, ("MakeDate",), takes(INT, INT, INT, gives=pa.date32()),
         raises=Raises.ALWAYS, lacks=ON_CPU,
     ),
     FunctionSpec(_F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()), lacks=NOT_FUSED),
     FunctionSpec(
-        _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(_INT_COLUMN, gives=pa.date32()),
+        _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(INT, gives=pa.date32()),
         lacks=NOT_FUSED,
     ),
     FunctionSpec(
@@ -197,12 +189,12 @@ TABLE = (
         raises=Raises.VARIABLE, safe=shifts_little, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(_constant("hour", TEXT), _INSTANT, _INSTANT, gives=pa.int64()),
+        _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(TEXT, _INSTANT, _INSTANT, gives=pa.int64()),
         zoned=True, lacks=ON_CPU,
     ),
     FunctionSpec(
         _F.MAKE_TIMESTAMP, ("MakeTimestamp",),
-        takes(_INT_COLUMN, _INT_COLUMN, _INT_COLUMN, _INT_COLUMN, _INT_COLUMN, _SECONDS, gives=_UTC),
+        takes(INT, INT, INT, INT, INT, _SECONDS, gives=_UTC),
         raises=Raises.ALWAYS, lacks=ON_CPU,
     ),
     FunctionSpec(
@@ -210,18 +202,18 @@ TABLE = (
         zoned=True, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, _constant("yyyy-MM-dd", TEXT), gives=_UTC),
+        _F.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, TEXT, gives=_UTC),
         raises=Raises.ANSI, lacks=ON_CPU,
     ),
-    FunctionSpec(_F.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, _ZONE, gives=_UTC), raises=Raises.ANSI, lacks=ON_CPU),
+    FunctionSpec(_F.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, TEXT, gives=_UTC), raises=Raises.ANSI, lacks=ON_CPU),
     FunctionSpec(
-        _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(_INSTANT, _ZONE, gives=first), lacks=ON_CPU,
+        _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(_INSTANT, TEXT, gives=first), lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(_INSTANT, _ZONE, _NEAR, gives=first, optional=1),
+        _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(_INSTANT, TEXT, _INSTANT, gives=first, optional=1),
         lacks=ON_CPU,
     ),
-    FunctionSpec(_F.START_OF_DAY, (), takes(_INSTANT, _ZONE, _NEAR, gives=first, optional=1), lacks=ON_CPU),
+    FunctionSpec(_F.START_OF_DAY, (), takes(_INSTANT, TEXT, _INSTANT, gives=first, optional=1), lacks=ON_CPU),
     FunctionSpec(
         _F.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
         raises=Raises.VARIABLE, zoned=True, lacks=ON_CPU,

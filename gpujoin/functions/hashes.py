@@ -29,7 +29,6 @@ _DIGITS = Parameter(lambda t: pat.is_int64(t) or is_text(t) or is_bytes(t), _to_
 _HASHED = Parameter(_is_hashed, lambda source, _mode: source if _is_hashed(logical(source)) else None)
 BYTES_OF_TEXT = Parameter(is_bytes, lambda s, mode: s if is_bytes(s) else to(pa.binary(), is_text)(s, mode))
 """Bytes; those of a text if one is given."""
-_BITS = Parameter(INT.accepts, INT.convert, example=256)
 _F = Function
 
 TABLE = (
@@ -37,7 +36,7 @@ TABLE = (
     FunctionSpec(_F.BIN, ("Bin",), takes(LONG, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.MD5, ("Md5",), takes(BYTES_OF_TEXT, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.SHA1, ("Sha1",), takes(BYTES_OF_TEXT, gives=pa.string()), lacks=ON_CPU),
-    FunctionSpec(_F.SHA2, ("Sha2",), takes(BYTES_OF_TEXT, _BITS, gives=pa.string()), lacks=ON_CPU),
+    FunctionSpec(_F.SHA2, ("Sha2",), takes(BYTES_OF_TEXT, INT, gives=pa.string()), lacks=ON_CPU),
     FunctionSpec(_F.CRC32, ("Crc32",), takes(BYTES_OF_TEXT, gives=pa.int64()), lacks=ON_CPU),
     FunctionSpec(
         _F.HASH, ("Murmur3Hash",), takes(_HASHED, gives=pa.int32(), repeated=True), nulls=Nulls.READ, lacks=ON_CPU

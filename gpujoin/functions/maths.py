@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from gpujoin.functions.signatures import DOUBLE, INT, LONG, Parameter, takes
+from gpujoin.functions.signatures import DOUBLE, INT, LONG, takes
 from gpujoin.functions.spec import ON_CPU, FunctionSpec, SparkOnly
 from gpujoin.model.expressions import Function
 
 _MAPPED = takes(DOUBLE, gives=pa.float64())
 _PAIR = takes(DOUBLE, DOUBLE, gives=pa.float64())
-_LOW = Parameter(DOUBLE.accepts, DOUBLE.convert, example=-2.5)
-_HIGH = Parameter(DOUBLE.accepts, DOUBLE.convert, example=100.0)
-_COUNT = Parameter(LONG.accepts, LONG.convert, example=10)
 _F = Function
 
 TABLE = (
@@ -39,7 +36,9 @@ TABLE = (
     FunctionSpec(_F.SIGN, ("Signum",), _MAPPED, lacks=ON_CPU),
     FunctionSpec(_F.DEGREES, ("ToDegrees",), _MAPPED, lacks=ON_CPU),
     FunctionSpec(_F.RADIANS, ("ToRadians",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.WIDTH_BUCKET, ("WidthBucket",), takes(DOUBLE, _LOW, _HIGH, _COUNT, gives=pa.int64()), lacks=ON_CPU),
+    FunctionSpec(
+        _F.WIDTH_BUCKET, ("WidthBucket",), takes(DOUBLE, DOUBLE, DOUBLE, LONG, gives=pa.int64()), lacks=ON_CPU
+    ),
 )
 
 SPARK_ONLY = (

@@ -37,7 +37,6 @@ _RESOLVED = 2.0**51
 """Up to here a product of a double and a power of ten is known to less than a half."""
 _SHORT_HALF = 1e14
 """Halves above lesser integers have at most 15 digits, so that the double of such a half is printed as it."""
-_SCALE = Parameter(INT.accepts, INT.convert, example=1, constant=True)
 _DECIMALS_OF_FLOATS = {pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)}
 """The decimals that floats are converted to where a decimal is wanted."""
 _NULL_AS_DECIMAL = to(pa.decimal128(38, 18))
@@ -98,9 +97,9 @@ def _rounding(convert: Convert) -> Signature:
 
     def accepts(node: Call) -> bool:
         value, scale = types_of(node)
-        return number.accepts(value) and _SCALE.accepts(scale)
+        return number.accepts(value) and INT.accepts(scale)
 
-    return Signature(resolve, accepts, (2, 2), (None, _SCALE.example), (number, _SCALE))
+    return Signature(resolve, accepts, (2, 2), (number, INT))
 
 
 def _never_raises(node: Call) -> bool:

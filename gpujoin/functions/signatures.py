@@ -8,7 +8,6 @@ common type have a rule of their own.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -72,10 +71,6 @@ class Parameter:
     convert: Convert
     """Spark's implicit cast to such a type: from the operand's type and the mode to the type it is cast to, or
     ``None`` where the operand is refused."""
-    example: object = None
-    """Constant shown for the operand in the generated documentation; ``None``: a column is shown."""
-    constant: bool = False
-    """Whether only constants are computed with."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,6 @@ class Signature:
     """Whether the operands of a typed call are of the types that ``resolve`` casts to."""
     arity: tuple[int, int] = (2, 2)
     """Least and greatest number of operands."""
-    examples: tuple[object, ...] = (None, None)
-    """Operands of the call shown in the generated documentation; ``None``: a column."""
     parameters: tuple[Parameter, ...] = ()
     """The operands, unless they are cast to a common type."""
 
@@ -115,7 +108,7 @@ def takes(*parameters: Parameter, gives: Result, optional: int = 0, repeated: bo
         fitting = all(p.accepts(logical(type_of(a))) for p, a in _paired(parameters, node))
         return fitting and low <= len(node.arguments) <= high
 
-    return Signature(resolve, accepts, (low, high), tuple(p.example for p in parameters), parameters)
+    return Signature(resolve, accepts, (low, high), parameters)
 
 
 def _paired(parameters: Sequence[Parameter], node: Call) -> list[tuple[Parameter, Expression]]:
@@ -163,14 +156,12 @@ BOOLEAN = Parameter(pat.is_boolean, to(pa.bool_(), pat.is_boolean))
 NUMBER = Parameter(lambda t: is_numeric(t) and not pat.is_decimal256(t), kept(is_numeric, TO_DOUBLE))
 FLOAT = Parameter(is_float, kept(is_float, TO_DOUBLE))
 DOUBLE = Parameter(pat.is_float64, TO_DOUBLE)
-INT = Parameter(lambda t: is_whole(t) and t.bit_width <= 32, _to_int, example=1)
+INT = Parameter(lambda t: is_whole(t) and t.bit_width <= 32, _to_int)
 LONG = Parameter(pat.is_int64, _to_long)
 TEXT = Parameter(is_text, _TO_TEXT)
-PATTERN = Parameter(is_text, _TO_TEXT, example="a")
-ESCAPE = Parameter(is_text, _TO_TEXT, example="!")
 BYTES = Parameter(is_bytes, lambda source, _mode: source)
 TEXT_OR_BYTES = Parameter(lambda t: is_text(t) or is_bytes(t), _TO_TEXT)
 """Text, or bytes if all operands of this kind are bytes."""
 DATE = Parameter(pat.is_date, to(pa.date32(), pat.is_date, pat.is_timestamp, is_text))
-DURATION = Parameter(_is_micros, kept(_is_micros, to(pa.duration("us"))), example=dt.timedelta(seconds=5))
+DURATION = Parameter(_is_micros, kept(_is_micros, to(pa.duration("us"))))
 TIMESTAMP = Parameter(pat.is_timestamp, kept(pat.is_timestamp, to(pa.timestamp("us"), pat.is_date)))

@@ -8,10 +8,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.signatures import (
-    ESCAPE,
     INT,
     LONG,
-    PATTERN,
     TEXT,
     TEXT_OR_BYTES,
     Parameter,
@@ -112,36 +110,34 @@ def _is_exact_number(dtype: pa.DataType) -> bool:
 
 _AFFIX = takes(TEXT_OR_BYTES, TEXT_OR_BYTES, gives=pa.bool_())
 _MAPPED = takes(TEXT, gives=first)
-_TRIMMED = takes(TEXT, PATTERN, gives=first, optional=1)
+_TRIMMED = takes(TEXT, TEXT, gives=first, optional=1)
 _PADDED = takes(TEXT, INT, TEXT, gives=first, optional=1)
 _GRAPHEMES = lacking("Polars keeps the characters of a grapheme cluster in order", Evaluator.POLARS)
-_GROUPED = Parameter(TEXT.accepts, TEXT.convert, example="([a-z])b?")
-_REWRITE = Parameter(TEXT.accepts, TEXT.convert, example="<$1>")
 _NO_JAVA_REGEX = NOT_FUSED | lacking("libcudf's regular expressions differ from Java's", Evaluator.CUDF)
 _EXACT_NUMBER = Parameter(_is_exact_number, kept(_is_exact_number, to(pa.float64(), is_numeric, is_text)))
 _F = Function
 
 TABLE = (
     FunctionSpec(
-        _F.LIKE, ("Like",), takes(TEXT, PATTERN, ESCAPE, gives=pa.bool_(), optional=1),
+        _F.LIKE, ("Like",), takes(TEXT, TEXT, TEXT, gives=pa.bool_(), optional=1),
         raises=Raises.PATTERN, safe=is_well_formed, selectivity=0.1,
     ),
     FunctionSpec(
-        _F.RLIKE, ("RLike",), takes(TEXT, PATTERN, gives=pa.bool_()),
+        _F.RLIKE, ("RLike",), takes(TEXT, TEXT, gives=pa.bool_()),
         raises=Raises.PATTERN, safe=lambda node: isinstance(node.arguments[1], Literal), selectivity=0.1,
         lacks=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
-        _F.REGEXP_EXTRACT, ("RegExpExtract",), takes(TEXT, _GROUPED, INT, gives=first, optional=1),
+        _F.REGEXP_EXTRACT, ("RegExpExtract",), takes(TEXT, TEXT, INT, gives=first, optional=1),
         raises=Raises.ALWAYS, safe=has_constants, lacks=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
         _F.REGEXP_EXTRACT_ALL, ("RegExpExtractAll",),
-        takes(TEXT, _GROUPED, INT, gives=pa.list_(pa.string()), optional=1),
+        takes(TEXT, TEXT, INT, gives=pa.list_(pa.string()), optional=1),
         raises=Raises.ALWAYS, safe=has_constants, lacks=ON_CPU,
     ),
     FunctionSpec(
-        _F.REGEXP_REPLACE, ("RegExpReplace",), takes(TEXT, _GROUPED, _REWRITE, INT, gives=first, optional=1),
+        _F.REGEXP_REPLACE, ("RegExpReplace",), takes(TEXT, TEXT, TEXT, INT, gives=first, optional=1),
         raises=Raises.ALWAYS, safe=has_constants, lacks=_NO_JAVA_REGEX,
     ),
     FunctionSpec(_F.STARTS_WITH, ("StartsWith",), _AFFIX, selectivity=0.1),
@@ -177,7 +173,7 @@ TABLE = (
         raises=Raises.ALWAYS, safe=has_position, lacks=ON_CPU,
     ),
     FunctionSpec(_F.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=ON_CPU),
-    FunctionSpec(_F.REGEXP_INSTR, ("RegExpInStr",), takes(TEXT, _GROUPED, INT, gives=pa.int32(), optional=1),
+    FunctionSpec(_F.REGEXP_INSTR, ("RegExpInStr",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
         raises=Raises.PATTERN, safe=has_constants, lacks=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
@@ -193,7 +189,7 @@ TABLE = (
         _F.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1), lacks=ON_CPU
     ),
     FunctionSpec(
-        _F.MASK, ("Mask",), takes(TEXT, PATTERN, PATTERN, PATTERN, PATTERN, gives=first, optional=4),
+        _F.MASK, ("Mask",), takes(TEXT, TEXT, TEXT, TEXT, TEXT, gives=first, optional=4),
         nulls=Nulls.READ, lacks=ON_CPU,
     ),
     FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), lacks=ON_CPU),

@@ -16,9 +16,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from gpujoin.functions.reference import FURTHER_CALLS, LEFT_TO_SPARK
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
+from scripts.function_reference import FURTHER_CALLS, LEFT_TO_SPARK
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")

@@ -20,6 +20,7 @@ from gpujoin.functions import SPECS
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable, lit
 from gpujoin.model.jointype import Side
+from tests.functions.examples import example
 
 _STRUCT = pa.struct([("a", pa.int32()), ("b", pa.string())])
 _VALUES: list[Any] = [(1, "x"), (1, None), None, (2, "y"), (None, None), (3, "ü"), (0, ""), (1, "x")]
@@ -190,7 +191,7 @@ def examples() -> Iterator[Example]:
 
 
 def _calls(spec: FunctionSpec) -> Iterator[Call]:
-    shown = spec.signature.examples
+    shown = example(spec)
     if any(isinstance(operand, Variable) for operand in shown):
         yield from _with_lambdas(spec)
         return
@@ -236,7 +237,7 @@ def _same(typed: Call, node: Call) -> bool:
 
 def _with_lambdas(spec: FunctionSpec) -> Iterator[Call]:
     """Calls whose lambdas give their variables, columns, or either; as true as they must be."""
-    shown = spec.signature.examples
+    shown = example(spec)
     sources = list(itertools.takewhile(lambda operand: operand is None, shown))
     fold = spec.function is Function.AGGREGATE
     count = 2 if fold else len(sources)

@@ -1,6 +1,6 @@
 """Spark's functions by their names in SQL: why Spark computes those that islands leave to it, and calls of some.
 
-What an island takes follows from the tables of this package, from those of aggregates and windows, and from what
+What an island takes follows from the tables of `gpujoin.functions`, from those of aggregates and windows, and from what
 Spark's optimizer makes of a call. `scripts/gen_functions.py` finds out by planning calls of every function, and writes
 `docs/functions.md`; what it cannot find out is why a function is left to Spark. A reason is given for a function, or
 for a section of Spark's reference, where it holds for whatever of that section is left.
@@ -9,6 +9,8 @@ for a section of Spark's reference, where it holds for whatever of that section 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from gpujoin.functions import maths
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,7 @@ class LeftToSpark:
 
 
 LEFT_TO_SPARK = (
-    LeftToSpark(
-        "the JVM has routines of the processor's own for them, whose last bits no definition says",
-        ("sin", "cos", "tan", "cot", "sec", "csc"),
-    ),
-    LeftToSpark("Spark's formula is another in each version", ("asinh", "acosh")),
+    *(LeftToSpark(row.why, tuple(name.lower() for name in row.classes)) for row in maths.SPARK_ONLY),
     LeftToSpark(
         "random: another run gives other values",
         ("rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle"),
