@@ -8,8 +8,6 @@ Usage: docker run [options] gpujoin COMMAND [arguments]
 
   doctor [--json]      say what is usable in this container (the default)
   demo [options]       run and check TPC-H joins, queries and a stream
-  bench tpch [options] time whole queries here and in Spark
-  calibrate [options]  measure from which size on queries are faster here
   version              print the version
   master [options]     a Spark standalone master, on port 7077, its page on port 8080
   worker URL [options] a Spark standalone worker of the master at URL, such as spark://master:7077
@@ -23,7 +21,7 @@ case "${1:-doctor}" in
     usage
     exit 0
     ;;
-bench | calibrate | doctor | demo | version)
+demo | doctor | version)
     command=(gpujoin "$@")
     [ $# -gt 0 ] || command=(gpujoin doctor)
     ;;

@@ -344,9 +344,10 @@ class Options:
     )  # fmt: skip
     costs: Costs = _setting(
         "costs", Costs(), Costs.parse,
-        "Seconds that parts of a query take, as `name=seconds` pairs separated by commas; `gpujoin calibrate` measures "
-        "them. A part of a query that is predicted to be slower here is left to Spark, unless a strategy or a backend "
-        "is asked for. Names are those of `gpujoin.costs.Costs`.",
+        "Seconds that parts of a query take, as `name=seconds` pairs separated by commas; "
+        "`python -m benchmarks.calibrate` in a checkout measures them. A part of a query that is predicted to be "
+        "slower here is left to Spark, unless a strategy or a backend is asked for. "
+        "Names are those of `gpujoin.costs.Costs`.",
     )  # fmt: skip
     scan_one_task_bytes: int = _setting(
         "scan.oneTaskBytes", 4 << 30, _positive_bytes,

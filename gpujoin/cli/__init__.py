@@ -1,4 +1,4 @@
-"""The command line: ``gpujoin calibrate``, ``demo``, ``doctor`` and ``version``."""
+"""The command line: ``gpujoin advise``, ``demo``, ``doctor`` and ``version``."""
 
 from gpujoin.cli.main import main
 

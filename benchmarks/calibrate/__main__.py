@@ -1,8 +1,10 @@
-"""``gpujoin calibrate``: measures the seconds of the cost rule on this machine.
+"""Measure the seconds of the cost rule on this machine, and print the setting that follows, spark.gpujoin.costs.
 
-A constant follows from two queries that differ in it, and in constants that are known by then. The cost rule itself
-tells how much of either is in a query, for its predictions are sums of constants. ``value`` on two cores, with
-2 M rows::
+python -m benchmarks.calibrate [--master local[*]] [--rows 4000000] [--write spark-defaults.conf]
+
+Times small queries in Spark and here, taking turns, for a minute or two; nothing else should run. A constant follows
+from two queries that differ in it, and in constants that are known by then. The cost rule itself tells how much of
+either is in a query, for its predictions are sums of constants. ``value`` on two cores, with 2 M rows::
 
     sums of eight columns    0.210 s measured    0.146 s predicted if values took no time    16 M values
     sum of a column          0.140 s             0.132 s                                      2 M values
@@ -20,19 +22,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpujoin.cli.checks import import_check, require
-from gpujoin.cli.checks.software import java
-from gpujoin.cli.probes import HELD_OUT, PROBES, QUERIES, VALUES, Probe, Query
+from pyspark.sql import SparkSession
+
+import gpujoin
+from benchmarks.calibrate.probes import HELD_OUT, PROBES, QUERIES, VALUES, Probe, Query
 from gpujoin.cli.session import open_session
 from gpujoin.costs import Costs
-from gpujoin.errors import GpuJoinError, pip_install
-
-if TYPE_CHECKING:
-    from argparse import _SubParsersAction
-
-    from pyspark.sql import SparkSession
+from gpujoin.spark.query.accelerate import Purpose, rewrite
 
 SETTING = "spark.gpujoin.costs"
 _CORE_ROWS, _MOST_ROWS = 2_000_000, 32_000_000
@@ -57,7 +55,7 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """What was measured for a constant."""
 
     constant: str
@@ -74,63 +72,60 @@ Predict = Callable[[str, Costs], Seconds]
 """What the cost rule predicts for a query, by its name."""
 
 
-def add_parser(commands: _SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add ``calibrate`` to the command line."""
-    parser = commands.add_parser(
-        "calibrate",
-        help="measure the seconds by which queries are taken or left to Spark",
-        description="Time small queries by Spark itself and here, taking turns, and print the setting that follows, "
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure and print.
+
+    Ends the program with a message where a query does not run here, or answers differ.
+    """
+    arguments = _arguments(words)
+    spark = _session(arguments.master)
+    with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
+        cores = spark.sparkContext.defaultParallelism
+        _tables(spark, Path(folder), arguments.rows or min(_CORE_ROWS * cores, _MOST_ROWS), cores)
+        queries = {**QUERIES, **HELD_OUT}
+        first, seconds = _time(spark, queries, arguments.repeats)
+
+        def predict(name: str, costs: Costs) -> Seconds:
+            return _predict(spark, queries[name], costs)
+
+        costs, measurements = fit(PROBES, seconds, predict)
+        predictions = {name: predict(name, costs) for name in HELD_OUT}
+    measurements = (Measurement("start", first - seconds[_FIRST].here), *measurements)
+    print("\n".join([*_constant_lines(measurements), *_prediction_lines(predictions, seconds)]))
+    pairs = ",".join(f"{each.constant}={each.seconds:.3g}" for each in measurements if each.plausible)
+    print(f"{SETTING} {pairs}")
+    if arguments.write is not None:
+        put(arguments.write, SETTING, pairs)
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.calibrate",
+        description="Time small queries in Spark and here, taking turns, and print the setting that follows, "
         f"{SETTING}. Takes a minute or two; nothing else should run.",
     )
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="timed runs of each (default: 5)")
     parser.add_argument("--rows", type=int, metavar="N", help="rows of the largest table (default: by cores)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also put the setting into this properties file")
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Measure and print; PySpark is imported only here.
-
-    Raises ``GpuJoinError`` if ``--repeats`` or ``--rows`` is too low, ``--write`` names a folder that does not
-    exist, a query does not run here, or answers differ.
-    """
+    arguments = parser.parse_args(words)
     for name, least in {"repeats": 1, "rows": _LEAST_ROWS}.items():
         value = getattr(arguments, name)
         if value is not None and value < least:
-            raise GpuJoinError(f"--{name} is {value}; give at least {least}")
+            parser.error(f"--{name} is {value}; give at least {least}")
     if arguments.write is not None and not arguments.write.absolute().parent.is_dir():
-        raise GpuJoinError(f"--write {arguments.write}: its folder does not exist")
-    require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")), java())
-    spark = _session(arguments.master)
-    with tempfile.TemporaryDirectory(prefix="gpujoin-calibrate-") as folder:
-        cores = spark.sparkContext.defaultParallelism
-        _tables(spark, Path(folder), arguments.rows or min(_CORE_ROWS * cores, _MOST_ROWS), cores)
-        queries = {**QUERIES, **HELD_OUT}
-        first, seconds = _timed(spark, queries, arguments.repeats)
-
-        def predict(name: str, costs: Costs) -> Seconds:
-            return _predicted(spark, queries[name], costs)
-
-        costs, measured = fitted(PROBES, seconds, predict)
-        predicted = {name: predict(name, costs) for name in HELD_OUT}
-    measured = (Measured("start", first - seconds[_FIRST].here), *measured)
-    print("\n".join([*_constant_lines(measured), *_prediction_lines(predicted, seconds)]))
-    pairs = ",".join(f"{constant.constant}={constant.seconds:.3g}" for constant in measured if constant.plausible)
-    print(f"{SETTING} {pairs}")
-    if arguments.write is not None:
-        put(arguments.write, SETTING, pairs)
-    return 0
+        parser.error(f"--write {arguments.write}: its folder does not exist")
+    return arguments
 
 
-def fitted(
+def fit(
     probes: Sequence[Probe], seconds: Mapping[str, Seconds], predict: Predict
-) -> tuple[Costs, tuple[Measured, ...]]:
+) -> tuple[Costs, tuple[Measurement, ...]]:
     """Take each probe's constant from the difference that its queries were measured to have.
 
     Each probe needs only constants of those before it, or defaults.
     """
-    costs, measured = Costs(), []
+    costs, measurements = Costs(), []
     for probe in probes:
         name = probe.constant
         less = Seconds() if probe.less is None else seconds[probe.less]
@@ -140,24 +135,24 @@ def fitted(
         )
         share = with_second - rest
         difference = seconds[probe.more].of(name) - less.of(name) - rest
-        measured.append(Measured(name, difference / share if share > 0 else math.nan))
-        if measured[-1].plausible:
-            costs = dataclasses.replace(costs, **{name: measured[-1].seconds})
-    return costs, tuple(measured)
+        measurements.append(Measurement(name, difference / share if share > 0 else math.nan))
+        if measurements[-1].plausible:
+            costs = dataclasses.replace(costs, **{name: measurements[-1].seconds})
+    return costs, tuple(measurements)
 
 
 def put(path: Path, key: str, value: str) -> None:
     """Set a key in a file of Spark properties, in the place where it is already, else at the end."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    kept = [line for line in lines if not line.split() or line.replace("=", " ").split()[0] != key]
-    path.write_text("\n".join([*kept, f"{key} {value}", ""]), encoding="utf-8")
+    others = [line for line in lines if not line.split() or line.replace("=", " ").split()[0] != key]
+    path.write_text("\n".join([*others, f"{key} {value}", ""]), encoding="utf-8")
 
 
-def _constant_lines(measured: Sequence[Measured]) -> Iterator[str]:
-    for constant in measured:
-        default = getattr(Costs(), constant.constant)
-        note = "" if constant.plausible else "  implausible: the default is kept"
-        yield f"{constant.constant:18}  measured {constant.seconds:9.2e} s  default {default:8.2e} s{note}"
+def _constant_lines(measurements: Sequence[Measurement]) -> Iterator[str]:
+    for each in measurements:
+        default = getattr(Costs(), each.constant)
+        note = "" if each.plausible else "  implausible: the default is kept"
+        yield f"{each.constant:18}  measured {each.seconds:9.2e} s  default {default:8.2e} s{note}"
 
 
 def _prediction_lines(predicted: Mapping[str, Seconds], measured: Mapping[str, Seconds]) -> Iterator[str]:
@@ -170,7 +165,7 @@ def _prediction_lines(predicted: Mapping[str, Seconds], measured: Mapping[str, S
 def _session(master: str) -> SparkSession:
     """A session of its own, in which all that can be runs here, on the CPU."""
     settings = {"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "200"}
-    spark = open_session("gpujoin calibrate", master, settings).newSession()
+    spark = open_session("calibrate", master, settings).newSession()
     spark.conf.set("spark.gpujoin.backend", "cpu")
     spark.conf.set("spark.gpujoin.fallback", "silent")
     return spark
@@ -211,7 +206,7 @@ def _tables(spark: SparkSession, folder: Path, rows: int, files: int) -> None:
     spark.range(100).createOrReplaceTempView("few_spark_rows")
 
 
-def _timed(spark: SparkSession, queries: Mapping[str, Query], repeats: int) -> tuple[float, dict[str, Seconds]]:
+def _time(spark: SparkSession, queries: Mapping[str, Query], repeats: int) -> tuple[float, dict[str, Seconds]]:
     """Give the seconds of the very first run here, and the least seconds of each query.
 
     All queries run in each turn, so that they meet the JVM in the same state. Other work on the machine only adds to
@@ -225,15 +220,13 @@ def _timed(spark: SparkSession, queries: Mapping[str, Query], repeats: int) -> t
                 seconds, rows[here] = _run(spark, query, here=here)
                 times[name, here].append(seconds)
             if sorted(rows[True]) != sorted(rows[False]):
-                raise GpuJoinError(f"the answers to {query.sql!r} differ; please report this")
+                raise SystemExit(f"the answers to {query.sql!r} differ; please report this")
     least = {way: min(seconds[1:]) for way, seconds in times.items()}
     return times[_FIRST, True][0], {name: Seconds(least[name, True], least[name, False]) for name in queries}
 
 
 def _run(spark: SparkSession, query: Query, *, here: bool) -> tuple[float, list[Any]]:
     """Run a query from its text to its rows in the driver."""
-    import gpujoin
-
     with _settings(spark, _settings_of(query, enabled="true" if here else "false")):
         start = time.perf_counter()
         frame = spark.sql(query.sql)
@@ -242,16 +235,18 @@ def _run(spark: SparkSession, query: Query, *, here: bool) -> tuple[float, list[
         rows = frame.collect()
         seconds = time.perf_counter() - start
         if here and not gpujoin.explain(frame).islands:
-            raise GpuJoinError(f"{query.sql!r}, which is timed, does not run here; run `gpujoin doctor`")
+            raise SystemExit(f"{query.sql!r}, which is timed, does not run here; run `gpujoin doctor`")
     return seconds, rows
 
 
-def _predicted(spark: SparkSession, query: Query, costs: Costs) -> Seconds:
-    from gpujoin.spark.query.accelerate import Purpose, rewrite
-
+def _predict(spark: SparkSession, query: Query, costs: Costs) -> Seconds:
     with _settings(spark, _settings_of(query, enabled="true", costs=costs)):
         islands = rewrite(spark.sql(query.sql), Purpose.EXPLAIN).explanation.islands
     return Seconds(
         sum(island.predicted_seconds or 0.0 for island in islands),
         sum(island.predicted_spark_seconds or 0.0 for island in islands),
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What ``gpujoin calibrate`` times: small queries, and the constant of the cost rule that two of them differ in.
+"""What calibration times: small queries, and the constant of the cost rule that two of them differ in.
 
 All tables have the columns ``id``, which is unique, ``dimension_id``, ``part_id``, integers, ``a`` to ``h``, and
 decimals, ``price`` and ``rate``. ``fact`` is the largest; ``part`` has a sixteenth of its rows, ``dimension`` 1,000,

@@ -1,4 +1,4 @@
-"""Calibration: constants from differences, the file of settings, and the command over small tables."""
+"""Calibration: constants from differences, the file of settings, and the program over small tables."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin import cli
-from gpujoin.cli.calibrate import SETTING, Measured, Seconds, fitted, put
-from gpujoin.cli.probes import HELD_OUT, PROBES, QUERIES, Probe
+from benchmarks.calibrate.__main__ import SETTING, Measurement, Seconds, fit, main, put
+from benchmarks.calibrate.probes import HELD_OUT, PROBES, QUERIES, Probe
 from gpujoin.costs import Costs
 
 AMOUNTS: dict[str, dict[str, float]] = {
@@ -42,19 +41,17 @@ def test_constants_are_recovered_from_differences() -> None:
         Probe("query", "tiny"),
         Probe("value", "columns", "column"),
     )
-    costs, measured = fitted(probes, seconds_of(machine), predict)
-    assert {one.constant: one.seconds for one in measured} == {
+    costs, measured = fit(probes, seconds_of(machine), predict)
+    assert {each.constant: each.seconds for each in measured} == {
         name: pytest.approx(getattr(machine, name)) for name in ("spark_stage", "spark_query", "query", "value")
     }
-    assert all(one.plausible for one in measured)
-    assert costs == dataclasses.replace(Costs(), **{one.constant: one.seconds for one in measured})
+    assert all(each.plausible for each in measured)
+    assert costs == dataclasses.replace(Costs(), **{each.constant: each.seconds for each in measured})
 
 
 def test_an_implausible_constant_keeps_its_default_for_those_after_it() -> None:
     seconds = {**seconds_of(Costs()), "joins": Seconds(0.0, 0.01)}
-    costs, (stage, query) = fitted(
-        (Probe("spark_stage", "joins", "tiny"), Probe("spark_query", "tiny")), seconds, predict
-    )
+    costs, (stage, query) = fit((Probe("spark_stage", "joins", "tiny"), Probe("spark_query", "tiny")), seconds, predict)
     assert stage.seconds < 0
     assert not stage.plausible
     assert query.seconds == pytest.approx(Costs().spark_query)
@@ -62,7 +59,7 @@ def test_an_implausible_constant_keeps_its_default_for_those_after_it() -> None:
 
 
 def test_a_constant_that_no_query_holds_is_implausible() -> None:
-    costs, (measured,) = fitted((Probe("row_in", "columns", "column"),), seconds_of(Costs()), predict)
+    costs, (measured,) = fit((Probe("row_in", "columns", "column"),), seconds_of(Costs()), predict)
     assert math.isnan(measured.seconds)
     assert not measured.plausible
     assert costs == Costs()
@@ -73,13 +70,13 @@ def test_a_constant_that_no_query_holds_is_implausible() -> None:
     [(1, True), (10, True), (0.1, True), (100, False), (0.01, False), (0, False), (-1, False)],
 )
 def test_constants_far_from_the_default_are_implausible(factor: float, plausible: bool) -> None:
-    assert Measured("value", factor * Costs().value).plausible is plausible
+    assert Measurement("value", factor * Costs().value).plausible is plausible
 
 
 def test_each_constant_is_measured_once_by_known_queries() -> None:
     constants = [probe.constant for probe in PROBES]
-    of_new_programs = ["start", "spark_start"]  # the second one keeps its default: it takes a new JVM
-    assert sorted([*constants, *of_new_programs]) == sorted(one.name for one in dataclasses.fields(Costs))
+    of_new_programs = ["start", "spark_start"]  # the second each keeps its default: it takes a new JVM
+    assert sorted([*constants, *of_new_programs]) == sorted(each.name for each in dataclasses.fields(Costs))
     used = {probe.more for probe in PROBES} | {probe.less for probe in PROBES} - {None}
     assert used == set(QUERIES)
 
@@ -94,30 +91,32 @@ def test_the_setting_is_put_into_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("option", "least"), [("--repeats", 1), ("--rows", 20_000)])
 def test_too_low_numbers_are_refused(option: str, least: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", option, str(least - 1)]) == 1
+    with pytest.raises(SystemExit):
+        main([option, str(least - 1)])
     assert f"{option} is {least - 1}; give at least {least}" in capsys.readouterr().err
 
 
 def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["calibrate", "--write", str(tmp_path / "none" / "spark-defaults.conf")]) == 1
+    with pytest.raises(SystemExit):
+        main(["--write", str(tmp_path / "none" / "spark-defaults.conf")])
     assert "its folder does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_command_measures_and_writes(
+def test_the_program_measures_and_writes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark.conf.set("spark.gpujoin.backend", "auto")
     path = tmp_path / "spark-defaults.conf"
     arguments = ["--master", "local[2]", "--repeats", "1", "--rows", "20000", "--write", str(path)]
-    assert cli.main(["calibrate", *arguments]) == 0
+    main(arguments)
     *lines, setting = capsys.readouterr().out.splitlines()
     assert path.read_text(encoding="utf-8") == f"{setting}\n"
     key, _, pairs = setting.partition(" ")
     assert key == SETTING
     shown = {line.split()[0]: line for line in lines if not line.startswith("held out")}
-    assert shown.keys() == {one.name for one in dataclasses.fields(Costs)}
+    assert shown.keys() == {each.name for each in dataclasses.fields(Costs)}
     written = {name for name, line in shown.items() if "the default is kept" not in line}
     assert {pair.partition("=")[0] for pair in filter(None, pairs.split(","))} == written
     assert all(getattr(Costs.parse(pairs), name) == getattr(Costs(), name) for name in shown.keys() - written)

@@ -1,0 +1,1 @@
+"""Measures the seconds of the cost rule, `spark.gpujoin.costs`, on this machine."""
