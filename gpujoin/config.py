@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError, did_you_mean
+from gpujoin.model.algorithm import Algorithm
 
 PREFIX = "spark.gpujoin."
 
@@ -88,16 +89,6 @@ class Adaptive(Enum):
     AUTO = "auto"
     ON = "on"
     OFF = "off"
-
-
-class AlgorithmChoice(Enum):
-    """Algorithm by which a GPU finds the matches of a key."""
-
-    AUTO = "auto"
-    DIRECT = "direct"
-    UNIQUE = "unique"
-    CSR = "csr"
-    CUDF = "cudf"
 
 
 _SCHEMES = ("file", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "hdfs")
@@ -395,8 +386,8 @@ class Options:
         "unset), `on`, `off`. With `spark.sql.adaptive.enabled` or "
         "`spark.sql.adaptive.coalescePartitions.enabled` set to `false`, or another transport than `bytes`, none is.",
     )  # fmt: skip
-    gpu_algorithm: AlgorithmChoice = _setting(
-        "gpu.algorithm", AlgorithmChoice.AUTO, _one_of(AlgorithmChoice),
+    gpu_algorithm: Algorithm = _setting(
+        "gpu.algorithm", Algorithm.AUTO, _one_of(Algorithm),
         "How a GPU finds the matches of a key: `direct` (address), `unique` (hash table of unique keys), `csr` (rows "
         "side by side by key), `cudf` (without gpujoin's own kernels), or `auto`: by the facts of the keys.",
     )  # fmt: skip

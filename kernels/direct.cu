@@ -1,6 +1,6 @@
 // Joins by direct address: the slot of a key is its distance from the smallest build key.
 //
-// Chosen where the range of the build keys is small (`gpujoin.plan.algorithm`). A probe costs one access to the table and
+// Chosen where the range of the build keys is small (`gpujoin.backends.cudf.algorithm`). A probe costs one access to the table and
 // nothing is compared. Unique keys store a row, or -1, in their slot, or the packed payload of the row itself (`rows.cu`), and a bit
 // says that it is there; duplicates are counted per slot and laid out by `csr.cu`; where only the existence of a match is asked for,
 // a slot is one bit.

@@ -193,7 +193,7 @@ def kernels(limit: float, out: Path) -> Phase:
 
 
 def speedups(details: dict[str, Any]) -> str:
-    """How many times as fast as cuDF the planner's choice is, over the workloads that both ran."""
+    """How many times as fast as cuDF gpujoin's own choice is, over the workloads that both ran."""
     seconds = {(r["workload"], r["engine"]): r["seconds"] for r in details["results"]}
     found = [
         seconds[workload, "cuDF"] / mine

@@ -27,13 +27,13 @@ import numpy as np
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.config import Options
 from gpujoin.engine.tables import join_tables
 from gpujoin.errors import DeviceMemoryError
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.maps import AllNull, OutOfBounds, Repeat, Span
-from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
 from tests.generate import Generator
@@ -98,9 +98,8 @@ def operations(backend: AnyBackend) -> list[Any]:
     condition: Expression = resolve(CONDITION, PAYLOAD, PAYLOAD)
     out: list[Any] = []
     frame = backend.from_arrow(payload)
-    automatic = chooser(AlgorithmChoice.AUTO)
-    for choose, (_, build_keys, probe_keys) in product((automatic, None), key_tables()):
-        build = backend.build(backend.from_arrow(build_keys), choose)
+    for algorithm, (_, build_keys, probe_keys) in product((Algorithm.AUTO, Algorithm.CUDF), key_tables()):
+        build = backend.build(backend.from_arrow(build_keys), algorithm)
         probe = build.probe(backend.from_arrow(probe_keys))
         marks = backend.marks(build.rows)
         probe.mark_build(marks)

@@ -23,9 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.config import AlgorithmChoice
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.plan.algorithm import chooser
 
 SEED = 20_260_702
 MAX_PAIRS = 1 << 28
@@ -94,7 +93,7 @@ def by_backend(backend: AnyBackend, build_keys: Keys, probe_keys: Keys, total: C
     chosen: list[str] = []
 
     def run() -> Answer:
-        build = backend.build(build_table, chooser(AlgorithmChoice.AUTO))
+        build = backend.build(build_table, Algorithm.AUTO)
         chosen[:] = [build.algorithm]
         rows = from_build = from_probe = 0
         for part in build.probe(probe_table).slices(MAX_PAIRS):

@@ -16,10 +16,12 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest
 from gpujoin.errors import DeviceMemoryError, HostMemoryError, OutOfMemoryError
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import (
     AnyBackend,
     BackendName,
     Build,
+    JoinOutput,
     NearestBuild,
     NearestTerms,
     PairSlice,
@@ -28,9 +30,7 @@ from gpujoin.model.backend import (
     Resumable,
 )
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 ALLOCATING = frozenset(
@@ -189,20 +189,20 @@ class FaultyBackend:
         self.check("to_arrow")
         return self.inner.to_arrow(frame, schema)
 
-    def build(self, keys: Any, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> Build[Any, Any]:
+    def build(self, keys: Any, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> Build[Any, Any]:
         """As the inner backend, or a fault."""
         self.check("build", self.inner.frame_rows(keys), lambda: self.inner.frame_bytes(keys))
-        return _FaultyBuild(self.inner.build(keys, choose, wanted), self)
+        return _FaultyBuild(self.inner.build(keys, algorithm, pairs=pairs), self)
 
     def build_ranges(self, points: Any, *, grouped: bool, kernels: bool = True) -> RangeBuild[Any, Any]:
         """As the inner backend, or a fault; counted as ``build``."""
         self.check("build", self.inner.frame_rows(points), lambda: self.inner.frame_bytes(points))
         return _FaultyRangeBuild(self.inner.build_ranges(points, grouped=grouped, kernels=kernels), self)
 
-    def gather(self, frame: Any, rows: RowMap, choose: ChooseGather | None = None) -> Any:
+    def gather(self, frame: Any, rows: RowMap, *, kernels: bool = False) -> Any:
         """As the inner backend, or a fault."""
         self.check("gather", rows.length, lambda: self._gathered(frame, rows))
-        return self.inner.gather(frame, rows, choose)
+        return self.inner.gather(frame, rows, kernels=kernels)
 
     def _gathered(self, frame: Any, rows: RowMap) -> int:
         frame_rows = max(self.inner.frame_rows(frame), 1)
@@ -211,19 +211,15 @@ class FaultyBackend:
             self.inner.frame_bytes(frame) * rows.length // frame_rows,
         )
 
-    def emit(
-        self, probe: Any, own: Any, other: Any | None, choose: ChooseEmission, *, matched: bool = True
-    ) -> JoinOutput[Any] | None:
+    def emit(self, probe: Any, own: Any, other: Any | None, *, matched: bool = True) -> JoinOutput[Any] | None:
         """As the inner backend, or a fault, now or where a slice is made."""
         self.check("emit", probe.rows)
-        return self._faulty(self.inner.emit(probe.inner, own, other, choose, matched=matched))
+        return self._faulty(self.inner.emit(probe.inner, own, other, matched=matched))
 
-    def fetch(
-        self, build: Any, keys: Any, own: Any, other: Any, choose: ChooseFetch, *, padded: bool
-    ) -> JoinOutput[Any] | None:
+    def fetch(self, build: Any, keys: Any, own: Any, other: Any, *, padded: bool) -> JoinOutput[Any] | None:
         """As the inner backend, or a fault, now or where a slice is made; counted as ``emit``."""
         self.check("emit", self.inner.frame_rows(own))
-        return self._faulty(self.inner.fetch(build.inner, keys, own, other, choose, padded=padded))
+        return self._faulty(self.inner.fetch(build.inner, keys, own, other, padded=padded))
 
     def _faulty(self, made: JoinOutput[Any] | None) -> JoinOutput[Any] | None:
         if made is None:
@@ -357,6 +353,11 @@ class _FaultyBuild(_FaultySearch):
     @property
     def unique(self) -> bool:
         return bool(self._inner.unique)
+
+    @property
+    def reason(self) -> str | None:
+        reason: str | None = self._inner.reason
+        return reason
 
 
 class _FaultyProbe:

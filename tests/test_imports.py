@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.errors": {MODEL},
     "gpujoin.logs": set(),
     "gpujoin.costs": {ERRORS},
-    "gpujoin.config": {COSTS, ERRORS},
+    "gpujoin.config": {COSTS, ERRORS, MODEL},
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
     "gpujoin.functions": {FUNCTIONS, MODEL, ERRORS, ARROW},
@@ -57,7 +57,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.testing": {ARROW},
     "gpujoin.report": {
         REPORT, "gpujoin.spark", "gpujoin.testing", "gpujoin.engine", PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS,
-        LOGS, "pyspark", ARROW, NUMPY,
+        LOGS, REGISTRY, "pyspark", ARROW, NUMPY,
     },
     "gpujoin": {ANY},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What joins: own kernels by each algorithm and as the planner chooses, cuDF, and plain array operations."""
+"""What joins: own kernels by each algorithm and as the engine chooses, cuDF, and plain array operations."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol, TypeAlias
 
 from benchmarks.kernels import joins
 from benchmarks.kernels.workloads import TEXT_BYTES, Inputs, Join, Keys, Workload
+from gpujoin.backends.cudf.algorithm import KeyFacts, choose
 from gpujoin.launch import facts, normalise
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.keyfacts import Algorithm, KeyFacts
-from gpujoin.plan.algorithm import choose
+from gpujoin.model.algorithm import Algorithm
 
 Answer: TypeAlias = tuple[int, ...]
 """Output rows, and the sum of every output column, its words taken as integers modulo 2^64."""
@@ -55,7 +55,7 @@ def answer(xp: Any, batches: Batches) -> Answer:
 
 @dataclass(frozen=True)
 class OwnEngine:
-    """gpujoin's kernels on the device's columns; ``kernel`` ``None``: as the planner chooses, facts taken each time."""
+    """gpujoin's kernels on the device's columns; ``kernel`` ``None``: as the engine chooses, facts taken each time."""
 
     device: Device
     kernel: joins.Kernel | None

@@ -1,6 +1,6 @@
 """Whole joins of device columns by gpujoin's kernels.
 
-By the launchers that the engine uses, and the planner's choices: payload is fetched with unique keys or emitted by what
+By the launchers that the engine uses, and its choices: payload is fetched with unique keys or emitted by what
 a probe finds, and the output of keys that repeat is written from the counts of their matches. Rows come in the engine's
 order.
 """
@@ -19,7 +19,6 @@ from gpujoin.launch import csr, direct, expand, facts, hashset, rows, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes, checked_keys
 from gpujoin.launch.rows import FieldColumn, check_columns
-from gpujoin.plan.fetching import choose_fetch
 
 BATCH_ROWS = 1 << 27
 """Output rows that a many-to-many join makes at a time."""
@@ -124,7 +123,7 @@ def _hashed(device: Device, build: Side, probe: Side) -> Output | None:
 def _joined(device: Device, table: direct.UniqueTable | unique.HashTable, build: Side, probe: Side) -> Output:
     """Fetch the payload with the keys, or emit what a probe finds, as the engine does."""
     own, other = _emitted_side(probe), _emitted_side(build)
-    fetching = fetching_table(device, table, probe.keys.rows, other, choose_fetch, padded=False)
+    fetching = fetching_table(device, table, probe.keys.rows, other, padded=False)
     if fetching is not None:
         made = fetched(device, fetching, probe.keys, own, other, padded=False)
         return Output(made.rows, probe.payload if made.probe is None else made.probe, made.build)

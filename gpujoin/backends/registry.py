@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.errors import BackendUnavailableError
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import AnyBackend, BackendName, ColumnEvaluator, Grouper, KeptTables
 from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, Rung
 from gpujoin.model.reasons import Reason
@@ -122,6 +123,12 @@ def device_obstacles(node: Relation) -> tuple[Reason, ...]:
     """Reasons why a node cannot be computed on a GPU exactly as Spark would. Needs no GPU."""
     reasons: tuple[Reason, ...] = importlib.import_module(_MODULES[BackendName.GPU]).node_obstacles(node)
     return reasons
+
+
+def algorithm_rule(asked: Algorithm) -> str:
+    """Describe in one line how a GPU will find the matches of a join with keys. Needs no GPU."""
+    rule: str = importlib.import_module(_MODULES[BackendName.GPU]).algorithm_rule(asked)
+    return rule
 
 
 def host_evaluator() -> ColumnEvaluator:

@@ -40,7 +40,7 @@ class JoinMetrics:
     algorithms : dict of str to int
         How often each build algorithm was chosen.
     algorithm_reasons : dict of str to str
-        Reason for each algorithm that a planner chose, from one task. It tells if another algorithm was planned at
+        Reason for each algorithm that a GPU took, from one task. It tells if another algorithm was chosen at
         first, because build keys turned out to have duplicates or a kernel did not compile.
     backends : dict of str to int
         How many tasks ran on each backend.

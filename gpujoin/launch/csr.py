@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpujoin.errors import DeviceMemoryError
-from gpujoin.launch.device import Array, Device, Kernel, ModuleSpec, check_room, memory_errors
+from gpujoin.launch.device import SECTOR_BYTES, Array, Device, Kernel, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     MAX_ROWS,
@@ -32,9 +32,6 @@ SLOT_BYTES = 8
 
 SLOTS_PER_ROW = 2
 """Slots for each row: at most half are taken, so that most searches end in the sector where they begin."""
-
-SECTOR_BYTES = 32
-"""Bytes of a sector, as in ``sectors.cuh``."""
 
 SECTOR_SLOTS = SECTOR_BYTES // SLOT_BYTES
 """A table has a multiple of so many slots: whole sectors."""

@@ -28,6 +28,9 @@ Argument: TypeAlias = "Array | np.generic | PointerTable | None"
 WARP = 32
 """Threads of a warp."""
 
+SECTOR_BYTES = 32
+"""Bytes of a sector, which a random access moves at least; as in ``sectors.cuh``."""
+
 MAX_BLOCK_THREADS = 1024
 MAX_GRID_BLOCKS = (1 << 31) - 1
 STATIC_SHARED_BYTES = 48 * 1024

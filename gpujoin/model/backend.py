@@ -21,16 +21,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.spec import Direction
 
@@ -101,6 +100,10 @@ class Build(Protocol[KeyFrame, Vector]):
     @property
     def algorithm(self) -> str:
         """Name of the algorithm that was chosen, such as ``direct``; shown in metrics and explanations."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why that algorithm was chosen; ``None``: there is nothing to say."""
 
     @property
     def nbytes(self) -> int:
@@ -204,6 +207,19 @@ class NearestBuild(Protocol[KeyFrame, Vector]):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class JoinOutput(Generic[Frame]):
+    """Output of a join that a backend makes without gather maps."""
+
+    rows: int
+    """Rows of the output."""
+    slice: Callable[[int, int], tuple[Frame, Frame | None]]
+    """Makes the columns of the probe side and of the build side, if it has any, for a number of rows from a row on.
+
+    Raises ``DeviceMemoryError`` if they do not fit, and leaves no trace then.
+    """
+
+
 class Grouper(Protocol):
     """Numbers rows by key, on the host, so that rows with equal keys have equal numbers."""
 
@@ -270,19 +286,18 @@ class Backend(Protocol[Frame, Vector]):
             For each column whether null equals null; otherwise a row with a null matches nothing.
         """
 
-    def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> Build[Frame, Vector]:
-        """Build a search structure over a key frame. The algorithm is chosen from the facts of the keys.
+    def build(self, keys: Frame, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> Build[Frame, Vector]:
+        """Build a search structure over a key frame.
 
         Parameters
         ----------
         keys : Frame
             Key codes, or a frame from :meth:`key_frame`.
-        choose : callable or None
-            The planner's choice of an algorithm, from the facts of the keys; ``None``: the backend chooses. A backend
-            with one algorithm need not call it.
-        wanted : Wanted
-            ``MARKS``: only :meth:`Probe.matched` will be called, so the build may keep less, and ``unique`` means
-            nothing.
+        algorithm : Algorithm
+            Algorithm of a device; the CPU has its own.
+        pairs : bool
+            Whether pairs are asked for. If not, only :meth:`Probe.matched` will be called, so the build may keep less,
+            and ``unique`` means nothing.
         """
 
     def build_ranges(self, points: Frame, *, grouped: bool, kernels: bool = True) -> RangeBuild[Frame, Vector]:
@@ -299,21 +314,13 @@ class Backend(Protocol[Frame, Vector]):
             Whether a device may search by gpujoin's own kernels, and not by array operations alone.
         """
 
-    def gather(self, frame: Frame, rows: RowMap, choose: ChooseGather | None = None) -> Frame:
+    def gather(self, frame: Frame, rows: RowMap, *, kernels: bool = False) -> Frame:
         """Gather rows of a frame by a map; the row is null where the map has no row.
 
-        A backend with several methods asks ``choose``. Without it, columns are gathered one by one.
+        With ``kernels`` a device may gather by gpujoin's own kernels, from packed rows that it keeps with the frame.
         """
 
-    def emit(
-        self,
-        probe: Any,
-        own: Frame,
-        other: Frame | None,
-        choose: ChooseEmission,
-        *,
-        matched: bool = True,
-    ) -> JoinOutput[Frame] | None:
+    def emit(self, probe: Any, own: Frame, other: Frame | None, *, matched: bool = True) -> JoinOutput[Frame] | None:
         """Make the output of a join without gather maps.
 
         Parameters
@@ -325,8 +332,6 @@ class Backend(Protocol[Frame, Vector]):
         other : Frame or None
             Output columns of the build rows, with which each match of a probe row is returned. ``None``: there are
             none, and each probe row is returned at most once.
-        choose : callable
-            The planner's choice of a method, from the facts of the output.
         matched : bool
             Whether probe rows with a match are returned, or those without one.
 
@@ -334,12 +339,10 @@ class Backend(Protocol[Frame, Vector]):
         -------
         JoinOutput or None
             The output rows, in the order of the pairs of :class:`PairSlice`. ``None``: gather maps must be used,
-            because the planner chose them or because the backend cannot do without, out of memory included.
+            because they are faster or because the backend cannot do without, out of memory included.
         """
 
-    def fetch(
-        self, build: Any, keys: Frame, own: Frame, other: Frame, choose: ChooseFetch, *, padded: bool
-    ) -> JoinOutput[Frame] | None:
+    def fetch(self, build: Any, keys: Frame, own: Frame, other: Frame, *, padded: bool) -> JoinOutput[Frame] | None:
         """Make the output of an inner or left join by unique keys without a probe.
 
         Parameters
@@ -350,16 +353,14 @@ class Backend(Protocol[Frame, Vector]):
             Key frame of the probe rows.
         own, other : Frame
             Output columns of the probe rows and of the build rows.
-        choose : callable
-            The planner's choice, from the facts of the keys and of the payload.
         padded : bool
             Whether probe rows without a match are returned, with nulls.
 
         Returns
         -------
         JoinOutput or None
-            The output rows, in the order of the probe rows. ``None``: the build must be probed, because the planner
-            chose that or because the backend cannot do without.
+            The output rows, in the order of the probe rows. ``None``: the build must be probed, because that is
+            faster or because the backend cannot do without.
         """
 
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

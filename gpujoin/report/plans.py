@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpujoin.backends.registry import algorithm_rule
 from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.plan.algorithm import rule
 from gpujoin.plan.estimates import UNKNOWN_SIZE
 from gpujoin.report.explanation import IslandExplanation, JoinExplanation
 from gpujoin.report.outcomes import kept
@@ -87,7 +87,7 @@ def size_of(plan: Any) -> int | None:
 def expected_backend(options: Options, outlook: GpuOutlook, *, keyed: bool) -> tuple[str, tuple[str, ...]]:
     """Say which backend the driver expects, how it knows, and by which rule a GPU would find matches."""
     name, notes = _expected(options, outlook)
-    return name, (*notes, rule(options.gpu_algorithm)) if keyed and name == "gpu" else notes
+    return name, (*notes, algorithm_rule(options.gpu_algorithm)) if keyed and name == "gpu" else notes
 
 
 def _expected(options: Options, outlook: GpuOutlook) -> tuple[str, tuple[str, ...]]:

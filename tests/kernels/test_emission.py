@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gpujoin.backends.cudf import emission
+from gpujoin.backends.cudf.choices import EmissionFacts, Verdict
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.config import Options
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.launch import rows
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import BackendName
-from gpujoin.model.gathering import EmissionChoice, EmissionFacts, EmissionMethod
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.plan.algorithm import chooser
 from gpujoin.testing import assert_same_rows, cells
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.test_engine import run
@@ -71,12 +72,12 @@ def joined(
 @pytest.mark.parametrize(
     ("wanted", "kernel"),
     [
-        (AlgorithmChoice.AUTO, "direct_probe"),
-        (AlgorithmChoice.UNIQUE, "unique_probe"),
+        (Algorithm.AUTO, "direct_probe"),
+        (Algorithm.UNIQUE, "unique_probe"),
     ],
 )
 def test_inner_joins_on_unique_keys(
-    emulated: EmulatedDevice, wanted: AlgorithmChoice, kernel: str, batch: int, seed: int
+    emulated: EmulatedDevice, wanted: Algorithm, kernel: str, batch: int, seed: int
 ) -> None:
     """Columns of every width, with nulls; several morsels and several batches a morsel."""
     options = Options(gpu_algorithm=wanted, batch_bytes=1000)
@@ -88,9 +89,9 @@ def test_inner_joins_on_unique_keys(
 
 @pytest.mark.parametrize("duplicates", [False, True], ids=["unique", "duplicates"])
 @pytest.mark.parametrize("kind", [JoinType.LEFT_SEMI, JoinType.LEFT_ANTI], ids=lambda k: k.value)
-@pytest.mark.parametrize("wanted", [AlgorithmChoice.AUTO, AlgorithmChoice.CSR], ids=lambda w: w.value)
+@pytest.mark.parametrize("wanted", [Algorithm.AUTO, Algorithm.CSR], ids=lambda w: w.value)
 def test_semi_and_anti_joins(
-    emulated: EmulatedDevice, kind: JoinType, wanted: AlgorithmChoice, duplicates: bool, seed: int
+    emulated: EmulatedDevice, kind: JoinType, wanted: Algorithm, duplicates: bool, seed: int
 ) -> None:
     options = Options(gpu_algorithm=wanted, batch_bytes=1000)
     joined(HostBackend(ops=emulated_ops(emulated)), tables(seed, duplicates=duplicates), kind, options, 64)
@@ -120,7 +121,7 @@ def test_long_keys_are_verified_before_output(make_device: MakeDevice, seed: int
         (JoinType.LEFT, PAYLOAD, Options(), False),
         (JoinType.EXISTENCE, PAYLOAD, Options(), False),
         (JoinType.INNER, PAYLOAD, Options(), True),
-        (JoinType.INNER, PAYLOAD, Options(gpu_algorithm=AlgorithmChoice.CUDF), False),
+        (JoinType.INNER, PAYLOAD, Options(gpu_algorithm=Algorithm.CUDF), False),
         (JoinType.INNER, PAYLOAD.set(0, pa.field("s", pa.string())), Options(), False),
         (JoinType.INNER, PAYLOAD.set(0, pa.field("e", pa.struct([]))), Options(), False),
         (JoinType.NULL_AWARE_ANTI, PAYLOAD, Options(), False),
@@ -146,7 +147,7 @@ def test_output_by_maps(
 
 
 def test_cudf_asked_for_launches_no_kernel(emulated: EmulatedDevice, seed: int) -> None:
-    options = Options(gpu_algorithm=AlgorithmChoice.CUDF)
+    options = Options(gpu_algorithm=Algorithm.CUDF)
     for kind in (JoinType.INNER, JoinType.LEFT, JoinType.LEFT_SEMI):
         joined(HostBackend(ops=emulated_ops(emulated)), tables(seed), kind, options, PROBE_ROWS)
     assert not emulated.launches
@@ -189,19 +190,22 @@ def test_a_kernel_that_does_not_compile_is_named(
     assert "rows.cu" in caplog.text
 
 
-def test_the_planner_sees_the_facts(emulated: EmulatedDevice, seed: int) -> None:
+def test_the_facts_are_those_of_the_output(
+    emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     seen: list[EmissionFacts] = []
 
-    def choose(facts: EmissionFacts) -> EmissionChoice:
+    def choose(facts: EmissionFacts) -> Verdict:
         seen.append(facts)
-        return EmissionChoice(EmissionMethod.MAPS, "for the test")
+        return Verdict(False, "for the test")
 
+    monkeypatch.setattr(emission, "writes_at_once", choose)
     backend = HostBackend(ops=emulated_ops(emulated))
     left, right = tables(seed)
-    built = backend.build(right.select(["k"]))
+    built = backend.build(right.select(["k"]), Algorithm.AUTO)
     probe = built.probe(left.select(["k"]))
-    assert backend.emit(probe, left, right, choose) is None
-    assert backend.emit(probe, left, None, choose, matched=False) is None
+    assert backend.emit(probe, left, right) is None
+    assert backend.emit(probe, left, None, matched=False) is None
     facts = seen[0]
     assert (facts.probe_rows, facts.rows) == (PROBE_ROWS, probe.pairs)
     assert facts.probe_widths == (1, 16, 8, 4, 2, 8)
@@ -336,7 +340,7 @@ def test_runs_that_do_not_compile_are_named(
     [
         (PAYLOAD.set(0, pa.field("s", pa.string())), Options()),
         (PAYLOAD.set(0, pa.field("e", pa.struct([]))), Options()),
-        (PAYLOAD, Options(gpu_algorithm=AlgorithmChoice.CUDF)),
+        (PAYLOAD, Options(gpu_algorithm=Algorithm.CUDF)),
     ],
     ids=["text", "column on the host", "cudf asked for"],
 )
@@ -349,17 +353,18 @@ def test_keys_that_repeat_by_pairs(emulated: EmulatedDevice, payload: pa.Schema,
         64,
     )
     assert "emit_ranges" not in emulated.launches
-    assert ("expand_pairs" in emulated.launches) is (options.gpu_algorithm is not AlgorithmChoice.CUDF)
+    assert ("expand_pairs" in emulated.launches) is (options.gpu_algorithm is not Algorithm.CUDF)
 
 
-def test_rows_are_ordered_anew_for_another_index(emulated: EmulatedDevice) -> None:
+def test_rows_are_ordered_anew_for_another_index(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed rows in the order of one index's places are not taken for those of another."""
+    monkeypatch.setattr(emission, "writes_at_once", lambda _: Verdict(True, "for the test"))
     backend = HostBackend(ops=emulated_ops(emulated))
     frame = pa.table({"a": np.arange(6), "b": np.arange(6) * 10})
     probe = pa.table({"k": [5, 3]})
     for keys, expected in (([5, 3, 5, 3, 9, 9], [0, 2, 1, 3]), ([3, 3, 5, 9, 9, 3], [2, 0, 1, 5])):
-        matches = backend.build(pa.table({"k": keys}), choose=chooser(AlgorithmChoice.AUTO)).probe(probe)
-        made = backend.emit(matches, probe, frame, lambda _: EmissionChoice(EmissionMethod.FUSED, "for the test"))
+        matches = backend.build(pa.table({"k": keys}), Algorithm.AUTO).probe(probe)
+        made = backend.emit(matches, probe, frame)
         assert made is not None
         own, other = made.slice(0, made.rows)
         assert other is not None

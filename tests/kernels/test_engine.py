@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gpujoin.backends.cudf import kernels
+from gpujoin.backends.cudf.algorithm import Choice, KeyFacts
 from gpujoin.backends.cudf.index import Index, IndexProbe
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.config import Options
 from gpujoin.engine.tables import join_tables
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.keyfacts import Algorithm, Choice, Wanted
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.plan.algorithm import chooser
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, HostKeys, emulated_ops, entered
@@ -53,7 +54,7 @@ def joined(
     types: tuple[pa.DataType, ...],
     seed: int,
     *,
-    wanted: AlgorithmChoice = AlgorithmChoice.AUTO,
+    wanted: Algorithm = Algorithm.AUTO,
     condition: Expression | None = None,
     nulls: NullEquality = NullEquality.UNEQUAL,
     shapes: tuple[KeyShape, ...] = (KeyShape.UNIFORM, KeyShape.UNIQUE),
@@ -77,9 +78,9 @@ def test_every_join_type(emulated: EmulatedDevice, case: str, types: str, seed: 
 
 
 FORCED = {
-    AlgorithmChoice.DIRECT: {"direct_probe", "direct_ranges"},
-    AlgorithmChoice.UNIQUE: {"unique_probe", "csr_ranges"},
-    AlgorithmChoice.CSR: {"csr_ranges"},
+    Algorithm.DIRECT: {"direct_probe", "direct_ranges"},
+    Algorithm.UNIQUE: {"unique_probe", "csr_ranges"},
+    Algorithm.CSR: {"csr_ranges"},
 }
 
 
@@ -87,7 +88,7 @@ FORCED = {
 @pytest.mark.parametrize("wanted", FORCED, ids=lambda w: w.value)
 @pytest.mark.parametrize(("kind", "build_side"), CASES, ids=lambda v: v.value)
 def test_every_algorithm(
-    emulated: EmulatedDevice, kind: JoinType, build_side: Side, wanted: AlgorithmChoice, seed: int
+    emulated: EmulatedDevice, kind: JoinType, build_side: Side, wanted: Algorithm, seed: int
 ) -> None:
     """Forced on integer keys, with duplicates and without; semi, anti and existence joins ask for marks only."""
     launched = joined(emulated, kind, build_side, (pa.int16(),), seed, wanted=wanted)
@@ -95,18 +96,18 @@ def test_every_algorithm(
     marks = kind.left_rows_only and build_side is Side.RIGHT
     if not marks:
         assert probes == FORCED[wanted]
-    elif wanted is AlgorithmChoice.DIRECT:
+    elif wanted is Algorithm.DIRECT:
         assert probes == {"direct_enter_bits", "direct_test_bits"}
     else:
-        assert probes == ({"csr_ranges"} if wanted is AlgorithmChoice.CSR else {"set_probe"})
+        assert probes == ({"csr_ranges"} if wanted is Algorithm.CSR else {"set_probe"})
 
 
 @pytest.mark.parametrize(
     ("case", "wanted"),
-    each_once(NAMED_CASES, (AlgorithmChoice.DIRECT.value, AlgorithmChoice.CSR.value)),
+    each_once(NAMED_CASES, (Algorithm.DIRECT.value, Algorithm.CSR.value)),
 )
 def test_conditions(emulated: EmulatedDevice, case: str, wanted: str, seed: int) -> None:
-    choice = AlgorithmChoice(wanted)
+    choice = Algorithm(wanted)
     joined(emulated, *NAMED_CASES[case], (pa.int16(),), seed, wanted=choice, condition=CONDITION)
 
 
@@ -165,7 +166,7 @@ def check(device: EmulatedDevice, build: pa.Array, probe: pa.Array) -> None:
     )
     for nulls in NullEquality:
         spec = JoinSpec(JoinType.FULL, (KeyPair(0, 0, nulls),), None, (0, 1), (0, 1))
-        for wanted in (AlgorithmChoice.AUTO, AlgorithmChoice.CUDF):
+        for wanted in (Algorithm.AUTO, Algorithm.CUDF):
             options = Options(gpu_algorithm=wanted)
             result = run(
                 left_table, right_table, spec, HostBackend(ops=emulated_ops(device)), Side.RIGHT, options, BATCH
@@ -182,11 +183,11 @@ def test_keys_the_device_does_not_take_come_as_codes(emulated: EmulatedDevice, s
 def test_null_aware_anti_joins(emulated: EmulatedDevice, seed: int) -> None:
     """By direct address, a bit a key."""
     kind, types = JoinType.NULL_AWARE_ANTI, (pa.int16(),)
-    launched = joined(emulated, kind, Side.RIGHT, types, seed, wanted=AlgorithmChoice.DIRECT)
+    launched = joined(emulated, kind, Side.RIGHT, types, seed, wanted=Algorithm.DIRECT)
     assert {"direct_enter_bits", "direct_test_bits"} <= launched
     assert not {"direct_probe", "direct_ranges", "unique_probe", "csr_ranges"} & launched
     joined(emulated, kind, Side.RIGHT, (pa.int64(),), seed)
-    for choice in (AlgorithmChoice.DIRECT, AlgorithmChoice.AUTO):
+    for choice in (Algorithm.DIRECT, Algorithm.AUTO):
         joined(emulated, kind, Side.RIGHT, types, seed, wanted=choice, condition=CONDITION)
 
 
@@ -198,8 +199,8 @@ def test_null_aware_anti_joins_over_two_keys(
     searched: list[str] = []
     build = HostBackend.build
 
-    def watching(self: HostBackend, *given: Any) -> Any:
-        built = build(self, *given)
+    def watching(self: HostBackend, *given: Any, **options: Any) -> Any:
+        built = build(self, *given, **options)
         searched.append(built.algorithm)
         return built
 
@@ -242,7 +243,7 @@ def test_a_set_of_keys_serves_joins_that_only_ask_for_matches(
 
 
 def test_cudf_can_be_forced(emulated: EmulatedDevice, seed: int) -> None:
-    launched = joined(emulated, JoinType.FULL, Side.RIGHT, (pa.int64(),), seed, wanted=AlgorithmChoice.CUDF)
+    launched = joined(emulated, JoinType.FULL, Side.RIGHT, (pa.int64(),), seed, wanted=Algorithm.CUDF)
     assert not launched, "no key is packed, no fact taken"
 
 
@@ -250,9 +251,9 @@ def test_hash_functions_that_collide_are_given_up(make_device: MakeDevice) -> No
     """With two hashes in all, no hash function tells three long texts apart, so cuDF's hashes do it."""
     device = make_device(colliding(1, "normalise.cu", "facts.cu", "csr.cu", "unique.cu"))
     keys = [bytes([c]) * 20 for c in b"abcabc"]
-    index_ = index(device, keys, AlgorithmChoice.AUTO)
+    index_ = index(device, keys, Algorithm.AUTO)
     assert index_.algorithm == "cudf sorted fingerprint"
-    second_index = index(device, keys[:1] * 2, AlgorithmChoice.AUTO)
+    second_index = index(device, keys[:1] * 2, Algorithm.AUTO)
     assert second_index.algorithm == "csr fingerprint"
     probe = HostKeys(pa.table({"k": pa.array(keys, pa.large_binary())}), ops=second_index.ops)
     assert IndexProbe(second_index, probe).matched().tolist() == [True, False, False] * 2
@@ -261,7 +262,7 @@ def test_hash_functions_that_collide_are_given_up(make_device: MakeDevice) -> No
 @pytest.mark.parametrize("every", [2, 7])
 def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int, seed: int) -> None:
     """The pairs of every algorithm come in the order of the CPU backend's, so nothing is lost or repeated."""
-    for wanted in (AlgorithmChoice.DIRECT, AlgorithmChoice.CSR):
+    for wanted in (Algorithm.DIRECT, Algorithm.CSR):
         left_table, right_table = sides(seed, (pa.int16(),), KeyShape.UNIFORM)
         spec = spec_of(JoinType.FULL, left_table, right_table, 1, CONDITION, NullEquality.UNEQUAL)
         backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(emulated)), every=every)
@@ -271,29 +272,29 @@ def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int
         assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}")
 
 
-def index(device: EmulatedDevice, keys: list[Any], forced: AlgorithmChoice, wanted: Wanted = Wanted.PAIRS) -> Index:
+def index(device: EmulatedDevice, keys: list[Any], asked: Algorithm, *, pairs: bool = True) -> Index:
     kind = pa.large_binary() if isinstance(keys[0], bytes) else pa.int64()
     table = pa.table({"k": pa.array(keys, kind)})
     ops = emulated_ops(device)
-    return Index(ops, HostKeys(table, ops=ops), entered, choose=chooser(forced), wanted=wanted)
+    return Index(ops, HostKeys(table, ops=ops), entered, asked, pairs=pairs)
 
 
 def test_what_is_chosen_is_told(emulated: EmulatedDevice) -> None:
     unique, twice, wide = [5, 3, 4], [5, 3, 5], [-(1 << 62), 0, 1 << 62]
-    cases: list[tuple[list[Any], AlgorithmChoice, str, bool]] = [
-        (unique, AlgorithmChoice.AUTO, "direct", True),
-        (twice, AlgorithmChoice.AUTO, "direct", False),
-        (wide, AlgorithmChoice.AUTO, "unique", True),
-        ([*wide, 0], AlgorithmChoice.UNIQUE, "csr", False),
-        (unique, AlgorithmChoice.CSR, "csr", True),
-        (unique, AlgorithmChoice.CUDF, "cudf direct", True),
-        ([b"a", b"b"], AlgorithmChoice.AUTO, "direct", True),
-        ([b"a", b"bcdefgh"], AlgorithmChoice.AUTO, "unique", True),
-        ([b"a", b"x" * 16], AlgorithmChoice.UNIQUE, "unique", True),
-        ([b"a", b"x" * 17], AlgorithmChoice.AUTO, "unique fingerprint", True),
-        ([b"a", b"x" * 17, b"a"], AlgorithmChoice.AUTO, "csr fingerprint", False),
-        ([b"a", b"x" * 16], AlgorithmChoice.CUDF, "cudf sorted fingerprint", True),
-        ([None, None], AlgorithmChoice.AUTO, "empty", True),
+    cases: list[tuple[list[Any], Algorithm, str, bool]] = [
+        (unique, Algorithm.AUTO, "direct", True),
+        (twice, Algorithm.AUTO, "direct", False),
+        (wide, Algorithm.AUTO, "unique", True),
+        ([*wide, 0], Algorithm.UNIQUE, "csr", False),
+        (unique, Algorithm.CSR, "csr", True),
+        (unique, Algorithm.CUDF, "cudf direct", True),
+        ([b"a", b"b"], Algorithm.AUTO, "direct", True),
+        ([b"a", b"bcdefgh"], Algorithm.AUTO, "unique", True),
+        ([b"a", b"x" * 16], Algorithm.UNIQUE, "unique", True),
+        ([b"a", b"x" * 17], Algorithm.AUTO, "unique fingerprint", True),
+        ([b"a", b"x" * 17, b"a"], Algorithm.AUTO, "csr fingerprint", False),
+        ([b"a", b"x" * 16], Algorithm.CUDF, "cudf sorted fingerprint", True),
+        ([None, None], Algorithm.AUTO, "empty", True),
     ]
     for keys, forced, algorithm, is_unique in cases:
         built = index(emulated, keys, forced)
@@ -302,7 +303,7 @@ def test_what_is_chosen_is_told(emulated: EmulatedDevice) -> None:
 
 def test_marks_alone_are_cheaper(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
     keys = rng.integers(0, 300, 1000).tolist()
-    whole, marks = (index(emulated, keys, AlgorithmChoice.AUTO, wanted) for wanted in Wanted)
+    whole, marks = (index(emulated, keys, Algorithm.AUTO, pairs=pairs) for pairs in (True, False))
     assert marks.nbytes * 30 < whole.nbytes
     probe = HostKeys(pa.table({"k": pa.array(range(-10, 400))}), ops=marks.ops)
     expected = [k in set(keys) for k in range(-10, 400)]
@@ -316,7 +317,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_cudf_joins(
     device = make_device({"unique.cu": "this is no program"})
     wide = [-(1 << 62), 0, 1 << 62]
     with caplog.at_level("WARNING", "gpujoin"):
-        built = index(device, wide, AlgorithmChoice.UNIQUE)
+        built = index(device, wide, Algorithm.UNIQUE)
     assert built.algorithm == "cudf sorted"
     assert "unique.cu" in caplog.text
     probe = IndexProbe(built, HostKeys(pa.table({"k": pa.array([0, 1, 1 << 62])}), ops=built.ops))
@@ -328,22 +329,23 @@ def test_pairs_that_do_not_compile_are_known_before_a_probe(
 ) -> None:
     device = make_device({"expand.cu": "this is no program"})
     with caplog.at_level("WARNING", "gpujoin"):
-        built = index(device, [5, 3, 5], AlgorithmChoice.AUTO)
+        built = index(device, [5, 3, 5], Algorithm.AUTO)
     assert built.algorithm == "cudf direct"
     assert "expand.cu" in caplog.text
-    assert index(device, [5, 3, 4], AlgorithmChoice.AUTO).algorithm == "direct", "no pairs are made of unique keys"
+    assert index(device, [5, 3, 4], Algorithm.AUTO).algorithm == "direct", "no pairs are made of unique keys"
 
 
-def test_the_planner_sees_the_facts(emulated: EmulatedDevice) -> None:
+def test_the_facts_are_those_of_the_keys(emulated: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def choose(facts: Any) -> Choice:
+    def choose(facts: KeyFacts, _: Algorithm) -> Choice:
         seen.append(facts)
         return Choice(Algorithm.CSR, "for the test")
 
     table = pa.table({"k": pa.array([7, None, 7, -3], pa.int32())})
     ops = emulated_ops(emulated)
-    assert Index(ops, HostKeys(table, ops=ops), entered, choose=choose).algorithm == "csr"
+    monkeypatch.setattr(kernels, "choose", choose)
+    assert Index(ops, HostKeys(table, ops=ops), entered, Algorithm.AUTO).algorithm == "csr"
     facts = seen[0]
     assert (facts.rows, facts.keys, facts.key_bytes, facts.low, facts.high) == (4, 3, 4, -3, 7)
     assert facts.slots == 11

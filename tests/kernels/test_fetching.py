@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gpujoin.backends.cudf import fetching
+from gpujoin.backends.cudf.choices import HashFacts, SlotFacts, Verdict
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.engine.join import output
+from gpujoin.config import Options
+from gpujoin.engine.join.sinks import Sink
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.launch import direct, rows, unique
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import left, right
-from gpujoin.model.gathering import ChooseFetch, FetchChoice, HashFacts, SlotFacts
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
@@ -55,18 +57,16 @@ def given(case: str, seed: int, dtype: pa.DataType | None = None, *, nulls: floa
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> list[SlotFacts | HashFacts]:
-    """Payload is read with the keys wherever it can be; gives the facts that the planner was told."""
-    told: list[SlotFacts | HashFacts] = []
+    """Payload is read with the keys wherever it can be; gives the facts of each choice."""
+    seen: list[SlotFacts | HashFacts] = []
 
-    def choose(facts: SlotFacts | HashFacts) -> FetchChoice:
-        told.append(facts)
-        return FetchChoice(True, "for the test")
+    def choose(facts: SlotFacts | HashFacts) -> Verdict:
+        seen.append(facts)
+        return Verdict(True, "for the test")
 
-    def chooser(wanted: AlgorithmChoice, *, copied: bool) -> ChooseFetch | None:
-        return None if wanted is AlgorithmChoice.CUDF else choose
-
-    monkeypatch.setattr(output, "fetch_chooser", chooser)
-    return told
+    monkeypatch.setattr(fetching, "fetches_payload", choose)
+    monkeypatch.setattr(Sink, "fetches", True)
+    return seen
 
 
 def joined(
@@ -113,13 +113,13 @@ def test_unique_keys(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.value)
-@pytest.mark.parametrize("wanted", [AlgorithmChoice.DIRECT, AlgorithmChoice.UNIQUE], ids=lambda w: w.value)
+@pytest.mark.parametrize("wanted", [Algorithm.DIRECT, Algorithm.UNIQUE], ids=lambda w: w.value)
 @pytest.mark.parametrize("dtype", [pa.int32(), pa.int64()], ids=str)
 def test_without_nulls_all_match(
     emulated: EmulatedDevice,
     always: list[SlotFacts | HashFacts],
     dtype: pa.DataType,
-    wanted: AlgorithmChoice,
+    wanted: Algorithm,
     kind: JoinType,
     seed: int,
 ) -> None:
@@ -142,7 +142,7 @@ def test_without_nulls_all_match(
 def test_the_table_is_made_once(
     emulated: EmulatedDevice, always: list[SlotFacts | HashFacts], case: str, seed: int
 ) -> None:
-    """The planner is told so, and how many rows have been probed."""
+    """The choice is told so, and how many rows have been probed."""
     backend = HostBackend(ops=emulated_ops(emulated), morsel_rows=64)
     joined(backend, given(case, seed), JoinType.LEFT, batch=64)
     assert [facts.there for facts in always] == [False, True, True, True, True]
@@ -155,8 +155,8 @@ SPARED: dict[str, tuple[JoinType, str, Any, Options]] = {
     "full": (JoinType.FULL, "some match", None, Options()),
     "semi": (JoinType.LEFT_SEMI, "some match", None, Options()),
     "condition": (JoinType.LEFT, "some match", left("h") < right("h"), Options()),
-    "cudf asked for": (JoinType.INNER, "some match", None, Options(gpu_algorithm=AlgorithmChoice.CUDF)),
-    "csr asked for": (JoinType.INNER, "some match", None, Options(gpu_algorithm=AlgorithmChoice.CSR)),
+    "cudf asked for": (JoinType.INNER, "some match", None, Options(gpu_algorithm=Algorithm.CUDF)),
+    "csr asked for": (JoinType.INNER, "some match", None, Options(gpu_algorithm=Algorithm.CSR)),
 }
 
 

@@ -11,16 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.backends.cudf import packing
+from gpujoin.backends.cudf.choices import Verdict
+from gpujoin.config import Options
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.launch import expand, rows
 from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.plan.gathering import choose_gather
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, emulated_ops, take
 from tests.backends.cudf.test_engine import run
@@ -38,8 +39,10 @@ PAYLOAD = pa.schema(
 KERNELS = {"pack_rows", "gather_rows"}
 
 
-def by_rows(facts: GatherFacts) -> GatherChoice:
-    return GatherChoice(GatherMethod.ROWS, "for the test")
+@pytest.fixture
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are gathered from packed rows wherever they can be."""
+    monkeypatch.setattr(packing, "packs_rows", lambda _: Verdict(True, "for the test"))
 
 
 @pytest.fixture
@@ -68,11 +71,11 @@ def test_the_engine_gathers_from_packed_rows(
     columns = tuple(range(left.num_columns))
     spec = JoinSpec(kind, (KeyPair(7, 7),), None, columns, columns)
     backend = HostBackend(ops=emulated_ops(tiny_cache))
-    options = Options(gpu_algorithm=AlgorithmChoice.AUTO)
+    options = Options(gpu_algorithm=Algorithm.AUTO)
     result = run(left, right, spec, backend, Side.RIGHT, options, 2 * ROWS)
     assert_same_rows(result, oracle_join(left, right, spec), context=f"seed={seed}")
     assert set(tiny_cache.launches) >= KERNELS
-    packed = [frame.num_rows for frame, packing in backend.packings.values() if packing.packed is not None]
+    packed = [frame.num_rows for frame, rows_of in backend.packings.values() if rows_of.packed is not None]
     assert packed == [right.num_rows], "the build side is packed, and packed once; probe rows ascend"
 
 
@@ -99,6 +102,7 @@ SPECIAL = pa.table(
 )
 
 
+@pytest.mark.usefixtures("by_rows")
 @pytest.mark.parametrize("table", [SPECIAL, SPECIAL.slice(1, 3), SPECIAL.select(["whole", "text", "day"])])
 @pytest.mark.parametrize("misses", [False, True])
 def test_values_are_moved_bit_by_bit(emulated: EmulatedDevice, table: pa.Table, misses: bool) -> None:
@@ -108,7 +112,7 @@ def test_values_are_moved_bit_by_bit(emulated: EmulatedDevice, table: pa.Table, 
     indices = backend.indices_from_host(np.array(wanted), rule)
     if misses:
         indices = Indices(emulated.xp.asarray(on_host_with_misses(wanted)), len(wanted), rule)
-    result = backend.gather(table, indices, by_rows)
+    result = backend.gather(table, indices, kernels=True)
     assert set(emulated.launches) == KERNELS
     taken = pa.array([None if i < 0 else i for i in wanted], pa.int32())
     for column, source in zip(result.columns, table.columns, strict=True):
@@ -124,17 +128,18 @@ def on_host_with_misses(wanted: list[int]) -> Any:
 def test_packing_is_kept_and_counts_entries(tiny_cache: EmulatedDevice) -> None:
     backend = HostBackend(ops=emulated_ops(tiny_cache))
     table = pa.table({"a": pa.array(range(64)), "b": pa.array(range(64)), "c": pa.array(range(64))})
-    some_rows = backend.indices_from_host(np.arange(40)[::-1].copy(), OutOfBounds.NEVER)
+    some_rows = backend.indices_from_host(np.arange(15)[::-1].copy(), OutOfBounds.NEVER)
     ordered = dataclasses.replace(some_rows, order=MapOrder.ASCENDING)
     launches = []
     for rows_map in (ordered, some_rows, some_rows, some_rows, ordered):
         before = len(tiny_cache.launches)
-        backend.gather(table, rows_map, choose_gather)
+        backend.gather(table, rows_map, kernels=True)
         launches.append(tiny_cache.launches[before:])
-    # 40 entries save 64 bytes each; packing 64 rows moves 56 each.
+    # 15 entries save 50 ps each, two sectors at random places; packing 64 rows of 56 bytes takes 1 ns.
     assert launches == [[], [], ["pack_rows", "gather_rows"], ["gather_rows"], []]
 
 
+@pytest.mark.usefixtures("by_rows")
 def test_rows_that_do_not_fit_or_compile_are_gathered_by_columns(
     make_device: MakeDevice, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,7 +150,7 @@ def test_rows_that_do_not_fit_or_compile_are_gathered_by_columns(
         backend = HostBackend(ops=emulated_ops(device))
         indices = backend.indices_from_host(np.array([5, 3]), OutOfBounds.NEVER)
         with caplog.at_level("WARNING", "gpujoin"):
-            assert backend.gather(table, indices, by_rows).column(0).to_pylist() == [5, 3]
+            assert backend.gather(table, indices, kernels=True).column(0).to_pylist() == [5, 3]
         assert not device.launches
         assert backend.packings[id(table)][1].refused
     assert "rows.cu" in caplog.text

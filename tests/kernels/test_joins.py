@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.kernels import joins
 from benchmarks.kernels.joins import Kernel, inner_join, semi_join
+from gpujoin.backends.cudf import fetching
+from gpujoin.backends.cudf.choices import Verdict
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import MAX_FIELDS, FieldColumn
-from gpujoin.model.gathering import FetchChoice
 from tests.kernels.devices import RecordingDevice
 
 Columns = dict[str, Any]
@@ -99,8 +100,8 @@ def test_payload_is_fetched_with_the_keys(
     dtype: Any,
     fetched: bool,
 ) -> None:
-    """By the planner's choice; either way the answer is the same, with every row matched or some."""
-    monkeypatch.setattr(joins, "choose_fetch", lambda _: FetchChoice(fetched, "for the test"))
+    """By either choice; either way the answer is the same, with every row matched or some."""
+    monkeypatch.setattr(fetching, "fetches_payload", lambda _: Verdict(fetched, "for the test"))
     build, probe = sides(rng, shape, dtype, nulls=True)
     inner = inner_join(device, on(device, build, nulls=True), on(device, probe, nulls=True), kernel)
     assert sorted(row for output in inner for row in rows_of(device, output)) == expected(build, probe, INNER)
@@ -111,7 +112,7 @@ def test_payload_is_fetched_with_the_keys(
 def test_as_many_columns_as_a_row_has_leave_no_room_for_the_key(
     device: RecordingDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joins, "choose_fetch", lambda _: FetchChoice(True, "for the test"))
+    monkeypatch.setattr(fetching, "fetches_payload", lambda _: Verdict(True, "for the test"))
     keys = device.upload(rng.permutation(300).astype(np.int64))
     for columns, kernel in ((MAX_FIELDS, "unique_probe"), (MAX_FIELDS - 2, "unique_fetch")):
         device.launches.clear()

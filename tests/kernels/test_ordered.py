@@ -15,9 +15,10 @@ from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProb
 from gpujoin.backends.cudf.ranges import order_ops
 from gpujoin.backends.ordered import probe as ordered_probe
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.config import Options
 from gpujoin.engine.join import build
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType
@@ -311,7 +312,7 @@ def test_memory_is_counted(emulated: EmulatedDevice, rng: np.random.Generator) -
 # -- which way is taken --------------------------------------------------------------------------------------
 
 
-def less_than(device: EmulatedDevice, wanted: AlgorithmChoice, seed: int) -> JoinMetrics:
+def less_than(device: EmulatedDevice, wanted: Algorithm, seed: int) -> JoinMetrics:
     left_table, right_table = tables(seed, pa.int64(), (30, 20))
     spec, metrics = keyed(JoinType.LEFT, left_table, right_table, keys=0, condition=SHAPES["less"][0]), JoinMetrics()
     result = run_join(
@@ -327,11 +328,11 @@ def less_than(device: EmulatedDevice, wanted: AlgorithmChoice, seed: int) -> Joi
 
 
 def test_the_setting_can_forbid_kernels(emulated: EmulatedDevice, seed: int) -> None:
-    metrics = less_than(emulated, AlgorithmChoice.CUDF, seed)
+    metrics = less_than(emulated, Algorithm.CUDF, seed)
     assert metrics.algorithms == {"cudf range": 1}
     assert metrics.algorithm_reasons == {"cudf range": "cudf: asked for by spark.gpujoin.gpu.algorithm"}
     assert "find_stretches" not in emulated.launches
-    metrics = less_than(emulated, AlgorithmChoice.AUTO, seed)
+    metrics = less_than(emulated, Algorithm.AUTO, seed)
     assert metrics.algorithms == {"range": 1}
     assert metrics.algorithm_reasons["range"].startswith("kernels: ")
     assert "find_stretches" in emulated.launches
@@ -342,7 +343,7 @@ def test_a_kernel_that_does_not_compile_is_named(
 ) -> None:
     device = make_device({"ranges.cu": "this is no program"})
     with caplog.at_level("WARNING", "gpujoin"):
-        metrics = less_than(device, AlgorithmChoice.AUTO, seed)
+        metrics = less_than(device, Algorithm.AUTO, seed)
     assert metrics.algorithms == {"cudf range": 1}
     assert "ranges.cu" in caplog.text
 

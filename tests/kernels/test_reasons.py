@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.config import Options
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair
 from tests.backends.cudf.host import HostBackend, emulated_ops
@@ -17,13 +18,13 @@ from tests.kernels.emulator import EmulatedDevice
 @pytest.mark.parametrize(
     ("keys", "wanted", "algorithm", "reason"),
     [
-        ([1, 2, 3], AlgorithmChoice.AUTO, "direct", "direct: 3 keys in a range of 3: at most 4 slots a key"),
-        ([1, 2, 2], AlgorithmChoice.UNIQUE, "csr", "unique: asked for by spark.gpujoin.gpu.algorithm"),
-        ([1, 2, 3], AlgorithmChoice.CUDF, "cudf direct", "cudf: asked for by spark.gpujoin.gpu.algorithm"),
+        ([1, 2, 3], Algorithm.AUTO, "direct", "direct: 3 keys in a range of 3: at most 4 slots a key"),
+        ([1, 2, 2], Algorithm.UNIQUE, "csr", "unique: asked for by spark.gpujoin.gpu.algorithm"),
+        ([1, 2, 3], Algorithm.CUDF, "cudf direct", "cudf: asked for by spark.gpujoin.gpu.algorithm"),
     ],
 )
 def test_metrics_say_what_was_chosen_and_why(
-    emulated: EmulatedDevice, keys: list[int], wanted: AlgorithmChoice, algorithm: str, reason: str
+    emulated: EmulatedDevice, keys: list[int], wanted: Algorithm, algorithm: str, reason: str
 ) -> None:
     metrics = JoinMetrics()
     table = pa.table({"k": keys})

@@ -14,11 +14,11 @@ import pytest
 from gpujoin.backends.cudf import residual
 from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 from gpujoin.backends.cudf.residual import compiled_mask, write
-from gpujoin.config import AlgorithmChoice
 from gpujoin.errors import ExpressionEvaluationError, KernelArgumentError
 from gpujoin.launch import residual as launcher
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.plan.resolve import resolve
@@ -189,7 +189,7 @@ def test_joins_under_a_compiled_condition(emulated: EmulatedDevice, seed: int, m
     monkeypatch.setattr(residual, "FEWEST_PAIRS", 0)
     for kind in (JoinType.FULL, JoinType.LEFT_ANTI):
         launched = joined(
-            emulated, kind, Side.RIGHT, (pa.int16(),), seed, wanted=AlgorithmChoice.CSR,
+            emulated, kind, Side.RIGHT, (pa.int16(),), seed, wanted=Algorithm.CSR,
             condition=left("n") < right("n"),
         )  # fmt: skip
         assert "residual_mask" in launched

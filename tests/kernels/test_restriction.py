@@ -12,12 +12,13 @@ import pytest
 
 from gpujoin.backends.cudf import residual
 from gpujoin.backends.cudf.index import IndexProbe
-from gpujoin.config import AlgorithmChoice, Options
+from gpujoin.config import Options
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.launch.matches import UniqueMatches
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.expressions import EvalMode, Expression, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ExchangeSource, Join
@@ -124,13 +125,13 @@ def test_every_join_type(emulated: EmulatedDevice, kind: JoinType, build_side: S
 @pytest.mark.parametrize(
     ("wanted", "probe"),
     [
-        (AlgorithmChoice.DIRECT, "direct_probe"),
-        (AlgorithmChoice.UNIQUE, "unique_probe"),
-        (AlgorithmChoice.CSR, "csr_ranges"),
+        (Algorithm.DIRECT, "direct_probe"),
+        (Algorithm.UNIQUE, "unique_probe"),
+        (Algorithm.CSR, "csr_ranges"),
     ],
     ids=lambda v: getattr(v, "value", v),
 )
-def test_every_algorithm(emulated: EmulatedDevice, wanted: AlgorithmChoice, probe: str, seed: int) -> None:
+def test_every_algorithm(emulated: EmulatedDevice, wanted: Algorithm, probe: str, seed: int) -> None:
     """Inner and semi joins are then written at once: no map, no pair, from the probe to the output."""
     options = Options(gpu_algorithm=wanted)
     for kind in (JoinType.INNER, JoinType.LEFT_SEMI):
@@ -148,7 +149,7 @@ def test_every_algorithm(emulated: EmulatedDevice, wanted: AlgorithmChoice, prob
 @pytest.mark.parametrize(
     ("options", "condition", "duplicates"),
     [
-        (Options(gpu_algorithm=AlgorithmChoice.CUDF), CONDITIONS["integers"], False),
+        (Options(gpu_algorithm=Algorithm.CUDF), CONDITIONS["integers"], False),
         (Options(), CONDITIONS["integers"], True),
         (Options(), left("s").startswith("a") | right("s").contains("b"), False),
         (Options(), left("n").is_in(list(range(17))), False),

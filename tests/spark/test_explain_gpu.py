@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.plan.algorithm import rule
+from gpujoin.backends.cudf.algorithm import rule
+from gpujoin.config import Options
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.report.plans import expected_backend
 from gpujoin.spark.settings import GpuOutlook
 
 
-@pytest.mark.parametrize("wanted", AlgorithmChoice, ids=lambda w: w.value)
-def test_the_setting_and_what_it_means_are_told(wanted: AlgorithmChoice) -> None:
+@pytest.mark.parametrize("wanted", Algorithm, ids=lambda w: w.value)
+def test_the_setting_and_what_it_means_are_told(wanted: Algorithm) -> None:
     for options in (Options(backend="gpu", gpu_algorithm=wanted), Options(gpu_algorithm=wanted)):  # type: ignore[arg-type]
         backend, notes = expected_backend(options, GpuOutlook.EXPECTED, keyed=True)
         assert backend == "gpu"
@@ -29,4 +30,4 @@ def test_nothing_is_said_of_it_on_the_cpu(outlook: GpuOutlook) -> None:
 
 def test_the_rule_names_every_choice_and_threshold() -> None:
     for part in ("direct up to 4 slots", "csr where a sample has duplicates", "unique elsewhere"):
-        assert part in rule(AlgorithmChoice.AUTO)
+        assert part in rule(Algorithm.AUTO)

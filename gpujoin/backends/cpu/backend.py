@@ -15,11 +15,10 @@ from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.cpu.ranges import CpuRangeBuild
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import BackendName, Build, Probe
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 MORSEL_ROWS = 1 << 19
@@ -88,9 +87,9 @@ class CpuBackend:
         """Not called, since :meth:`takes_key` is false."""
         raise NotImplementedError(f"{keys.num_columns} keys of the CPU backend come as codes, not {null_safe}")
 
-    def build(self, keys: Frame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CpuBuild:
-        """Build a search structure over a key frame; ``choose`` is not used."""
-        del choose, wanted
+    def build(self, keys: Frame, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> CpuBuild:
+        """Build a search structure over a key frame; ``algorithm`` and ``pairs`` are not used."""
+        del algorithm, pairs
         return make_build(keys)
 
     def build_ranges(self, points: Frame, *, grouped: bool, kernels: bool = True) -> CpuRangeBuild:
@@ -99,38 +98,16 @@ class CpuBackend:
         return CpuRangeBuild(points, grouped=grouped)
 
     @memory_errors
-    def gather(
-        self,
-        frame: Frame,
-        rows: RowMap,
-        choose: ChooseGather | None = None,  # noqa: ARG002 - there is one way only
-    ) -> Frame:
+    def gather(self, frame: Frame, rows: RowMap, *, kernels: bool = False) -> Frame:  # noqa: ARG002
         return gathering.gather(frame, rows)
 
-    def emit(
-        self,
-        probe: Probe[Mask],
-        own: Frame,
-        other: Frame | None,
-        choose: ChooseEmission,
-        *,
-        matched: bool = True,
-    ) -> None:
+    def emit(self, probe: Probe[Mask], own: Frame, other: Frame | None, *, matched: bool = True) -> None:
         """``None``: output is always made by gather maps."""
-        del probe, own, other, choose, matched
+        del probe, own, other, matched
 
-    def fetch(
-        self,
-        build: Build[Frame, Mask],
-        keys: Frame,
-        own: Frame,
-        other: Frame,
-        choose: ChooseFetch,
-        *,
-        padded: bool,
-    ) -> None:
+    def fetch(self, build: Build[Frame, Mask], keys: Frame, own: Frame, other: Frame, *, padded: bool) -> None:
         """``None``: builds are always probed."""
-        del build, keys, own, other, choose, padded
+        del build, keys, own, other, padded
 
     @memory_errors
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

@@ -72,6 +72,10 @@ class CpuBuild:
         return self.kind.value
 
     @property
+    def reason(self) -> None:
+        """``None``: the CPU says nothing of it."""
+
+    @property
     def nbytes(self) -> int:
         locator_bytes = 0 if self.locator is None else self.locator.nbytes
         return locator_bytes + (0 if self.groups is None else self.groups.nbytes)

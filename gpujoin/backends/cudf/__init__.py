@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.frames import CudfFrame
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
+    from gpujoin.model.algorithm import Algorithm
     from gpujoin.model.backend import KeptTables
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
@@ -71,6 +72,13 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     from gpujoin.backends.cudf.pipeline import offers
 
     return offers.node_obstacles(node)
+
+
+def algorithm_rule(asked: Algorithm) -> str:
+    """Describe in one line how a GPU will find the matches of a join with keys. Needs no GPU."""
+    from gpujoin.backends.cudf.algorithm import rule
+
+    return rule(asked)
 
 
 def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:

@@ -26,11 +26,10 @@ from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate, restricted
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
-from gpujoin.model.backend import BackendName, NearestTerms
+from gpujoin.model.algorithm import Algorithm
+from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
 from gpujoin.model.expressions import Expression
-from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 P = ParamSpec("P")
@@ -129,9 +128,8 @@ class CudfBackend:
         return replace(upload(keys), null_safe=tuple(null_safe))
 
     @_on_device
-    def build(self, keys: CudfFrame, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> CudfBuild:
-        codes = FrameKeys(self.ops, keys)
-        return CudfBuild(self.ops, codes, self.device.entered, choose=choose, wanted=wanted)
+    def build(self, keys: CudfFrame, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> CudfBuild:
+        return CudfBuild(self.ops, FrameKeys(self.ops, keys), self.device.entered, algorithm, pairs=pairs)
 
     @_on_device
     def build_ranges(self, points: CudfFrame, *, grouped: bool, kernels: bool = True) -> CudfRangeBuild:
@@ -139,36 +137,23 @@ class CudfBackend:
         return CudfRangeBuild(self.device, ops, points, grouped=grouped)
 
     @_on_device
-    def gather(self, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
+    def gather(self, frame: CudfFrame, rows: RowMap, *, kernels: bool = False) -> CudfFrame:
         """Gather rows of a frame by a map; a span shares the frame's memory."""
-        return gathered(self.ops, frame, rows, choose)
+        return gathered(self.ops, frame, rows, kernels=kernels)
 
     @_on_device
     def emit(
-        self,
-        probe: IndexProbe,
-        own: CudfFrame,
-        other: CudfFrame | None,
-        choose: ChooseEmission,
-        *,
-        matched: bool = True,
+        self, probe: IndexProbe, own: CudfFrame, other: CudfFrame | None, *, matched: bool = True
     ) -> JoinOutput[CudfFrame] | None:
         """Make join output without maps (:func:`gpujoin.backends.cudf.emission.output_of`)."""
-        return output_at_once(self.ops, self.device.entered, probe, own, other, choose, matched=matched)
+        return output_at_once(self.ops, self.device.entered, probe, own, other, matched=matched)
 
     @_on_device
     def fetch(
-        self,
-        build: CudfBuild,
-        keys: CudfFrame,
-        own: CudfFrame,
-        other: CudfFrame,
-        choose: ChooseFetch,
-        *,
-        padded: bool,
+        self, build: CudfBuild, keys: CudfFrame, own: CudfFrame, other: CudfFrame, *, padded: bool
     ) -> JoinOutput[CudfFrame] | None:
         """Make join output without a probe (:func:`gpujoin.backends.cudf.fetching.output_by_keys`)."""
-        return output_by_keys(build, FrameKeys(self.ops, keys), own, other, choose, padded=padded)
+        return output_by_keys(build, FrameKeys(self.ops, keys), own, other, padded=padded)
 
     @_on_device
     def gathered_bytes(self, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Writes the output of a join without gather maps, where the planner chooses that.
+"""Writes the output of a join without gather maps, where that is faster.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpujoin.backends.cudf.choices import EmissionFacts, GatherFacts, writes_at_once
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, ordered_once, packed_once, row_bytes
 from gpujoin.errors import KernelCompileError
@@ -17,7 +18,6 @@ from gpujoin.launch.device import Array, Device
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.rows import FieldColumn, PackedRows
 from gpujoin.logs import log
-from gpujoin.model.gathering import ChooseEmission, EmissionFacts, EmissionMethod, GatherFacts
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,17 @@ class EmittedRuns:
 
 
 def output_of(
-    device: Device,
-    probe: IndexProbe,
-    own: EmittedSide,
-    other: EmittedSide | None,
-    choose: ChooseEmission,
-    *,
-    matched: bool,
+    probe: IndexProbe, own: EmittedSide, other: EmittedSide | None, *, matched: bool
 ) -> Emitted | EmittedRuns | None:
     """Make the output of a probe without maps, as :meth:`gpujoin.model.backend.Backend.emit` says."""
+    device = probe.kernels
+    if device is None:
+        return None
     matches = probe.marked() if other is None else probe.single()
     if matches is not None:
-        return emitted(device, matches, own, other, choose, matched=matched)
+        return emitted(device, matches, own, other, matched=matched)
     assert other is not None
-    return emitted_runs(device, *probe.ranges(), own, other, choose)
+    return emitted_runs(device, *probe.ranges(), own, other)
 
 
 def emitted(
@@ -96,14 +93,13 @@ def emitted(
     matches: UniqueMatches,
     probe: EmittedSide,
     build: EmittedSide | None,
-    choose: ChooseEmission,
     *,
     matched: bool = True,
 ) -> Emitted | None:
     """Write the probe rows with a match and their build rows, or the probe rows without a match, in their order.
 
     Without ``matched``, rows without a match are returned, and nothing of the build side. ``None``: gather maps must
-    be used, because the planner chose them, the output does not fit the device in one piece, or kernels do not
+    be used, because they are faster, the output does not fit the device in one piece, or kernels do not
     compile.
     """
     rows = matches.pairs if matched else int(matches.row.shape[0]) - matches.pairs
@@ -114,7 +110,7 @@ def emitted(
         build=_build_facts(device, build, rows),
         build_fixed=build is None or build.fixed,
     )
-    if not _at_once(facts, choose):
+    if not _at_once(facts):
         return None
     try:
         packed = None
@@ -135,11 +131,11 @@ def emitted(
 
 
 def emitted_runs(
-    device: Device, ranges: Ranges, places: Places, probe: EmittedSide, build: EmittedSide, choose: ChooseEmission
+    device: Device, ranges: Ranges, places: Places, probe: EmittedSide, build: EmittedSide
 ) -> EmittedRuns | None:
     """Prepare the output of probe rows and their matches, of which a probe row may have several.
 
-    ``None``: gather maps must be used, because the planner chose them, packed rows do not fit, or kernels do not
+    ``None``: gather maps must be used, because they are faster, packed rows do not fit, or kernels do not
     compile. Raises ``DeviceMemoryError`` if the running count of the matches does not fit.
     """
     facts = EmissionFacts(
@@ -151,7 +147,7 @@ def emitted_runs(
         unique=False,
         ordered=build.packing.ordered_by(places.rows) is not None,
     )
-    if not _at_once(facts, choose):
+    if not _at_once(facts):
         return None
     packed = None
     if build.fields.widths:
@@ -174,10 +170,10 @@ def _cut(columns: Sequence[FieldColumn], start: int, length: int) -> tuple[Field
     return tuple(FieldColumn(c.values[rows], None if c.valid is None else c.valid[rows]) for c in columns)
 
 
-def _at_once(facts: EmissionFacts, choose: ChooseEmission) -> bool:
-    choice = choose(facts)
-    log.debug("output by %s: %s", choice.method.value, choice.reason)
-    return choice.method is not EmissionMethod.MAPS
+def _at_once(facts: EmissionFacts) -> bool:
+    at_once = writes_at_once(facts)
+    log.debug("output %s: %s", "at once" if at_once.yes else "by maps", at_once.reason)
+    return at_once.yes
 
 
 def _instead(problem: KernelCompileError) -> None:

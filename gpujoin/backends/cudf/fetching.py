@@ -1,4 +1,4 @@
-"""Reads the payload of unique build keys with the keys, where the planner chooses that.
+"""Reads the payload of unique build keys with the keys, where that is faster.
 
 A probe of a table of row numbers finds the build row of each probe row, by which columns are gathered. Where all that
 is wanted is the output of an inner or left join, a table that has the payload itself answers without numbers::
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from gpujoin.backends.cudf.choices import HashFacts, SlotFacts, fetches_payload
 from gpujoin.backends.cudf.emission import Emitted, EmittedSide
 from gpujoin.backends.cudf.index import Index, Keys
 from gpujoin.backends.cudf.kernels import UniqueMatcher
@@ -26,27 +27,24 @@ from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn, RowLayout
 from gpujoin.logs import log
-from gpujoin.model.gathering import ChooseFetch, HashFacts, SlotFacts
 
 NumberTable: TypeAlias = direct.UniqueTable | unique.HashTable
 """A table of row numbers from which one with payload can be made."""
 
 
-def output_by_keys(
-    index: Index, keys: Keys, own: EmittedSide, other: EmittedSide, choose: ChooseFetch, *, padded: bool
-) -> Emitted | None:
+def output_by_keys(index: Index, keys: Keys, own: EmittedSide, other: EmittedSide, *, padded: bool) -> Emitted | None:
     """Make the output of an inner join, or with ``padded`` of a left one, without probing the index.
 
-    ``None``: the index must be probed, because the planner chose that, keys repeat or are hashed, a column is not of
+    ``None``: the index must be probed, because that is faster, keys repeat or are hashed, a column is not of
     fixed width, tables of payload do not fit, or kernels do not compile. Raises ``DeviceMemoryError`` if the codes of
     the keys do not fit.
     """
-    device, matcher = index.ops.kernels, index.matcher
+    device, matcher = index.kernels, index.matcher
     if device is None or not index.coding.exact or not isinstance(matcher, UniqueMatcher):
         return None
     if not isinstance(matcher.table, direct.UniqueTable | unique.HashTable) or not (own.fixed and other.fixed):
         return None
-    table = fetching_table(device, matcher.table, len(keys), other, choose, padded=padded)
+    table = fetching_table(device, matcher.table, len(keys), other, padded=padded)
     if table is None:
         return None
     codes = index.coding.codes(keys)
@@ -61,9 +59,9 @@ def output_by_keys(
 
 
 def fetching_table(
-    device: Device, numbers: NumberTable, probe_rows: int, build: EmittedSide, choose: ChooseFetch, *, padded: bool
+    device: Device, numbers: NumberTable, probe_rows: int, build: EmittedSide, *, padded: bool
 ) -> FetchingTable | None:
-    """Make the table with the payload of a build side, once and when the planner chooses it.
+    """Make the table with the payload of a build side, once, when it pays.
 
     ``probe_rows`` are the rows that will be probed now; ``None`` as in :func:`output_by_keys`.
     """
@@ -88,14 +86,14 @@ def fetching_table(
             "l2_bytes": device.properties.l2_bytes,
         }
         if isinstance(numbers, direct.UniqueTable):
-            choice = choose(SlotFacts(**common, slots=numbers.keys.slots))
+            choice = fetches_payload(SlotFacts(**common, slots=numbers.keys.slots))
         else:
             joint = _joint_bytes(numbers, fields.widths, nullable=any(fields.nullable))
             if joint is None:
                 return None
-            choice = choose(HashFacts(**common, key_bytes=numbers.keys.key_bytes, joint_bytes=joint))
-        log.debug("payload %s keys: %s", "with" if choice.fetched else "apart from", choice.reason)
-        if not choice.fetched:
+            choice = fetches_payload(HashFacts(**common, key_bytes=numbers.keys.key_bytes, joint_bytes=joint))
+        log.debug("payload %s keys: %s", "with" if choice.yes else "apart from", choice.reason)
+        if not choice.yes:
             return None
         if table is None:
             table = made(packing, lambda: _with_payload(device, numbers, fields))

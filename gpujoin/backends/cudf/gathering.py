@@ -26,16 +26,16 @@ from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
+from gpujoin.model.backend import JoinOutput
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 _T = plc.types.TypeId
 
 
-def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather | None = None) -> CudfFrame:
+def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, *, kernels: bool = False) -> CudfFrame:
     """Gather rows of a frame by a map; the row is null where the map has none.
 
-    ``choose`` chooses whether fixed-width columns are gathered from packed rows. Raises ``DeviceMemoryError`` if the
+    With ``kernels`` fixed-width columns may be gathered from packed rows. Raises ``DeviceMemoryError`` if the
     result does not fit, or has more rows than a device column can have.
     """
     rowmaps.check_length(rows.length)
@@ -52,7 +52,7 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
         if not rowmaps.may_miss(rows):
             raise GpuJoinError(f"{rows.length} rows cannot be gathered from a frame without any")
         return frame.with_table(_nulls(frame, rows.length))
-    packed = {} if choose is None else _by_rows(ops, frame, rows, choose)
+    packed = _by_rows(ops, frame, rows) if kernels else {}
     others = [i for i in range(frame.table.num_columns()) if i not in packed]
     if not others:
         return frame.with_table(plc.Table([packed[i] for i in range(len(packed))]))
@@ -67,13 +67,13 @@ def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather
     return frame.with_table(plc.Table([columns[i] for i in range(len(columns))]))
 
 
-def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap, choose: ChooseGather) -> dict[int, plc.Column]:
-    """Gather from packed rows the columns for which the planner chooses that, by position."""
+def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> dict[int, plc.Column]:
+    """Gather from packed rows the columns for which that is faster, by position."""
     if ops.kernels is None:
         return {}
     columns = frame.table.columns()
     packable = _held(columns)
-    gathered = gathered_by_rows(ops.kernels, frame.packing, _fields(frame, packable), rows, choose)
+    gathered = gathered_by_rows(ops.kernels, frame.packing, _fields(frame, packable), rows)
     if gathered is None:
         return {}
     return {i: from_field(column, columns[i].type()) for i, column in zip(packable, gathered, strict=True)}
@@ -95,31 +95,22 @@ def _fields(frame: CudfFrame, packable: list[int]) -> Fields:
 
 
 def output_at_once(
-    ops: ArrayOps,
-    entered: Entered,
-    probe: IndexProbe,
-    own: CudfFrame,
-    other: CudfFrame | None,
-    choose: ChooseEmission,
-    *,
-    matched: bool,
+    ops: ArrayOps, entered: Entered, probe: IndexProbe, own: CudfFrame, other: CudfFrame | None, *, matched: bool
 ) -> JoinOutput[CudfFrame] | None:
     """Make join output without maps, as frames (:func:`gpujoin.backends.cudf.emission.output_of`).
 
     ``entered`` makes the device current while a slice is made.
     """
-    if ops.kernels is None:
-        return None
     build = None if other is None else _emitted_side(other)
-    made = output_of(ops.kernels, probe, _emitted_side(own), build, choose, matched=matched)
+    made = output_of(probe, _emitted_side(own), build, matched=matched)
     return None if made is None else _frames_of(ops, entered, own, other, made)
 
 
 def output_by_keys(
-    index: Index, keys: Keys, own: CudfFrame, other: CudfFrame, choose: ChooseFetch, *, padded: bool
+    index: Index, keys: Keys, own: CudfFrame, other: CudfFrame, *, padded: bool
 ) -> JoinOutput[CudfFrame] | None:
     """Make join output without a probe, as frames (:func:`gpujoin.backends.cudf.fetching.output_by_keys`)."""
-    made = fetching.output_by_keys(index, keys, _emitted_side(own), _emitted_side(other), choose, padded=padded)
+    made = fetching.output_by_keys(index, keys, _emitted_side(own), _emitted_side(other), padded=padded)
     return None if made is None else _frames_of(index.ops, index.entered, own, other, made)
 
 

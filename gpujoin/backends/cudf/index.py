@@ -23,16 +23,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
+from gpujoin.backends.cudf.algorithm import Choice
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
 from gpujoin.backends.cudf.grouping import match_by_arrays
 from gpujoin.backends.cudf.kernels import kernel_codings, match_by_kernels
 from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.errors import GpuJoinError
+from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn
+from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import PairSlice
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, MapOrder, OutOfBounds, RowMap, Span
 
 
@@ -124,9 +126,8 @@ class Index:
     """A build side over :class:`Keys`; implements :class:`gpujoin.model.backend.Build`.
 
     Keys are kept only if matches must be verified. ``entered`` makes the device current: every public method of
-    probes uses it. ``choose`` chooses an algorithm by the facts of the keys; without it there are array operations
-    alone. Raises ``GpuJoinError`` if two different build keys have equal hashes under each of ``seeds`` hash
-    functions.
+    probes uses it. With ``CUDF`` as ``asked`` algorithm there are array operations alone. Raises ``GpuJoinError`` if
+    two different build keys have equal hashes under each of ``seeds`` hash functions.
     """
 
     def __init__(
@@ -134,14 +135,17 @@ class Index:
         ops: ArrayOps,
         keys: Keys,
         entered: Entered,
+        asked: Algorithm = Algorithm.CUDF,
+        *,
         seeds: int = 8,
-        choose: Choose | None = None,
-        wanted: Wanted = Wanted.PAIRS,
+        pairs: bool = True,
     ) -> None:
         self.ops = ops
         self.entered = entered
-        for coding in self._codings(keys, seeds, kernels=choose is not None):
-            matcher, self.rows = self._matcher(keys, coding, choose, wanted)
+        self.kernels = ops.kernels if asked.uses_kernels else None
+        self._choice = None if asked.uses_kernels else Choice(asked, ASKED_FOR)
+        for coding in self._codings(keys, seeds):
+            matcher, self.rows = self._matcher(keys, coding, asked, pairs=pairs)
             if matcher is not None and (coding.exact or not self._collision(keys, coding, matcher.places)):
                 self.matcher: Matcher = matcher
                 self.coding: Coding = coding
@@ -152,25 +156,25 @@ class Index:
             "join on other columns, or with backend='cpu'"
         )
 
-    def _codings(self, keys: Keys, seeds: int, *, kernels: bool) -> Iterator[Coding]:
+    def _codings(self, keys: Keys, seeds: int) -> Iterator[Coding]:
         """Codings to try, the best first."""
-        if kernels and self.ops.kernels is not None:
-            yield from kernel_codings(self.ops.kernels, keys.columns(), seeds)
+        if self.kernels is not None:
+            yield from kernel_codings(self.kernels, keys.columns(), seeds)
         for seed in range(1 if keys.exact else seeds):
             yield ArrayCoding(seed, keys.exact)
 
-    def _matcher(self, keys: Keys, coding: Coding, choose: Choose | None, wanted: Wanted) -> tuple[Matcher | None, int]:
+    def _matcher(self, keys: Keys, coding: Coding, asked: Algorithm, *, pairs: bool) -> tuple[Matcher | None, int]:
         """Make a matcher for a coding; ``None`` if it is impossible. Also returns the number of rows."""
         if isinstance(coding, ArrayCoding):
             built = coding.codes(keys)
             return match_by_arrays(self.ops, built, exact=coding.exact), built.rows
-        assert choose is not None
-        assert self.ops.kernels is not None
+        assert self.kernels is not None
         # The build row of a hash must be known, to compare its key.
-        wanted = wanted if coding.exact else Wanted.PAIRS
-        return match_by_kernels(self.ops.kernels, lambda: coding.codes(keys), choose, wanted, exact=coding.exact), len(
-            keys
+        pairs = pairs or not coding.exact
+        matcher, self._choice = match_by_kernels(
+            self.kernels, lambda: coding.codes(keys), asked, pairs=pairs, exact=coding.exact
         )
+        return matcher, len(keys)
 
     def _collision(self, keys: Keys, coding: Coding, places: Places | None) -> bool:
         """Whether two rows with the same code have different keys."""
@@ -189,6 +193,11 @@ class Index:
         """Name of the matcher; it ends with ``fingerprint`` if codes are hashes and matches are verified."""
         name = self.matcher.algorithm
         return f"{name} fingerprint" if self._keys is not None and name != "empty" else name
+
+    @property
+    def reason(self) -> str | None:
+        """Algorithm that was chosen, and why; ``None``: there was no choice."""
+        return None if self._choice is None else f"{self._choice.algorithm.value}: {self._choice.reason}"
 
     @property
     def nbytes(self) -> int:
@@ -246,6 +255,11 @@ class IndexProbe:
     def build_rows(self) -> int:
         """Rows of the build side."""
         return self._index.rows
+
+    @property
+    def kernels(self) -> Device | None:
+        """The device for gpujoin's own kernels; ``None``: they must not be used."""
+        return self._index.kernels
 
     def restricted_to(self, matches: UniqueMatches) -> IndexProbe:
         """The same probe with fewer matches."""

@@ -1,4 +1,4 @@
-"""Finds matches with gpujoin's own kernels, by the algorithm that the planner chooses."""
+"""Finds matches with gpujoin's own kernels, by the algorithm that the facts of the keys suggest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpujoin.backends.cudf.algorithm import Choice, KeyFacts, choose
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import csr, direct, expand, facts, hashset, normalise, unique
 from gpujoin.launch.device import Array, Device
@@ -13,7 +14,7 @@ from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn, KeyLayout
 from gpujoin.logs import log
-from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
+from gpujoin.model.algorithm import Algorithm
 
 _INSTEAD = "a kernel does not compile, so cuDF joins instead: %s"
 
@@ -145,27 +146,26 @@ def kernel_codings(device: Device, columns: Sequence[KeyColumn], seeds: int) -> 
 
 
 def match_by_kernels(
-    device: Device, codes: Callable[[], KeyCodes], choose: Choose, wanted: Wanted, *, exact: bool
-) -> KernelMatcher | None:
-    """Build a matcher over key codes, by the algorithm that the planner chooses for them.
+    device: Device, codes: Callable[[], KeyCodes], asked: Algorithm, *, pairs: bool, exact: bool
+) -> tuple[KernelMatcher | None, Choice | None]:
+    """Build a matcher over key codes, by the algorithm that is chosen for them.
 
-    ``exact``: codes are keys, whose range is meaningful, and not hashes. ``None`` if the choice is to use no kernels,
-    or if a kernel does not compile, which is logged.
+    ``pairs`` as in :meth:`gpujoin.model.backend.Backend.build`; ``exact``: codes are keys, whose range is meaningful,
+    and not hashes. There is no matcher if there are no keys, or if a kernel does not compile, which is logged.
     """
+    choice = None
     try:
         built = codes()
-        facts = key_facts(device, built, wanted, exact=exact)
-        choice = choose(facts)
+        facts = key_facts(device, built, pairs=pairs, exact=exact)
+        choice = choose(facts, asked)
         log.debug("join by %s: %s", choice.algorithm.value, choice.reason)
-        if choice.algorithm is Algorithm.CUDF or facts.keys == 0:
-            return None
-        return _matcher(device, built, choice, facts)
+        return None if facts.keys == 0 else _matcher(device, built, choice.algorithm, facts), choice
     except KernelCompileError as problem:
         log.warning(_INSTEAD, problem)
-        return None
+        return None, choice
 
 
-def key_facts(device: Device, built: KeyCodes, wanted: Wanted = Wanted.PAIRS, *, exact: bool) -> KeyFacts:
+def key_facts(device: Device, built: KeyCodes, *, exact: bool, pairs: bool = True) -> KeyFacts:
     """Measure the facts of build keys, in one pass and from a sample."""
     column = facts.column_facts(device, built)
     sample = facts.sample_facts(device, built, facts.sampled(device, built))
@@ -178,27 +178,26 @@ def key_facts(device: Device, built: KeyCodes, wanted: Wanted = Wanted.PAIRS, *,
         rows_per_key=sample.rows_per_key,
         heaviest=sample.heaviest,
         l2_bytes=device.properties.l2_bytes,
-        wanted=wanted,
+        pairs=pairs,
     )
 
 
-def _matcher(device: Device, built: KeyCodes, choice: Choice, facts: KeyFacts) -> KernelMatcher:
-    algorithm, marks = choice.algorithm, facts.wanted is Wanted.MARKS
+def _matcher(device: Device, built: KeyCodes, algorithm: Algorithm, facts: KeyFacts) -> KernelMatcher:
     if algorithm is Algorithm.DIRECT:
         assert facts.low is not None
         assert facts.slots is not None
         return _by_address(device, built, direct.Range(facts.low, facts.slots), facts)
     table: UniqueTable | None = None
     if algorithm is Algorithm.UNIQUE:
-        table = hashset.build(device, built) if marks else unique.build(device, built)
+        table = unique.build(device, built) if facts.pairs else hashset.build(device, built)
     if table is not None:
         return UniqueMatcher(device, table, algorithm.value)
-    return _distinguished(device, csr.build(device, built, ordered=not marks), Algorithm.CSR)
+    return _distinguished(device, csr.build(device, built, ordered=facts.pairs), Algorithm.CSR)
 
 
 def _by_address(device: Device, built: KeyCodes, keys: direct.Range, facts: KeyFacts) -> KernelMatcher:
     name = Algorithm.DIRECT.value
-    if facts.wanted is Wanted.MARKS:
+    if not facts.pairs:
         return UniqueMatcher(device, direct.build_set(device, built, keys), name)
     table = direct.build_unique(device, built, keys, present=facts.keys)
     if table is not None:

@@ -1,4 +1,4 @@
-"""Gathers fixed-width columns from packed rows, where the planner chooses that.
+"""Gathers fixed-width columns from packed rows, where that is faster.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from gpujoin.backends.cudf.choices import GatherFacts, packs_rows
 from gpujoin.backends.cudf.rowmaps import may_miss
 from gpujoin.errors import KernelArgumentError, KernelCompileError
 from gpujoin.launch import direct, unique
@@ -17,7 +18,6 @@ from gpujoin.launch import rows as packed_rows
 from gpujoin.launch.device import Array, Device
 from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
 from gpujoin.logs import log
-from gpujoin.model.gathering import ChooseGather, GatherFacts, GatherMethod
 from gpujoin.model.maps import Indices, MapOrder, RowMap
 
 Made = TypeVar("Made")
@@ -73,12 +73,10 @@ class Fields:
     """Returns the columns."""
 
 
-def gathered_by_rows(
-    device: Device, packing: Packing, fields: Fields, rows: RowMap, choose: ChooseGather
-) -> list[FieldColumn] | None:
+def gathered_by_rows(device: Device, packing: Packing, fields: Fields, rows: RowMap) -> list[FieldColumn] | None:
     """Gather columns from packed rows, which are made when first needed. Values of null rows are arbitrary.
 
-    ``None``: gather column by column, because the planner chose that, packed rows do not fit, or kernels do not
+    ``None``: gather column by column, because that is faster, packed rows do not fit, or kernels do not
     compile. Raises ``DeviceMemoryError`` if the gathered columns do not fit.
     """
     if not isinstance(rows, Indices) or not fields.widths or not fields.rows or not rows.length:
@@ -98,9 +96,9 @@ def gathered_by_rows(
             packed=packing.packed is not None,
             l2_bytes=device.properties.l2_bytes,
         )
-        choice = choose(facts)
-        log.debug("gather by %s: %s", choice.method.value, choice.reason)
-        if choice.method is GatherMethod.COLUMNS:
+        by_rows = packs_rows(facts)
+        log.debug("gather by %s: %s", "rows" if by_rows.yes else "columns", by_rows.reason)
+        if not by_rows.yes:
             return None
         packed = packed_once(device, packing, fields)
     if packed is None:

@@ -23,10 +23,9 @@ from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.memory import hold
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import OutOfMemoryError
+from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import BackendName, Build, RangeBuild
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Algorithm, Choice, Choose, KeyFacts, Wanted
-from gpujoin.plan.algorithm import ASKED_FOR, OrderChoice, choose_order, chooser
 from gpujoin.plan.ranges import LEAST_SPREAD
 
 
@@ -44,7 +43,6 @@ class BuiltSide:
         self.build: Build[Any, Any] | None = None
         self.ranges: BuiltRanges | FrameRangeBuild | None = None
         self.as_of: AsOfBuild | FrameAsOfBuild | None = None
-        self._choices: list[Choice] = []
         self._twin: BuiltSide | None = None
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
@@ -77,56 +75,42 @@ class BuiltSide:
         """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""
         layout = sink.layout
         if layout.spec.as_of is not None:
-            self.as_of = sink.as_of(self.rows, kernels=self._order_choice.kernels)
+            self.as_of = sink.as_of(self.rows)
             return layout
         if layout.axes:
-            self.ranges = sink.ranges(self.rows, layout, 0.0, kernels=self._order_choice.kernels)
+            self.ranges = sink.ranges(self.rows, layout, 0.0)
             assert self.ranges is not None, "its operands were computed before"
             return layout
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
             keys = sink.keys(self.rows, layout.build, uploads)
-            self.build = self.backend.build(keys, self._chooser(), _wanted(layout))
+            self.build = self.backend.build(keys, self.options.gpu_algorithm, pairs=_needs_pairs(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
-            self.ranges = sink.ranges(self.rows, ranged, LEAST_SPREAD, kernels=self._order_choice.kernels)
+            self.ranges = sink.ranges(self.rows, ranged, LEAST_SPREAD)
             if self.ranges is not None:
                 self.build = None
                 return ranged
         return dataclasses.replace(layout, ranged=None)
 
-    @cached_property
-    def _order_choice(self) -> OrderChoice:
-        """The planner's choice of how a device searches by order."""
-        return choose_order(self.options.gpu_algorithm)
-
-    def _chooser(self) -> Choose | None:
-        """The planner's choice of an algorithm, kept for the metrics; ``None``: without gpujoin's own kernels."""
-        choose = chooser(self.options.gpu_algorithm)
-        if choose is None:
-            if self.backend.name is BackendName.GPU:
-                self._choices.append(Choice(Algorithm.CUDF, ASKED_FOR))
-            return None
-
-        def chosen(facts: KeyFacts) -> Choice:
-            choice = choose(facts)
-            self._choices.append(choice)
-            return choice
-
-        return chosen
-
     def _count(self, metrics: JoinMetrics) -> None:
-        """Add the algorithm to the counters, and the reason if a planner chose it."""
+        """Add the algorithm of a search structure to the counters, and why a device took it."""
         search = self._searched
         if search is None:
             return
         name = search.algorithm
         metrics.algorithms[name] = metrics.algorithms.get(name, 0) + 1
-        if self.ranges is not None or self.as_of is not None:
-            if self.backend.name is BackendName.GPU:
-                metrics.algorithm_reasons.setdefault(name, self._order_choice.reason)
-        elif self._choices:
-            choice = self._choices[-1]
-            metrics.algorithm_reasons.setdefault(name, f"{choice.algorithm.value}: {choice.reason}")
+        reason = self.build.reason if self.build is not None else self._order_reason
+        if reason is not None:
+            metrics.algorithm_reasons.setdefault(name, reason)
+
+    @property
+    def _order_reason(self) -> str | None:
+        """Why a device searches by order as it does; ``None`` on the CPU."""
+        if self.backend.name is BackendName.CPU:
+            return None
+        if self.options.gpu_algorithm.uses_kernels:
+            return "kernels: cuDF has no search by order that is not quadratic"
+        return f"{Algorithm.CUDF.value}: {ASKED_FOR}"
 
     @property
     def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | FrameAsOfBuild | None:
@@ -150,8 +134,7 @@ class BuiltSide:
         layout = self.layout
         if not layout.spec.join_type.null_aware:
             return None
-        choose = chooser(self.options.gpu_algorithm)
-        return self.sink.null_patterns(self.rows, choose, _wanted(layout))
+        return self.sink.null_patterns(self.rows, pairs=_needs_pairs(layout))
 
     @property
     def counts_pairs(self) -> bool:
@@ -187,7 +170,7 @@ class BuiltSide:
             return self._plain
 
 
-def _wanted(layout: JoinLayout) -> Wanted:
-    """``MARKS`` for joins that return no pairs, test no pairs and mark no build rows."""
-    pairs = layout.derivation.pairs or layout.condition is not None
-    return Wanted.PAIRS if pairs or layout.derivation.build_rest is not Rest.NOTHING else Wanted.MARKS
+def _needs_pairs(layout: JoinLayout) -> bool:
+    """Whether a join returns pairs, tests pairs or marks build rows."""
+    derivation = layout.derivation
+    return derivation.pairs or layout.condition is not None or derivation.build_rest is not Rest.NOTHING

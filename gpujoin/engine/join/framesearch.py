@@ -13,9 +13,9 @@ from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.not_in import candidates_by_null
 from gpujoin.engine.join.ranges import RangeEvaluationError
 from gpujoin.errors import DeviceValueError, ExpressionEvaluationError
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import Build, PairSlice, Probe, RangeBuild, RangeProbe
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows, RangedRows
 
@@ -109,12 +109,12 @@ class FrameNulls:
     """The build side of a null-aware join of frames, divided by null pattern; see :class:`.not_in.NullPatterns`."""
 
     def __init__(
-        self, layout: JoinLayout, rows: Any, device: AnyDevicePipeline, choose: Choose | None, wanted: Wanted
+        self, layout: JoinLayout, rows: Any, device: AnyDevicePipeline, algorithm: Algorithm, *, pairs: bool
     ) -> None:
         self._device = device
         self._layout = layout
-        self._choose = choose
-        self._wanted = wanted
+        self._algorithm = algorithm
+        self._needs_pairs = pairs
         self._build = rows
         self._every = (1 << len(layout.spec.keys)) - 1
         self.rows = self._rows_by_pattern(rows, layout.build.side)
@@ -164,7 +164,7 @@ class FrameNulls:
             search = self._searches.get((pattern, keys))
             if search is None:
                 frame = self._keys(self._build, self.rows[pattern], self._layout.build.side, keys)
-                search = self._device.backend.build(frame, self._choose, self._wanted)
+                search = self._device.backend.build(frame, self._algorithm, pairs=self._needs_pairs)
                 self._searches[pattern, keys] = search
             return search
 

@@ -96,7 +96,7 @@ class Morsel:
         if (
             condition is None or self.probe is None or built.build is None or not built.build.unique
             or built.null_patterns is not None or self.sink.evaluator is not self.backend
-            or self.sink.choose_gather is None or self.backend.name is BackendName.CPU
+            or not self.sink.kernels or self.backend.name is BackendName.CPU
         ):  # fmt: skip
             return condition
         with metrics.timing("condition"):
@@ -304,9 +304,9 @@ class Morsel:
     def _evaluate(self, probe: RowMap, build: RowMap, columns: Columns, built: BuiltSide) -> Any:
         condition, evaluator = self.layout.condition, built.sink.evaluator
         assert condition is not None
-        choose = self.sink.choose_gather
+        kernels = self.sink.kernels
         frames = {
-            side: evaluator.gather(given.frame, on_backend(rows, self.backend, evaluator), choose)
+            side: evaluator.gather(given.frame, on_backend(rows, self.backend, evaluator), kernels=kernels)
             for side, given, rows in (
                 (self.layout.probe.side, columns, probe),
                 (self.layout.build.side, built.condition, build),

@@ -33,9 +33,9 @@ import pyarrow as pa
 
 from gpujoin.engine.join.early_stop import Matched, RowNumbers, pairs_of, product_rounds, rounds_of
 from gpujoin.engine.keys import KeyCodec
+from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 
 if TYPE_CHECKING:
     from gpujoin.engine.join.morsel import Morsel
@@ -93,11 +93,12 @@ class NullPatterns:
         backend: AnyBackend,
         rows: pa.RecordBatch,
         side: Side,
-        choose: Choose | None = None,
-        wanted: Wanted = Wanted.PAIRS,
+        algorithm: Algorithm = Algorithm.CUDF,
+        *,
+        pairs: bool = True,
     ) -> None:
-        self._choose = choose
-        self._wanted = wanted
+        self._algorithm = algorithm
+        self._needs_pairs = pairs
         self._codec = codec
         self._backend = backend
         self._keyed = KeyedRows.of(codec, rows, side)
@@ -149,7 +150,7 @@ class NullPatterns:
             search = self._searches.get((pattern, keys))
             if search is None:
                 frame = self._backend.from_arrow(self._keyed.taken(self.rows[pattern], keys))
-                search = self._backend.build(frame, self._choose, self._wanted)
+                search = self._backend.build(frame, self._algorithm, pairs=self._needs_pairs)
                 self._searches[pattern, keys] = search
             return search
 

@@ -13,12 +13,9 @@ from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import halved, with_halving
 from gpujoin.errors import DeviceLostError, OutOfMemoryError
-from gpujoin.model.backend import Probe
-from gpujoin.model.gathering import JoinOutput
+from gpujoin.model.backend import JoinOutput, Probe
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import AllNull, RowMap, Span, slice_map
-from gpujoin.plan.fetching import fetch_chooser
-from gpujoin.plan.gathering import emission_chooser
 
 if TYPE_CHECKING:
     from gpujoin.engine.join.probe import Run
@@ -116,9 +113,8 @@ class Emitter:
         fit.
         """
         layout, backend = self.layout, self.sink.backend
-        choose = emission_chooser(self.sink.options.gpu_algorithm)
         sides = (layout.probe.side, layout.build.side) if pairs else (layout.probe.side,)
-        if choose is None or not layout.output_schema or any(self.columns[side].on_host for side in sides):
+        if not layout.output_schema or any(self.columns[side].on_host for side in sides):
             return None
         build = self.run.built.build
         if pairs and build is not None and build.unique and probe.pairs == self.sink.count(self.rows):
@@ -126,7 +122,7 @@ class Emitter:
         own = self.columns[layout.probe.side].frame
         other = self.columns[layout.build.side].frame if pairs else None
         with self.run.metrics.timing("gather"):
-            made = backend.emit(probe, own, other, choose, matched=matched)
+            made = backend.emit(probe, own, other, matched=matched)
         return None if made is None else self._emission(made, sides)
 
     def by_keys(self, keys: Any, *, padded: bool) -> Emission | None:
@@ -136,12 +132,11 @@ class Emitter:
         ``DeviceMemoryError`` if the columns of the probed rows do not fit.
         """
         layout, build = self.layout, self.run.built.build
-        choose = fetch_chooser(self.sink.options.gpu_algorithm, copied=self.sink.copies_rows)
-        if choose is None or build is None or any(columns.on_host for columns in self.columns.values()):
+        if not self.sink.fetches or build is None or any(columns.on_host for columns in self.columns.values()):
             return None
         own, other = (self.columns[side].frame for side in (layout.probe.side, layout.build.side))
         with self.run.metrics.timing("gather"):
-            made = self.sink.backend.fetch(build, keys, own, other, choose, padded=padded)
+            made = self.sink.backend.fetch(build, keys, own, other, padded=padded)
         return None if made is None else self._emission(made, (layout.probe.side, layout.build.side))
 
     def _emission(self, made: JoinOutput[Any], sides: tuple[Side, ...]) -> Emission:

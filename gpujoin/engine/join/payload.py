@@ -18,7 +18,6 @@ from gpujoin.engine.hostgather import Sizes, one_array, own_bytes, row_bytes, ta
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
-from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.layouts import in_known_layout, in_type, nulls
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
@@ -44,8 +43,8 @@ class Payload:
     """The columns, in order, each of one chunk."""
     backend: AnyBackend
     """Backend that gathers them where it can."""
-    choose: ChooseGather | None = None
-    """The planner's choice of a method, for a backend with several ways to gather."""
+    kernels: bool = False
+    """Whether a device may gather by gpujoin's own kernels."""
     shared: SharedColumns | None = None
     """What of the columns may be on the backend already; ``None``: nothing."""
 
@@ -55,18 +54,18 @@ class Payload:
         rows: pa.RecordBatch,
         columns: tuple[int, ...],
         backend: AnyBackend,
-        choose: ChooseGather | None = None,
         uploads: Uploads | None = None,
+        *,
+        kernels: bool = False,
     ) -> Payload:
         """Select columns of a batch by position."""
         shared = None if uploads is None else SharedColumns(uploads, columns)
-        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, choose, shared)
+        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, kernels, shared)
 
     @classmethod
     def of_condition(
-        cls, table: pa.Table, backend: AnyBackend, choose: ChooseGather | None = None,
-        shared: SharedColumns | None = None,
-    ) -> Payload:  # fmt: skip
+        cls, table: pa.Table, backend: AnyBackend, shared: SharedColumns | None = None, *, kernels: bool = False
+    ) -> Payload:
         """The columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
@@ -81,7 +80,7 @@ class Payload:
                     " compute what it asks as a column before the join"
                 )
             table = table.set_column(i, field.with_type(known.type), known)
-        return cls(table, backend, choose, shared)
+        return cls(table, backend, kernels, shared)
 
     @cached_property
     def rows(self) -> int:
@@ -132,7 +131,7 @@ class Payload:
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.on_backend:
             wanted = pa.schema([schema.field(i) for i in self.on_backend])
-            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, self.choose), wanted)
+            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, kernels=self.kernels), wanted)
             for position, array in zip(self.on_backend, batch.columns, strict=True):
                 arrays[position] = array
         if self.on_host:

@@ -49,14 +49,11 @@ from gpujoin.engine.join.ranges import BuiltRanges
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.keys import key_frame, takes_typed
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.gathering import ChooseGather
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.layouts import in_type
 from gpujoin.model.maps import Indices, RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.types import logical, wide_offsets
-from gpujoin.plan.gathering import gather_chooser
 
 
 @dataclass(frozen=True)
@@ -93,8 +90,8 @@ class FrameColumns:
 
     frame: Any
     backend: AnyBackend
-    choose: ChooseGather | None
-    """The planner's choice of a method to gather."""
+    kernels: bool
+    """Whether they may be gathered by gpujoin's own kernels."""
 
     on_host: tuple[int, ...] = ()
     longest_value: int = 0
@@ -106,7 +103,7 @@ class FrameColumns:
 
     def gather(self, rows: RowMap, schema: pa.Schema) -> Any:  # noqa: ARG002
         """Gather rows of the columns by a map, as a frame."""
-        return self.backend.gather(self.frame, rows, self.choose)
+        return self.backend.gather(self.frame, rows, kernels=self.kernels)
 
     def gathered_bytes(self, rows: RowMap) -> int:  # noqa: ARG002
         """0: the size of frames is not limited."""
@@ -129,9 +126,9 @@ class Sink:
     least_batch_rows: ClassVar[int] = 1
 
     @property
-    def choose_gather(self) -> ChooseGather | None:
-        """The planner's choice of a method to gather payload."""
-        return gather_chooser(self.options.gpu_algorithm)
+    def kernels(self) -> bool:
+        """Whether gpujoin's own kernels may be used on a device."""
+        return self.options.gpu_algorithm.uses_kernels
 
     @cached_property
     def evaluator(self) -> AnyBackend:
@@ -176,6 +173,15 @@ class Sink:
         """Whether rows in host memory are copied to a device."""
         return self.backend.name is BackendName.GPU
 
+    @property
+    def fetches(self) -> bool:
+        """Whether a device may read payload with the keys, without a probe.
+
+        Not of rows in host memory: a probe tells first whether all of them are output, and then none of their columns
+        but the keys has to be copied.
+        """
+        return not self.copies_rows
+
     def uploads(self, rows: Any) -> Uploads | None:
         """Make the record of the columns of rows that are copied to the device; ``None`` on the CPU: none are."""
         return Uploads(self.backend, rows.schema.types) if self.copies_rows else None
@@ -191,26 +197,24 @@ class Sink:
             uploads.note([key.of(side) for key in self.layout.spec.keys], codec.types, frame)
         return frame
 
-    def as_of(self, rows: Any, *, kernels: bool) -> AsOfBuild | FrameAsOfBuild:
-        """Build the search for the nearest of right rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
+    def as_of(self, rows: Any) -> AsOfBuild | FrameAsOfBuild:
+        """Build the search for the nearest of right rows."""
         terms, layout = self.layout.spec.as_of, self.layout
         assert terms is not None
-        return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend, kernels=kernels)
+        return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend, kernels=self.kernels)
 
-    def ranges(
-        self, rows: Any, layout: JoinLayout, least_spread: float, *, kernels: bool
-    ) -> BuiltRanges | FrameRangeBuild | None:
+    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> BuiltRanges | FrameRangeBuild | None:
         """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful.
 
-        ``least_spread`` is the least average number of rows of a key for which it is; ``kernels`` as in
-        :meth:`.Backend.build_ranges`.
+        ``least_spread`` is the least average number of rows of a key for which it is.
         """
         side, codec = layout.build.side, layout.codec
-        return BuiltRanges.of(layout.axes, side, codec, rows, self.backend, least_spread, kernels=kernels)
+        return BuiltRanges.of(layout.axes, side, codec, rows, self.backend, least_spread, kernels=self.kernels)
 
-    def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> NullPatterns | FrameNulls:
+    def null_patterns(self, rows: Any, *, pairs: bool) -> NullPatterns | FrameNulls:
         """Search of build rows of a null-aware join by null keys."""
-        return NullPatterns(self.layout.codec, self.backend, rows, self.layout.build.side, choose, wanted)
+        algorithm = self.options.gpu_algorithm
+        return NullPatterns(self.layout.codec, self.backend, rows, self.layout.build.side, algorithm, pairs=pairs)
 
     def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
         """Add the probe rows that match because of a null to those that match by equal keys."""
@@ -221,7 +225,7 @@ class Sink:
 
     def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns that the join returns of a side."""
-        return Payload.of(rows, side_layout.output, self.backend, self.choose_gather, uploads)
+        return Payload.of(rows, side_layout.output, self.backend, uploads, kernels=self.kernels)
 
     def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns of a side that the residual condition reads, on the backend that evaluates it."""
@@ -229,7 +233,7 @@ class Sink:
         shared = None
         if uploads is not None and self.evaluator is self.backend:
             shared = SharedColumns(uploads, side_layout.condition)
-        return Payload.of_condition(read, self.evaluator, self.choose_gather, shared)
+        return Payload.of_condition(read, self.evaluator, shared, kernels=self.kernels)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
@@ -320,17 +324,17 @@ class FrameSink(Sink):
         positions = [key.of(side_layout.side) for key in self.layout.spec.keys]
         return self.device.keys(rows, positions, codec.types, codec.null_safe)
 
-    def as_of(self, rows: Any, *, kernels: bool) -> FrameAsOfBuild:
+    def as_of(self, rows: Any) -> FrameAsOfBuild:
         """Build the search for the nearest of right rows."""
-        return FrameAsOfBuild.of(self.layout, rows, self.device, kernels=kernels)
+        return FrameAsOfBuild.of(self.layout, rows, self.device, kernels=self.kernels)
 
-    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float, *, kernels: bool) -> FrameRangeBuild | None:
+    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> FrameRangeBuild | None:
         """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful."""
-        return FrameRangeBuild.of(layout, rows, self.device, least_spread, kernels=kernels)
+        return FrameRangeBuild.of(layout, rows, self.device, least_spread, kernels=self.kernels)
 
-    def null_patterns(self, rows: Any, choose: Choose | None, wanted: Wanted) -> FrameNulls:
+    def null_patterns(self, rows: Any, *, pairs: bool) -> FrameNulls:
         """Search of build rows of a null-aware join by null keys."""
-        return FrameNulls(self.layout, rows, self.device, choose, wanted)
+        return FrameNulls(self.layout, rows, self.device, self.options.gpu_algorithm, pairs=pairs)
 
     def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
         """Add the probe rows that match because of a null to those that match by equal keys."""
@@ -339,11 +343,11 @@ class FrameSink(Sink):
 
     def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
         """The columns that the join returns of a side."""
-        return FrameColumns(self.device.select(rows, side_layout.output), self.backend, self.choose_gather)
+        return FrameColumns(self.device.select(rows, side_layout.output), self.backend, self.kernels)
 
     def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
         """The columns of a side that the residual condition reads."""
-        return FrameColumns(self.device.select(rows, side_layout.condition), self.backend, self.choose_gather)
+        return FrameColumns(self.device.select(rows, side_layout.condition), self.backend, self.kernels)
 
     def gathered(self, frame: Any, rows: Span, side_layout: SideLayout) -> Any:  # noqa: ARG002
         """Take rows of a frame."""

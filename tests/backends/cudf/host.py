@@ -34,11 +34,10 @@ from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.normalise import KeyColumn, Kind
 from gpujoin.launch.rows import FieldColumn
-from gpujoin.model.backend import BackendName, NearestTerms
+from gpujoin.model.algorithm import Algorithm
+from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
 from gpujoin.model.expressions import ColumnRef, Expression, Function
-from gpujoin.model.gathering import ChooseEmission, ChooseFetch, ChooseGather, JoinOutput
 from gpujoin.model.jointype import Side
-from gpujoin.model.keyfacts import Choose, Wanted
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.types import logical
 from gpujoin.testing import cells
@@ -468,9 +467,9 @@ class HostBackend:
     def frame_bytes(self, frame: pa.Table) -> int:
         return int(frame.nbytes)
 
-    def build(self, keys: pa.Table, choose: Choose | None = None, wanted: Wanted = Wanted.PAIRS) -> HostBuild:
+    def build(self, keys: pa.Table, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> HostBuild:
         codes = HostKeys(keys, self.bits, ops=self.ops)
-        build = HostBuild(self.ops, codes, entered, choose=choose, wanted=wanted)
+        build = HostBuild(self.ops, codes, entered, algorithm, pairs=pairs)
         build.bits = self.bits
         return build
 
@@ -478,22 +477,22 @@ class HostBackend:
         ops = self.ops if kernels else replace(self.ops, kernels=None)
         return HostRangeBuild(ops, entered, _points(ops, points), grouped=grouped)
 
-    def gather(self, frame: pa.Table, rows: RowMap, choose: ChooseGather | None = None) -> pa.Table:
+    def gather(self, frame: pa.Table, rows: RowMap, *, kernels: bool = False) -> pa.Table:
         indices = on_host(rowmaps.gather_indices(self.ops, rows))
         missing = indices == rowmaps.OUT_OF_BOUNDS
         assert indices.size == 0 or indices.min() >= 0
         if not frame.num_columns:
             return pa.table({"rows": pa.nulls(rows.length)}).select([])
         wanted = pa.array(indices, mask=missing)
-        packed = {} if choose is None or self.ops.kernels is None else self._by_rows(frame, rows, choose)
+        packed = self._by_rows(frame, rows) if kernels and self.ops.kernels is not None else {}
         columns = [packed[i] if i in packed else take(c, wanted) for i, c in enumerate(frame.columns)]
         return pa.table(columns, schema=frame.schema)
 
-    def _by_rows(self, frame: pa.Table, rows: RowMap, choose: ChooseGather) -> dict[int, pa.Array]:
+    def _by_rows(self, frame: pa.Table, rows: RowMap) -> dict[int, pa.Array]:
         """The columns that come from packed rows; see `gpujoin.backends.cudf.gathering`."""
         assert self.ops.kernels is not None
         packable, fields = self._fields(frame)
-        gathered = gathered_by_rows(self.ops.kernels, self._packing(frame), fields, rows, choose)
+        gathered = gathered_by_rows(self.ops.kernels, self._packing(frame), fields, rows)
         if gathered is None:
             return {}
         return {i: _from_field(column, frame.column(i)) for i, column in zip(packable, gathered, strict=True)}
@@ -513,27 +512,19 @@ class HostBackend:
         return self.packings.setdefault(id(frame), (frame, Packing()))[1]
 
     def emit(
-        self,
-        probe: IndexProbe,
-        own: pa.Table,
-        other: pa.Table | None,
-        choose: ChooseEmission,
-        *,
-        matched: bool = True,
+        self, probe: IndexProbe, own: pa.Table, other: pa.Table | None, *, matched: bool = True
     ) -> JoinOutput[pa.Table] | None:
         """See `gpujoin.backends.cudf.gathering.output_at_once`."""
-        if self.ops.kernels is None:
-            return None
         build = None if other is None else self._emitted_side(other)
-        made = output_of(self.ops.kernels, probe, self._emitted_side(own), build, choose, matched=matched)
+        made = output_of(probe, self._emitted_side(own), build, matched=matched)
         return None if made is None else _frames_of(own, other, made)
 
     def fetch(
-        self, build: HostBuild, keys: pa.Table, own: pa.Table, other: pa.Table, choose: ChooseFetch, *, padded: bool
+        self, build: HostBuild, keys: pa.Table, own: pa.Table, other: pa.Table, *, padded: bool
     ) -> JoinOutput[pa.Table] | None:
         """See `gpujoin.backends.cudf.gathering.output_by_keys`."""
         coded, probe_side, build_side = HostKeys(keys, self.bits, ops=self.ops), *map(self._emitted_side, (own, other))
-        made = output_by_keys(build, coded, probe_side, build_side, choose, padded=padded)
+        made = output_by_keys(build, coded, probe_side, build_side, padded=padded)
         return None if made is None else _frames_of(own, other, made)
 
     def _emitted_side(self, frame: pa.Table) -> EmittedSide:

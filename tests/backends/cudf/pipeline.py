@@ -221,13 +221,13 @@ class ShortBackend(HostBackend):
         self.floor = floor
         self.calls = 0
 
-    def gather(self, frame: pa.Table, rows: Any, choose: Any = None) -> pa.Table:
+    def gather(self, frame: pa.Table, rows: Any, *, kernels: bool = False) -> pa.Table:
         if isinstance(rows, Span):  # a slice takes no memory
-            return super().gather(frame, rows, choose)
+            return super().gather(frame, rows, kernels=kernels)
         self.calls += 1
         if self.calls in self.fail or (self.floor and rows.length > self.floor):
             raise DeviceMemoryError(f"gather {self.calls} fails on purpose")
-        return super().gather(frame, rows, choose)
+        return super().gather(frame, rows, kernels=kernels)
 
 
 def host_pipeline(backend: HostBackend | None = None, memory: int = 8 << 30) -> DevicePipeline[pa.Table]:

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 import pytest
 
+from gpujoin.backends.cudf import packing
+from gpujoin.backends.cudf.choices import Verdict
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, DeviceValueError, ExpressionEvaluationError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import EvalMode, Function, call, coalesce, left, lit, when
-from gpujoin.model.gathering import GatherChoice, GatherFacts, GatherMethod
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import cells
@@ -96,8 +97,11 @@ def maps(rows: int, backend: AnyBackend, rng: np.random.Generator) -> Iterator[t
     yield Tile(3, 90, rows), [(3 + i) % rows for i in range(90)]
 
 
-def test_gather_from_packed_rows(gpu: AnyBackend, seed: int, rng: np.random.Generator) -> None:
+def test_gather_from_packed_rows(
+    gpu: AnyBackend, monkeypatch: pytest.MonkeyPatch, seed: int, rng: np.random.Generator
+) -> None:
     """All types that are fixed in width, and one that is not among them."""
+    monkeypatch.setattr(packing, "packs_rows", lambda _: Verdict(True, "for the test"))
     rows = 40
     names = [
         "null",
@@ -117,15 +121,11 @@ def test_gather_from_packed_rows(gpu: AnyBackend, seed: int, rng: np.random.Gene
     frame = gpu.from_arrow(table)
     for rows_map, wanted in maps(rows, gpu, rng):
         taken = pa.array([None if i < 0 else i for i in wanted], pa.int64())
-        gathered = gpu.to_arrow(gpu.gather(frame, rows_map, _from_rows), table.schema)
+        gathered = gpu.to_arrow(gpu.gather(frame, rows_map, kernels=True), table.schema)
         for gathered_column, array in zip(gathered.columns, arrays, strict=True):
             same(gathered_column, take(array, taken))
     if not isinstance(gpu, HostBackend):
         assert frame.packing.packed is not None
-
-
-def _from_rows(facts: GatherFacts) -> GatherChoice:
-    return GatherChoice(GatherMethod.ROWS, f"for the test, {facts.row_bytes} bytes")
 
 
 @pytest.mark.parametrize("name", sorted(GATHERED))

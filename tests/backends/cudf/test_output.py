@@ -10,11 +10,11 @@ import pytest
 
 from gpujoin import DeviceTable
 from gpujoin.backends.cudf import fetching
+from gpujoin.backends.cudf.choices import Verdict
 from gpujoin.config import Options
-from gpujoin.engine.join import output
+from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.tables import join_tables
 from gpujoin.launch import rows
-from gpujoin.model.gathering import FetchChoice
 from gpujoin.model.jointype import JoinType
 from gpujoin.testing import cells
 
@@ -93,7 +93,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return emitted
 
     monkeypatch.setattr(fetching, "fetched", counted)
-    monkeypatch.setattr(output, "fetch_chooser", lambda *_, **__: lambda _: FetchChoice(True, "for the test"))
+    monkeypatch.setattr(fetching, "fetches_payload", lambda _: Verdict(True, "for the test"))
+    monkeypatch.setattr(Sink, "fetches", True)
     return rows_out
 
 

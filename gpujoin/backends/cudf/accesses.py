@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from gpujoin.launch.device import SECTOR_BYTES
+
 COPY = 3.7e12
 """Bytes of device memory a second."""
 RANDOM = 40e9
 """Sectors of 32 bytes a second that are read at random places beyond L2."""
 LOOKUPS = 142e9
 """Sectors a second that stay in L2."""
-EXCHANGES = 19.7e9
-"""Slots a second that are read and exchanged at random places beyond L2."""
 L2_SHARE = 0.5
 """Share of L2 that serves all multiprocessors at that rate: of a table of 60 MB it is 82 G lookups a second."""
-
-SECTOR_BYTES = 32
 
 
 def share_in_l2(table_bytes: float, l2_bytes: float) -> float:

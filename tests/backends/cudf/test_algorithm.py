@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpujoin.config import AlgorithmChoice, Options
-from gpujoin.model.keyfacts import Algorithm, KeyFacts, Wanted
-from gpujoin.plan.algorithm import choose, chooser
+from gpujoin.backends.cudf.algorithm import KeyFacts, choose
+from gpujoin.model.algorithm import Algorithm
 
 L2 = 60 << 20
 MILLION = 1_000_000
@@ -38,7 +37,7 @@ CASES: dict[str, tuple[KeyFacts, Algorithm, str]] = {
     "a pair of duplicates in a sample": (facts(rows_per_key=1.01), Algorithm.CSR, "1.0 rows a key in a sample"),
     "wide keys": (facts(key_bytes=16, low=None, high=None), Algorithm.UNIQUE, "no duplicates in a sample"),
     "duplicates, only matches matter": (
-        facts(rows_per_key=10.0, wanted=Wanted.MARKS), Algorithm.UNIQUE, "only matches matter",
+        facts(rows_per_key=10.0, pairs=False), Algorithm.UNIQUE, "only matches matter",
     ),
     "no keys": (facts(keys=0, low=None, high=None), Algorithm.UNIQUE, "no duplicates in a sample"),
 }  # fmt: skip
@@ -52,17 +51,16 @@ def test_automatic(case: str) -> None:
     assert reason in choice.reason
 
 
-@pytest.mark.parametrize("wanted", [w for w in AlgorithmChoice if w is not AlgorithmChoice.AUTO])
-def test_a_setting_decides(wanted: AlgorithmChoice) -> None:
-    chosen = chooser(Options(gpu_algorithm=wanted).gpu_algorithm)
-    assert (chosen is None) == (wanted is AlgorithmChoice.CUDF), "no facts are taken to use no kernels"
+@pytest.mark.parametrize("wanted", [w for w in Algorithm if w is not Algorithm.AUTO])
+def test_a_setting_decides(wanted: Algorithm) -> None:
+    assert wanted.uses_kernels is (wanted is not Algorithm.CUDF), "no facts are taken to use no kernels"
     choice = choose(facts(low=0, high=100), wanted)
-    assert choice.algorithm.value == wanted.value
+    assert choice.algorithm is wanted
     assert "spark.gpujoin.gpu.algorithm" in choice.reason
 
 
 @pytest.mark.parametrize("high", [None, 1 << 31])
 def test_direct_address_cannot_be_forced_on_any_range(high: int | None) -> None:
-    choice = choose(facts(low=None if high is None else 0, high=high), AlgorithmChoice.DIRECT)
+    choice = choose(facts(low=None if high is None else 0, high=high), Algorithm.DIRECT)
     assert choice.algorithm is Algorithm.UNIQUE
     assert "direct address that was asked for" in choice.reason
