@@ -148,6 +148,48 @@ def test_the_fence_holds(module: str, statement: str) -> None:
     assert any(forbidden(module, name) for _, name in imports(statement))
 
 
+CIRCLES: tuple[tuple[str, set[str]], ...] = (
+    ("gpujoin.engine.join", {
+        "ahead", "build", "early_stop", "framesearch", "morsel", "not_in", "output", "probe", "sinks",
+    }),
+    ("gpujoin.model", {"aggregates", "expressions", "sqltext"}),
+    ("gpujoin.report", {"html", "operations", "text"}),
+    ("gpujoin.spark.catalyst", {"nodes", "words"}),
+    ("gpujoin.spark.query", {"nearest.terms", "plans"}),
+)  # fmt: skip
+"""Files that import one another, for types or within functions too, by their room: none is to be added."""
+
+
+def imported_files(module: str) -> set[str]:
+    """Give the files of the package that one imports, at any depth of any function, and for types alone."""
+    names = modules()
+    named = {name for _, name in imports(names[module].read_text())}
+    return {name if name in names else name.rpartition(".")[0] for name in named} & set(names) - {module}
+
+
+def circles(imported: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Give the largest sets of files of which each can be reached from each."""
+    reached: dict[str, set[str]] = {}
+    for start in imported:
+        reached[start], ahead = set(), [start]
+        while ahead:
+            following = imported[ahead.pop()] - reached[start]
+            reached[start] |= following
+            ahead += following
+    sets = {frozenset(other for other in reached[name] if name in reached[other]) for name in imported}
+    return {files for files in sets if files}
+
+
+def test_circles_are_found_whatever_leads_into_them() -> None:
+    imported = {"a": {"b"}, "b": {"c", "e"}, "c": {"b", "d"}, "d": set[str](), "e": {"f"}, "f": {"g"}, "g": {"e"}}
+    assert circles(imported) == {frozenset("bc"), frozenset("efg")}
+
+
+def test_no_file_imports_one_that_imports_it_but_for_those_that_always_did() -> None:
+    known = {frozenset(f"{room}.{name}" for name in names) for room, names in CIRCLES}
+    assert circles({module: imported_files(module) for module in modules()}) == known
+
+
 def test_every_room_of_the_table_exists() -> None:
     names = modules()
     assert set(ROOMS) <= set(names)

@@ -23,6 +23,7 @@ from gpujoin.spark.jvm.gateway import (
     dataframe_in,
     dataframe_of,
     gateway_of,
+    java_session,
     logical_plan,
     planning_seconds,
 )
@@ -132,7 +133,7 @@ def _run_by_spark(frame: DataFrame) -> _Run:
     """Run a query in a clone of its session that has no rule of gpujoin's."""
     spark = frame.sparkSession
     rule = rule_of(spark)
-    session = spark._jsparkSession if rule is None else clone_session(spark, rule)  # noqa: SLF001
+    session = java_session(spark) if rule is None else clone_session(spark, rule)
     return _timed(lambda: dataframe_in(session, analyzed_plan(frame), spark))[0]
 
 

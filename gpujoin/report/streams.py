@@ -13,7 +13,7 @@ from gpujoin.plan.streams import EvictedBy, plan_stream_join
 from gpujoin.report.explanation import Explanation, JoinExplanation
 from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
-from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of
+from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of, java_session
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf
@@ -48,7 +48,7 @@ def explain_stream(frame: DataFrame, rule: Any) -> Explanation:
     conf = session_conf(spark)
     options = join_options(conf, None, None)
     analyzed = analyzed_plan(frame)
-    optimized = rule.optimizedStream(spark._jsparkSession, analyzed)  # noqa: SLF001
+    optimized = rule.optimizedStream(java_session(spark), analyzed)
     root = read_plan(optimized, gateway_of(spark), conf)
     of_stream = [node for node in root.walk() if node.class_name in JOINS and node.streaming]
     joins = [node for node in of_stream if is_join_of_streams(node)]

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from gpujoin.errors import GpuJoinError, JoinSpecError
+from gpujoin.spark.jvm.gateway import java_context
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ def is_stopped(session: SparkSession) -> bool:
         return bool(getattr(session, "is_stopped", False))
     context: Any = session.sparkContext
     try:
-        return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001
+        return java_context(context) is None or bool(java_context(context).sc().isStopped())
     except (Py4JError, OSError):
         return True
 

@@ -11,7 +11,8 @@ from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
 from gpujoin.plan.heavy_partitions import Splitting
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.jvm.gateway import settings_of
+from gpujoin.spark.jvm.compiled import plan_reader
+from gpujoin.spark.jvm.gateway import gateway_of, java_session, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,10 +54,16 @@ class GpuOutlook(Enum):
 
 
 def session_conf(spark: Any) -> Mapping[str, str]:
-    """Give the session's configuration: what ``--conf`` gave, with what ``spark.conf.set`` changed."""
+    """Give the session's configuration: what ``--conf`` gave, with what ``spark.conf.set`` changed.
+
+    Of a classic session it has some defaults too, and ``spark.default.parallelism``: how many tasks run at once.
+    """
     if is_connect(spark):
         return dict(spark.conf.getAll)
-    return settings_of(spark, _DEFAULTS)
+    settings: dict[str, str] = unpacked(
+        plan_reader(gateway_of(spark)).settings(java_session(spark), ",".join(_DEFAULTS))
+    )
+    return settings
 
 
 def join_options(

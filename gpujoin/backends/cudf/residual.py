@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.expressions.evaluator import Source, cast_fits
+from gpujoin.backends.cudf.expressions.evaluator import cast_fits
+from gpujoin.backends.cudf.expressions.operands import Source
 from gpujoin.backends.cudf.expressions.values import Value, constant, is_wide
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.errors import GpuJoinError, KernelCompileError

@@ -13,7 +13,7 @@ import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.operands import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.frames import (
     CudfFrame,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
-from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import types as t
@@ -13,13 +11,8 @@ from gpujoin.functions import BY_CLASS
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
 from gpujoin.spark.catalyst.comparators import order_of
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, Reader, Translation
 from gpujoin.spark.catalyst.traits import arrow_of
-
-Reader: TypeAlias = Callable[[Node], Expression]
-"""Translates any expression."""
-Translation: TypeAlias = Callable[[Reader, Node], Expression]
 
 
 def _of_elements(reader: Reader, node: Node) -> Expression:

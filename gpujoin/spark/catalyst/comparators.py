@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpujoin.model.expressions import Expression, Variable
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import MayFail, may_fail
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import types as t
@@ -16,9 +15,8 @@ from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.catalyst import intervals, zones
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import MayFail, eval_mode, may_fail
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, Reader, Translation
+from gpujoin.spark.catalyst.traits import MayFail, may_fail
 
 _NO_TIME = dt.timedelta()
 _DAY = dt.timedelta(days=1)
@@ -29,22 +27,6 @@ _UNITS = {"DAYOFYEAR": "DAY"}
 """Other names of units of ``timestampadd``."""
 _DAYS = {"DAY": 1, "WEEK": 7}
 """Days of the units of ``timestampadd`` that go by the clock."""
-
-
-class Reader(Protocol):
-    """What a translation asks the reader of expressions."""
-
-    def __call__(self, node: Node) -> Expression:
-        """Translate an expression."""
-
-    def zone(self, node: Node) -> ZoneLiteral | None:
-        """Give the session's time zone; ``None`` if it is UTC."""
-
-    def zone_of_days(self, node: Node) -> ZoneLiteral | None:
-        """As :meth:`zone`, for a node that adds whole days by the clock."""
-
-
-Translation: TypeAlias = Callable[[Reader, Node], Expression]
 
 
 # -- shifts --------------------------------------------------------------------------------------------------------
@@ -279,7 +261,7 @@ def _parsed(reader: Reader, node: Node) -> Expression:
     refuse_legacy_patterns(node)
     zone = None if isinstance(node.data_type, t.TimestampNTZType) else reader.zone(node)
     text, pattern = map(reader, node.children[:2])
-    shown = Call(function=Function.PARSE_TIMESTAMP, arguments=(text, pattern), mode=eval_mode(node), type=zones.INSTANT)
+    shown = Call(function=Function.PARSE_TIMESTAMP, arguments=(text, pattern), mode=node.eval_mode, type=zones.INSTANT)
     return shown if zone is None else zones.instant(shown, zone)
 
 
@@ -302,7 +284,7 @@ def _make_timestamp(reader: Reader, node: Node) -> Expression:
     shown = Call(
         function=Function.MAKE_TIMESTAMP,
         arguments=tuple(map(reader, parts)),
-        mode=eval_mode(node),
+        mode=node.eval_mode,
         type=zones.INSTANT,
     )
     if not _is_zoned(node):

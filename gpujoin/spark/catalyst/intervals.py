@@ -7,9 +7,7 @@ An overflow of 64 bits is an error in every mode, as in Spark. ``t2 - t1 + inter
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import types as t
@@ -18,18 +16,13 @@ from gpujoin.functions.dates import TIME_UNITS
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Case, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.spark.catalyst import moments, zones
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
-
-if TYPE_CHECKING:
-    from gpujoin.spark.catalyst.dates import Reader
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, Reader, Translation
+from gpujoin.spark.catalyst.traits import arrow_of
 
 INTERVAL = pa.duration("us")
 _MICROS = pa.int64()
 _EXACT = pa.decimal128(19, 0)
 """Microseconds of which the sums are exact, be they more than 64 bits hold."""
-Translation: TypeAlias = "Callable[[Reader, Node], Expression]"
 
 
 def is_interval(node: Node) -> bool:
@@ -66,7 +59,7 @@ def summand(function: Node, interval: Expression) -> Expression:
 
     Raises ``NotTranslatableError`` if the aggregate function gives null where Spark's sum overflows.
     """
-    if eval_mode(function) is EvalMode.TRY:
+    if function.eval_mode is EvalMode.TRY:
         raise NotTranslatableError(f"{function} is not computed here")
     micros = micros_of(interval)
     if function.name == "Sum":
@@ -147,7 +140,7 @@ def _literal(_reader: Reader, node: Node) -> Expression:
 
 def _of_two(function: Function) -> Translation:
     def translate(reader: Reader, node: Node) -> Expression:
-        if eval_mode(node) is EvalMode.TRY or not all(map(is_interval, node.children)):
+        if node.eval_mode is EvalMode.TRY or not all(map(is_interval, node.children)):
             raise NotTranslatableError(f"{node} is not computed here")
         return interval_of(_call(function, *(micros_of(reader(child)) for child in node.children)))
 
@@ -159,7 +152,7 @@ def _negated(reader: Reader, node: Node) -> Expression:
 
 
 def _absolute(reader: Reader, node: Node) -> Expression:
-    return interval_of(_call(Function.ABS, micros_of(reader(node.children[0])), mode=eval_mode(node)))
+    return interval_of(_call(Function.ABS, micros_of(reader(node.children[0])), mode=node.eval_mode))
 
 
 def _multiplied(reader: Reader, node: Node) -> Expression:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import base64
+import datetime as dt
+import decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
+from pyspark.sql import types as t
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
+from gpujoin.model.expressions import EvalMode, Expression
 from gpujoin.model.trees import preorder
-from gpujoin.spark.jvm.gateway import PART_LENGTH, JvmNames, reader_of, unpacked
+from gpujoin.model.zones import ZoneLiteral
+from gpujoin.spark.jvm.compiled import plan_reader
+from gpujoin.spark.jvm.gateway import PART_LENGTH, JvmNames, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
+
+
+class NotTranslatableError(Exception):
+    """A node is not understood; the message says which, and why."""
+
 
 Rows = Sequence["dict[str, Any] | int"] | int
 """An expression as ``PlanReader.java`` writes it: a row for each node, parents first; an attribute is its number."""
@@ -142,6 +154,15 @@ class Node:
         """Whether it may be null."""
         return bool(self.fields["@nullable"])
 
+    @property
+    def eval_mode(self) -> EvalMode:
+        """What the operation does on overflow, division by zero and malformed input."""
+        for name, is_ansi in (("failOnError", True), ("ansiEnabled", True), ("nullOnOverflow", False)):
+            if name in self.fields:
+                return EvalMode.ANSI if bool(self.fields[name]) is is_ansi else EvalMode.LEGACY
+        holder = self.fields.get("evalContext") or self.fields
+        return EvalMode(holder["evalMode"].lower()) if "evalMode" in holder else EvalMode.LEGACY
+
     @cached_property
     def expr_id(self) -> int:
         """The id of an attribute reference or an alias."""
@@ -164,6 +185,23 @@ class Node:
         return words(self)
 
 
+class Reader(Protocol):
+    """Translates expressions; what the translation of a function asks of it."""
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression. Raises ``NotTranslatableError`` if that cannot be done."""
+
+    def zone(self, node: Node) -> ZoneLiteral | None:
+        """Give the session's time zone; ``None`` if it is UTC."""
+
+    def zone_of_days(self, node: Node) -> ZoneLiteral | None:
+        """As :meth:`zone`, for a node that adds whole days by the clock."""
+
+
+Translation: TypeAlias = Callable[[Reader, Node], Expression]
+"""Translates the expressions of a class, with a reader for their operands."""
+
+
 @lru_cache(maxsize=1024)
 def _data_type(text: str) -> DataType:
     return _parse_datatype_json_string(text)
@@ -171,5 +209,54 @@ def _data_type(text: str) -> DataType:
 
 def read_expression(beside: Reading, expression: Any) -> Node:
     """Read a Catalyst expression that was made for a query of which there is a reading."""
-    reading = Reading(beside.gateway, reader_of(beside.gateway).expression(expression), beside.conf)
+    reading = Reading(beside.gateway, plan_reader(beside.gateway).expression(expression), beside.conf)
     return reading.tree(reading.rows[0])
+
+
+def python_value(dtype: t.DataType, value: Any) -> Any:
+    """Give the Python value of a constant, from Catalyst's internal one as ``PlanReader.java`` writes it.
+
+    Raises ``NotTranslatableError`` if constants of the type are not covered; ``OverflowError`` if Python has no such
+    date.
+    """
+    if value is None:
+        return None
+    match dtype:
+        case t.BooleanType():
+            return bool(value)
+        case t.BinaryType():
+            return base64.b64decode(value["bytes"])
+        case t.IntegralType():
+            return int(value)
+        case t.FloatType() | t.DoubleType():
+            return float(value)
+        case t.DecimalType():
+            return decimal.Decimal(value)
+        case t.StringType():
+            if not isinstance(value, str):
+                raise NotTranslatableError("a string constant is not valid UTF-8")
+            return value
+        case t.DateType():
+            return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
+        case t.TimestampType():
+            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(value))
+        case t.ArrayType() | t.MapType() | t.StructType() if isinstance(value, list):
+            return _nested_value(dtype, value)
+        case t.TimestampNTZType():
+            return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001
+        case _:
+            raise NotTranslatableError(f"a literal of type {dtype.simpleString()}")
+
+
+def _nested_value(dtype: t.ArrayType | t.MapType | t.StructType, value: list[Any]) -> Any:
+    if isinstance(dtype, t.ArrayType):
+        return [python_value(dtype.elementType, element) for element in value]
+    if isinstance(dtype, t.MapType):
+        keys, values = value
+        return [
+            (python_value(dtype.keyType, key), python_value(dtype.valueType, item))
+            for key, item in zip(keys, values, strict=True)
+        ]
+    if len(set(dtype.names)) < len(value):
+        raise NotTranslatableError(f"a literal of type {dtype.simpleString()}, with two fields of one name")
+    return {field.name: python_value(field.dataType, part) for field, part in zip(dtype.fields, value, strict=True)}

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import pyarrow as pa
 
 from gpujoin.model.expressions import Call, Case, EvalMode, Expression, Function, Literal
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, Reader, Translation
 from gpujoin.spark.catalyst.traits import arrow_of
 
-Translation: TypeAlias = Callable[[Callable[[Node], Expression], Node], Expression]
 
-
-def _chosen(reader: Callable[[Node], Expression], node: Node) -> Expression:
+def _chosen(reader: Reader, node: Node) -> Expression:
     """Translate ``elt``: the value of a number; where there is none, null or an error."""
     number, *values = map(reader, node.children)
     dtype = arrow_of(node.data_type)

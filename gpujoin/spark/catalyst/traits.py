@@ -15,8 +15,7 @@ from gpujoin.functions.spec import Raises
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 
 EQUALITIES = ("EqualTo", "EqualNullSafe")
@@ -28,18 +27,6 @@ class MayFail(Enum):
 
     NEVER = "never"
     PERHAPS = "perhaps"
-
-
-def eval_mode(node: Node) -> EvalMode:
-    """Tell what an operation does on overflow, division by zero and malformed input."""
-    if "failOnError" in node.fields:
-        return EvalMode.ANSI if node.fields["failOnError"] else EvalMode.LEGACY
-    if "ansiEnabled" in node.fields:
-        return EvalMode.ANSI if node.fields["ansiEnabled"] else EvalMode.LEGACY
-    if "nullOnOverflow" in node.fields:
-        return EvalMode.LEGACY if node.fields["nullOnOverflow"] else EvalMode.ANSI
-    holder = node.fields.get("evalContext") or node.fields
-    return EvalMode(holder["evalMode"].lower()) if "evalMode" in holder else EvalMode.LEGACY
 
 
 def across(part: Node, ids: Mapping[Side, frozenset[int]]) -> bool:
@@ -79,7 +66,7 @@ def _safe_itself(node: Node) -> bool:
     if node.name in _SAFE:
         return True
     if node.name == "Cast":
-        return eval_mode(node) is not EvalMode.ANSI or _lossless(node.children[0].data_type, node.data_type)
+        return node.eval_mode is not EvalMode.ANSI or _lossless(node.children[0].data_type, node.data_type)
     if node.name in ("UnixTimestamp", "ToUnixTimestamp"):
         return isinstance(node.children[0].data_type, _MOMENTS)
     row = BY_CLASS.get(node.name) or SPARK_ONLY_BY_CLASS.get(node.name)
@@ -94,7 +81,7 @@ def _safe_itself(node: Node) -> bool:
             return True
         case Raises.OVERFLOW if _fits(node):
             return True
-    return not row.raises.may(eval_mode(node), _arrow(node.children[0].data_type))
+    return not row.raises.may(node.eval_mode, _arrow(node.children[0].data_type))
 
 
 def _is_whole_number(node: Node) -> bool:

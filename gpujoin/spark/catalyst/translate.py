@@ -5,9 +5,6 @@ A tree is translated only where every node is understood exactly, its types and 
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import decimal
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,15 +19,11 @@ from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Li
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.catalyst import arrays, dates, intervals, java, texts, zones
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
+from gpujoin.spark.catalyst.traits import arrow_of
 
 if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
-
-
-__all__ = ["ExpressionReader", "NotTranslatableError"]
 
 
 class ExpressionReader:
@@ -113,13 +106,13 @@ class ExpressionReader:
         operands += _UNSEEN[node.name](node) if node.name in _UNSEEN else []
         if not low <= len(operands) <= high:
             raise NotTranslatableError(f"{node} is not computed here with {len(operands)} arguments")
-        call = Call(function=spec.function, arguments=tuple(operands), mode=eval_mode(node), type=result)
+        call = Call(function=spec.function, arguments=tuple(operands), mode=node.eval_mode, type=result)
         zone = self.zone(node) if spec.zoned and _of_timestamps(node) else None
         return call if zone is None else zones.call_in(call, zone, node.reading.gateway)
 
     def _cast(self, node: Node, child: Expression, result: pa.DataType) -> Expression:
         explicit = bool(node.fields.get("@explicit"))
-        cast = Cast(child=child, to=result, mode=eval_mode(node), type=result, explicit=explicit)
+        cast = Cast(child=child, to=result, mode=node.eval_mode, type=result, explicit=explicit)
         if not _converts_clocks(node):
             return cast
         zone = self.zone(node)
@@ -208,7 +201,7 @@ class ExpressionReader:
             raise NotTranslatableError(f"{node} with a default is not computed here")
         function = Function.MAP_VALUE if isinstance(array.data_type, t.MapType) else Function.ELEMENT_AT
         result = arrow_of(node.data_type)
-        return Call(function=function, arguments=(self(array), self(number)), mode=eval_mode(node), type=result)
+        return Call(function=function, arguments=(self(array), self(number)), mode=node.eval_mode, type=result)
 
     def _field(self, node: Node) -> Expression:
         """Translate a field of a struct, or of each struct in an array, which Spark takes by position.
@@ -268,55 +261,6 @@ def _literal(node: Node) -> Literal:
 
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-
-def python_value(dtype: t.DataType, value: Any) -> Any:
-    """Give the Python value of a constant, from Catalyst's internal one as ``PlanReader.java`` writes it.
-
-    Raises ``NotTranslatableError`` if constants of the type are not covered; ``OverflowError`` if Python has no such
-    date.
-    """
-    if value is None:
-        return None
-    match dtype:
-        case t.BooleanType():
-            return bool(value)
-        case t.BinaryType():
-            return base64.b64decode(value["bytes"])
-        case t.IntegralType():
-            return int(value)
-        case t.FloatType() | t.DoubleType():
-            return float(value)
-        case t.DecimalType():
-            return decimal.Decimal(value)
-        case t.StringType():
-            if not isinstance(value, str):
-                raise NotTranslatableError("a string constant is not valid UTF-8")
-            return value
-        case t.DateType():
-            return dt.date(1970, 1, 1) + dt.timedelta(days=int(value))
-        case t.TimestampType():
-            return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=int(value))
-        case t.ArrayType() | t.MapType() | t.StructType() if isinstance(value, list):
-            return _nested_value(dtype, value)
-        case t.TimestampNTZType():
-            return dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=int(value))  # noqa: DTZ001
-        case _:
-            raise NotTranslatableError(f"a literal of type {dtype.simpleString()}")
-
-
-def _nested_value(dtype: t.ArrayType | t.MapType | t.StructType, value: list[Any]) -> Any:
-    if isinstance(dtype, t.ArrayType):
-        return [python_value(dtype.elementType, element) for element in value]
-    if isinstance(dtype, t.MapType):
-        keys, values = value
-        return [
-            (python_value(dtype.keyType, key), python_value(dtype.valueType, item))
-            for key, item in zip(keys, values, strict=True)
-        ]
-    if len(set(dtype.names)) < len(value):
-        raise NotTranslatableError(f"a literal of type {dtype.simpleString()}, with two fields of one name")
-    return {field.name: python_value(field.dataType, part) for field, part in zip(dtype.fields, value, strict=True)}
 
 
 def subquery_in(node: Node) -> Node | None:

@@ -18,10 +18,7 @@ from pyspark.sql import types as t
 
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.sqltext import AND, ATOM, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, bare_name, shortened, show_value
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import eval_mode
-from gpujoin.spark.catalyst.translate import python_value
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 
 OF_OPTIMIZER = re.compile(r"_(grouping\w+|gen_alias_\d+|we?\d+|extract_\w+|common_expr_\d+)(#\d+)*")
 """Names that Spark's optimizer gives to what it computes apart."""
@@ -140,7 +137,7 @@ def _invoked(node: Node) -> str:
 
 
 def _cast(node: Node) -> tuple[str, int]:
-    name = "try_cast" if eval_mode(node) is EvalMode.TRY else "cast"
+    name = "try_cast" if node.eval_mode is EvalMode.TRY else "cast"
     return f"{name}({words(node.children[0])} as {node.type_name.lower()})", ATOM
 
 

@@ -24,8 +24,7 @@ from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Cast, Expression, Function
 from gpujoin.model.types import is_text
 from gpujoin.model.zones import ZoneLiteral, ZoneRules, zone_literal
-from gpujoin.spark.catalyst.errors import NotTranslatableError
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.jvm.compiled import shared_instance
 from gpujoin.spark.jvm.gateway import unpacked
 

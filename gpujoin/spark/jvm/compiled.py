@@ -104,6 +104,11 @@ def shared_instance(names: JvmNames, name: str) -> Any:
     return instances[name]
 
 
+def plan_reader(names: JvmNames) -> Any:
+    """Give the JVM's ``PlanReader``. Errors are those of :func:`compiled_class`."""
+    return shared_instance(names, "PlanReader")
+
+
 def byte_exchange(names: JvmNames) -> Any:
     """Give the JVM's ``ByteExchange``, or ``None`` if this Spark lacks a class that it needs."""
     if names not in _byte_exchanges:

@@ -1,4 +1,4 @@
-"""The private doors of classic PySpark sessions that gpujoin goes through, all of them."""
+"""The attributes of PySpark's that are private, and that gpujoin reads all the same: none is read elsewhere."""
 
 # ruff: noqa: SLF001
 from __future__ import annotations
@@ -15,11 +15,7 @@ from py4j.clientserver import ClientServer
 from py4j.java_gateway import JavaClass, JavaMember
 from py4j.protocol import Py4JError
 
-from gpujoin.spark.jvm.compiled import shared_instance
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
@@ -59,7 +55,7 @@ _names: WeakKeyDictionary[Any, JvmNames] = WeakKeyDictionary()
 
 def gateway_of(spark: SparkSession) -> JvmNames:
     """Give the names of the JVM of a classic session."""
-    return names_of(spark._jsparkSession)
+    return names_of(java_session(spark))
 
 
 def names_of(java_object: Any) -> JvmNames:
@@ -71,11 +67,6 @@ def names_of(java_object: Any) -> JvmNames:
     return names
 
 
-def reader_of(gateway: JvmNames) -> Any:
-    """Give the JVM's ``PlanReader``."""
-    return shared_instance(gateway, "PlanReader")
-
-
 PART_LENGTH = 8000
 """Characters of a part in which long data is read: a reply of over 8 KiB waits some 40 ms for an acknowledgement."""
 
@@ -85,14 +76,46 @@ def unpacked(text: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
-def settings_of(spark: SparkSession, defaults: Sequence[str]) -> dict[str, str]:
-    """Give all settings of a classic session, and some with their defaults if they are not set, in one gateway call.
+def java_session(spark: SparkSession) -> Any:
+    """Give the JVM's object of a classic session."""
+    return spark._jsparkSession
 
-    ``spark.default.parallelism`` is always there: how many tasks run at once.
-    """
-    data = reader_of(gateway_of(spark)).settings(spark._jsparkSession, ",".join(defaults))
-    settings: dict[str, str] = unpacked(data)
-    return settings
+
+def java_frame(frame: DataFrame) -> Any:
+    """Give the JVM's ``Dataset`` of a classic DataFrame."""
+    return frame._jdf
+
+
+def java_context(context: SparkContext) -> Any:
+    """Give the JVM's ``JavaSparkContext``; ``None`` once the context has stopped."""
+    return context._jsc
+
+
+def java_accumulator(context: SparkContext) -> Any:
+    """Give the JVM's accumulator that those of Python report by."""
+    return context._javaAccumulator
+
+
+def py4j_gateway(context: SparkContext) -> Any:
+    """Give py4j's gateway of a context."""
+    return context._gateway
+
+
+def client_of(spark: SparkSession) -> Any:
+    """Give py4j's client of the JVM of a classic session."""
+    return spark._jsparkSession._gateway_client
+
+
+def shipped_files(context: SparkContext) -> list[str]:
+    """Give the names of the files that ``--py-files`` and ``addPyFile`` ship to workers."""
+    return list(context._python_includes or ())
+
+
+def latest_session() -> SparkSession | None:
+    """Give the session that PySpark's builder gives, whichever thread asks."""
+    from pyspark.sql import SparkSession as Session
+
+    return Session._instantiatedSession
 
 
 def analyzed_plan(frame: DataFrame) -> Any:
@@ -144,19 +167,17 @@ def session_id(spark: SparkSession) -> str:
 def session_of(spark: SparkSession, session: Any) -> SparkSession:
     """Make the Python object of another session of the JVM, without what making one does besides.
 
-    ``SparkSession(context, session)`` would have ``RDD.toDF`` use that session from now on.
+    ``SparkSession(context, session)``, the only way that PySpark 4.0 to 4.3 have, would have ``RDD.toDF`` use that
+    session from now on, and enable it where all sessions are.
     """
-    made = object.__new__(type(spark))
-    for name in ("_sc", "_jsc", "_jvm", "_profiler_collector"):
-        if hasattr(spark, name):
-            setattr(made, name, getattr(spark, name))
-    made._jsparkSession = session
+    made: Any = object.__new__(type(spark))
+    made._sc, made._jsc, made._jvm, made._jsparkSession = spark._sc, spark._jsc, spark._jvm, session
     return made
 
 
 def keeps_to_threads(spark: SparkSession) -> bool:
     """Tell whether py4j pins threads: one of Python has one of the JVM to itself, and is called back from there."""
-    return isinstance(spark.sparkContext._gateway, ClientServer)
+    return isinstance(py4j_gateway(spark.sparkContext), ClientServer)
 
 
 _jvm_threads: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -169,7 +190,7 @@ def jvm_thread(spark: SparkSession) -> int | None:
     """
     if not keeps_to_threads(spark):
         return None
-    client: Any = spark._jsparkSession._gateway_client
+    client = client_of(spark)
     connection = client.get_thread_connection()
     known = _jvm_threads.get(connection) if connection is not None and connection.socket is not None else None
     if known is None:

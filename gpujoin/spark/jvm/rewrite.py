@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.errors import JoinSpecError
 from gpujoin.spark.jvm.compiled import shared_instance
-from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of
+from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, java_frame, java_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ class Rewriting:
     @cached_property
     def _handle(self) -> Any:
         rewriter = shared_instance(self._reading.gateway, "PlanRewriter")
-        return rewriter.rewriting(self._reading.handle, self._spark._jsparkSession)  # noqa: SLF001
+        return rewriter.rewriting(self._reading.handle, java_session(self._spark))
 
     def place(
         self,
@@ -50,7 +50,7 @@ class Rewriting:
         if exchange is None:
             self._handle.place(node.number, text, commands, accumulator, broadcasts)
             return
-        session = self._spark._jsparkSession  # noqa: SLF001
+        session = java_session(self._spark)
         rows = exchange.rows(session, text, commands, accumulator, broadcasts)
         self._handle.placeRows(node.number, text, rows)
 
@@ -97,7 +97,7 @@ def declared(frame: DataFrame, plan: Any) -> Any:
     Raises ``JoinSpecError`` where they have other names or types.
     """
     spark = frame.sparkSession
-    session, query = spark._jsparkSession, frame._jdf  # noqa: SLF001
+    session, query = java_session(spark), java_frame(frame)
     result = _rewriter(spark).declared(session, plan, query)
     if result is None:
         schema = dataframe_of(spark, plan).schema
@@ -113,13 +113,13 @@ def name_query(spark: SparkSession, plan: Any, name: str) -> None:
 def with_counted_size(frame: DataFrame, checkpoint: DataFrame) -> DataFrame:
     """Give a checkpoint of a query the size of its rows, where they were counted as it was made."""
     spark = frame.sparkSession
-    plan = _rewriter(spark).counted(checkpoint._jdf, frame._jdf, spark._jsparkSession)  # noqa: SLF001
+    plan = _rewriter(spark).counted(java_frame(checkpoint), java_frame(frame), java_session(spark))
     return checkpoint if plan is None else dataframe_of(spark, plan)
 
 
 def name_of_query(frame: DataFrame) -> str | None:
     """Give the name of a rewritten query's explanation; ``None`` for any other query."""
-    name = _rewriter(frame.sparkSession).nameOf(frame._jdf)  # noqa: SLF001
+    name = _rewriter(frame.sparkSession).nameOf(java_frame(frame))
     return None if name is None else str(name)
 
 

@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from gpujoin.logs import log
 from gpujoin.report.outcomes import explanation_of_latest, note_query
 from gpujoin.report.progress import jobs_name
-from gpujoin.spark.jvm.gateway import jvm_thread
+from gpujoin.spark.jvm.gateway import java_context, jvm_thread
 from gpujoin.spark.query.native import rule_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Action:
 
     def _describe(self, text: str | None) -> None:
         try:
-            self._spark.sparkContext._jsc.setLocalProperty(_DESCRIPTION, text)  # noqa: SLF001
+            java_context(self._spark.sparkContext).setLocalProperty(_DESCRIPTION, text)
         except (Py4JError, OSError, AttributeError):  # the application has ended
             log.debug("the description of jobs could not be set", exc_info=True)
 

@@ -31,9 +31,9 @@ from gpujoin.model.sqltext import show_call, show_type
 from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.plan.merging import may_overflow
 from gpujoin.spark.catalyst import intervals
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import arrow_of, eval_mode
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, ordered_by, python_value
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
+from gpujoin.spark.catalyst.traits import arrow_of
+from gpujoin.spark.catalyst.translate import ExpressionReader, ordered_by
 from gpujoin.spark.query.plans import PlanNode
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
         )
     mode = EvalMode.LEGACY
     if known in (AggregateFunction.SUM, AggregateFunction.AVG):
-        mode = EvalMode.ANSI if _totals_intervals(node) else eval_mode(function)
+        mode = EvalMode.ANSI if _totals_intervals(node) else function.eval_mode
         integers = known is AggregateFunction.SUM and is_whole(logical(arguments[0].type))
         if mode is EvalMode.TRY and not integers:
             mode = EvalMode.LEGACY  # both are null where a decimal overflows

@@ -17,9 +17,9 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.plan.contradictions import is_never_true
 from gpujoin.spark.catalyst.joins import JOIN, JOINS, spark_type_name
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import MayFail, arrow_of, may_fail
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import check_column
 

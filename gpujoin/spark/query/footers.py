@@ -13,7 +13,7 @@ from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.report.amounts import show_paths
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.activity import doing
 

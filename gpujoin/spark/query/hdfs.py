@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpujoin.model.stores import Store, StoreKind
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.jvm.compiled import shared_instance
 from gpujoin.spark.jvm.gateway import names_of
 

@@ -28,8 +28,7 @@ from gpujoin.plan.runtime_filters import with_runtime_filters
 from gpujoin.plan.semi_joins import with_semi_joins
 from gpujoin.report.parts import part_name
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.plans import PlanNode, with_subqueries
 from gpujoin.spark.query.reading import Reading

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.spark.jvm.compiled import byte_exchange
+from gpujoin.spark.jvm.compiled import byte_exchange, plan_reader
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     clone_session,
     dataframe_in,
     gateway_of,
     items,
+    java_context,
+    java_session,
     optimized_plan,
-    reader_of,
 )
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def rule_of(spark: SparkSession) -> Any:
     """Give the optimizer rule that a classic session was given, or cloned with; ``None`` if there is none."""
-    return reader_of(gateway_of(spark)).rule(spark._jsparkSession)  # noqa: SLF001
+    return plan_reader(gateway_of(spark)).rule(java_session(spark))
 
 
 def native_plan(frame: DataFrame) -> Any:
@@ -29,7 +30,7 @@ def native_plan(frame: DataFrame) -> Any:
     rule = rule_of(frame.sparkSession)
     if rule is None:
         return optimized_plan(frame)
-    return rule.optimized(frame.sparkSession._jsparkSession, analyzed_plan(frame))  # noqa: SLF001
+    return rule.optimized(java_session(frame.sparkSession), analyzed_plan(frame))
 
 
 def native_frame(frame: DataFrame, rule: Any) -> DataFrame:
@@ -44,7 +45,7 @@ def remove_exchanged(spark: SparkSession, plan: Any) -> None:
     """Remove what a plan's stages have sent one another from the disks, so that Spark has the room for its own."""
     exchange = byte_exchange(gateway_of(spark))
     if exchange is not None:
-        exchange.removeExchanged(spark.sparkContext._jsc.sc(), plan)  # noqa: SLF001
+        exchange.removeExchanged(java_context(spark.sparkContext).sc(), plan)
 
 
 def _cache_natively(plan: Any, session: Any, rule: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.spark.catalyst.translate import NotTranslatableError, python_value
+from gpujoin.spark.catalyst.nodes import NotTranslatableError, python_value
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

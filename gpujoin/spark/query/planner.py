@@ -33,9 +33,9 @@ from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
-from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan
+from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan, tables_of
 from gpujoin.spark.query.reading import Reading
-from gpujoin.spark.query.refusals import note_island, tables_of
+from gpujoin.spark.query.refusals import note_island
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
 from gpujoin.spark.query.top import Top, asked_below
@@ -157,7 +157,7 @@ class QueryPlanner:
             plan = Rewriting(self._spark, root.reading).without(root, empty)
             root = read_plan(plan, self._gateway, self._conf)
         root = self._marked(root)
-        self._tables = tables_of(root.walk())
+        self._tables = tables_of(root)
         self._rewriting = Rewriting(self._spark, root.reading)
         visited = self._visit(root)
         decisions = [

@@ -17,8 +17,9 @@ from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import UNKNOWN_SIZE, USUAL_ELEMENTS
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node, Reading
-from gpujoin.spark.jvm.gateway import reader_of, unpacked
-from gpujoin.spark.query.refusals import refused_operations
+from gpujoin.spark.jvm.compiled import plan_reader
+from gpujoin.spark.jvm.gateway import unpacked
+from gpujoin.spark.query.refusals import Tables, refused_operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,10 +251,21 @@ class PlanNode:
 
 def read_plan(plan: Any, gateway: JvmNames, conf: Mapping[str, str]) -> PlanNode:
     """Read a logical plan, with the plans in its expressions, in two calls; ``conf`` is the session's."""
-    reading = Reading(gateway, reader_of(gateway).plan(plan), conf)
+    reading = Reading(gateway, plan_reader(gateway).plan(plan), conf)
     root = _tree(reading, reading.rows)
-    reading.refused = refused_operations(root.walk())
+    reading.refused = refused_operations(tables_of(root))
     return root
+
+
+def tables_of(root: PlanNode) -> Tables:
+    """Tell the tables of a plan: files by their folders, others by their kind and columns."""
+    return frozenset(_table(node) for node in root.walk() if not node.children)
+
+
+def _table(node: PlanNode) -> str:
+    relation: Mapping[str, object] = node.fields.get("@relation", {})
+    names = [str(column.fields["name"]) for column in node.output]
+    return repr((node.name, relation.get("table"), relation.get("paths"), names))
 
 
 def subquery_plan(expression: Node) -> PlanNode:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.model.files import FileFormat, ForeignColumn
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 
 if TYPE_CHECKING:
     from gpujoin.config import Options

@@ -15,13 +15,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from gpujoin.errors import OPERATION_NOTE, STAGE_NOTE
-
-if TYPE_CHECKING:
-    from gpujoin.spark.query.plans import PlanNode
 
 Tables = frozenset[str]
 """Tables of a query, by what tells them from others."""
@@ -35,17 +30,6 @@ _tables: OrderedDict[str, Tables] = OrderedDict()
 """Tables of the query that an island is of, by the island's id; the oldest are forgotten."""
 _refused: OrderedDict[tuple[Tables, str], None] = OrderedDict()
 """Operations that met such values, with the tables of the query."""
-
-
-def tables_of(nodes: Iterable[PlanNode]) -> Tables:
-    """Tell the tables of a plan: files by their folders, others by their kind and columns."""
-    return frozenset(_table(node) for node in nodes if not node.children)
-
-
-def _table(node: PlanNode) -> str:
-    relation: Mapping[str, object] = node.fields.get("@relation", {})
-    names = [str(column.fields["name"]) for column in node.output]
-    return repr((node.name, relation.get("table"), relation.get("paths"), names))
 
 
 def note_island(island_id: str, tables: Tables) -> None:
@@ -71,10 +55,7 @@ def note_refusal(problem: BaseException) -> None:
             _refused.popitem(last=False)
 
 
-def refused_operations(nodes: Iterable[PlanNode]) -> frozenset[str]:
+def refused_operations(tables: Tables) -> frozenset[str]:
     """Give the operations that met such values in the tables of a plan, as ``operation_name`` names them."""
-    if not _refused:
-        return frozenset()
-    tables = tables_of(nodes)
     with _lock:
         return frozenset(operation for known, operation in _refused if known <= tables)

@@ -31,8 +31,11 @@ from gpujoin.report.outcomes import Scope
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import (
     class_of,
+    client_of,
     gateway_of,
+    java_session,
     names_of,
+    py4j_gateway,
     session_id,
     session_of,
 )
@@ -83,7 +86,7 @@ class OptimizerRule:
         self._sessions: OrderedDict[str, SparkSession] = OrderedDict()
         self._id = session_id(spark)
         start: Any = ensure_callback_server_started
-        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+        gateway = py4j_gateway(spark.sparkContext)
         start(gateway)
         self.jvm = new_instance(
             gateway_of(spark),
@@ -95,11 +98,11 @@ class OptimizerRule:
 
     def add_to(self, spark: SparkSession) -> None:
         """Give the rule to a session, in the place of another one."""
-        self.jvm.addTo(spark._jsparkSession)  # noqa: SLF001
+        self.jvm.addTo(java_session(spark))
 
     def remove_from(self, spark: SparkSession) -> None:
         """Take the rule out of a session."""
-        self.jvm.removeFrom(spark._jsparkSession)  # noqa: SLF001
+        self.jvm.removeFrom(java_session(spark))
 
     def disable(self) -> None:
         """Take the rule out of the session that it was made for; in others it does nothing from now on."""
@@ -127,7 +130,7 @@ class _Callback:
     def apply(self, plan: Any, request: str) -> Any:
         """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw."""
         kind, name, thread, *stream = request.split()
-        client: Any = self._rule.spark._jsparkSession._gateway_client  # noqa: SLF001
+        client: Any = client_of(self._rule.spark)
         waiting = client.get_thread_connection()
         try:
             with inside(), planning_watched():

@@ -31,7 +31,7 @@ from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Rela
 from gpujoin.report.metrics import StageDescription, accumulator_of, store_of
 from gpujoin.report.progress import stage_names
 from gpujoin.spark.jvm.compiled import byte_exchange
-from gpujoin.spark.jvm.gateway import gateway_of
+from gpujoin.spark.jvm.gateway import gateway_of, java_accumulator, shipped_files
 from gpujoin.spark.query.adapted import described_coalescing
 from gpujoin.spark.query.columns import arrow_form, column_numbers, described_finish, named_attributes, schema_of
 from gpujoin.spark.query.island import Finish, Island
@@ -384,7 +384,7 @@ class IslandPlacer:
             "bytes": None if nbytes is None else int(min(nbytes, _LARGEST)),
             "python": {
                 "environment": context.environment,
-                "includes": context._python_includes,  # noqa: SLF001
+                "includes": shipped_files(context),
                 "executable": context.pythonExec,
                 "version": context.pythonVer,
                 "kind": PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
@@ -396,7 +396,7 @@ class IslandPlacer:
         with without_logs_of_calls() if run.stores else nullcontext():
             self._rewriting.place(
                 island.node, described, bytes(self._commands),
-                context._javaAccumulator,  # noqa: SLF001
+                java_accumulator(context),
                 self._broadcasts or None,
                 exchange,
             )  # fmt: skip

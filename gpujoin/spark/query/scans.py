@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from gpujoin.backends.parquet.locations import comparable_ms, in_store, name_in
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileFormat, FileSlice
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, prunes
 from gpujoin.spark.query.stores import store_of

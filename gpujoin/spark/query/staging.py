@@ -21,7 +21,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
-from pyspark import StorageLevel
 
 from gpujoin.logs import log
 from gpujoin.report.outcomes import give_back, query_text
@@ -77,7 +76,7 @@ class StagedRows:
             session.conf().set(key, value)
         execution = names.org.apache.spark.sql.classic.Dataset.ofRows(session, plan).queryExecution()
         relations = getattr(getattr(names.org.apache.spark.sql.execution.columnar, "InMemoryRelation$"), "MODULE$")
-        level = spark.sparkContext._getJavaStorageLevel(StorageLevel.DISK_ONLY)  # noqa: SLF001
+        level = names.org.apache.spark.storage.StorageLevel.DISK_ONLY()
         self.relation = relations.apply(level, execution, names.scala.Option.empty())
         self.frame = dataframe_of(spark, self.relation)
         rule.suspend()

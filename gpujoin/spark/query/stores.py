@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.model.stores import Store, StoreKind
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query import hdfs
 
 KINDS = {

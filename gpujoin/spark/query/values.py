@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from gpujoin.model.expressions import Literal
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import arrow_of
-from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_replaced, subquery_in
+from gpujoin.spark.catalyst.translate import refuse_replaced, subquery_in
 from gpujoin.spark.query.plans import PlanNode, first_alike, subquery_plan
 
 _COVERED = (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from gpujoin.spark.jvm.gateway import JvmNames, gateway_of, java_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,10 +18,9 @@ _METADATA = ("state/*/_metadata/metadata", "state/*/_metadata/v2/*")
 
 def stateful_operators(spark: SparkSession, checkpoint: str) -> frozenset[str]:
     """Name the operators that a checkpoint has the state of; none for a query that has not begun."""
-    jvm = spark._jvm  # noqa: SLF001
-    assert jvm is not None
+    jvm = gateway_of(spark)
     root = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+    files = root.getFileSystem(java_session(spark).sessionState().newHadoopConf())
     names = set()
     for pattern in _METADATA:
         for status in files.globStatus(jvm.org.apache.hadoop.fs.Path(root, pattern)) or ():
@@ -28,8 +29,8 @@ def stateful_operators(spark: SparkSession, checkpoint: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _text(jvm: object, stream: object) -> str:
+def _text(jvm: JvmNames, stream: Any) -> str:
     try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[attr-defined]
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
     finally:
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()

@@ -43,10 +43,10 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.streams import SemiOrder
 from gpujoin.plan.streams import plan_stream_join
 from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import type_in_arrow
 from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.jvm.gateway import gateway_of
+from gpujoin.spark.jvm.gateway import gateway_of, java_session
 from gpujoin.spark.jvm.rewrite import Rewriting
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.query.trees.builder import BrokenError
@@ -177,7 +177,7 @@ def reads_current_time(spark: SparkSession, plan: Any) -> bool:
 def execution_of(spark: SparkSession, batch: MicroBatch) -> Any:
     """The JVM's object of a stream that runs; ``None`` if it does not."""
     key = gateway_of(spark).java.util.UUID.fromString(batch.query)
-    return spark._jsparkSession.sharedState().activeStreamingQueries().get(key)  # noqa: SLF001
+    return java_session(spark).sharedState().activeStreamingQueries().get(key)
 
 
 def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
@@ -221,7 +221,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
         read = readable_join(spark, root, conf, options, current_time=current_time)
         changed = _placed(spark, root, read, conf, options, batch)
         if not changed.resolved():
-            changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
+            changed = rule.optimized(java_session(spark), changed)
         result = rule.withOutputOf(plan, changed)
     except Exception as problem:
         reason = reason_of(problem)

@@ -25,8 +25,8 @@ from gpujoin.model.streams import STREAMED, SemiOrder, StreamJoin
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst import zones
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, NotTranslatableError, refuse_zones
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
+from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, refuse_zones
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import (
     BrokenError,

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from gpujoin.errors import pip_install
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.spark.jvm.gateway import shipped_files
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -100,7 +101,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
         return Reason(ReasonKind.UNAVAILABLE, WORKERS, why, change)
     if not conf.get("spark.master", "").startswith("local"):
         return None
-    shipped = bool(context._python_includes)  # noqa: SLF001 - what --py-files and addPyFile gave
+    shipped = bool(shipped_files(context))
     needed = (*NEEDED, *further)
     python = worker_python(context.pythonExec, needed if shipped else ("gpujoin", *needed))
     if not python.obstacle:
@@ -150,7 +151,7 @@ _applications: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 def _workers_of(context: SparkContext) -> tuple[str, str, int]:
     """What the workers of a context are alike in; files that are shipped later make other ones of them."""
-    shipped = len(context._python_includes or ())  # noqa: SLF001
+    shipped = len(shipped_files(context))
     if context not in _applications:
         _applications[context] = str(context.applicationId)
     return _applications[context], str(context.pythonExec), shipped

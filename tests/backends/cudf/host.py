@@ -18,7 +18,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.emission import Emitted, EmittedRuns, EmittedSide, output_of
-from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.operands import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.fetching import output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe

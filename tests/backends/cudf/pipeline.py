@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import ArrayOps
-from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.operands import Text
 from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.model.stores import Store, StoreKind
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.stores import store_of
 
 SECRET = "s3cr3t-v4lue"  # noqa: S105

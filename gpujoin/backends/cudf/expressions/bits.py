@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, strict
+from gpujoin.backends.cudf.expressions.offer import Offer, accepted, strict
+from gpujoin.backends.cudf.expressions.operands import Active, Operands
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.model.expressions import Call, Function
-
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 
 
 def _places(value: Value, count: Value) -> Array:
@@ -45,15 +43,15 @@ def _bit_count(_: Any, value: Value) -> Array:
     return (bits * word(0x0101010101010101)) >> word(56)
 
 
-def _bit_get(run: Evaluator, node: Call, active: Active) -> Value:
+def _bit_get(operands: Operands, node: Call, active: Active) -> Value:
     """One bit of an integer; in every mode an error where it has none of that number."""
-    value = run.fixed(node.arguments[0], active)
-    position = run.fixed(node.arguments[1], mask_and(active, value.valid))
+    value = operands.fixed(node.arguments[0], active)
+    position = operands.fixed(node.arguments[1], mask_and(active, value.valid))
     valid = mask_and(value.valid, position.valid)
     width = value.data.dtype.itemsize * 8
     outside = (position.data < 0) | (position.data >= width)
-    run.fail_if(mask_and(mask_and(outside, valid), active), f"{node}: integers of {width} bits have no such bit")
-    places = run.xp.clip(position.data, 0, width - 1).astype("int64")
+    operands.fail_if(mask_and(mask_and(outside, valid), active), f"{node}: integers of {width} bits have no such bit")
+    places = operands.xp.clip(position.data, 0, width - 1).astype("int64")
     bit = (value.data.astype("int64") >> places) & 1
     return Value(pa.int8(), bit.astype("int8"), valid)
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, strict, types
+from gpujoin.backends.cudf.expressions.offer import Offer, accepted, strict, types
+from gpujoin.backends.cudf.expressions.operands import Active, Operands
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.functions.dates import DATE_UNITS, DAYS_OF_WEEK, TIME_UNITS, constant_word, shifts_little
 from gpujoin.model.expressions import Call, Function, Literal
-
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 
 _SECOND_MICROS = 1_000_000
 _DAY_MICROS = 86_400 * _SECOND_MICROS
@@ -63,38 +61,38 @@ def _first_day(xp: Any, days: Array, unit: str) -> Array:
     return v.first_of_month(months - months % {"month": 1, "quarter": 3, "year": 12}[unit])
 
 
-def _trunc(run: Evaluator, node: Call, active: Active) -> Value:
-    date = run.fixed(node.arguments[0], active)
-    first = _first_day(run.xp, _days(date), DATE_UNITS[constant_word(node.arguments[1])])
+def _trunc(operands: Operands, node: Call, active: Active) -> Value:
+    date = operands.fixed(node.arguments[0], active)
+    first = _first_day(operands.xp, _days(date), DATE_UNITS[constant_word(node.arguments[1])])
     return Value(pa.date32(), first.astype("int32"), date.valid)
 
 
-def _date_trunc(run: Evaluator, node: Call, active: Active) -> Value:
-    moment, word = run.fixed(node.arguments[1], active), constant_word(node.arguments[0])
+def _date_trunc(operands: Operands, node: Call, active: Active) -> Value:
+    moment, word = operands.fixed(node.arguments[1], active), constant_word(node.arguments[0])
     assert node.type is not None
     micros = TIME_UNITS.get(word)
     if micros is not None:
         return Value(node.type, moment.data - moment.data % micros, moment.valid)
-    first = _first_day(run.xp, moment.data // _DAY_MICROS, DATE_UNITS[word])
+    first = _first_day(operands.xp, moment.data // _DAY_MICROS, DATE_UNITS[word])
     return Value(node.type, first * _DAY_MICROS, moment.valid)
 
 
-def _next_day(run: Evaluator, node: Call, active: Active) -> Value:
-    date = run.fixed(node.arguments[0], active)
+def _next_day(operands: Operands, node: Call, active: Active) -> Value:
+    date = operands.fixed(node.arguments[0], active)
     days, wanted = _days(date), DAYS_OF_WEEK[constant_word(node.arguments[1])]
     later = days + 1 + (wanted - _weekday(days) - 1) % 7
     return Value(pa.date32(), later.astype("int32"), date.valid)
 
 
-def _add_months(run: Evaluator, node: Call, active: Active) -> Value:
+def _add_months(operands: Operands, node: Call, active: Active) -> Value:
     """Keep the day of the month, or take the last one of a shorter month."""
-    date, shift, valid = run.pair(node, active)
-    months, day = v.months_since_1970(run.xp, date.data)
+    date, shift, valid = operands.pair(node, active)
+    months, day = v.months_since_1970(operands.xp, date.data)
     months = months + shift.data.astype("int64")
     first = v.first_of_month(months)
-    days = first + run.xp.minimum(day, v.first_of_month(months + 1) - first) - 1
+    days = first + operands.xp.minimum(day, v.first_of_month(months + 1) - first) - 1
     narrow = days.astype("int32")
-    run.fail_if(mask_and(mask_and(narrow != days, valid), active), f"{node}: the date does not fit 32 bits")
+    operands.fail_if(mask_and(mask_and(narrow != days, valid), active), f"{node}: the date does not fit 32 bits")
     return Value(pa.date32(), narrow, valid)
 
 
@@ -120,16 +118,16 @@ def _unix_timestamp(_: Any, moment: Value) -> Array:
 def _from_epoch(unit: int) -> Offer:
     """Make timestamps of seconds, or other units, since 1970; raises in every mode if one does not fit 64 bits."""
 
-    def run(run: Evaluator, node: Call, active: Active) -> Value:
-        count = run.fixed(node.arguments[0], active)
+    def evaluate(operands: Operands, node: Call, active: Active) -> Value:
+        count = operands.fixed(node.arguments[0], active)
         assert node.type is not None
         number, most = count.data.astype("int64"), ((1 << 63) - 1) // unit
         if unit > 1:
             outside = (number > most) | (number < -most)
-            run.fail_if(mask_and(mask_and(outside, count.valid), active), f"{node}: the timestamp overflows")
+            operands.fail_if(mask_and(mask_and(outside, count.valid), active), f"{node}: the timestamp overflows")
         return Value(node.type, number * unit, count.valid)
 
-    return Offer(accepted, run)
+    return Offer(accepted, evaluate)
 
 
 # Day numbers wrap at 32 bits, as in Java.

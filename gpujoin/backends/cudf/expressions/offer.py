@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
+from gpujoin.backends.cudf.expressions.operands import Active, Operands, Text
 from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and, numpy_name
 from gpujoin.functions import SPECS
 from gpujoin.model.expressions import Call, Expression
-
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
-
-Active: TypeAlias = Array | None
-"""Mask of the rows for which a node is evaluated; ``None``: all."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +21,7 @@ class Offer:
 
     fits: Callable[[Call], bool]
     """Whether the function is offered for the operand types and the result type of a call."""
-    run: Callable[[Evaluator, Call, Active], Value | Text]
+    run: Callable[[Operands, Call, Active], Value | Text]
     """Computes a call for its active rows."""
 
 
@@ -39,16 +33,16 @@ def accepted(node: Call) -> bool:
 def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] = accepted) -> Offer:
     """Offer a function of fixed-width values whose result is null where an operand is null."""
 
-    def run(run: Evaluator, node: Call, active: Active) -> Value:
+    def evaluate(operands: Operands, node: Call, active: Active) -> Value:
         assert node.type is not None
         values: list[Value] = []
         valid: Array | None = None
         for argument in node.arguments:
-            values.append(run.fixed(argument, mask_and(active, valid)))
+            values.append(operands.fixed(argument, mask_and(active, valid)))
             valid = mask_and(valid, values[-1].valid)
-        return Value(node.type, compute(run.xp, *values).astype(numpy_name(node.type)), valid)
+        return Value(node.type, compute(operands.xp, *values).astype(numpy_name(node.type)), valid)
 
-    return Offer(fits, run)
+    return Offer(fits, evaluate)
 
 
 def is_fixed(dtype: pa.DataType | None) -> bool:

@@ -7,11 +7,10 @@ rounds those digit by digit, so a piece that has one raises ``DeviceValueError``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, accepted, types
+from gpujoin.backends.cudf.expressions.offer import Offer, accepted, types
+from gpujoin.backends.cudf.expressions.operands import Active, Operands
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import DeviceValueError
@@ -19,26 +18,23 @@ from gpujoin.functions.rounding import MOST_DIGITS, constant_scale, round_by_hal
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import is_whole
 
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator
-
 _MOST_ZEROS = 18
 """Most digits before the point that are rounded away: a power of ten up to it is one 64-bit integer."""
 
 
-def _round(run: Evaluator, node: Call, active: Active) -> Value:
-    value, scale = run.fixed(node.arguments[0], active), constant_scale(node)
+def _round(operands: Operands, node: Call, active: Active) -> Value:
+    value, scale = operands.fixed(node.arguments[0], active), constant_scale(node)
     assert scale is not None
     if pat.is_float64(value.dtype):
-        return _double(run, node, value, scale, active)
+        return _double(operands, node, value, scale, active)
     if scale >= 0:
         return value
-    return _integer(run, node, value, 10**-scale, active)
+    return _integer(operands, node, value, 10**-scale, active)
 
 
-def _integer(run: Evaluator, node: Call, value: Value, unit: int, active: Active) -> Value:
+def _integer(operands: Operands, node: Call, value: Value, unit: int, active: Active) -> Value:
     """Round to a multiple of a power of ten; what does not fit wraps around, or raises in ANSI mode."""
-    xp, own = run.xp, value.data.dtype
+    xp, own = operands.xp, value.data.dtype
     wide = value.data.astype("int64")
     quotient = wide // unit
     rest = wide - quotient * unit
@@ -49,11 +45,11 @@ def _integer(run: Evaluator, node: Call, value: Value, unit: int, active: Active
     rounded = wide + step
     limits = xp.iinfo(own)
     bad = (rounded < limits.min) | (rounded > limits.max) | (((wide ^ rounded) & (step ^ rounded)) < 0)
-    return run.checked(node, rounded.astype(own), value.valid, bad, active)
+    return operands.checked(node, rounded.astype(own), value.valid, bad, active)
 
 
-def _double(run: Evaluator, node: Call, value: Value, scale: int, active: Active) -> Value:
-    rounded, unsure = round_by_halves(run.xp, value.data, scale, node.function)
+def _double(operands: Operands, node: Call, value: Value, scale: int, active: Active) -> Value:
+    rounded, unsure = round_by_halves(operands.xp, value.data, scale, node.function)
     looked_at = mask_and(mask_and(unsure, value.valid), active)
     if looked_at is not None and any_true(looked_at):
         raise DeviceValueError(f"{node}: a double has too many digits to be compared with a half")

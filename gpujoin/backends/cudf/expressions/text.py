@@ -2,73 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf.expressions.offer import Active, Offer, types
+from gpujoin.backends.cudf.expressions.offer import Offer, types
+from gpujoin.backends.cudf.expressions.operands import Active, Operands, Text
 from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.errors import DeviceValueError
 from gpujoin.functions.text import is_well_formed, like_constants
 from gpujoin.model.expressions import Call, Function, Literal
 
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.expressions.evaluator import Evaluator, Text
-
 _INT_MAX = (1 << 31) - 1
 
 
-def _search(run: Evaluator, node: Call, active: Active) -> Value:
-    text, wanted = (run.text(a, active) for a in node.arguments)
+def _search(operands: Operands, node: Call, active: Active) -> Value:
+    text, wanted = (operands.text(a, active) for a in node.arguments)
     return Value(pa.bool_(), text.search(node.function, wanted), mask_and(text.valid, wanted.valid))
 
 
-def _like(run: Evaluator, node: Call, active: Active) -> Value:
-    text, constants = _characters(run, node, active), like_constants(node)
+def _like(operands: Operands, node: Call, active: Active) -> Value:
+    text, constants = _characters(operands, node, active), like_constants(node)
     assert constants is not None
     return Value(pa.bool_(), text.like(*constants), text.valid)
 
 
-def _length(run: Evaluator, node: Call, active: Active) -> Value:
-    text = _characters(run, node, active)
+def _length(operands: Operands, node: Call, active: Active) -> Value:
+    text = _characters(operands, node, active)
     return Value(pa.int32(), text.length(), text.valid)
 
 
-def _octet_length(run: Evaluator, node: Call, active: Active) -> Value:
-    text = run.text(node.arguments[0], active)
+def _octet_length(operands: Operands, node: Call, active: Active) -> Value:
+    text = operands.text(node.arguments[0], active)
     return Value(pa.int32(), text.bytes_length(), text.valid)
 
 
-def _concat(run: Evaluator, node: Call, active: Active) -> Text:
-    first, *others = (run.text(a, active) for a in node.arguments)
+def _concat(operands: Operands, node: Call, active: Active) -> Text:
+    first, *others = (operands.text(a, active) for a in node.arguments)
     whole: Text = first.concatenated(others) if others else first
     return whole
 
 
-def _substring(run: Evaluator, node: Call, active: Active) -> Text:
+def _substring(operands: Operands, node: Call, active: Active) -> Text:
     bounds = _bounds(node)
     assert bounds is not None
-    part: Text = _characters(run, node, active).substring(*bounds)
+    part: Text = _characters(operands, node, active).substring(*bounds)
     return part
 
 
-def _trim(run: Evaluator, node: Call, active: Active) -> Text:
-    stripped: Text = run.text(node.arguments[0], active).stripped(node.function)
+def _trim(operands: Operands, node: Call, active: Active) -> Text:
+    stripped: Text = operands.text(node.arguments[0], active).stripped(node.function)
     return stripped
 
 
-def _characters(run: Evaluator, node: Call, active: Active) -> Text:
+def _characters(operands: Operands, node: Call, active: Active) -> Text:
     """Evaluate the first operand, of which characters are read."""
-    text = run.text(node.arguments[0], active)
+    text = operands.text(node.arguments[0], active)
     if not text.is_utf8():
         raise DeviceValueError(f"{node}: reads characters, and a text is no UTF-8")
     return text
 
 
-def _cased(run: Evaluator, node: Call, active: Active) -> Text:
+def _cased(operands: Operands, node: Call, active: Active) -> Text:
     """Map ASCII. Of other characters libcudf has a table of its own, which may not be that of Java's Unicode."""
-    text = run.text(node.arguments[0], active)
+    text = operands.text(node.arguments[0], active)
     if not text.is_ascii():
         raise DeviceValueError(f"{node}: a text is not ASCII, and the case of other characters is told by the CPU")
     mapped: Text = text.cased(node.function)

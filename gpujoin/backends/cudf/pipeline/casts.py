@@ -15,7 +15,7 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.expressions import values as v
 from gpujoin.backends.cudf.expressions.evaluator import Evaluator
-from gpujoin.backends.cudf.expressions.offer import Active
+from gpujoin.backends.cudf.expressions.operands import Active
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value
 from gpujoin.backends.cudf.pipeline import quotients, words
 from gpujoin.backends.cudf.pipeline.words import words_of

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.expressions.evaluator import Source, Text
+from gpujoin.backends.cudf.expressions.operands import Source, Text
 from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.model.backend import Backend
 

@@ -9,7 +9,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.canonical import float_bits
-from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.operands import Text
 from gpujoin.backends.cudf.expressions.values import Value, constant, ordered
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions import evaluator as conditions
 from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.evaluator import Text
-from gpujoin.backends.cudf.expressions.offer import Active
+from gpujoin.backends.cudf.expressions.evaluator import Evaluator
+from gpujoin.backends.cudf.expressions.operands import Active, Text
 from gpujoin.backends.cudf.expressions.values import Value, mask_and, mask_and_not
 from gpujoin.backends.cudf.pipeline import quotients, words
 from gpujoin.backends.cudf.pipeline.casts import double_of, is_number_cast, number_cast
@@ -34,7 +33,7 @@ _CERTAINLY_TOO_LARGE = 1.3e38
 
 
 @dataclass(frozen=True)
-class PipelineEvaluator(conditions.Evaluator):
+class PipelineEvaluator(Evaluator):
     """Evaluates the expressions that :func:`gpujoin.backends.cudf.pipeline.offers.can_compute` accepts."""
 
     def any(self, node: Expression, active: Active) -> Value | Text:

@@ -14,7 +14,7 @@ import pylibcudf as plc
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.backend import CudfBackend
 from gpujoin.backends.cudf.device import STREAM, device_errors, is_out_of_memory
-from gpujoin.backends.cudf.expressions.evaluator import Text
+from gpujoin.backends.cudf.expressions.operands import Text
 from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value
 from gpujoin.backends.cudf.frames import (
     CudfFrame,

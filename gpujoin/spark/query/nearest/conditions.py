@@ -12,7 +12,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import Direction
 from gpujoin.spark.catalyst.joins import join_type_in
 from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.traits import across, eval_mode
+from gpujoin.spark.catalyst.traits import across
 from gpujoin.spark.query.nearest.terms import Limit, Nearest, Shift
 from gpujoin.spark.query.plans import conjuncts
 
@@ -152,7 +152,7 @@ def _shift_of(node: Node) -> Shift | None:
     """Read ``n - 5`` of integers in ANSI mode."""
     if node.name == "Cast" and _whole_widened(node):
         node = node.children[0]
-    if node.name not in ("Add", "Subtract") or eval_mode(node) is not EvalMode.ANSI:
+    if node.name not in ("Add", "Subtract") or node.eval_mode is not EvalMode.ANSI:
         return None
     one, two = node.children
     if one.name == "Literal" and node.name == "Add":

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.nearest.conditions import candidates
 from gpujoin.spark.query.nearest.decorrelated import mark_decorrelated
 from gpujoin.spark.query.nearest.operations import (

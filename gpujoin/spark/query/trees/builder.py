@@ -28,8 +28,8 @@ from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
 from gpujoin.report.parts import is_held, part_name, why_uncovered
 from gpujoin.spark.catalyst import intervals, moments
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
+from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.plans import PlanNode

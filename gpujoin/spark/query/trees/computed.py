@@ -25,9 +25,9 @@ from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
 from gpujoin.spark.catalyst import moments
-from gpujoin.spark.catalyst.nodes import CATALYST, Node, Reading
+from gpujoin.spark.catalyst.nodes import CATALYST, Node, NotTranslatableError, Reading
 from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacles
-from gpujoin.spark.catalyst.translate import NotTranslatableError, refuse_collation
+from gpujoin.spark.catalyst.translate import refuse_collation
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder, why_not
 from gpujoin.spark.query.trees.keys import bare_key, check_keys, has_not_in_form

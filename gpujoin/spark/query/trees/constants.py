@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpujoin.model.relations import ConstantTable
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError, python_value
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, columns_of
 

@@ -25,8 +25,8 @@ from gpujoin.model.relations import Output, PartialAggregate, Project, Relation,
 from gpujoin.model.sqltext import show_expression
 from gpujoin.plan.merging import Merging, NotMergeableError
 from gpujoin.plan.nested_groups import with_plain_values
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
+from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, unique_calls
 
 

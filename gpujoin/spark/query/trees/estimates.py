@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
+from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.query.aggregates import ReadAggregate
 
 _HASH_BITS = 64

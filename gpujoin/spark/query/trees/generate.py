@@ -14,9 +14,8 @@ import pyarrow.types as pat
 
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.relations import Expand, Explode, Output, Project, Relation, column
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import arrow_of
-from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, in_type_of_all, told_apart
 

@@ -13,8 +13,7 @@ from gpujoin.plan.estimates import build_side
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import all_of, better_build_side
 from gpujoin.spark.catalyst.joins import NULL_AWARE, join_type_in, spark_type_name
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, counting_column, distribution_of
 from gpujoin.spark.query.trees.computed import join_inputs

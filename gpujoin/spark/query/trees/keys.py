@@ -18,9 +18,8 @@ from gpujoin.plan.key_types import key_type
 from gpujoin.plan.nested_groups import as_bytes
 from gpujoin.plan.ranges import all_of
 from gpujoin.report.parts import expression_name
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import EQUALITIES, arrow_of
-from gpujoin.spark.catalyst.translate import NotTranslatableError
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})

@@ -18,8 +18,7 @@ import pyarrow as pa
 from gpujoin.model.expressions import Call, Function, Literal
 from gpujoin.model.relations import Filter, Limit, Output, Project, TopN, Window, column
 from gpujoin.model.windows import WindowCall, WindowFunction
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder
 from gpujoin.spark.query.trees.nodes import projected

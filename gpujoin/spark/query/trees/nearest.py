@@ -13,7 +13,7 @@ from gpujoin.model.relations import Filter, Join, Output, Project, column
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.model.sqltext import bare_name
 from gpujoin.plan.ranges import all_of
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import (

@@ -22,8 +22,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec
 from gpujoin.plan.ranges import all_of
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.query.plans import PlanNode, first_alike, subquery_plan
 from gpujoin.spark.query.trees.builder import ColumnReader, Fragment, TreeBuilder, counting_column
 from gpujoin.spark.query.values import check_subquery

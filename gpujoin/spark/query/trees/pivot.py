@@ -23,9 +23,9 @@ from gpujoin.model.relations import Output, PartialAggregate, Project, Relation,
 from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_text, is_whole
 from gpujoin.plan.remap import with_plain_input
-from gpujoin.spark.catalyst.nodes import Node
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 from gpujoin.spark.catalyst.traits import arrow_of
-from gpujoin.spark.catalyst.translate import ExpressionReader, NotTranslatableError, python_value
+from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder
 

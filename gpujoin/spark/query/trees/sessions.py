@@ -23,8 +23,7 @@ from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.relations import Output, Project, Relation, SortKey, Window, column
 from gpujoin.model.windows import WHOLE_PARTITION, Frame, FramedAggregate
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
 from gpujoin.spark.query.trees.keys import with_keys
 

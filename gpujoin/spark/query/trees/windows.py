@@ -25,14 +25,8 @@ from gpujoin.model.windows import (
     is_by_order,
 )
 from gpujoin.plan.nested_groups import as_bytes
-from gpujoin.spark.catalyst.nodes import Node
-from gpujoin.spark.catalyst.translate import (
-    ExpressionReader,
-    NotTranslatableError,
-    object_name,
-    ordered_by,
-    python_value,
-)
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
+from gpujoin.spark.catalyst.translate import ExpressionReader, object_name, ordered_by
 from gpujoin.spark.catalyst.zones import UTC_NAMES
 from gpujoin.spark.query.aggregates import BufferReader, read_call
 from gpujoin.spark.query.plans import PlanNode
