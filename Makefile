@@ -81,9 +81,9 @@ sweep: export GPUJOIN_TEST_SEED ?= 20260807
 sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams, FILES tables of files and TPC-H with Spark and row loops (an hour)
 	@$(SETUP) test
 	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
-	@$(JAVA) && GPUJOIN_TEST_STREAMS=$(STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/streaming/test_generated.py
+	@$(JAVA) && GPUJOIN_TEST_STREAMS=$(STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/streams/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) GPUJOIN_TEST_EVERYDAY=$(EVERYDAY) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
-	@$(JAVA) && GPUJOIN_TEST_SPARK_STREAMS=$(SPARK_STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/streaming/test_generated_streams.py
+	@$(JAVA) && GPUJOIN_TEST_SPARK_STREAMS=$(SPARK_STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/streams/test_generated_streams.py
 	@$(JAVA) && GPUJOIN_TEST_FILES=$(FILES) $(PYTHON_IN_VENV) $(SWEEP) tests/sweep
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 

@@ -46,18 +46,15 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.spark.shuffle": {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },
-    "gpujoin.spark.streaming": {
-        "gpujoin.spark", "gpujoin.engine", REPORT, LOGS, "gpujoin._version", PLAN, MODEL, CONFIG, ERRORS, "pyspark",
-        "pandas", ARROW,
-    },
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
+    "gpujoin.streams": {"gpujoin", "pyspark", "pandas", ARROW, NUMPY},
     "gpujoin.cli": {
         "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,
     },
     "gpujoin.testing": {ARROW},
     "gpujoin.report": {
-        REPORT, "gpujoin.spark", "gpujoin.testing", "gpujoin.engine", PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS,
-        LOGS, REGISTRY, "pyspark", ARROW, NUMPY,
+        REPORT, "gpujoin.spark", "gpujoin.streams", "gpujoin.testing", "gpujoin.engine", PLAN, FUNCTIONS, MODEL,
+        CONFIG, COSTS, ERRORS, LOGS, REGISTRY, "pyspark", ARROW, NUMPY,
     },
     "gpujoin": {ANY},
 }  # fmt: skip
@@ -69,6 +66,8 @@ NEVER: dict[str, set[str]] = {
     "gpujoin.backends": {"gpujoin.engine", "gpujoin.spark", "gpujoin.plan"},
     "gpujoin.spark.worker": {REPORT},
     "gpujoin.spark": {"gpujoin.testing", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+    "gpujoin.streams": {"gpujoin.testing", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+    "gpujoin.streams.worker": {REPORT},
 }
 """Imports that stay forbidden whatever a wider permission says."""
 
@@ -138,6 +137,8 @@ def test_a_room_imports_only_what_it_may(module: str) -> None:
         ("gpujoin.backends.cpu.backend", "from gpujoin.engine.keys import KeyCodec"),
         ("gpujoin.backends.cpu.backend", "import pyspark.sql"),
         ("gpujoin.launch.source", "import pylibcudf"),
+        ("gpujoin.streams.worker", "from gpujoin.report.metrics import metrics"),
+        ("gpujoin.streams.state", "from gpujoin.backends.cpu import backend"),
         ("gpujoin.spark.worker.task", "from gpujoin.report.metrics import metrics"),
         ("gpujoin.config", "import pyarrow"),
         ("gpujoin.errors", "import numpy as np"),
@@ -220,6 +221,7 @@ join_tables(table, table, on="k", backend="cpu")
         ("from gpujoin import join_tables, gather_maps, HashJoin", HEAVY),
         ("import gpujoin.testing", HEAVY),
         ("import gpujoin.plan.resolve", HEAVY),
+        ("import gpujoin.streams.symmetric", HEAVY),
         (JOINING, HEAVY - {"polars"}),
     ],
 )  # fmt: skip

@@ -24,13 +24,13 @@ import pyarrow as pa
 
 from benchmarks.machine import describe
 from gpujoin import JoinMetrics
-from gpujoin.engine.streaming.chunks import MemoryStore
-from gpujoin.engine.streaming.symmetric import SymmetricJoin
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.model.streams import StreamJoin
 from gpujoin.plan.resolve import resolve
+from gpujoin.streams.format import MemoryStore
+from gpujoin.streams.join import StreamJoin
+from gpujoin.streams.symmetric import SymmetricJoin
 
 SECOND = 1_000_000
 BATCH_SECONDS, REACH, DELAY = 10, 50, 50

@@ -9,7 +9,6 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.sqltext import show_condition
-from gpujoin.plan.streams import EvictedBy, plan_stream_join
 from gpujoin.report.explanation import Explanation, JoinExplanation
 from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
@@ -17,13 +16,14 @@ from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of, java_session
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.settings import join_options, session_conf
-from gpujoin.spark.streaming.planning import (
+from gpujoin.streams.microbatches import (
     is_join_of_streams,
     readable_join,
     reads_current_time,
     reason_of,
     settings_obstacle,
 )
+from gpujoin.streams.plan import EvictedBy, plan_stream_join
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.config import Options
-    from gpujoin.model.streams import TimeColumn
-    from gpujoin.plan.streams import StreamPlan, WatermarkBound
-    from gpujoin.spark.streaming.reading import ReadJoin
+    from gpujoin.streams.join import TimeColumn
+    from gpujoin.streams.plan import StreamPlan, WatermarkBound
+    from gpujoin.streams.reading import ReadJoin
 
 _BACKEND = "spark"
 _BESIDE_STREAMS = Reason(ReasonKind.UNSUPPORTED, "query", "it joins streams with one another too")

@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from gpujoin import enable
-from tests.spark.streaming.queries import PROVIDER, ROCKSDB
+from tests.spark.streams.queries import PROVIDER, ROCKSDB
 
 
 class Point(Enum):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.spark.streaming.checkpoints import OPERATOR
+from gpujoin.streams.microbatches import OPERATOR
 from gpujoin.testing import row_counts
 from tests.chaos.outcomes import Outcomes
 from tests.chaos.processes import Role, with_role

@@ -16,7 +16,7 @@ from gpujoin.cli.demo.check import compare
 from gpujoin.cli.demo.joins import JOINS
 from gpujoin.cli.demo.show import Progress, table
 from gpujoin.errors import ConfigurationError, GpuJoinError
-from gpujoin.spark.streaming import planning
+from gpujoin.streams import microbatches
 
 ONE_JOIN = "customers without orders"
 HOWS = {"inner", "left", "right", "full", "left_semi", "left_anti", "cross"}
@@ -252,7 +252,7 @@ def test_micro_batches_are_shown_and_equal(
 def test_the_stream_is_left_out_with_the_reason_where_a_module_is_missing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "_FURTHER", ("no_such_module",))
+    monkeypatch.setattr(microbatches, "_FURTHER", ("no_such_module",))
     result = streams.run_stream(spark, data.tpch_directory(0.001), tmp_path, batches=1)
     assert result.outcomes == ()
     assert "no_such_module" in result.left_out

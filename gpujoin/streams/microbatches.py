@@ -1,0 +1,455 @@
+"""Puts a join of two streams into the plans of a stream's micro-batches.
+
+Spark optimizes each micro-batch by itself, and asks here (`PythonRule.java`). Whether a join runs here is decided once
+for a run of the stream, in its first micro-batch, and from then on nothing else is possible: the state is written by
+Spark's operator or by gpujoin. So what a checkpoint holds decides where there is one::
+
+    no state yet                  here, if the join is covered; else Spark
+    Spark's state                 Spark
+    state that was written here   here; an error where that is not possible
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    BinaryType,
+    DayTimeIntervalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
+
+from gpujoin.config import BackendChoice, FallbackMode, Strategy
+from gpujoin.errors import (
+    ConditionError,
+    FallbackError,
+    JoinSpecError,
+    KeyTypeError,
+    RelationError,
+    StreamStateError,
+)
+from gpujoin.logs import log
+from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.spark.catalyst.joins import JOIN
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
+from gpujoin.spark.compat import type_in_arrow
+from gpujoin.spark.failures import is_survivable, unexpected
+from gpujoin.spark.jvm.gateway import JvmNames, gateway_of, java_session
+from gpujoin.spark.jvm.rewrite import Rewriting
+from gpujoin.spark.query.plans import PlanNode, read_plan
+from gpujoin.spark.query.trees.builder import BrokenError
+from gpujoin.spark.settings import blob_bytes, join_options, session_conf
+from gpujoin.spark.shuffle.blobrows import BLOB_DDL
+from gpujoin.spark.shuffle.labels import hashed_labels
+from gpujoin.spark.worker.functions import stage_function
+from gpujoin.spark.worker.python import refusal
+from gpujoin.streams.join import SemiOrder
+from gpujoin.streams.plan import plan_stream_join
+from gpujoin.streams.reading import ReadJoin, read_join
+from gpujoin.streams.worker import COUNTERS, LateBy, PartitionJoin, SplitRows, UnpackRows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gpujoin.config import Options
+    from gpujoin.spark.catalyst.nodes import Node
+
+_MOST_RUNS = 1000
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
+"""The number of a stream's partitions: the first that is set. A checkpoint sets them for a stream that goes on."""
+_ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
+_FURTHER = ("pandas", "google.protobuf")
+"""What workers need for state, besides what they need for other joins."""
+_JOINED = StructType(
+    [
+        StructField("p", IntegerType()),
+        StructField("data", BinaryType()),
+        *(StructField(name, LongType() if kind == "int64" else DoubleType()) for name, kind in COUNTERS.items()),
+    ]
+)
+"""What a partition gives: blobs, and a row of counters without one."""
+OPERATOR = "transformWithStateInPandasExec"
+"""Spark's name of the operator by which gpujoin keeps state."""
+_OPERATOR_FILES = ("state/*/_metadata/metadata", "state/*/_metadata/v2/*")
+"""Files of both versions of Spark's notes, by the number of the operator."""
+OBSERVED = "gpujoin"
+"""Name of the counters among the ``observedMetrics`` of a micro-batch's progress."""
+_NOT_COVERED = (
+    BrokenError, NotTranslatableError, JoinSpecError, KeyTypeError, ConditionError, RelationError,
+)  # fmt: skip
+_RIGHT_FIRST_SINCE = (4, 3)
+_STATEFUL = frozenset(
+    {
+        "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "FlatMapGroupsInPandasWithState",
+        "FlatMapGroupsWithState", "GlobalLimit", "LocalLimit", "Offset", "TransformWithState",
+        "TransformWithStateInPandas", "TransformWithStateInPySpark",
+    }
+)  # fmt: skip
+"""Operators that keep state where their input is a stream."""
+
+_lock = threading.Lock()
+_runs: OrderedDict[str, Reason | None] = OrderedDict()
+"""For each run of a stream why Spark joins it; ``None``: it is joined here."""
+
+
+class LeftToSparkError(Exception):
+    """A join of streams is left to Spark.
+
+    Attributes
+    ----------
+    reason : Reason
+        Why.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Which micro-batch is planned.
+
+    Attributes
+    ----------
+    query, run : str
+        Ids of the stream and of its run.
+    number : int
+        Its number.
+    """
+
+    query: str
+    run: str
+    number: int
+
+
+@dataclass(frozen=True)
+class StreamingRun:
+    """A run of a streaming query: from one start to its end.
+
+    Attributes
+    ----------
+    checkpoint : str
+        Folder of the query's checkpoint.
+    real_time : bool
+        Whether micro-batches end when Spark likes, and rows are given as they come.
+    current_time : bool
+        Whether the query reads the current time, which is another literal in the plan of each micro-batch.
+    """
+
+    checkpoint: str
+    real_time: bool
+    current_time: bool
+
+    @classmethod
+    def find(cls, spark: SparkSession, batch: MicroBatch) -> StreamingRun | None:
+        """Find a run among those that are active; ``None`` if it is none of them."""
+        active = execution_of(spark, batch)
+        if active is None or str(active.runId().toString()) != batch.run:
+            return None
+        real_time = is_in_real_time(active)
+        current_time = reads_current_time(spark, active.logicalPlan())
+        return cls(str(active.resolvedCheckpointRoot()), real_time, current_time)
+
+
+def is_in_real_time(execution: Any) -> bool:
+    """Tell whether micro-batches of a stream end when Spark likes, and rows are given as they come."""
+    return "RealTime" in str(execution.trigger().getClass().getName())
+
+
+def reads_current_time(spark: SparkSession, plan: Any) -> bool:
+    """Tell whether a plan that is not optimized yet reads the current time."""
+    pattern = gateway_of(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(plan.containsPattern(pattern))
+
+
+def execution_of(spark: SparkSession, batch: MicroBatch) -> Any:
+    """The JVM's object of a stream that runs; ``None`` if it does not."""
+    key = gateway_of(spark).java.util.UUID.fromString(batch.query)
+    return java_session(spark).sharedState().activeStreamingQueries().get(key)
+
+
+def stateful_operators(spark: SparkSession, checkpoint: str) -> frozenset[str]:
+    """Name the operators that a checkpoint has the state of; none for a query that has not begun."""
+    jvm = gateway_of(spark)
+    root = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    files = root.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+    names = set()
+    for pattern in _OPERATOR_FILES:
+        for status in files.globStatus(jvm.org.apache.hadoop.fs.Path(root, pattern)) or ():
+            with_version = _text(jvm, files.open(status.getPath()))
+            names.add(str(json.loads(with_version.splitlines()[-1])["operatorInfo"]["operatorName"]))
+    return frozenset(names)
+
+
+def _text(jvm: JvmNames, stream: Any) -> str:
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
+    """Give the plan that takes the place of a micro-batch's; ``None`` where Spark runs its own.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session of the stream.
+    plan : py4j object
+        Optimized logical plan of the micro-batch.
+    rule : py4j object
+        The rule that asks.
+    batch : MicroBatch
+        Which it is.
+
+    Raises
+    ------
+    StreamStateError
+        If the stream's state was written here, and the join cannot be run here.
+    FallbackError
+        If the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
+    """
+    run = batch.run
+    begun = run in _runs
+    if begun and _runs[run] is not None:
+        return None
+    operators: frozenset[str] = frozenset()
+    current_time = False
+    conf = session_conf(spark)
+    options = join_options(conf, None, None)
+    try:
+        if not begun:
+            running = StreamingRun.find(spark, batch)
+            if running is None:
+                return None
+            operators = stateful_operators(spark, running.checkpoint)
+            _check_run(running, operators)
+            current_time = running.current_time
+        root = read_plan(plan, gateway_of(spark), conf)
+        read = readable_join(spark, root, conf, options, current_time=current_time)
+        changed = _placed(spark, root, read, conf, options, batch)
+        if not changed.resolved():
+            changed = rule.optimized(java_session(spark), changed)
+        result = rule.withOutputOf(plan, changed)
+    except Exception as problem:
+        reason = reason_of(problem)
+        if reason is None:
+            raise
+        if begun or OPERATOR in operators:
+            raise StreamStateError(
+                f"the state of the stream's join was written by gpujoin, which cannot go on with it: {reason}"
+            ) from problem
+        _decide(run, reason)
+        _tell(reason, options)
+        return None
+    _decide(run, None)
+    return result
+
+
+def reason_of(problem: Exception) -> Reason | None:
+    """Tell why Spark joins instead; ``None`` where somebody ended the query."""
+    if isinstance(problem, LeftToSparkError):
+        return problem.reason
+    if isinstance(problem, _NOT_COVERED):
+        return Reason(ReasonKind.UNSUPPORTED, "join of streams", str(problem))
+    return unexpected(problem) if is_survivable(problem) else None
+
+
+def _decide(run: str, reason: Reason | None) -> None:
+    with _lock:
+        _runs[run] = reason
+        while len(_runs) > _MOST_RUNS:
+            _runs.popitem(last=False)
+
+
+def _tell(reason: Reason, options: Options) -> None:
+    """Tell that Spark joins streams, as ``spark.gpujoin.fallback`` says."""
+    if reason.kind is ReasonKind.CONFIGURED:
+        return
+    if options.fallback is FallbackMode.RAISE:
+        raise FallbackError("a join of streams is left to Spark", (reason,))
+    if options.fallback is FallbackMode.WARN:
+        log.warning("a join of streams is left to Spark: %s", reason)
+
+
+def _left(where: str, why: str, advice: str = "", kind: ReasonKind = ReasonKind.UNSUPPORTED) -> LeftToSparkError:
+    return LeftToSparkError(Reason(kind, where, why, advice))
+
+
+def _check_run(running: StreamingRun, operators: frozenset[str]) -> None:
+    if running.real_time:
+        raise _left("trigger", "a stream in real-time mode has no micro-batches that end")
+    others = operators - {OPERATOR}
+    if others:
+        raise _left("checkpoint", f"its state was written by Spark ({', '.join(sorted(others))})", "a new checkpoint")
+
+
+def readable_join(
+    spark: SparkSession, root: PlanNode, conf: Mapping[str, str], options: Options, *, current_time: bool
+) -> ReadJoin:
+    """Read the join of streams of a plan, if it runs here.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    root : PlanNode
+        The optimized plan.
+    conf : mapping of str to str
+        The session's configuration.
+    options : Options
+        Settings.
+    current_time : bool
+        Whether the query reads the current time, so that any literal may be another one in the next micro-batch.
+
+    Raises
+    ------
+    LeftToSparkError
+        If it does not.
+    JoinSpecError, KeyTypeError, …
+        One of the errors of :func:`.read_join`, if the join is not covered.
+    """
+    joins = [node for node in root.walk() if is_join_of_streams(node)]
+    if len(joins) > 1:
+        raise _left("query", "it has several joins of streams")
+    (node,) = joins
+    _check_settings(node, conf, options)
+    if current_time and node.condition is not None and any(map(_may_be_moment, node.condition.walk())):
+        raise _left("condition", "it may hold the current time, which is another one in each micro-batch")
+    for other in root.walk():
+        if other.name in _STATEFUL and "@streaming" in other.fields:
+            raise _left("query", f"it has another operator that keeps state: {other.name}")
+    refused = refusal(spark.sparkContext, conf, further=_FURTHER)
+    if refused is not None:
+        raise LeftToSparkError(refused)
+    first = pyspark.__version__.split(".")[:2]
+    newer = tuple(map(int, first)) >= _RIGHT_FIRST_SINCE
+    read = read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
+    for side in Side:
+        if len(read.join.times(side)) > 1 and not _at_once(conf):
+            raise _left("query", f"its {side.value} side has several event times, which Spark refuses")
+    return read
+
+
+def _may_be_moment(node: Node) -> bool:
+    """Tell whether an expression may be the current time, or computed from it."""
+    return node.name == "Literal" and not isinstance(node.data_type, DayTimeIntervalType)
+
+
+def _at_once(conf: Mapping[str, str]) -> bool:
+    """Whether rows are late by the watermark of their own micro-batch, as where a query has one stateful operator."""
+    return conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
+
+
+def is_join_of_streams(node: PlanNode) -> bool:
+    """Tell whether both inputs of a join are streams."""
+    return node.class_name == JOIN and all("@streaming" in node.child(side).fields for side in Side)
+
+
+def settings_obstacle(options: Options) -> Reason | None:
+    """Tell which setting leaves joins of streams to Spark, if one does."""
+    if not options.enabled:
+        return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
+    if not options.streaming:
+        why = "joins of streams are switched off"
+        return Reason(ReasonKind.CONFIGURED, "settings", why, "spark.gpujoin.streaming")
+    return None
+
+
+def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -> None:
+    switched_off = settings_obstacle(options)
+    if switched_off is not None:
+        raise LeftToSparkError(switched_off)
+    if node.strategy(options) is Strategy.SPARK:
+        raise _left("settings", "Spark was asked for", "strategy", ReasonKind.CONFIGURED)
+    backend = (node.asked or {}).get("backend", options.backend.value)
+    if backend == BackendChoice.GPU.value:
+        raise _left("backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto")
+    if conf.get(_PROVIDER) != _ROCKSDB:
+        raise _left(
+            "state store",
+            "its provider is not RocksDB, which alone keeps state of Python",
+            f"{_PROVIDER}={_ROCKSDB}",
+        )
+
+
+def _placed(
+    spark: SparkSession,
+    root: PlanNode,
+    read: ReadJoin,
+    conf: Mapping[str, str],
+    options: Options,
+    batch: MicroBatch,
+) -> Any:
+    """Give the plan of a micro-batch with the join in it."""
+    rewriting = Rewriting(spark, root.reading)
+    asked = next((conf[name] for name in _PARTITIONS if name in conf), spark.conf.get(_PARTITIONS[-1]))
+    assert asked is not None
+    labels = tuple(hashed_labels(int(asked)).tolist())
+    size = blob_bytes(conf.get, options.exchange_blob_bytes)
+    blobs: DataFrame | None = None
+    for side in Side:
+        rows = rewriting.rows(read.node.child(side), [column.number for column in read.rows[side].columns])
+        split = stage_function(SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream")
+        part = rows.mapInArrow(split, BLOB_DDL)
+        blobs = part if blobs is None else blobs.unionAll(part)
+    assert blobs is not None
+    spec = read.join.spec
+    plan = plan_stream_join(read.join)
+    evicts = any(plan.evictions.values())
+    at_once = _at_once(conf)
+    late_by = LateBy.OWN_WATERMARK if at_once else LateBy.LAST_WATERMARK
+    late_ms = 0
+    if any(plan.late.values()) and not evicts:
+        # Spark tells a watermark only to operators that it runs micro-batches without rows for.
+        late_by, late_ms = LateBy.GIVEN, _watermark(spark, batch, batch.number - (not at_once))
+    joined = (
+        blobs.unionAll(rewriting.announcing(labels))
+        .groupBy("p")
+        .transformWithStateInPandas(
+            PartitionJoin(read.join, labels, options, late_by, late_ms),
+            _JOINED,
+            # To Spark the mode says no more than whether the operator wants micro-batches without rows.
+            "Append" if evicts else "Complete",
+            "EventTime" if evicts else "None",
+        )
+        .observe(OBSERVED, *(sf.sum(name).alias(name) for name in COUNTERS))
+    )
+    declared = StructType(
+        [
+            StructField(f"c{n}", type_in_arrow(column.data_type), nullable=True)
+            for n, column in enumerate(read.node.output)
+        ]
+    )
+    rows = joined.mapInArrow(
+        stage_function(UnpackRows(spec.output_schema(read.join.left, read.join.right)), "joined_streams"),
+        declared,
+    )
+    rewriting.replace_renamed(read.node, rows)
+    return rewriting.current(root)
+
+
+def _watermark(spark: SparkSession, batch: MicroBatch, number: int) -> int:
+    """The watermark of a micro-batch of a stream, in milliseconds, as its log has it; 0 before the first."""
+    if number < 0:
+        return 0
+    logged = execution_of(spark, batch).offsetLog().offsetSeqMetadataForBatchId(number)
+    if logged.isEmpty():
+        raise StreamStateError(f"the log of query {batch.query} lacks micro-batch {number}")
+    return max(0, int(logged.get().batchWatermarkMs()))
