@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpujoin.backends.parquet import locations
+from gpujoin.storage import locations
 from tests.compiling import shared_library
 
 FOLDER_VARIABLE = "GPUJOIN_TEST_HDFS"

@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REPORT, REGISTRY, ORDERED, PARQUET, ORC = (
+ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REPORT, STORAGE, REGISTRY, ORDERED, PARQUET, ORC = (
     "gpujoin.errors", "gpujoin.logs", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions",
-    "gpujoin.plan", "gpujoin.report", "gpujoin.backends.registry", "gpujoin.backends.ordered",
+    "gpujoin.plan", "gpujoin.report", "gpujoin.storage", "gpujoin.backends.registry", "gpujoin.backends.ordered",
     "gpujoin.backends.parquet", "gpujoin.backends.orc",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
@@ -31,18 +31,20 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.functions": {FUNCTIONS, MODEL, ERRORS, ARROW},
     "gpujoin.plan": {PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS, ARROW, NUMPY},
     "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, LOGS, REGISTRY, ARROW, NUMPY, "cryptography"},
+    "gpujoin.storage": {STORAGE, MODEL, ERRORS, LOGS, ARROW},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
-    "gpujoin.backends.parquet": {PARQUET, FUNCTIONS, MODEL, ERRORS, LOGS, ARROW},
-    "gpujoin.backends.orc": {ORC, PARQUET, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.parquet": {PARQUET, STORAGE, FUNCTIONS, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.orc": {ORC, PARQUET, STORAGE, MODEL, ERRORS, ARROW},
     "gpujoin.backends.cpu": {
-        "gpujoin.backends.cpu", ORDERED, PARQUET, ORC, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW, NUMPY,
+        "gpujoin.backends.cpu", ORDERED, PARQUET, ORC, STORAGE, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW,
+        NUMPY,
     },
     "gpujoin.backends.cudf": {
-        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", REGISTRY, FUNCTIONS, MODEL, ERRORS, LOGS,
-        "pylibcudf", "rmm", "cupy", "cuda", ARROW, NUMPY,
+        "gpujoin.backends.cudf", ORDERED, PARQUET, "gpujoin.launch", STORAGE, REGISTRY, FUNCTIONS, MODEL, ERRORS,
+        LOGS, "pylibcudf", "rmm", "cupy", "cuda", ARROW, NUMPY,
     },
-    "gpujoin.launch": {"gpujoin.launch", ERRORS, LOGS, "cupy", NUMPY},
+    "gpujoin.launch": {"gpujoin.launch", "gpujoin.storage.folders", ERRORS, LOGS, "cupy", NUMPY},
     "gpujoin.spark.shuffle": {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },
@@ -60,16 +62,21 @@ ROOMS: dict[str, set[str]] = {
 }  # fmt: skip
 """Rooms and what they may import besides the standard library; the longest name that fits a module is its room."""
 
+BACKENDS = {"gpujoin.backends.cpu", "gpujoin.backends.cudf", ORDERED, PARQUET, ORC, "gpujoin.launch"}
+"""All that is reached by way of the registry."""
 NEVER: dict[str, set[str]] = {
     "gpujoin.plan": {"gpujoin.engine", "gpujoin.backends", "gpujoin.spark"},
-    "gpujoin.engine": {"gpujoin.spark", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+    "gpujoin.engine": {"gpujoin.spark", *BACKENDS},
     "gpujoin.backends": {"gpujoin.engine", "gpujoin.spark", "gpujoin.plan"},
     "gpujoin.spark.worker": {REPORT},
-    "gpujoin.spark": {"gpujoin.testing", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
-    "gpujoin.streams": {"gpujoin.testing", "gpujoin.cli", "gpujoin.backends.cpu", "gpujoin.backends.cudf"},
+    "gpujoin.spark": {"gpujoin.testing", "gpujoin.cli", *BACKENDS},
+    "gpujoin.streams": {"gpujoin.testing", "gpujoin.cli", *BACKENDS},
     "gpujoin.streams.worker": {REPORT},
+    "gpujoin.cli": BACKENDS,
 }
 """Imports that stay forbidden whatever a wider permission says."""
+EXCEPTIONS = {("gpujoin.cli.checks.gpu", "gpujoin.backends.cudf.discovery")}
+"""The doctor tells what keeps the GPU backend from being used, before it is."""
 
 
 def module_name(path: Path) -> str:
@@ -112,6 +119,8 @@ PACKAGES = {name for name, path in modules().items() if path.name == "__init__.p
 def forbidden(module: str, name: str) -> bool:
     if name.split(".", maxsplit=1)[0] in sys.stdlib_module_names:
         return False
+    if (module, name) in EXCEPTIONS:
+        return False
     if any(inside(module, room) and any(inside(name, n) for n in names) for room, names in NEVER.items()):
         return True
     allowed = ROOMS[room_of(module)]
@@ -139,6 +148,8 @@ def test_a_room_imports_only_what_it_may(module: str) -> None:
         ("gpujoin.launch.source", "import pylibcudf"),
         ("gpujoin.streams.worker", "from gpujoin.report.metrics import metrics"),
         ("gpujoin.streams.state", "from gpujoin.backends.cpu import backend"),
+        ("gpujoin.spark.query.footers", "from gpujoin.backends.parquet.footers import read_footer"),
+        ("gpujoin.cli.checks.gpu", "from gpujoin.backends.cudf.backend import CudfBackend"),
         ("gpujoin.spark.worker.task", "from gpujoin.report.metrics import metrics"),
         ("gpujoin.config", "import pyarrow"),
         ("gpujoin.errors", "import numpy as np"),

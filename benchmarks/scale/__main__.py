@@ -24,7 +24,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from benchmarks.machine import describe
-from gpujoin.backends.parquet.locations import comparable_ms, in_store
 from gpujoin.config import Options, parse_bytes
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.jointype import JoinType
@@ -36,6 +35,7 @@ from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.plan.stages import plan_stages
 from gpujoin.spark.query.taskreads import TaskReads
+from gpujoin.storage.locations import comparable_ms, in_store
 
 FACTS = pa.schema([("item", pa.int64()), ("price", pa.float64()), ("day", pa.date32())])
 ITEMS = pa.schema([("item", pa.int64()), ("tier", pa.int64())])

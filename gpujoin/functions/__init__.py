@@ -8,12 +8,12 @@ tables together: every function is either implemented by an evaluator or declare
 A function is a member of :class:`~gpujoin.model.expressions.Function`, a row in its family's table, an implementation
 for each evaluator that is to have it, and one in the row-loop oracle of the tests. All of ``weekday``::
 
-    WEEKDAY = "weekday"                                                         # model/expressions.py
-    FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),                              # functions/dates.py
-    Function.WEEKDAY: of_arrays(lambda days: (days.astype(np.int64) + 3) % 7),  # backends/cpu/expressions
-    Function.WEEKDAY: _part(lambda date: date.dt.weekday() - 1, 0, 6),          # backends/cpu/pipeline/lowering
-    Function.WEEKDAY: strict(lambda _, date: (_days(date) + 3) % 7),            # backends/cudf/expressions
-    Function.WEEKDAY: _of_day(lambda day: (day + 3) % 7),                       # tests/oracle/interpreter.py
+    WEEKDAY = "weekday"                                                   # model/expressions.py
+    FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),                        # functions/dates.py
+    Function.WEEKDAY: of_arrays(weekday),                                 # backends/cpu/expressions/dates.py
+    Function.WEEKDAY: _part(lambda date: date.dt.weekday() - 1, 0, 6),    # backends/cpu/pipeline/lowering
+    Function.WEEKDAY: strict(lambda _, date: (_days(date) + 3) % 7),      # backends/cudf/expressions/dates.py
+    Function.WEEKDAY: _of_day(lambda day: (day + 3) % 7),                 # tests/oracle/moments.py
 """
 
 from __future__ import annotations

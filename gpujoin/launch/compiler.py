@@ -21,9 +21,9 @@ from typing import Any
 
 from gpujoin.errors import ConfigurationError, KernelCompileError
 from gpujoin.launch.device import ModuleSpec
-from gpujoin.launch.folders import tampering_risk, user_cache
 from gpujoin.launch.source import kernel_source
 from gpujoin.logs import log
+from gpujoin.storage.folders import tampering_risk, user_cache
 
 CACHE_VARIABLE = "GPUJOIN_KERNEL_CACHE_DIR"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from gpujoin import functions
 from gpujoin.backends.cpu.expressions.evaluate import FUNCTIONS as NUMPY
 from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline.lowering import FUNCTIONS as POLARS
@@ -35,6 +37,19 @@ PRESENT = pa.RecordBatch.from_pydict({k: pa.array(values[1:2], t) for k, (t, val
 NULL = pa.RecordBatch.from_pydict({kind: pa.nulls(1, dtype) for kind, dtype in KINDS.items()})
 ROWS = [spec for family in FAMILIES.values() for spec in family]
 CLASSES = [name for spec in ROWS for name in spec.classes] + [name for row in SPARK_ONLY for name in row.classes]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [line for line in str(functions.__doc__).splitlines() if "  # " in line],
+    ids=lambda line: line.split()[-1],
+)
+def test_the_example_of_the_documentation_is_what_the_files_have(line: str) -> None:
+    code, _, path = line.partition("  # ")
+    root = Path(functions.__file__).parents[1]
+    place = root.parent / path if path.startswith("tests/") else root / path
+    files = [place] if place.is_file() else sorted(place.glob("*.py"))
+    assert any(code.strip() in file.read_text() for file in files), f"{code.strip()} is not in {path}"
 
 
 def test_every_function_has_one_row() -> None:

@@ -23,8 +23,7 @@ import pyarrow.types as pat
 from pyarrow import orc
 
 from gpujoin.backends.orc.tail import OrcColumn, OrcTail, read_tail
-from gpujoin.backends.parquet.footers import check_unchanged, chosen_groups, rows_may_match
-from gpujoin.backends.parquet.locations import facts, open_binary
+from gpujoin.backends.parquet.footers import chosen_groups, rows_may_match
 from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.errors import ScanError
 from gpujoin.model.files import Bounds, Constant, FileFooter, FileSlice
@@ -32,6 +31,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan
 from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_bytes, is_text, logical
+from gpujoin.storage.locations import check_unchanged, facts, open_binary
 
 CALENDARS_AGREE = dt.date(1582, 10, 15)
 """From this day on the old and the new calendar are one."""

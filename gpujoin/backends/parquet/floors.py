@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from gpujoin.backends.parquet.footers import FileColumns, footer_of, row_groups, statistics_of
-from gpujoin.backends.parquet.locations import is_local
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
 from gpujoin.model.files import FileSlice, Floor
 from gpujoin.model.relations import Scan
+from gpujoin.storage.locations import is_local
 
 _MOST_SLICES = 64
 """Slices of a scan whose footers are read before the first row."""

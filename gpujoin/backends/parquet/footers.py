@@ -18,7 +18,6 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.parquet.locations import facts, is_local, open_binary
 from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, Physical, read_footer
 from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
 from gpujoin.backends.parquet.statistics import decoded
@@ -28,6 +27,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
+from gpujoin.storage.locations import check_unchanged, facts, is_local, open_binary
 
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 _SPARK_VERSION = b"org.apache.spark.version"
@@ -172,28 +172,6 @@ def opened(
 
 
 # -- files -------------------------------------------------------------------------------------------------------
-
-
-def check_unchanged(part: FileSlice) -> None:
-    """Raise if a file has changed since it was planned.
-
-    Raises ``ScanError`` if its size or modification time differs, or it was removed.
-    """
-    current = facts(part.path)
-    if current.size != part.size or part.modified_ms not in (None, current.modified_ms):
-        raise ScanError(
-            f"{part.path}: has changed since the query was planned: {current.size} bytes of {current.modified_ms} ms, "
-            f"planned {part.size} bytes of {part.modified_ms} ms. Run the query again, after refreshing its tables"
-        )
-
-
-def has_changed(part: FileSlice) -> bool:
-    """Whether a file is no longer the one that was planned."""
-    try:
-        check_unchanged(part)
-    except ScanError:
-        return True
-    return False
 
 
 def footer_of(path: str, size: int) -> ParquetFooter:

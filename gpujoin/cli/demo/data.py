@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpujoin.errors import ConfigurationError, GpuJoinError
-from gpujoin.launch.folders import user_cache
+from gpujoin.storage.folders import user_cache
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
 EXTRA = 'pip install "gpujoin[demo]"'

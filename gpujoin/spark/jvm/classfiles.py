@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 
-from gpujoin.launch.folders import tampering_risk, user_cache
 from gpujoin.logs import log
+from gpujoin.storage.folders import tampering_risk, user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpujoin.backends.parquet.locations import is_local
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.plan.scanned import ScannedFiles, sample_of
@@ -16,6 +15,7 @@ from gpujoin.report.amounts import show_paths
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.activity import doing
+from gpujoin.storage.locations import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

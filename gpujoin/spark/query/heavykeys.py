@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from gpujoin.backends.parquet.locations import know_stores, stores_named
 from gpujoin.config import BackendChoice, Options, Skew
 from gpujoin.logs import log
 from gpujoin.model.jointype import Side
@@ -28,6 +27,7 @@ from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
 from gpujoin.spark.shuffle.scattering import conform
 from gpujoin.spark.shuffle.skew import SAMPLE_DDL, SAMPLE_ROWS, counted, heavy_keys, samples_of
 from gpujoin.spark.worker.functions import stage_function
+from gpujoin.storage.locations import know_stores, stores_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,6 @@ from pyspark.sql.types import (
 )
 from pyspark.util import PythonEvalType
 
-from gpujoin.backends.parquet.locations import is_local, know_stores, stores_named
 from gpujoin.config import BackendChoice, Options, Transport
 from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import STAGE_NOTE, CorruptBlobError, InvalidTextError, UnsupportedValueError
@@ -48,6 +47,7 @@ from gpujoin.spark.shuffle.shares import with_share
 from gpujoin.spark.worker.devices import chosen_device
 from gpujoin.spark.worker.functions import packet_function, stage_function
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
+from gpujoin.storage.locations import has_changed, is_local, know_stores, stores_named
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -168,8 +168,6 @@ class RunStage:
         """
         if not self.whole:
             return self.whole
-        from gpujoin.backends.parquet.footers import has_changed
-
         return frozenset(
             index
             for index in self.whole

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from gpujoin.backends.parquet.locations import comparable_ms, in_store, name_in
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.relations import FileFormat, FileSlice
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.partitions import Folders, folder_of, folders, prunes
 from gpujoin.spark.query.stores import store_of
+from gpujoin.storage.locations import comparable_ms, in_store, name_in
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
@@ -52,7 +52,7 @@ class RelationFiles:
     partitions: dict[int, pa.Field]
     """The columns in the names of its folders; a file's constants are theirs, in this order."""
     stores: frozenset[str] = frozenset()
-    """Names of the stores that its files are in (`backends.parquet.locations`)."""
+    """Names of the stores that its files are in (`storage.locations`)."""
     format: FileFormat = FileFormat.PARQUET
     """What its files are."""
 

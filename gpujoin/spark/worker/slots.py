@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import IO, Self
 
 from gpujoin.errors import ConfigurationError
-from gpujoin.launch.folders import tampering_risk
 from gpujoin.logs import log
+from gpujoin.storage.folders import tampering_risk
 
 DIRECTORY_VARIABLE = "GPUJOIN_SLOT_DIR"
 """Environment variable that names the directory of the lock files; it must be the same for all processes of a host."""

@@ -17,13 +17,13 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.backends.parquet import locations
-from gpujoin.backends.parquet.locations import comparable_ms, in_store
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import FileFormat, FileSlice, Scan
 from gpujoin.model.stores import Store, StoreKind
 from gpujoin.plan.splits import plan_range_splits, plan_splits
+from gpujoin.storage import locations
+from gpujoin.storage.locations import comparable_ms, in_store
 from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import run
 from tests.hdfs import Hdfs, library_folder, running
@@ -154,7 +154,7 @@ def test_what_has_to_be_set_is_said_each_time(library: Path, tmp_path: Path, con
     if content is not None:
         (tmp_path / "libhdfs.so").write_bytes(content)
     program = """
-from gpujoin.backends.parquet import locations
+from gpujoin.storage import locations
 from gpujoin.errors import ScanError
 from gpujoin.model.stores import Store, StoreKind
 path = locations.in_store(Store(StoreKind.HDFS, (("host", "hdfs://nn"), ("user", "ann"))), "nn/x.parquet")

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.backends.parquet import locations
-from gpujoin.backends.parquet.locations import in_store, know_stores, name_in, stores_named
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import FileSlice, Scan
 from gpujoin.model.stores import Store, StoreKind
 from gpujoin.plan.splits import plan_range_splits, plan_splits
+from gpujoin.storage import locations
+from gpujoin.storage.locations import in_store, know_stores, name_in, stores_named
 from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import run
 from tests.stores import BUCKET, SECRET_KEY, Server

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.backends.parquet import locations as stores
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, left
@@ -25,6 +24,7 @@ from gpujoin.model.stores import Store as StoreValue
 from gpujoin.model.stores import StoreKind
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.splits import plan_splits
+from gpujoin.storage import locations as stores
 from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
 from tests.expressions.values import VALUES

@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.parquet.footers import Source
-from gpujoin.backends.parquet.locations import is_local, open_binary
 from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical
 from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import ScanError
 from gpujoin.model.types import is_text, logical
+from gpujoin.storage.locations import is_local, open_binary
 
 _ARROW_SCHEMA = b"ARROW:schema"
 _POLARS_TYPES: dict[pa.DataType, type[pl.DataType]] = {

@@ -40,7 +40,6 @@ from gpujoin.backends.parquet.footers import (
     wanted_slices,
 )
 from gpujoin.backends.parquet.footers import footer as read_footer
-from gpujoin.backends.parquet.locations import is_local
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import Literal
@@ -48,6 +47,7 @@ from gpujoin.model.files import Floor
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
+from gpujoin.storage.locations import is_local
 
 PIECE_BYTES = 128 << 20
 """Decoded bytes that a piece aims at, of the columns that are read."""

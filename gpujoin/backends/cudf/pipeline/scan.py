@@ -15,7 +15,6 @@ from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
-from gpujoin.backends.parquet.locations import is_local
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
@@ -24,6 +23,7 @@ from gpujoin.model.maps import AllNull, Indices
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFormat, FileSlice, Scan
 from gpujoin.model.types import is_text, is_whole, logical
+from gpujoin.storage.locations import is_local
 
 _OPERATORS = {
     Function.EQ: "=", Function.LT: "<", Function.LE: "<=", Function.GT: ">", Function.GE: ">=",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpujoin.launch.folders import tampering_risk
+from gpujoin.storage.folders import tampering_risk
 
 OTHER = 12345
 """The number of a user and of a group that are not the test's."""

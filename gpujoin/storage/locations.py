@@ -1,4 +1,4 @@
-"""Opens Parquet files in the local file system, in an object store or in HDFS, by PyArrow.
+"""Opens files in the local file system, in an object store or in HDFS, by PyArrow.
 
 A file in a store has a URI, ``s3://bucket/key``; any other path is local. Endpoint, region and credentials are found
 as the store's own tools do: in the environment, a profile, or the machine's role. Where the query's driver was told
@@ -23,9 +23,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from gpujoin.backends.parquet import libhdfs
 from gpujoin.errors import ScanError
+from gpujoin.model.relations import FileSlice
 from gpujoin.model.stores import Store, StoreKind
+from gpujoin.storage import libhdfs
 
 Answer = TypeVar("Answer")
 
@@ -125,6 +126,28 @@ def facts(path: str) -> FileFacts:
     if stored.type is not pafs.FileType.File:
         raise ScanError(f"{path}: there is no such object; {gone}")
     return FileFacts(int(stored.size), comparable_ms(path, stored.mtime_ns // 1_000_000))
+
+
+def check_unchanged(part: FileSlice) -> None:
+    """Raise if a file has changed since it was planned.
+
+    Raises ``ScanError`` if its size or modification time differs, or it was removed.
+    """
+    current = facts(part.path)
+    if current.size != part.size or part.modified_ms not in (None, current.modified_ms):
+        raise ScanError(
+            f"{part.path}: has changed since the query was planned: {current.size} bytes of {current.modified_ms} ms, "
+            f"planned {part.size} bytes of {part.modified_ms} ms. Run the query again, after refreshing its tables"
+        )
+
+
+def has_changed(part: FileSlice) -> bool:
+    """Whether a file is no longer the one that was planned."""
+    try:
+        check_unchanged(part)
+    except ScanError:
+        return True
+    return False
 
 
 def open_binary(path: str) -> Any:
