@@ -14,27 +14,30 @@ PACKAGE = Path(__file__).parents[1] / "gpujoin"
 
 ANY = "*"
 ARROW, NUMPY = "pyarrow", "numpy"
-ERRORS, LOGS, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REPORT, STORAGE, REGISTRY, ORDERED, PARQUET, ORC = (
-    "gpujoin.errors", "gpujoin.logs", "gpujoin.costs", "gpujoin.config", "gpujoin.model", "gpujoin.functions",
-    "gpujoin.plan", "gpujoin.report", "gpujoin.storage", "gpujoin.backends.registry", "gpujoin.backends.ordered",
-    "gpujoin.backends.parquet", "gpujoin.backends.orc",
+ERRORS, LOGS, CACHE, COSTS, CONFIG, MODEL, FUNCTIONS, PLAN, REPORT, STORAGE, REGISTRY, ORDERED, PARQUET, ORC = (
+    "gpujoin.errors", "gpujoin.logs", "gpujoin.cache", "gpujoin.costs", "gpujoin.config", "gpujoin.model",
+    "gpujoin.functions", "gpujoin.plan", "gpujoin.report", "gpujoin.storage", "gpujoin.backends.registry",
+    "gpujoin.backends.ordered", "gpujoin.backends.parquet", "gpujoin.backends.orc",
 )  # fmt: skip
 HEAVY = {"pyspark", "cudf", "pylibcudf", "rmm", "cupy", "polars"}
 
 ROOMS: dict[str, set[str]] = {
     "gpujoin.errors": {MODEL},
     "gpujoin.logs": set(),
+    "gpujoin.cache": set(),
     "gpujoin.costs": {ERRORS},
     "gpujoin.config": {COSTS, ERRORS, MODEL},
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
     "gpujoin.functions": {FUNCTIONS, MODEL, ERRORS, ARROW},
     "gpujoin.plan": {PLAN, FUNCTIONS, MODEL, CONFIG, COSTS, ERRORS, ARROW, NUMPY},
-    "gpujoin.engine": {"gpujoin.engine", MODEL, PLAN, CONFIG, ERRORS, LOGS, REGISTRY, ARROW, NUMPY, "cryptography"},
+    "gpujoin.engine": {
+        "gpujoin.engine", MODEL, PLAN, CACHE, CONFIG, ERRORS, LOGS, REGISTRY, ARROW, NUMPY, "cryptography",
+    },
     "gpujoin.storage": {STORAGE, MODEL, ERRORS, LOGS, ARROW},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
-    "gpujoin.backends.parquet": {PARQUET, STORAGE, FUNCTIONS, MODEL, ERRORS, ARROW},
+    "gpujoin.backends.parquet": {PARQUET, STORAGE, FUNCTIONS, MODEL, CACHE, ERRORS, ARROW},
     "gpujoin.backends.orc": {ORC, PARQUET, STORAGE, MODEL, ERRORS, ARROW},
     "gpujoin.backends.cpu": {
         "gpujoin.backends.cpu", ORDERED, PARQUET, ORC, STORAGE, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW,
@@ -56,7 +59,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.testing": {ARROW},
     "gpujoin.report": {
         REPORT, "gpujoin.spark", "gpujoin.streams", "gpujoin.testing", "gpujoin.engine", PLAN, FUNCTIONS, MODEL,
-        CONFIG, COSTS, ERRORS, LOGS, REGISTRY, "pyspark", ARROW, NUMPY,
+        CACHE, CONFIG, COSTS, ERRORS, LOGS, REGISTRY, "pyspark", ARROW, NUMPY,
     },
     "gpujoin": {ANY},
 }  # fmt: skip

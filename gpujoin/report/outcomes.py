@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 import uuid
-from collections import OrderedDict
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from gpujoin.cache import Cache, object_bytes
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
 from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
@@ -19,7 +18,6 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import telling_line, told_by_task
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, name_of_query
-from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.footers import note_refused
 from gpujoin.spark.query.refusals import note_refusal
 from gpujoin.spark.settings import join_options, session_conf
@@ -48,10 +46,9 @@ _MOST_WARNINGS = 10_000
 _IDS = re.compile(r"#\d+L?|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|(?<=\buuid\(Some\()-?\d+")
 """What is another number each time that one text is analyzed: ids of columns, and seeds."""
 _NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
-_lock = threading.Lock()
-_explanations: Latest[str, IslandExplanation] = Latest(_MOST_BYTES)
-_queries: Latest[str, Explanation] = Latest(_MOST_BYTES)
-_warned: OrderedDict[int, None] = OrderedDict()
+_explanations: Cache[str, IslandExplanation] = Cache(_MOST_BYTES, object_bytes)
+_queries: Cache[str, Explanation] = Cache(_MOST_BYTES, object_bytes)
+_warned: Cache[int, bool] = Cache(_MOST_WARNINGS)
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 
 
@@ -98,14 +95,9 @@ def _listed(reasons: Iterable[Reason]) -> str:
 def _warn(message: str, query: Callable[[], str]) -> None:
     """Warn of a query, unless the same has been said of it; numbers, such as of predicted seconds, are left aside."""
     said = hash((_NUMBERS.sub("", message), query()))
-    with _lock:
-        if said in _warned:
-            _warned.move_to_end(said)
-            return
-        _warned[said] = None
-        while len(_warned) > _MOST_WARNINGS:
-            _warned.popitem(last=False)
-    log.warning("%s", message)
+    if not _warned.get(said):
+        _warned.put(said, True)
+        log.warning("%s", message)
 
 
 def text_of(frame: DataFrame) -> str:

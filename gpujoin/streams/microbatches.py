@@ -12,8 +12,6 @@ Spark's operator or by gpujoin. So what a checkpoint holds decides where there i
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +27,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from gpujoin.cache import Cache
 from gpujoin.config import BackendChoice, FallbackMode, Strategy
 from gpujoin.errors import (
     ConditionError,
@@ -102,8 +101,7 @@ _STATEFUL = frozenset(
 )  # fmt: skip
 """Operators that keep state where their input is a stream."""
 
-_lock = threading.Lock()
-_runs: OrderedDict[str, Reason | None] = OrderedDict()
+_runs: Cache[str, Reason | None] = Cache(_MOST_RUNS)
 """For each run of a stream why Spark joins it; ``None``: it is joined here."""
 
 
@@ -227,7 +225,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
     """
     run = batch.run
     begun = run in _runs
-    if begun and _runs[run] is not None:
+    if _runs.get(run) is not None:
         return None
     operators: frozenset[str] = frozenset()
     current_time = False
@@ -255,10 +253,10 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
             raise StreamStateError(
                 f"the state of the stream's join was written by gpujoin, which cannot go on with it: {reason}"
             ) from problem
-        _decide(run, reason)
+        _runs.put(run, reason)
         _tell(reason, options)
         return None
-    _decide(run, None)
+    _runs.put(run, None)
     return result
 
 
@@ -269,13 +267,6 @@ def reason_of(problem: Exception) -> Reason | None:
     if isinstance(problem, _NOT_COVERED):
         return Reason(ReasonKind.UNSUPPORTED, "join of streams", str(problem))
     return unexpected(problem) if is_survivable(problem) else None
-
-
-def _decide(run: str, reason: Reason | None) -> None:
-    with _lock:
-        _runs[run] = reason
-        while len(_runs) > _MOST_RUNS:
-            _runs.popitem(last=False)
 
 
 def _tell(reason: Reason, options: Options) -> None:

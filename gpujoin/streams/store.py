@@ -18,7 +18,6 @@ import os
 import shutil
 import struct
 import time
-from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from gpujoin.cache import Cache
 from gpujoin.config import Compression, Options
 from gpujoin.engine import blob
 from gpujoin.errors import CorruptBlobError, StreamStateError
@@ -128,59 +128,18 @@ def _private(path: str, flags: int) -> int:
 
 
 @dataclass(frozen=True)
-class _CachedChunk:
+class CachedChunk:
+    """A chunk that a process has at hand, in its own memory or in that of a mapped file."""
+
     rows: pa.RecordBatch
     nbytes: int
-    """Bytes of this process's memory; 0 for a mapped file."""
-    file: Path | None
+    """Bytes of the process's own memory; 0 for a mapped file."""
+    file: Path | None = None
 
 
-class ChunkCache:
-    """Chunks that a process has at hand by their identifiers.
-
-    Those in its own memory are let go of beyond a number of bytes, the ones used last stay longest.
-
-    Attributes
-    ----------
-    limit : int
-        Most bytes of its own memory.
-    """
-
-    def __init__(self, limit: int = 0) -> None:
-        self.limit = limit
-        self._nbytes = 0
-        self._chunks: OrderedDict[str, _CachedChunk] = OrderedDict()
-
-    def get(self, name: str) -> pa.RecordBatch | None:
-        """Rows of a chunk."""
-        if name not in self._chunks:
-            return None
-        self._chunks.move_to_end(name)
-        return self._chunks[name].rows
-
-    def put(self, name: str, rows: pa.RecordBatch, nbytes: int, file: Path | None = None) -> None:
-        """Keep a chunk, which takes so many bytes of memory; 0 for that of a mapped file."""
-        self.forget(name)
-        chunk = _CachedChunk(rows, nbytes, file)
-        self._chunks[name] = chunk
-        self._nbytes += nbytes
-        while self._nbytes > self.limit:
-            oldest = next((n for n, c in self._chunks.items() if c.nbytes and n != name), None)
-            if oldest is None:
-                break
-            self.forget(oldest)
-
-    def forget(self, name: str) -> None:
-        """Keep a chunk no longer."""
-        chunk = self._chunks.pop(name, None)
-        if chunk is not None:
-            self._nbytes -= chunk.nbytes
-
-    def forget_removed(self) -> None:
-        """Let go of mapped files that were removed, here or by another worker: they take space until then."""
-        for name, chunk in list(self._chunks.items()):
-            if chunk.file is not None and not chunk.file.exists():
-                self.forget(name)
+def chunk_cache(limit: int = 0) -> Cache[str, CachedChunk]:
+    """Make a cache of chunks by their identifiers, of which so many bytes may be in the process's own memory."""
+    return Cache(limit, lambda chunk: chunk.nbytes)
 
 
 class SparkStore:
@@ -192,7 +151,7 @@ class SparkStore:
     ----------
     state : MapState
         Bytes by name: chunks by their identifiers, marks, and the manifest.
-    cache : ChunkCache
+    cache : Cache
         What this process has at hand.
     files : ChunkFiles or None
         What the workers of the executor share.
@@ -202,7 +161,7 @@ class SparkStore:
     """Longer than all other names, which so are before it in Spark's order of keys. As long as new keys come after old
     ones RocksDB need not write old files again."""
 
-    def __init__(self, state: MapState, cache: ChunkCache, files: ChunkFiles | None) -> None:
+    def __init__(self, state: MapState, cache: Cache[str, CachedChunk], files: ChunkFiles | None) -> None:
         self._state = state
         self._cache = cache
         self._files = files
@@ -231,7 +190,10 @@ class SparkStore:
         self._state.updateValue((self._MANIFEST,), (_COUNT.pack(partitions) + manifest.to_bytes(),))
         if self._files is not None:
             self._files.keep_only({chunk.id for chunk in manifest.chunks})
-        self._cache.forget_removed()
+        # Mapped files that were removed, here or by another worker, take space until they are let go of.
+        for name, chunk in self._cache.items():
+            if chunk.file is not None and not chunk.file.exists():
+                self._cache.pop(name)
 
     def get(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch:
         """Rows of a chunk.
@@ -243,9 +205,8 @@ class SparkStore:
         CorruptBlobError
             If it was altered.
         """
-        rows = self._cache.get(chunk.id)
-        if rows is None:
-            rows = self._mapped(chunk, schema)
+        cached = self._cache.get(chunk.id)
+        rows = self._mapped(chunk, schema) if cached is None else cached.rows
         if rows is None:
             stored = self._stored(chunk.id)
             if stored is None:
@@ -271,7 +232,7 @@ class SparkStore:
         self._state.removeKey((chunk.id,))
         if chunk.matched:
             self._state.removeKey((self._marks(chunk),))
-        self._cache.forget(chunk.id)
+        self._cache.pop(chunk.id)
 
     @staticmethod
     def _marks(chunk: StateChunk) -> str:
@@ -287,7 +248,7 @@ class SparkStore:
             mapped = self._mapped(chunk, rows.schema)
             if mapped is not None:
                 return mapped
-        self._cache.put(chunk.id, rows, chunk.nbytes)
+        self._cache.put(chunk.id, CachedChunk(rows, chunk.nbytes))
         return rows
 
     def _mapped(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch | None:
@@ -296,5 +257,5 @@ class SparkStore:
             return None
         rows = self._files.read(chunk.id, schema)
         if rows is not None:
-            self._cache.put(chunk.id, rows, 0, self._files.path(chunk.id))
+            self._cache.put(chunk.id, CachedChunk(rows, 0, self._files.path(chunk.id)))
         return rows

@@ -15,10 +15,9 @@ when it is started again.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.cache import Cache
 from gpujoin.logs import log
 from gpujoin.report.outcomes import Scope
 from gpujoin.spark.query.accelerate import plan_query
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from gpujoin.streams.microbatches import MicroBatch
 
 _MOST_STREAMS = 1000
-_lock = threading.Lock()
-_planned: OrderedDict[str, tuple[str, int]] = OrderedDict()
+_planned: Cache[str, tuple[str, int]] = Cache(_MOST_STREAMS)
 """For each stream the run and the number of the last micro-batch that was planned here."""
 
 
@@ -71,17 +69,13 @@ def plan_with_tables(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
     planned = plan_query(spark, plan, rule, scope, StreamFacts(batch.run, _rows_before(running)))
     if not planned.changed:
         return None
-    with _lock:
-        _planned[batch.query] = batch.run, batch.number
-        _planned.move_to_end(batch.query)
-        while len(_planned) > _MOST_STREAMS:
-            _planned.popitem(last=False)
+    _planned.put(batch.query, (batch.run, batch.number))
     return planned.plan
 
 
 def _ended_in(batch: MicroBatch) -> bool:
     """Whether another run of the stream has failed, or was stopped, in this micro-batch, planned here."""
-    run, number = _planned.get(batch.query, (batch.run, -1))
+    run, number = _planned.get(batch.query) or (batch.run, -1)
     return run != batch.run and number == batch.number
 
 

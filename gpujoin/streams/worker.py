@@ -24,7 +24,7 @@ from gpujoin.spark.shuffle.scattering import rounds, scatter
 from gpujoin.spark.worker.task import acknowledge_at_once, check_version
 from gpujoin.streams.join import StreamJoin
 from gpujoin.streams.plan import plan_stream_join
-from gpujoin.streams.store import ChunkCache, ChunkFiles, SparkStore
+from gpujoin.streams.store import ChunkFiles, SparkStore, chunk_cache
 from gpujoin.streams.symmetric import SymmetricJoin
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ COUNTERS = {
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
-_chunks = ChunkCache()
+_chunks = chunk_cache()
 """Those of this process, of all streams whose partitions come to it."""
 
 

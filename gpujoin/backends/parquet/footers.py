@@ -7,9 +7,7 @@ problem is a :class:`ScanError` that names the file.
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import pyarrow.types as pat
 from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, Physical, read_footer
 from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
 from gpujoin.backends.parquet.statistics import decoded
+from gpujoin.cache import Cache
 from gpujoin.errors import ScanError
 from gpujoin.model.files import Bounds, ForeignColumn
 from gpujoin.model.pipeline import PipelineMetrics
@@ -184,8 +183,12 @@ def footer_of(path: str, size: int) -> ParquetFooter:
             version = _Version.of(path, os.fstat(file.fileno())) if is_local(path) else None
             if version is None or version.size != size:
                 return read_footer(path, file, size)
-            known = _footers.get(version)
-            return _footers.keep(version, read_footer(path, file, size)) if known is None else known
+            footer = _footers.get(version)
+            if footer is None:
+                footer = read_footer(path, file, size)
+                if version.is_settled:
+                    _footers.put(version, footer)
+            return footer
     except ScanError:
         raise
     except FileNotFoundError as problem:
@@ -223,33 +226,8 @@ _KEPT_BYTES = 16 << 20
 """Bytes of footers that are kept, as they are in their files."""
 
 
-class _Footers:
-    """Footers of the local files that this process has read last: parsing one takes milliseconds."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[_Version, ParquetFooter] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, version: _Version) -> ParquetFooter | None:
-        with self._lock:
-            known = self._kept.get(version)
-            if known is not None:
-                self._kept.move_to_end(version)
-            return known
-
-    def keep(self, version: _Version, footer: ParquetFooter) -> ParquetFooter:
-        if version.is_settled:
-            with self._lock:
-                if version not in self._kept:
-                    self._kept[version] = footer
-                    self._bytes += footer.nbytes
-                while self._bytes > _KEPT_BYTES:
-                    self._bytes -= self._kept.popitem(last=False)[1].nbytes
-        return footer
-
-
-_footers = _Footers()
+_footers: Cache[_Version, ParquetFooter] = Cache(_KEPT_BYTES, lambda footer: footer.nbytes)
+"""Footers of the local files that this process has read last: parsing one takes milliseconds."""
 
 
 def row_groups(part: FileSlice, parquet: ParquetFooter) -> list[int]:

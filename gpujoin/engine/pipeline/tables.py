@@ -12,11 +12,11 @@ worker read it once, and so do later queries that read the same of it.
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from gpujoin.cache import Cache
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import hold
 from gpujoin.model.relations import Relation, Scan
@@ -55,64 +55,46 @@ class BuiltTables:
     """
 
     def __init__(self) -> None:
-        self._tables: OrderedDict[Hashable, BuiltTable | TableRows] = OrderedDict()
+        self._built: Cache[Hashable, BuiltTable] = Cache(0, _nbytes)
+        self._rows: Cache[Hashable, TableRows] = Cache(0, _nbytes)
 
     def get(self, name: Hashable) -> BuiltTable | None:
         """Give a built side that is kept."""
-        table = self._used(name)
-        return table if isinstance(table, BuiltTable) else None
+        return self._built.get(name)
 
     def rows(self, name: Hashable) -> TableRows | None:
         """Give rows that are kept."""
-        table = self._used(name)
-        return table if isinstance(table, TableRows) else None
-
-    def _used(self, name: Hashable) -> BuiltTable | TableRows | None:
-        if name in self._tables:
-            self._tables.move_to_end(name)
-        return self._tables.get(name)
+        return self._rows.get(name)
 
     def put(self, name: Hashable, table: BuiltTable | TableRows, limit: int) -> None:
         """Keep a table, and as many of the others as ``limit`` bytes hold.
 
         Rows have at most half of them, and only what built sides leave. A table that has no room is not kept.
         """
-        self._tables.pop(name, None)
-        built = isinstance(table, BuiltTable)
-        room = limit if built else min(limit // 2, limit - self._nbytes(BuiltTable))
-        if table.nbytes > room:
-            return
-        if built:
-            self._evict(BuiltTable, room - table.nbytes)
-            room -= self._nbytes(BuiltTable)
-        self._evict(TableRows, room - table.nbytes)
-        self._tables[name] = table
+        if isinstance(table, BuiltTable):
+            self._built.pop(name)
+            if table.nbytes <= limit:
+                self._built.limit = limit
+                self._built.put(name, table)
+        self._rows.limit = min(limit // 2, limit - self._built.total)
+        self._rows.fit()
+        if isinstance(table, TableRows):
+            self._rows.pop(name)
+            if table.nbytes <= self._rows.limit:
+                self._rows.put(name, table)
 
     def drop(self) -> bool:
         """Keep the table no longer that was not used for the longest, rows first; ``False`` if there is none."""
-        for kind in (TableRows, BuiltTable):
-            for name, table in self._tables.items():
-                if isinstance(table, kind):
-                    del self._tables[name]
-                    return True
-        return False
+        return self._rows.drop() or self._built.drop()
 
     def clear(self) -> None:
         """Keep nothing: memory is short."""
-        self._tables.clear()
+        self._built.clear()
+        self._rows.clear()
 
-    def _nbytes(self, kind: type[BuiltTable | TableRows]) -> int:
-        return sum(table.nbytes for table in self._tables.values() if isinstance(table, kind))
 
-    def _evict(self, kind: type[BuiltTable | TableRows], most: int) -> None:
-        """Keep only as many tables of a kind as ``most`` bytes hold."""
-        excess = self._nbytes(kind) - most
-        for name, table in list(self._tables.items()):
-            if excess <= 0:
-                return
-            if isinstance(table, kind):
-                del self._tables[name]
-                excess -= table.nbytes
+def _nbytes(table: BuiltTable | TableRows) -> int:
+    return table.nbytes
 
 
 TABLES = BuiltTables()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpujoin.cache import Cache
 from gpujoin.config import BackendChoice, FallbackMode, Options, Strategy, Transport
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
@@ -90,12 +90,12 @@ class Outlay:
     """
 
     def __init__(self) -> None:
-        self._missed: OrderedDict[str, float] = OrderedDict()
+        self._missed: Cache[str, float] = Cache(_MOST_OUTLAYS)
         self._lock = threading.Lock()
 
     def seconds(self, name: str, price: float) -> float:
         """What of a price a query still has to bear; ``name``: of the application, or of what else it is paid for."""
-        return max(0.0, price - self._missed.get(name, 0.0))
+        return max(0.0, price - (self._missed.get(name) or 0.0))
 
     def begun(self, name: str) -> None:
         """Note that it is paid."""
@@ -105,9 +105,7 @@ class Outlay:
         """Note what a query would have gained if it had been paid before."""
         if seconds > 0:
             with self._lock:
-                self._missed[name] = self._missed.get(name, 0.0) + seconds
-                while len(self._missed) > _MOST_OUTLAYS:
-                    self._missed.popitem(last=False)
+                self._missed.put(name, (self._missed.get(name) or 0.0) + seconds)
 
 
 def predicted(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpujoin.cache import Cache, object_bytes
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.report.amounts import show_paths
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
-from gpujoin.spark.latest import Latest
 from gpujoin.spark.query.activity import doing
 from gpujoin.storage.locations import is_local
 
@@ -28,9 +26,8 @@ _STORE_THREADS = 32
 _MOST_BYTES = 64 << 20
 """Of footers that are kept. They have the statistics of each row group and column."""
 _MOST_REFUSED = 1_000
-_lock = threading.Lock()
-_known: Latest[tuple[Any, ...], FileFooter] = Latest(_MOST_BYTES)
-_refused: OrderedDict[str, None] = OrderedDict()
+_known: Cache[tuple[Any, ...], FileFooter] = Cache(_MOST_BYTES, object_bytes)
+_refused: Cache[str, bool] = Cache(_MOST_REFUSED)
 """Files that workers have refused, by their paths; and other beginnings of what the workers said."""
 
 
@@ -42,10 +39,8 @@ def scanned_files(scan: Scan, files: tuple[FileSlice, ...], most: int) -> Scanne
     what Spark then makes of it is its own business.
     """
     sample = sample_of(files, most)
-    with _lock:
-        refused = frozenset(_refused)
-    if refused:
-        sample = sorted({*sample, *(number for number, file in enumerate(files) if file.path in refused)})
+    if _refused:
+        sample = sorted({*sample, *(number for number, file in enumerate(files) if file.path in _refused)})
     return ScannedFiles(files, _footers(scan, [files[number] for number in sample]))
 
 
@@ -58,11 +53,8 @@ def note_refused(told: str) -> None:
     if not kind.endswith(ScanError.__name__):
         return
     parts = text.split(": ")
-    with _lock:
-        for count in range(1, len(parts)):
-            _refused[": ".join(parts[:count])] = None
-        while len(_refused) > _MOST_REFUSED:
-            _refused.popitem(last=False)
+    for count in range(1, len(parts)):
+        _refused.put(": ".join(parts[:count]), True)
 
 
 def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:

@@ -13,9 +13,8 @@ An operation is remembered with the tables of the query: another query over them
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 
+from gpujoin.cache import Cache
 from gpujoin.errors import OPERATION_NOTE, STAGE_NOTE
 
 Tables = frozenset[str]
@@ -25,19 +24,15 @@ _MOST_STAGES = 10_000
 _MOST_REFUSED = 1_000
 _OPERATION = re.compile(rf"^{OPERATION_NOTE}(.+)$", re.MULTILINE)
 _STAGE = re.compile(rf"^{STAGE_NOTE}(\w+)$", re.MULTILINE)
-_lock = threading.Lock()
-_tables: OrderedDict[str, Tables] = OrderedDict()
+_tables: Cache[str, Tables] = Cache(_MOST_STAGES)
 """Tables of the query that an island is of, by the island's id; the oldest are forgotten."""
-_refused: OrderedDict[tuple[Tables, str], None] = OrderedDict()
+_refused: Cache[tuple[Tables, str], bool] = Cache(_MOST_REFUSED)
 """Operations that met such values, with the tables of the query."""
 
 
 def note_island(island_id: str, tables: Tables) -> None:
     """Note of which query an island is."""
-    with _lock:
-        _tables[island_id] = tables
-        while len(_tables) > _MOST_STAGES:
-            _tables.popitem(last=False)
+    _tables.put(island_id, tables)
 
 
 def note_refusal(problem: BaseException) -> None:
@@ -46,16 +41,11 @@ def note_refusal(problem: BaseException) -> None:
     operation, stage = _OPERATION.search(text), _STAGE.search(text)
     if operation is None or stage is None:
         return
-    with _lock:
-        tables = next((tables for name, tables in _tables.items() if stage[1].startswith(name)), None)
-        if tables is None:
-            return
-        _refused[tables, operation[1]] = None
-        while len(_refused) > _MOST_REFUSED:
-            _refused.popitem(last=False)
+    tables = next((tables for name, tables in _tables.items() if stage[1].startswith(name)), None)
+    if tables is not None:
+        _refused.put((tables, operation[1]), True)
 
 
 def refused_operations(tables: Tables) -> frozenset[str]:
     """Give the operations that met such values in the tables of a plan, as ``operation_name`` names them."""
-    with _lock:
-        return frozenset(operation for known, operation in _refused if known <= tables)
+    return frozenset(operation for (known, operation), _ in _refused.items() if known <= tables)

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 
+from gpujoin.cache import Cache
 from gpujoin.report.outcomes import Scope
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import (
@@ -83,7 +82,7 @@ class OptimizerRule:
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self.spark = spark
         self.scope = scope
-        self._sessions: OrderedDict[str, SparkSession] = OrderedDict()
+        self._sessions: Cache[str, SparkSession] = Cache(_MOST_SESSIONS)
         self._id = session_id(spark)
         start: Any = ensure_callback_server_started
         gateway = py4j_gateway(spark.sparkContext)
@@ -115,9 +114,8 @@ class OptimizerRule:
             return self.spark
         known = self._sessions.get(name)
         if known is None:
-            known = self._sessions[name] = session_of(self.spark, self.jvm.session(name))
-            while len(self._sessions) > _MOST_SESSIONS:
-                self._sessions.popitem(last=False)
+            known = session_of(self.spark, self.jvm.session(name))
+            self._sessions.put(name, known)
         return known
 
 
@@ -172,18 +170,14 @@ def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str,
 
 # -- exceptions on their way through the JVM -----------------------------------------------------------------------
 
-_lock = threading.Lock()
-_problems: OrderedDict[int, BaseException] = OrderedDict()
+_problems: Cache[int, BaseException] = Cache(_MOST_PROBLEMS)
 _numbers = itertools.count(1)
 
 
 def _keep(rule: OptimizerRule, problem: BaseException) -> Any:
     """Keep an exception, and make the Java exception that stands for it."""
-    with _lock:
-        number = next(_numbers)
-        _problems[number] = problem
-        while len(_problems) > _MOST_PROBLEMS:
-            _problems.popitem(last=False)
+    number = next(_numbers)
+    _problems.put(number, problem)
     cause = problem.java_exception if isinstance(problem, Py4JJavaError) else getattr(problem, "_origin", None)
     # Spark's check whether a stream was stopped reads texts of errors by a regular expression that overflows the stack
     # where they are long; that of a Py4JJavaError holds its stack.

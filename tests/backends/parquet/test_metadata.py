@@ -24,6 +24,7 @@ from gpujoin.backends.parquet.footers import Source, footer_of, statistics_of
 from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical
 from gpujoin.backends.parquet.statistics import decoded
 from gpujoin.backends.parquet.thrift import ListOf, Scalar, Struct, ThriftError
+from gpujoin.cache import Cache
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.relations import FileSlice, Scan
@@ -257,8 +258,8 @@ def test_kept_footers_take_bounded_memory(tmp_path: Path, monkeypatch: pytest.Mo
     for path in paths:
         pq.write_table(pa.table({"x": [1]}), path)
     monkeypatch.setattr(footers, "_SETTLED_NS", 0)
-    monkeypatch.setattr(footers, "_footers", footers._Footers())
-    monkeypatch.setattr(footers, "_KEPT_BYTES", 3 * read(paths[0]).nbytes)
+    limit = 3 * read(paths[0]).nbytes
+    monkeypatch.setattr(footers, "_footers", Cache(limit, lambda footer: footer.nbytes))
     first = read(paths[0])
     for path in paths[1:3]:
         read(path)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gpujoin.cache import Cache
 from gpujoin.config import Options
 from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import JoinType, Side
@@ -19,7 +20,7 @@ from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.worker.task import Task
 from gpujoin.streams.format import Manifest, StateChunk, encode, storage_schema
 from gpujoin.streams.join import StreamJoin
-from gpujoin.streams.store import ChunkCache, ChunkFiles, SparkStore
+from gpujoin.streams.store import CachedChunk, ChunkFiles, SparkStore, chunk_cache
 from gpujoin.streams.worker import PLACES, LateBy, PartitionJoin, SplitRows
 
 PARTITIONS = 7
@@ -87,7 +88,7 @@ class Values:
         del self.data[key[0]]
 
 
-def store_of(state: Values, kept: ChunkCache, files: ChunkFiles | None = None) -> SparkStore:
+def store_of(state: Values, kept: Cache[str, CachedChunk], files: ChunkFiles | None = None) -> SparkStore:
     return SparkStore(state, kept, files)  # type: ignore[arg-type]
 
 
@@ -114,12 +115,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChunkFiles:
 
 
 def test_chunks_that_were_written_or_read_are_kept() -> None:
-    state, kept = Values(), ChunkCache(1 << 20)
+    state, kept = Values(), chunk_cache(1 << 20)
     store = store_of(state, kept)
     chunk = stored(store, "a")
     assert store.get(chunk, STORED).num_rows == 3
     assert state.reads == 0
-    other = store_of(state, ChunkCache(1 << 20))
+    other = store_of(state, chunk_cache(1 << 20))
     assert other.get(chunk, STORED) is other.get(chunk, STORED)
     assert state.reads == 1
     store.remove(chunk)
@@ -127,7 +128,7 @@ def test_chunks_that_were_written_or_read_are_kept() -> None:
 
 
 def test_what_is_kept_in_memory_is_bounded() -> None:
-    state, kept = Values(), ChunkCache()
+    state, kept = Values(), chunk_cache()
     store = store_of(state, kept)
     first = stored(store, "a")
     kept.limit = 2 * first.nbytes
@@ -142,9 +143,9 @@ def test_what_is_kept_in_memory_is_bounded() -> None:
 
 def test_workers_of_an_executor_share_chunks(files: ChunkFiles) -> None:
     state = Values()
-    store = store_of(state, ChunkCache(), files)
+    store = store_of(state, chunk_cache(), files)
     first, second = stored(store, "a", 5), stored(store, "b")
-    kept = ChunkCache()
+    kept = chunk_cache()
     other = store_of(state, kept, files)
     assert other.get(first, STORED).column(0).to_pylist() == [0, 1, 2, 3, 4]
     assert state.reads == 0
@@ -161,7 +162,7 @@ def test_workers_of_an_executor_share_chunks(files: ChunkFiles) -> None:
 @pytest.mark.parametrize("damage", ["altered", "cut", "removed", "foreign"])
 def test_files_that_were_altered_are_read_from_the_state(files: ChunkFiles, damage: str) -> None:
     state = Values()
-    chunk = stored(store_of(state, ChunkCache(), files), "a")
+    chunk = stored(store_of(state, chunk_cache(), files), "a")
     path = files.path("a")
     data = path.read_bytes()
     if damage == "altered":
@@ -172,14 +173,14 @@ def test_files_that_were_altered_are_read_from_the_state(files: ChunkFiles, dama
         path.unlink()
     else:
         files.write("a", pa.record_batch({"other": [1.5]}))
-    again = store_of(state, ChunkCache(), files)
+    again = store_of(state, chunk_cache(), files)
     assert again.get(chunk, STORED).column(0).to_pylist() == [0, 1, 2]
     assert state.reads == 1
     assert path.read_bytes() == data
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(files: ChunkFiles) -> None:
-    state, kept = Values(), ChunkCache(1 << 20)
+    state, kept = Values(), chunk_cache(1 << 20)
     files.folder.rmdir()
     store = store_of(state, kept, files)
     chunk = stored(store, "a")
@@ -205,7 +206,7 @@ def test_rows_that_must_not_be_on_disk_are_not(tmp_path: Path, monkeypatch: pyte
 
 
 def test_files_of_queries_that_ended_are_removed(files: ChunkFiles) -> None:
-    stored(store_of(Values(), ChunkCache(), files), "a")
+    stored(store_of(Values(), chunk_cache(), files), "a")
     os.utime(files.folder.parent, (0, 0))
     other = ChunkFiles.of("other", 1, Options())
     assert other is not None
@@ -215,16 +216,16 @@ def test_files_of_queries_that_ended_are_removed(files: ChunkFiles) -> None:
 
 def test_lost_and_altered_chunks_are_refused() -> None:
     state = Values()
-    chunk = stored(store_of(state, ChunkCache(1 << 20)), "a")
+    chunk = stored(store_of(state, chunk_cache(1 << 20)), "a")
     for position in range(0, len(state.data["a"]), 7):
         altered = bytearray(state.data["a"])
         altered[position] ^= 4
         damaged = Values()
         damaged.data["a"] = bytes(altered)
         with pytest.raises(CorruptBlobError, match="state chunk a"):
-            store_of(damaged, ChunkCache(1 << 20)).get(chunk, STORED)
+            store_of(damaged, chunk_cache(1 << 20)).get(chunk, STORED)
     with pytest.raises(StreamStateError, match="lacks chunk a"):
-        store_of(Values(), ChunkCache(1)).get(chunk, STORED)
+        store_of(Values(), chunk_cache(1)).get(chunk, STORED)
 
 
 class Context:

@@ -11,24 +11,24 @@ import pytest
 
 pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
 
+from gpujoin.cache import Cache, object_bytes
 from gpujoin.report import outcomes
 from gpujoin.report.explanation import Explanation
-from gpujoin.spark.latest import Latest
 from tests.report.test_report import ISLAND
 
 
 def test_the_oldest_values_are_forgotten_by_their_bytes_and_not_by_their_number() -> None:
-    values: Latest[int, bytes] = Latest(60_000)
+    values: Cache[int, bytes] = Cache(60_000, object_bytes)
     for number in range(100):
         values.put(number, bytes(1000))
     assert [number for number in range(100) if values.get(number)] == list(range(89, 100))
-    assert values.nbytes <= 60_000
+    assert values.total <= 60_000
     values.put(7, bytes(40_000))
     assert [number for number in range(100) if values.get(number)] == [7], "the latest one stays"
 
 
 def test_what_is_asked_for_stays_and_what_is_replaced_counts_once() -> None:
-    values: Latest[str, bytes] = Latest(25_000)
+    values: Cache[str, bytes] = Cache(25_000, object_bytes)
     for name in ("a", "b", "a", "a", "b"):
         values.put(name, bytes(2000))
     assert values.get("a")
@@ -36,10 +36,34 @@ def test_what_is_asked_for_stays_and_what_is_replaced_counts_once() -> None:
     assert (values.get("a") is None, values.get("b"), values.get("c") is None) == (False, None, False)
 
 
+def test_values_are_counted_where_nothing_tells_their_size() -> None:
+    values: Cache[str, int] = Cache(2)
+    for number, name in enumerate("abac"):
+        values.put(name, number)
+    assert values.items() == [("a", 2), ("c", 3)]
+    assert "b" not in values
+    assert (len(values), values.total) == (2, 2)
+
+
+def test_values_that_take_nothing_stay_and_others_make_room_for_less() -> None:
+    values: Cache[str, int] = Cache(10, abs)
+    for name, size in {"mapped": 0, "old": 4, "new": 6}.items():
+        values.put(name, size)
+    values.limit = 7
+    values.fit()
+    assert [name for name, _ in values.items()] == ["mapped", "new"]
+    assert values.pop("new") == 6
+    assert values.pop("new") is None
+    assert (values.drop(), values.drop(), values.total) == (True, False, 0)
+    values.put("large", 11)
+    values.clear()
+    assert not values
+
+
 def test_explanations_take_no_more_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a session does that plans queries for days: each has notes of its own."""
-    monkeypatch.setattr(outcomes, "_explanations", Latest(300_000))
-    monkeypatch.setattr(outcomes, "_queries", Latest(300_000))
+    monkeypatch.setattr(outcomes, "_explanations", Cache(300_000, object_bytes))
+    monkeypatch.setattr(outcomes, "_queries", Cache(300_000, object_bytes))
     tracemalloc.start()
     try:
         for number in range(400):
@@ -65,7 +89,7 @@ def test_an_explanation_takes_about_what_is_counted() -> None:
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    values: Latest[int, object] = Latest(sys.maxsize)
+    values: Cache[int, object] = Cache(sys.maxsize, object_bytes)
     for number, copy in enumerate(copies):
         values.put(number, copy)
-    assert 0.5 < values.nbytes / taken < 2
+    assert 0.5 < values.total / taken < 2
