@@ -1,19 +1,36 @@
-"""A cache: values by key, of which those used least lately are forgotten beyond a limit."""
+"""Caches: values within a limit, and values of objects as long as these live."""
 
 from __future__ import annotations
 
+import functools
 import pickle
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+Arguments = TypeVarTuple("Arguments")
 
 _TIMES_PICKLED = 5
 """Bytes that a value of small Python objects takes for each byte of its pickle: 4.6 for the explanation of an island,
 by ``tracemalloc``."""
+
+
+def cached_by_life(function: Callable[[K, *Arguments], V]) -> Callable[[K, *Arguments], V]:
+    """Have a function of an object, and of hashable values, computed once for each, and forgotten with the object."""
+    values: WeakKeyDictionary[K, dict[tuple[*Arguments], V]] = WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def cached(owner: K, *arguments: *Arguments) -> V:
+        known = values.setdefault(owner, {})
+        if arguments not in known:
+            known[arguments] = function(owner, *arguments)
+        return known[arguments]
+
+    return cached
 
 
 def object_bytes(value: object) -> int:

@@ -6,12 +6,13 @@ import dataclasses
 import pickle
 import sys
 import tracemalloc
+import weakref
 
 import pytest
 
 pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
 
-from gpujoin.cache import Cache, object_bytes
+from gpujoin.cache import Cache, cached_by_life, object_bytes
 from gpujoin.report import outcomes
 from gpujoin.report.explanation import Explanation
 from tests.report.test_report import ISLAND
@@ -58,6 +59,27 @@ def test_values_that_take_nothing_stay_and_others_make_room_for_less() -> None:
     values.put("large", 11)
     values.clear()
     assert not values
+
+
+def test_a_function_is_computed_once_for_each_object_and_forgotten_with_it() -> None:
+    class Jvm:
+        pass
+
+    asked: list[str] = []
+
+    @cached_by_life
+    def setting(jvm: Jvm, name: str) -> str | None:
+        del jvm
+        asked.append(name)
+        return None
+
+    jvm, other = Jvm(), Jvm()
+    for each, name in ((jvm, "a"), (jvm, "a"), (jvm, "b"), (other, "a"), (jvm, "b")):
+        assert setting(each, name) is None
+    assert asked == ["a", "b", "a"]
+    gone = weakref.ref(jvm)
+    del jvm, each
+    assert gone() is None
 
 
 def test_explanations_take_no_more_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

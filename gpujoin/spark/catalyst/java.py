@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
+from gpujoin.cache import cached_by_life
 from gpujoin.model.expressions import Expression, Function, Literal
 from gpujoin.spark.catalyst.nodes import Node
 
@@ -48,16 +48,11 @@ def without_settings(function: Function, operands: Sequence[Expression]) -> list
     return list(operands[:count])
 
 
+@cached_by_life
 def other_than_strict(gateway: JvmNames) -> str | None:
     """Why ``Math`` may give other values than ``StrictMath`` where HotSpot of Java 17 to 23 does not."""
-    if gateway not in _machines:
-        names = ("java.specification.version", "java.vm.name")
-        _machines[gateway] = tuple(str(gateway.java.lang.System.getProperty(name)) for name in names)
-    version, machine = _machines[gateway]
+    names = ("java.specification.version", "java.vm.name")
+    version, machine = (str(gateway.java.lang.System.getProperty(name)) for name in names)
     if version.isdigit() and int(version) in _FDLIBM_VERSIONS and any(name in machine for name in _HOTSPOT):
         return None
     return f"its last bits are not known of {machine} of Java {version}"
-
-
-_machines: WeakKeyDictionary[JvmNames, tuple[str, ...]] = WeakKeyDictionary()
-"""Version of Java and name of its machine, by gateway."""

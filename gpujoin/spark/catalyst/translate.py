@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import types as t
 
+from gpujoin.cache import cached_by_life
 from gpujoin.functions import BY_CLASS, SPECS
 from gpujoin.functions.maths import UNINTRINSIC
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal, operation_name
@@ -365,11 +365,10 @@ def _refuse_languages(node: Node) -> list[Literal]:
     return []
 
 
+@cached_by_life
 def _language(gateway: JvmNames) -> str:
-    """Default language of the JVM, asked for once."""
-    if gateway not in _languages:
-        _languages[gateway] = str(gateway.java.util.Locale.getDefault().getLanguage())
-    return _languages[gateway]
+    """Default language of the JVM."""
+    return str(gateway.java.util.Locale.getDefault().getLanguage())
 
 
 def _refuse_intrinsics(node: Node) -> list[Literal]:
@@ -387,7 +386,6 @@ def _refuse_errors(node: Node) -> list[Literal]:
     return []
 
 
-_languages: WeakKeyDictionary[JvmNames, str] = WeakKeyDictionary()
 CASE_MAPPINGS = ("Upper", "Lower", "InitCap")
 """Functions that Spark alone computes for characters whose case is not settled."""
 _ANSI = "spark.sql.ansi.enabled"

@@ -13,12 +13,12 @@ The zone is a table of the JVM's own rules (:mod:`gpujoin.model.zones`), so no o
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.types as pat
 from py4j.protocol import Py4JJavaError
 
+from gpujoin.cache import cached_by_life
 from gpujoin.functions.dates import DATE_UNITS, TIME_UNITS, constant_word
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.expressions import Call, Cast, Expression, Function
@@ -35,22 +35,16 @@ INSTANT = pa.timestamp("us", "UTC")
 """The type of timestamps with a zone; their own is always UTC here, whatever the session's is."""
 UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "UCT", "Zulu"})
 """Names of UTC, as a session's time zone."""
-_rules: WeakKeyDictionary[JvmNames, dict[str, ZoneRules | None]] = WeakKeyDictionary()
-"""Per JVM, the rules of the zones that were asked for."""
-_keeps_offset: WeakKeyDictionary[JvmNames, bool] = WeakKeyDictionary()
-"""Per JVM, whether ``date_trunc`` to days and more keeps the offset where midnight comes twice."""
 
 
+@cached_by_life
 def rules_of(gateway: JvmNames, name: str) -> ZoneRules | None:
-    """Ask the JVM once for the rules of a zone; ``None`` if a clock's time is not found by one search in them."""
-    known = _rules.setdefault(gateway, {})
-    if name not in known:
-        content = unpacked(shared_instance(gateway, "ZoneReader").rules(name))
-        rules = ZoneRules(
-            tuple(content["transitions"]), offsets=tuple(content["offsets"]), repeats_from=content["repeats_from"]
-        )
-        known[name] = rules if rules.ordered else None
-    return known[name]
+    """Ask the JVM for the rules of a zone; ``None`` if a clock's time is not found by one search in them."""
+    content = unpacked(shared_instance(gateway, "ZoneReader").rules(name))
+    rules = ZoneRules(
+        tuple(content["transitions"]), offsets=tuple(content["offsets"]), repeats_from=content["repeats_from"]
+    )
+    return rules if rules.ordered else None
 
 
 def session_zone(node: Node) -> ZoneLiteral | None:
@@ -123,7 +117,7 @@ def call_in(call: Call, zone: ZoneLiteral, gateway: JvmNames) -> Expression:
     return call if TIME_UNITS.get(unit, 0) <= TIME_UNITS["SECOND"] else instant(shown, zone, moment)
 
 
+@cached_by_life
 def _truncation_keeps_offset(gateway: JvmNames) -> bool:
-    if gateway not in _keeps_offset:
-        _keeps_offset[gateway] = bool(shared_instance(gateway, "ZoneReader").truncationKeepsOffset())
-    return _keeps_offset[gateway]
+    """Whether ``date_trunc`` to days and more keeps the offset where midnight comes twice."""
+    return bool(shared_instance(gateway, "ZoneReader").truncationKeepsOffset())

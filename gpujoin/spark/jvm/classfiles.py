@@ -14,10 +14,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 
+from gpujoin.cache import cached_by_life
 from gpujoin.logs import log
 from gpujoin.storage.folders import tampering_risk, user_cache
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
 
 JAVA_CACHE_VARIABLE = "GPUJOIN_JAVA_CACHE_DIR"
-
-_builds: WeakKeyDictionary[JvmNames, str] = WeakKeyDictionary()
-"""Per JVM, the builds of Spark, Scala and Java that classes compiled there depend on."""
 
 
 def java_cache() -> Path | None:
@@ -101,13 +98,12 @@ def keep(jar: Path, classes: Mapping[str, bytes]) -> None:
         log.debug("%s cannot be written", jar, exc_info=True)
 
 
+@cached_by_life
 def _build(names: JvmNames) -> str:
-    """Describe the builds that compiled classes depend on."""
-    if names not in _builds:
-        spark = names.org.apache.spark.SparkBuildInfo
-        facts = (spark.spark_version(), spark.spark_revision(), spark.spark_build_date())
-        system = names.java.lang.System
-        java = (system.getProperty(name) for name in ("java.vendor.version", "java.vm.version"))
-        scala = names.scala.util.Properties.versionNumberString()
-        _builds[names] = " ".join(map(str, (*facts, scala, *java)))
-    return _builds[names]
+    """Describe the builds of Spark, Scala and Java that compiled classes depend on."""
+    spark = names.org.apache.spark.SparkBuildInfo
+    facts = (spark.spark_version(), spark.spark_revision(), spark.spark_build_date())
+    system = names.java.lang.System
+    java = (system.getProperty(name) for name in ("java.vendor.version", "java.vm.version"))
+    scala = names.scala.util.Properties.versionNumberString()
+    return " ".join(map(str, (*facts, scala, *java)))

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import InheritableThread
 
+from gpujoin.cache import cached_by_life
 from gpujoin.errors import GpuJoinError
 from gpujoin.logs import log
 from gpujoin.spark.jvm.classfiles import jar_of, keep, load
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _classes: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
 """Per JVM, what this process has compiled there."""
-_instances: WeakKeyDictionary[JvmNames, dict[str, Any]] = WeakKeyDictionary()
-"""Per JVM, the objects of :func:`shared_instance`."""
-_byte_exchanges: WeakKeyDictionary[JvmNames, Any] = WeakKeyDictionary()
 _SEES = {
     "GpuAsOfJoin": "GpuJoinHint",
     "GpuAsOfRule": "GpuAsOfJoin",
@@ -93,15 +91,13 @@ def new_instance(names: JvmNames, name: str, *arguments: Any) -> Any:
     return constructor.newInstance(values.toArray())
 
 
+@cached_by_life
 def shared_instance(names: JvmNames, name: str) -> Any:
     """Give the object of a class without state that this process uses in a JVM; its constructor has no arguments.
 
     Errors are those of :func:`compiled_class`.
     """
-    instances = _instances.setdefault(names, {})
-    if name not in instances:
-        instances[name] = new_instance(names, name)
-    return instances[name]
+    return new_instance(names, name)
 
 
 def plan_reader(names: JvmNames) -> Any:
@@ -109,15 +105,14 @@ def plan_reader(names: JvmNames) -> Any:
     return shared_instance(names, "PlanReader")
 
 
+@cached_by_life
 def byte_exchange(names: JvmNames) -> Any:
     """Give the JVM's ``ByteExchange``, or ``None`` if this Spark lacks a class that it needs."""
-    if names not in _byte_exchanges:
-        try:
-            _byte_exchanges[names] = new_instance(names, "ByteExchange", _source("ArrowRows"))
-        except GpuJoinError:
-            log.debug("stages exchange rows with a binary column: bytes cannot be had", exc_info=True)
-            _byte_exchanges[names] = None
-    return _byte_exchanges[names]
+    try:
+        return new_instance(names, "ByteExchange", _source("ArrowRows"))
+    except GpuJoinError:
+        log.debug("stages exchange rows with a binary column: bytes cannot be had", exc_info=True)
+        return None
 
 
 def _compiled(names: JvmNames, classes: dict[str, Any], name: str) -> Any:

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
+from gpujoin.cache import cached_by_life
 from gpujoin.errors import pip_install
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.spark.jvm.gateway import shipped_files
@@ -146,15 +146,17 @@ def use_this_python(context: SparkContext) -> None:
 
 _CHOOSE = "a PYSPARK_PYTHON that has gpujoin and its dependencies on every host, or spark.archives"
 _noted: dict[tuple[str, str, int], WorkerObstacle] = {}
-_applications: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 
 def _workers_of(context: SparkContext) -> tuple[str, str, int]:
     """What the workers of a context are alike in; files that are shipped later make other ones of them."""
-    shipped = len(shipped_files(context))
-    if context not in _applications:
-        _applications[context] = str(context.applicationId)
-    return _applications[context], str(context.pythonExec), shipped
+    return _application(context), str(context.pythonExec), len(shipped_files(context))
+
+
+@cached_by_life
+def _application(context: SparkContext) -> str:
+    """Id of a context's application, which the JVM has."""
+    return str(context.applicationId)
 
 
 @functools.lru_cache(maxsize=1)

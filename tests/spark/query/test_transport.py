@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,7 @@ from gpujoin import disable, enable, metrics
 from gpujoin.config import Transport
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm import compiled
+from gpujoin.spark.query import running
 from gpujoin.testing import assert_same_rows
 from tests.brief import each_once
 from tests.spark.query.queries import EXCHANGED
@@ -155,7 +156,7 @@ def test_a_spark_that_lacks_a_class_exchanges_rows(enabled: SparkSession, monkey
         return plain(names, name, *arguments)
 
     monkeypatch.setattr(compiled, "new_instance", lacking)
-    monkeypatch.setattr(compiled, "_byte_exchanges", WeakKeyDictionary())
+    monkeypatch.setattr(running, "byte_exchange", inspect.unwrap(compiled.byte_exchange))
     frame = enabled.sql(SQL)
     assert ROWS in plan_of(frame)
     assert_same_rows(frame.toArrow(), native(enabled, SQL))
