@@ -256,8 +256,8 @@ class MemoryStore:
 
     def remove(self, chunk: StateChunk) -> None:
         """Remove a chunk and its marks."""
-        for kept in (self.data, self.bits, self._rows):
-            kept.pop(chunk.id, None)
+        for values in (self.data, self.bits, self._rows):
+            values.pop(chunk.id, None)
 
 
 def missing(chunk: StateChunk) -> StreamStateError:

@@ -214,19 +214,13 @@ class State:
         dead: Marks | None = None
         evicted = self._evicted[side]
         if evicted is not None and chunk.low is not None and chunk.low <= evicted:
-            dead = self._passed(side, rows, evicted)
+            dead = up_to(rows, self._plan.times[side], evicted)
         if self._plan.ends_at_match and marks is not None and marks.any():
             dead = marks if dead is None else dead | marks
         if dead is None or not dead.any():
             return LiveRows(rows, marks, None, chunk)
         positions = np.flatnonzero(~dead)
-        return LiveRows(chosen(rows, positions), marks, positions, chunk)
-
-    def _passed(self, side: Side, rows: pa.RecordBatch, threshold: int) -> Marks:
-        """Mask of the rows whose time is at or before a threshold."""
-        time = self._plan.times[side]
-        assert time is not None
-        return passed(rows, time, threshold)
+        return LiveRows(rows_at(rows, positions), marks, positions, chunk)
 
     def _marks_of(self, chunk: StateChunk) -> Marks:
         marks = self._marks.get(chunk.id)
@@ -278,7 +272,7 @@ class State:
         live = self._live(chunk)
         assert live.marks is not None
         marks = live.marks if live.positions is None else live.marks[live.positions]
-        return chosen(live.rows, self._passed(chunk.side, live.rows, threshold) & ~marks)
+        return rows_at(live.rows, up_to(live.rows, self._plan.times[chunk.side], threshold) & ~marks)
 
     def add(self, side: Side, rows: pa.RecordBatch, matched: Marks) -> None:
         """Keep new rows. Those whose time has passed the threshold must be left out."""
@@ -290,10 +284,10 @@ class State:
         if time is None:
             yield from self._even(rows, matched, None, merged=merged)
             return
-        micros, valid = moments(rows, time)
+        micros, valid = event_times(rows, time)
         if valid is not None:
-            yield from self._even(chosen(rows, ~valid), matched[~valid], None, merged=merged)
-            rows, matched, micros = chosen(rows, valid), matched[valid], micros[valid]
+            yield from self._even(rows_at(rows, ~valid), matched[~valid], None, merged=merged)
+            rows, matched, micros = rows_at(rows, valid), matched[valid], micros[valid]
         yield from self._even(rows, matched, micros, merged=merged)
 
     def _even(self, rows: pa.RecordBatch, matched: Marks, micros: Micros | None, *, merged: bool) -> Iterator[_Pending]:
@@ -303,7 +297,7 @@ class State:
         pieces = min(rows.num_rows, -(-nbytes // self._options.chunk_bytes)) or 1
         if pieces > 1 and micros is not None and (np.diff(micros) < 0).any():
             order = np.argsort(micros, kind="stable")
-            rows, matched, micros = chosen(rows, order), matched[order], micros[order]
+            rows, matched, micros = rows_at(rows, order), matched[order], micros[order]
         ends = [rows.num_rows * piece // pieces for piece in range(pieces + 1)]
         for start, end in itertools.pairwise(ends):
             span = None if micros is None else (int(micros[start:end].min()), int(micros[start:end].max()))
@@ -396,7 +390,7 @@ class State:
         return chunk
 
 
-def moments(rows: pa.RecordBatch, time: TimeColumn) -> tuple[Micros, Marks | None]:
+def event_times(rows: pa.RecordBatch, time: TimeColumn) -> tuple[Micros, Marks | None]:
     """Event times in microseconds, and the mask of the rows that have one; ``None``: all have."""
     column = rows.column(time.column)
     if time.field is not None:
@@ -407,9 +401,11 @@ def moments(rows: pa.RecordBatch, time: TimeColumn) -> tuple[Micros, Marks | Non
     return pc.fill_null(micros, 0).to_numpy(), pc.is_valid(column).to_numpy(zero_copy_only=False)
 
 
-def passed(rows: pa.RecordBatch, time: TimeColumn, threshold: int) -> Marks:
-    """Mask of the rows whose time is at or before a threshold."""
-    micros, valid = moments(rows, time)
+def up_to(rows: pa.RecordBatch, time: TimeColumn | None, threshold: int | None) -> Marks:
+    """Mask of the rows whose event time is at or before a threshold; of none without a time or a threshold."""
+    if time is None or threshold is None or not rows.num_rows:
+        return np.zeros(rows.num_rows, np.bool_)
+    micros, valid = event_times(rows, time)
     before = micros <= threshold
     return before if valid is None else before & valid
 
@@ -418,12 +414,12 @@ def span(rows: pa.RecordBatch, time: TimeColumn | None) -> Span | None:
     """Least and greatest event time of rows; ``None``: no row has one."""
     if time is None or not rows.num_rows:
         return None
-    micros, valid = moments(rows, time)
+    micros, valid = event_times(rows, time)
     micros = micros if valid is None else micros[valid]
     return (int(micros.min()), int(micros.max())) if len(micros) else None
 
 
-def chosen(rows: pa.RecordBatch, which: Marks | Micros) -> pa.RecordBatch:
+def rows_at(rows: pa.RecordBatch, which: Marks | Micros) -> pa.RecordBatch:
     """Rows by a mask or by positions, of columns of any type."""
     positions = np.flatnonzero(which) if which.dtype == np.bool_ else which
     if len(positions) == rows.num_rows and which.dtype == np.bool_:

@@ -44,10 +44,9 @@ from gpujoin.streams.state import (
     State,
     StateOptions,
     StreamMetrics,
-    chosen,
-    moments,
-    passed,
+    rows_at,
     span,
+    up_to,
 )
 
 Batches = Iterable[pa.RecordBatch]
@@ -193,18 +192,15 @@ class SymmetricJoin:
         """Rows of a side that can match, and those that fail the conjuncts of the side; late rows are dropped."""
         schema = self.plan.join.schema(side)
         rows = one_batch([_checked(batch, schema, side) for batch in batches if batch.num_rows], schema)
-        time = self.plan.late[side]
-        if time is not None and rows.num_rows:
-            micros, valid = moments(rows, time)
-            in_time = (micros > late) if valid is None else (micros > late) | ~valid
-            self.metrics.late_rows[side] += int(np.count_nonzero(~in_time))
-            rows = chosen(rows, in_time)
+        is_late = up_to(rows, self.plan.late[side], late)
+        self.metrics.late_rows[side] += int(np.count_nonzero(is_late))
+        rows = rows_at(rows, ~is_late)
         passes = self._passes(side, rows)
-        failed = chosen(rows, ~passes)
+        failed = rows_at(rows, ~passes)
         if not self.plan.padded(side):
             null_keys = self._layouts[side].codec.null_mask(rows, side)
             passes = passes if null_keys is None else passes & ~null_keys
-        rows = chosen(rows, passes)
+        rows = rows_at(rows, passes)
         self.metrics.new_rows[side] += rows.num_rows
         return _NewRows(rows, np.zeros(rows.num_rows, np.bool_)), failed
 
@@ -237,17 +233,10 @@ class SymmetricJoin:
         for rows in self._in_budget(right):
             times = span(rows.rows, self.plan.times[Side.RIGHT])
             yield from self._join(Side.RIGHT, rows, state.live(Side.LEFT, times))
-        staying = LiveRows(chosen(right.rows, ~self._passed(Side.RIGHT, right.rows, threshold)), None)
+        staying = LiveRows(rows_at(right.rows, ~up_to(right.rows, self.plan.times[Side.RIGHT], threshold)), None)
         for rows in self._in_budget(left):
             times = span(rows.rows, self.plan.times[Side.LEFT])
             yield from self._join(Side.LEFT, rows, chain(state.live(Side.RIGHT, times), [staying]))
-
-    def _passed(self, side: Side, rows: pa.RecordBatch, threshold: int | None) -> Marks:
-        """Mask of the rows whose time is at or before a threshold."""
-        time = self.plan.times[side]
-        if threshold is None or time is None or not rows.num_rows:
-            return np.zeros(rows.num_rows, np.bool_)
-        return passed(rows, time, threshold)
 
     def _in_budget(self, new: _NewRows) -> Iterator[_NewRows]:
         """New rows in slices, each of which may be built in memory."""
@@ -262,7 +251,7 @@ class SymmetricJoin:
         yield from state.live(Side.LEFT, times)
         waiting = np.flatnonzero(~left.matched) if self.plan.ends_at_match else np.arange(len(left.matched))
         if len(waiting):
-            yield LiveRows(chosen(left.rows, waiting), left.matched, waiting)
+            yield LiveRows(rows_at(left.rows, waiting), left.matched, waiting)
 
     def _join(self, build_side: Side, new: _NewRows, parts: Iterable[LiveRows]) -> Iterator[pa.RecordBatch]:
         """Join new rows of one side, which are built, with rows of the other side, which probe; marks are set."""
@@ -277,13 +266,13 @@ class SymmetricJoin:
                 continue
             part.mark(matched)
             if self.plan.ends_at_match:
-                yield self._left_output(chosen(part.rows, matched))
+                yield self._left_output(rows_at(part.rows, matched))
         if run is None or run.marks is None:
             return
         marks = run.host_marks()
         new.matched[marks] = True
         if self.plan.ends_at_match:
-            yield self._left_output(chosen(new.rows, marks))
+            yield self._left_output(rows_at(new.rows, marks))
 
     def _probed(self, run: Run, rows: pa.RecordBatch) -> Generator[pa.RecordBatch, None, Marks | None]:
         """Probe with rows; returns which of them have matched, or ``None`` if that is not counted."""
@@ -302,12 +291,12 @@ class SymmetricJoin:
         for unmatched in state.evict(side, threshold):
             yield self._padded(side, unmatched)
         rows, matched = new.rows, new.matched
-        gone = self._passed(side, rows, threshold)
+        gone = up_to(rows, self.plan.times[side], threshold)
         if self.plan.padded(side):
-            yield self._padded(side, chosen(rows, gone & ~matched))
+            yield self._padded(side, rows_at(rows, gone & ~matched))
         elif self.plan.ends_at_match and side is Side.LEFT:
             gone |= matched
-        state.add(side, chosen(rows, ~gone), matched[~gone])
+        state.add(side, rows_at(rows, ~gone), matched[~gone])
 
     # -- output --------------------------------------------------------------------------------------------
 
