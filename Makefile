@@ -41,7 +41,7 @@ help: ## List these targets
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Run and check TPC-H joins, queries and a stream at scale SF (default 0.1)
+demo: ## Run queries by Spark and with gpujoin, and compare rows and seconds, at scale SF (default 0.1)
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --sf $(SF)
 

@@ -7,7 +7,7 @@ usage() {
 Usage: docker run [options] gpujoin COMMAND [arguments]
 
   doctor [--json]      say what is usable in this container (the default)
-  demo [options]       run and check TPC-H joins, queries and a stream
+  demo [options]       run queries by Spark and with gpujoin, and compare them
   version              print the version
   master [options]     a Spark standalone master, on port 7077, its page on port 8080
   worker URL [options] a Spark standalone worker of the master at URL, such as spark://master:7077

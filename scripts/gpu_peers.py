@@ -339,7 +339,7 @@ def supervise(order: Order, peer: Path | None, limit: float) -> Outcome:
 
 def differences(outcomes: Sequence[Outcome], work: Path) -> list[str]:
     """Compare the answers of all ways with those of the first that has them, and warm runs with first ones."""
-    from gpujoin.cli.demo.check import TOLERANCE, difference
+    from benchmarks.answers import TOLERANCE, difference
 
     problems = []
     expected: dict[int, tuple[Way, Answer]] = {}

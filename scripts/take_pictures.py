@@ -8,7 +8,7 @@ scale 0.5. Take it where nothing else runs; the rows and the predicted numbers a
 
     JAVA_HOME=$(scripts/java_home.sh) python scripts/take_pictures.py explain
 
-Needs Chromium on ``PATH`` (Debian: ``apt-get install chromium``), and for the report the extra ``demo`` and Java.
+Needs Chromium on ``PATH`` (Debian: ``apt-get install chromium``), and for the report the extra ``bench`` and Java.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def take_explain() -> None:
     from pyspark.sql import SparkSession
 
     import gpujoin
-    from gpujoin.cli.demo.data import tpch_directory
+    from benchmarks.data import tpch_directory
 
     data = tpch_directory(SCALE)
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()

@@ -54,7 +54,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
     "gpujoin.streams": {"gpujoin", "pyspark", "pandas", ARROW, NUMPY},
     "gpujoin.cli": {
-        "gpujoin", "pyspark", "py4j", "duckdb", "polars", "psutil", "tqdm", "cuda", ARROW, NUMPY,
+        "gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY,
     },
     "gpujoin.testing": {ARROW},
     "gpujoin.report": {

@@ -24,7 +24,7 @@ from threading import Thread
 from benchmarks import machine
 from benchmarks.queries.measure import open_session, warm_up
 from benchmarks.tpch.answers import SUITE
-from gpujoin.cli.demo.runner import parse_settings
+from gpujoin.cli.session import key_value
 
 _INTERVAL = 0.2
 _WAYS = ("Spark", "here")
@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sf", type=float, default=1.0, dest="scale", help="scale factor of TPC-H (default: 1)")
     parser.add_argument("--queries", default=",".join(map(str, SUITE.numbers)), metavar="1,3,5", help="only these")
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
-    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting")
+    parser.add_argument(
+        "--conf", action="append", default=[], type=key_value, metavar="KEY=VALUE", help="a Spark setting"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write NAME.md")
     parser.add_argument("--name", default="memory-tpch-cpu", help="name of that file")
     parser.add_argument("--way", choices=_WAYS, help=argparse.SUPPRESS)
@@ -67,11 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = SUITE.at_scale(arguments.scale)
     numbers = [int(number) for number in arguments.queries.split(",")]
     if arguments.way:
-        _run(arguments.way, data, numbers, arguments.master, parse_settings(arguments.conf))
+        _run(arguments.way, data, numbers, arguments.master, dict(arguments.conf))
         return 0
     given = sys.argv[1:] if argv is None else list(argv)
     peaks = {way: _watched([*given, "--way", way]) for way in _WAYS}
-    told = ["--sf", f"{arguments.scale:g}", *(part for setting in arguments.conf for part in ("--conf", setting))]
+    told = ["--sf", f"{arguments.scale:g}"]
+    for key, value in arguments.conf:
+        told += ["--conf", f"{key}={value}"]
     if numbers != list(SUITE.numbers):
         told += ["--queries", arguments.queries]
     page = _page(arguments.scale, told, peaks)

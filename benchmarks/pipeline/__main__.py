@@ -19,10 +19,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from benchmarks.data import tpch_directory
 from benchmarks.machine import describe
 from benchmarks.pipeline import polars_queries
 from benchmarks.pipeline.tpch import QUERIES, TABLES, finals_of_duckdb
-from gpujoin.cli.demo.data import tpch_directory
 from gpujoin.engine.pipeline import run
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import PartialAggregate

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import gpujoin
+from benchmarks.answers import TOLERANCE, difference
 from benchmarks.queries.coverage import coverage
 from benchmarks.queries.suite import Suite
 from gpujoin.cli import session
-from gpujoin.cli.demo.check import TOLERANCE, difference
 from gpujoin.report.explanation import Operations
 
 if TYPE_CHECKING:

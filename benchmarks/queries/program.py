@@ -12,8 +12,7 @@ from benchmarks.queries.measure import DEFAULT_REPEATS, Measured, measure, open_
 from benchmarks.queries.report import write
 from benchmarks.queries.sources import Source
 from benchmarks.queries.suite import Suite
-from gpujoin.cli.demo.runner import parse_settings
-from gpujoin.cli.demo.show import Progress
+from gpujoin.cli.session import key_value
 from gpujoin.errors import ConfigurationError, GpuJoinError
 
 
@@ -69,6 +68,7 @@ def _parser(suite: Suite, description: str) -> argparse.ArgumentParser:
         "--conf",
         action="append",
         default=[],
+        type=key_value,
         metavar="KEY=VALUE",
         help="a Spark setting; may be given again and again",
     )
@@ -95,23 +95,24 @@ def _count(text: str) -> int:
 
 def _run(suite: Suite, arguments: argparse.Namespace) -> int:
     """Run, check, time and show the queries."""
-    settings = parse_settings(arguments.conf)
+    settings = dict(arguments.conf)
     data = _data(suite, arguments.data, arguments.scale)
     measured: list[Measured] = []
-    with suite.connect(data) as connection, Progress(len(arguments.queries)) as shown:
+    with suite.connect(data) as connection:
         texts = suite.texts(connection)
         spark = open_session(arguments.master, settings)
         try:
             warm_up(spark, list(suite.register(spark, data, arguments.source).values()))
             for number in arguments.queries:
-                shown.step(f"query {number}")
                 query = measure(spark, suite, connection, number, texts[number], arguments.scale, arguments.repeats)
                 spark_seconds, seconds = query.medians
-                shown.line(
+                print(
                     f"query {number:2}: Spark {spark_seconds:6.2f} s, here {seconds:6.2f} s, {query.ratio:5.2f} x,"
                     f" joins {query.here.joins}/{query.all.joins}"
                     f", aggregations {query.here.aggregations}/{query.all.aggregations}"
-                    + "".join(f"\n  WRONG: {d}" for d in query.differences)
+                    + "".join(f"\n  WRONG: {d}" for d in query.differences),
+                    file=sys.stderr,
+                    flush=True,
                 )
                 # Pages are of no machine's folders.
                 measured.append(replace(query, explanation=query.explanation.replace(f"{data}/", "")))

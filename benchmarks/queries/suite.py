@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from benchmarks.answers import Row, create_views, quoted
 from benchmarks.queries.sources import Source, read_tables
-from gpujoin.cli.demo.check import Row, create_views, quoted
 from gpujoin.errors import BackendUnavailableError, pip_install
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.data import tpch_directory
 from benchmarks.machine import describe
-from gpujoin.cli.demo.data import tpch_directory
 
 APP = Path(__file__).with_name("app.py")
 WAYS = {"python app.py": (), "python -m gpujoin app.py": ("-m", "gpujoin")}

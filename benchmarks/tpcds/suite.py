@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from benchmarks.answers import quoted
+from benchmarks.data import cached_directory
 from benchmarks.queries.suite import Suite, connect
-from gpujoin.cli.demo.check import quoted
-from gpujoin.cli.demo.data import kept_directory
 
 TABLES = (
     "call_center", "catalog_page", "catalog_returns", "catalog_sales", "customer", "customer_address",
@@ -20,9 +20,9 @@ TABLES = (
 def tpcds_directory(scale: float, cache: Path | None = None) -> Path:
     """Folder with ``<table>.parquet`` for each TPC-DS table of one scale; written first where it is not there yet.
 
-    Scale 1 takes some 400 MB of Parquet, and half a minute. Raises as ``gpujoin.cli.demo.data.kept_directory``.
+    Scale 1 takes some 400 MB of Parquet, and half a minute. Raises as ``benchmarks.data.cached_directory``.
     """
-    return kept_directory("tpcds", scale, _generate, cache)
+    return cached_directory("tpcds", scale, _generate, cache)
 
 
 def _generate(scale: float, into: Path) -> None:

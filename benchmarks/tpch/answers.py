@@ -7,9 +7,9 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.answers import TOLERANCE, Row, difference
+from benchmarks.data import TABLES, tpch_directory
 from benchmarks.queries.suite import Suite
-from gpujoin.cli.demo.check import TOLERANCE, Row, difference
-from gpujoin.cli.demo.data import TABLES, tpch_directory
 
 if TYPE_CHECKING:
     import duckdb

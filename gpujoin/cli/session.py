@@ -1,7 +1,8 @@
-"""The Spark sessions in which queries are timed."""
+"""The Spark sessions in which programs of this project time queries."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Mapping
@@ -45,3 +46,11 @@ def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSe
         raise ConfigurationError(f"Spark does not start with master {master!r}: {message}") from problem
     check_resources(session_conf(spark))
     return spark
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Divide an argument ``KEY=VALUE``."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.data import tpch_directory
 from benchmarks.queries.measure import Measured
 from benchmarks.queries.report import totals
 from benchmarks.queries.sources import Source, read_tables
 from benchmarks.tpch import answers
 from benchmarks.tpch.__main__ import main
-from gpujoin.cli.demo.data import tpch_directory
 from gpujoin.report.explanation import Operations
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from gpujoin.cli.demo.data import tpch_directory
+from benchmarks.data import tpch_directory
 from tests.spark.leaks import leaks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -128,8 +128,8 @@ def test_a_program_joins(install: Install, tmp_path: Path, extra: str, program: 
 @pytest.mark.spark
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_demo_runs(install: Install, tmp_path: Path, version: str) -> None:
-    python = install("demo", version)
-    command = [python, "-m", "gpujoin", "demo", "--sf", "0.001", "--only", "inner"]
+    python = install("spark", version)
+    command = [python, "-m", "gpujoin", "demo", "--sf", "0.001", "--only", "customers"]
     told = run(*command, cwd=tmp_path, env={**variables(), "GPUJOIN_CACHE": str(tmp_path / "data")})
     assert re.search(r"^(\d+) of \1 results equal$", told, re.MULTILINE), told
 
@@ -168,7 +168,7 @@ def test_the_site_is_built(install: Install, tmp_path: Path, version: str) -> No
     assert run(python.parent / "mike", "--version", cwd=tmp_path, env=variables()).startswith("mike")
 
 
-TOGETHER = "spark,connect,encryption,demo,bench"
+TOGETHER = "spark,connect,encryption,bench"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -51,16 +51,16 @@ def test_wheel_install_finds_its_kernels(distributions: tuple[Path, Path], envir
 @pytest.mark.extra
 def test_advice_names_what_an_extra_brings(distributions: tuple[Path, Path], environment: Path, tmp_path: Path) -> None:
     """Such advice holds where no index has gpujoin, and extras that an extra includes are in it."""
-    program = "from gpujoin.errors import pip_install; print(pip_install('demo')); print(pip_install('cu13'))"
+    program = "from gpujoin.errors import pip_install; print(pip_install('bench')); print(pip_install('cu13'))"
     path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
     from_source = run(environment, "-I", "-S", "-c", f"{path}; {program}", cwd=tmp_path)
-    assert from_source.splitlines()[0] == 'pip install ".[demo]" in a checkout of gpujoin'
+    assert from_source.splitlines()[0] == 'pip install ".[bench]" in a checkout of gpujoin'
     pip_install(environment, distributions[1])
-    demo, cu13 = run(environment, "-I", "-c", program, cwd=tmp_path).splitlines()
-    assert demo.startswith("pip install ")
-    assert {'"duckdb', '"pyspark[sql]'} <= set(re.findall(r'"[a-z\[\]]+', demo))
+    bench, cu13 = run(environment, "-I", "-c", program, cwd=tmp_path).splitlines()
+    assert bench.startswith("pip install ")
+    assert {'"duckdb', '"pyspark[sql]'} <= set(re.findall(r'"[a-z\[\]]+', bench))
     assert "pylibcudf-cu13" in cu13
-    assert "gpujoin" not in demo + cu13
+    assert "gpujoin" not in bench + cu13
 
 
 @pytest.mark.extra

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpujoin.cli.demo.joins import JOINS
+from gpujoin.cli.demo import QUERIES
 from tests.spark.cluster_app import ISLANDS, SKEWED
 from tests.spark.standalone import Cluster, objects
 
@@ -112,4 +112,4 @@ def test_the_demo_runs_on_the_cluster(cluster: Cluster) -> None:
     }
     conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     printed = cluster.run("-m", "gpujoin", "demo", "--sf", "0.01", "--master", cluster.master, *conf)
-    assert f"{len(JOINS)} of {len(JOINS)} results equal" in printed
+    assert f"{len(QUERIES)} of {len(QUERIES)} results equal" in printed

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpujoin.cli.demo.data import tpch_directory
+from benchmarks.data import tpch_directory
 from tests.spark.standalone import Cluster, objects
 
 pytest.importorskip("duckdb_extension_tpch", reason="no TPC-H queries: pip install gpujoin[bench]")

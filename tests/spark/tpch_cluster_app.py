@@ -18,9 +18,9 @@ from unittest import mock
 
 from pyspark.sql import SparkSession
 
+from benchmarks.data import TABLES
 from benchmarks.tpch.answers import SUITE
 from gpujoin import disable, enable, explain, metrics
-from gpujoin.cli.demo.data import TABLES
 from gpujoin.plan import join_parts, late_broadcast, parts
 from gpujoin.spark.query import running
 from gpujoin.testing import assert_same_rows

@@ -51,8 +51,8 @@ class Counts:
 
 def measure(name: str) -> Counts:
     """Run an island twice, and count the second time. The stand-ins must be installed."""
+    from benchmarks.data import tpch_directory
     from benchmarks.pipeline.tpch import QUERIES as TREES
-    from gpujoin.cli.demo.data import tpch_directory
     from gpujoin.engine.devicetables import device_of
     from gpujoin.engine.pipeline import run
     from tests.backends.cudf.libraries import record

@@ -28,7 +28,7 @@ def test_islands_ask_no_more_of_a_device_than_before(emulator_cache: Path) -> No
     for library in ("pylibcudf", "cupy", "rmm"):
         pytest.importorskip(library, reason='no GPU libraries: pip install ".[cu13]"')
     if not Path(sys.executable).with_name("tpchgen-cli").is_file() and shutil.which("tpchgen-cli") is None:
-        pytest.skip('no tpchgen-cli: pip install "gpujoin[demo]"')
+        pytest.skip('no tpchgen-cli: pip install "gpujoin[bench]"')
     environment = {**os.environ, "PYTHONPATH": str(ROOT), CACHE_VARIABLE: str(emulator_cache)}
     command = [sys.executable, "-m", "tests.backends.cudf.counters"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     beside = Path(sys.executable).with_name("tpchgen-cli")
     tool = beside if beside.is_file() else Path(shutil.which("tpchgen-cli") or beside)
     if not tool.is_file():
-        pytest.skip('no tpchgen-cli: pip install "gpujoin[demo]"')
+        pytest.skip('no tpchgen-cli: pip install "gpujoin[bench]"')
     subprocess.run([tool, "parquet", "-s", "0.01", "--output-dir", into], check=True, capture_output=True)
     return into
 

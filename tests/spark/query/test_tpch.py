@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.cli.demo.data import TABLES, tpch_directory
+from benchmarks.data import TABLES, tpch_directory
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
 from tests.spark.leaks import leaks

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpujoin.cli.demo.check import TOLERANCE, difference
+from benchmarks.answers import TOLERANCE, difference
 
 D = Decimal
 ROWS = [

@@ -1,4 +1,4 @@
-"""TPC-H tables as Parquet files, written once for each scale by ``tpchgen-cli``."""
+"""Tables of benchmarks as Parquet files, written once for each scale; TPC-H's by ``tpchgen-cli``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gpujoin.errors import ConfigurationError, GpuJoinError
+from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
 from gpujoin.storage.folders import user_cache
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
-EXTRA = 'pip install "gpujoin[demo]"'
-"""What brings all that the demo needs."""
 
 
 def cache_directory() -> Path:
@@ -28,10 +26,12 @@ def tpch_directory(scale: float, cache: Path | None = None) -> Path:
     Scale 1 is about 1 GB of text, some 300 MB of Parquet. Raises ``ConfigurationError`` if the scale is absurd or the
     generator is not installed, ``GpuJoinError`` if the generator failed.
     """
-    return kept_directory("tpch", scale, _generate, cache)
+    return cached_directory("tpch", scale, _generate, cache)
 
 
-def kept_directory(name: str, scale: float, generate: Callable[[float, Path], None], cache: Path | None = None) -> Path:
+def cached_directory(
+    name: str, scale: float, generate: Callable[[float, Path], None], cache: Path | None = None
+) -> Path:
     """Folder of the tables of one scale, in the cache; generated first, into a folder, where it is not there yet.
 
     The folder appears whole or not at all. Raises ``ConfigurationError`` if the scale is absurd.
@@ -75,5 +75,5 @@ def _generator() -> str:
     beside = Path(sys.executable).parent / "tpchgen-cli"
     command = str(beside) if beside.is_file() else shutil.which("tpchgen-cli")
     if command is None:
-        raise ConfigurationError(f"the demo needs tpchgen-cli: {EXTRA}")
+        raise ConfigurationError(f"tpchgen-cli, which makes TPC-H tables, is not installed: {pip_install('bench')}")
     return command
