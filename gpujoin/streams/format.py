@@ -42,32 +42,23 @@ _ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class StateChunk:
-    """What the manifest says of a chunk.
-
-    Attributes
-    ----------
-    id : str
-        The micro-batch that wrote it, its number in that, and a hash of its rows: equal for equal content alone. Chunks
-        are in the order of their identifiers as they were written.
-    side : Side
-        Side that the rows are of.
-    rows, nbytes, stored : int
-        Rows, their bytes in memory, and their bytes as stored.
-    low, high : int or None
-        Least and greatest event time in microseconds; ``None``: no row has one. Rows with a time and rows without one
-        are in different chunks.
-    matched : int
-        Rows that have matched, of a side whose matches are counted.
-    """
+    """What the manifest says of a chunk."""
 
     id: str
+    """The micro-batch that wrote it, its number in that, and a hash of its rows: equal for equal content alone. Chunks
+    are in the order of their identifiers as they were written."""
     side: Side
+    """Side that the rows are of."""
     rows: int
     nbytes: int
     stored: int
+    """Rows, their bytes in memory, and their bytes as stored."""
     low: int | None
     high: int | None
+    """Least and greatest event time in microseconds; ``None``: no row has one. Rows with a time and rows without one
+    are in different chunks."""
     matched: int = 0
+    """Rows that have matched, of a side whose matches are counted."""
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -77,29 +68,20 @@ class StateChunk:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The state of a join but for the chunks' rows and marks.
-
-    Attributes
-    ----------
-    fingerprint : str
-        Fingerprint of the join, from :func:`fingerprint`.
-    watermark_ms : int
-        Watermark of the last micro-batch. Rows at or before it are late in the next one.
-    pushes : int
-        Micro-batches so far.
-    evicted : mapping of Side to int or None
-        Time in microseconds up to which rows of a side are gone; ``None``: none are.
-    chunks : tuple of StateChunk
-        The chunks, oldest first.
-    """
+    """The state of a join but for the chunks' rows and marks."""
 
     FORMAT: ClassVar[int] = 1
 
     fingerprint: str
+    """Fingerprint of the join, from :func:`fingerprint`."""
     watermark_ms: int = 0
+    """Watermark of the last micro-batch. Rows at or before it are late in the next one."""
     pushes: int = 0
+    """Micro-batches so far."""
     evicted: dict[Side, int | None] = field(default_factory=lambda: dict.fromkeys(Side))
+    """Time in microseconds up to which rows of a side are gone; ``None``: none are."""
     chunks: tuple[StateChunk, ...] = ()
+    """The chunks, oldest first."""
 
     @property
     def rows(self) -> int:

@@ -30,18 +30,12 @@ class SemiOrder(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """Where the event time of a row is: in a column of timestamps, or in a field of a column of structs.
-
-    Attributes
-    ----------
-    column : int
-        Position in the schema of a side.
-    field : int or None
-        Position of the field; ``None``: the column itself.
-    """
+    """Where the event time of a row is: in a column of timestamps, or in a field of a column of structs."""
 
     column: int
+    """Position in the schema of a side."""
     field: int | None = None
+    """Position of the field; ``None``: the column itself."""
 
     @classmethod
     def of(cls, schema: pa.Schema, column: int) -> TimeColumn:
@@ -73,20 +67,6 @@ def _is_time(dtype: pa.DataType) -> bool:
 class StreamJoin:
     """A join of two streams.
 
-    Attributes
-    ----------
-    spec : JoinSpec
-        What is joined, with at least one equality; all of the join's ``ON`` but the equalities is in its condition.
-    left, right : Schema
-        Columns of the two sides.
-    left_times, right_times : tuple of int
-        Columns under a watermark, in the order of the schema; empty for a side without one.
-    semi_order : SemiOrder
-        Whose new rows a left semi join looks at first; of no meaning to other joins.
-    left_computed, right_computed : tuple of (int, str)
-        Columns that stand for expressions of the ``ON``, and a text that tells the expression from others. A comparison
-        with such a column says nothing of how long rows are kept.
-
     Raises
     ------
     JoinSpecError
@@ -94,13 +74,19 @@ class StreamJoin:
     """
 
     spec: JoinSpec
+    """What is joined, with at least one equality; all of the join's ``ON`` but the equalities is in its condition."""
     left: pa.Schema
     right: pa.Schema
+    """Columns of the two sides."""
     left_times: tuple[int, ...] = ()
     right_times: tuple[int, ...] = ()
+    """Columns under a watermark, in the order of the schema; empty for a side without one."""
     semi_order: SemiOrder = SemiOrder.RIGHT_FIRST
+    """Whose new rows a left semi join looks at first; of no meaning to other joins."""
     left_computed: tuple[tuple[int, str], ...] = ()
     right_computed: tuple[tuple[int, str], ...] = ()
+    """Columns that stand for expressions of the ``ON``, and a text that tells the expression from others. A comparison
+    with such a column says nothing of how long rows are kept."""
 
     def __post_init__(self) -> None:
         if self.spec.join_type not in STREAMED or self.spec.as_of is not None:

@@ -121,38 +121,25 @@ class LeftToSparkError(Exception):
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Which micro-batch is planned.
-
-    Attributes
-    ----------
-    query, run : str
-        Ids of the stream and of its run.
-    number : int
-        Its number.
-    """
+    """Which micro-batch is planned."""
 
     query: str
     run: str
+    """Ids of the stream and of its run."""
     number: int
+    """Its number."""
 
 
 @dataclass(frozen=True)
 class StreamingRun:
-    """A run of a streaming query: from one start to its end.
-
-    Attributes
-    ----------
-    checkpoint : str
-        Folder of the query's checkpoint.
-    real_time : bool
-        Whether micro-batches end when Spark likes, and rows are given as they come.
-    current_time : bool
-        Whether the query reads the current time, which is another literal in the plan of each micro-batch.
-    """
+    """A run of a streaming query: from one start to its end."""
 
     checkpoint: str
+    """Folder of the query's checkpoint."""
     real_time: bool
+    """Whether micro-batches end when Spark likes, and rows are given as they come."""
     current_time: bool
+    """Whether the query reads the current time, which is another literal in the plan of each micro-batch."""
 
     @classmethod
     def find(cls, spark: SparkSession, batch: MicroBatch) -> StreamingRun | None:

@@ -50,21 +50,14 @@ class EvictedBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkBound:
-    """A bound of one side's event times that follows from one comparison and the watermark of the other side.
-
-    Attributes
-    ----------
-    counted : bool
-        Whether the bound moves with the watermark.
-    offset : float
-        Microseconds added to it.
-    inclusive : bool
-        Whether a row at the bound itself may still match.
-    """
+    """A bound of one side's event times that follows from one comparison and the watermark of the other side."""
 
     counted: bool
+    """Whether the bound moves with the watermark."""
     offset: float
+    """Microseconds added to it."""
     inclusive: bool
+    """Whether a row at the bound itself may still match."""
 
     def threshold_ms(self, watermark_ms: int) -> int:
         """Last millisecond whose rows may go. Computed in doubles and cut towards zero, as Spark does.
@@ -78,21 +71,14 @@ class WatermarkBound:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """When a row of one side's state goes.
-
-    Attributes
-    ----------
-    by : EvictedBy
-        Whether the time is a key or the side's event time.
-    time : TimeColumn
-        Column of the side that holds the time. Rows whose time is null never go.
-    bounds : tuple of WatermarkBound
-        Bounds, of which the lowest counts.
-    """
+    """When a row of one side's state goes."""
 
     by: EvictedBy
+    """Whether the time is a key or the side's event time."""
     time: TimeColumn
+    """Column of the side that holds the time. Rows whose time is null never go."""
     bounds: tuple[WatermarkBound, ...]
+    """Bounds, of which the lowest counts."""
 
     def threshold(self, watermark_ms: int) -> int:
         """Time in microseconds; rows at or before it go. Wraps where Spark's product of longs does."""
@@ -101,19 +87,13 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class TimeBand:
-    """Distances in time at which two rows can match.
-
-    Attributes
-    ----------
-    low, high : int or None
-        Least and greatest difference of the right row's time and the left row's, in microseconds; ``None``: any.
-    null_matches_null : bool
-        Whether rows without a time can match each other.
-    """
+    """Distances in time at which two rows can match."""
 
     low: int | None
     high: int | None
+    """Least and greatest difference of the right row's time and the left row's, in microseconds; ``None``: any."""
     null_matches_null: bool = False
+    """Whether rows without a time can match each other."""
 
     def excludes(self, side: Side, own: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
         """Whether no row of one side matches any of the other, given the least and the greatest time of both.
@@ -139,33 +119,22 @@ class TimeBand:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Everything about a join of streams that does not depend on its rows.
-
-    Attributes
-    ----------
-    join : StreamJoin
-        The join.
-    spec : JoinSpec
-        The join of rows that pass the filters of their side.
-    filters : mapping of Side to Expression or None
-        Conjuncts that read one side alone: rows that fail them match nothing and are not kept.
-    late : mapping of Side to TimeColumn or None
-        Event time by which rows of a side are late; ``None``: none are.
-    evictions : mapping of Side to Eviction or None
-        When rows of a side's state go; ``None``: they are kept for ever.
-    times : mapping of Side to TimeColumn or None
-        Time by which the state of a side is ordered.
-    band : TimeBand or None
-        Distances of ``times`` at which rows match; ``None``: any.
-    """
+    """Everything about a join of streams that does not depend on its rows."""
 
     join: StreamJoin
+    """The join."""
     spec: JoinSpec
+    """The join of rows that pass the filters of their side."""
     filters: Mapping[Side, Expression | None]
+    """Conjuncts that read one side alone: rows that fail them match nothing and are not kept."""
     late: Mapping[Side, TimeColumn | None]
+    """Event time by which rows of a side are late; ``None``: none are."""
     evictions: Mapping[Side, Eviction | None]
+    """When rows of a side's state go; ``None``: they are kept for ever."""
     times: Mapping[Side, TimeColumn | None]
+    """Time by which the state of a side is ordered."""
     band: TimeBand | None
+    """Distances of ``times`` at which rows match; ``None``: any."""
 
     def threshold(self, side: Side, watermark_ms: int) -> int | None:
         """Time in microseconds at or before which rows of a side go; ``None``: all are kept."""

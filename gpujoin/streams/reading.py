@@ -53,21 +53,14 @@ _TERMS = _SHIFTS | {
 
 @dataclass(frozen=True)
 class ReadJoin:
-    """A join of streams that was read.
-
-    Attributes
-    ----------
-    node : PlanNode
-        The join in the plan.
-    join : StreamJoin
-        What is computed.
-    rows : mapping of Side to SparkRows
-        What Spark gives: the columns of each side, and what it computes with them for the condition.
-    """
+    """A join of streams that was read."""
 
     node: PlanNode
+    """The join in the plan."""
     join: StreamJoin
+    """What is computed."""
     rows: Mapping[Side, SparkRows]
+    """What Spark gives: the columns of each side, and what it computes with them for the condition."""
 
 
 _OF_SOME_VALUES = frozenset({"GetTimestamp", "MakeTimestamp", "TimestampDiff", "ToUnixTimestamp", "UnixTimestamp"})

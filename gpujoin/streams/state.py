@@ -54,18 +54,12 @@ _TIERS = 3
 
 @dataclass(frozen=True, slots=True)
 class StateOptions:
-    """How a state is cut into chunks.
-
-    Attributes
-    ----------
-    chunk_bytes : int
-        Size in memory that chunks aim at. Those of half of it and more are not merged.
-    fan_in : int
-        Chunks of similar size that are merged into one.
-    """
+    """How a state is cut into chunks."""
 
     chunk_bytes: int = 2 << 20
+    """Size in memory that chunks aim at. Those of half of it and more are not merged."""
     fan_in: int = 8
+    """Chunks of similar size that are merged into one."""
 
     def __post_init__(self) -> None:
         if self.chunk_bytes < 1 or self.fan_in < 2:
@@ -74,55 +68,37 @@ class StateOptions:
 
 @dataclass(slots=True)
 class StreamMetrics:
-    """Counters of micro-batches, which add up.
-
-    Attributes
-    ----------
-    late_rows : dict of Side to int
-        Rows dropped since they came after the watermark.
-    new_rows : dict of Side to int
-        Rows that were joined.
-    padded_rows : int
-        Rows returned with nulls in place of the other side.
-    chunks_read, chunks_excluded : int
-        Chunks whose rows were joined with new rows, and those that were left out because of their times.
-    chunks_written, chunks_merged, chunks_removed : int
-        Chunks written, and of these such as were made of others; chunks removed, the merged ones included.
-    bytes_written : int
-        Bytes of the chunks written, as stored.
-    """
+    """Counters of micro-batches, which add up."""
 
     late_rows: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(Side, 0))
+    """Rows dropped since they came after the watermark."""
     new_rows: dict[Side, int] = field(default_factory=lambda: dict.fromkeys(Side, 0))
+    """Rows that were joined."""
     padded_rows: int = 0
+    """Rows returned with nulls in place of the other side."""
     chunks_read: int = 0
     chunks_excluded: int = 0
+    """Chunks whose rows were joined with new rows, and those that were left out because of their times."""
     chunks_written: int = 0
     chunks_merged: int = 0
     chunks_removed: int = 0
+    """Chunks written, and of these such as were made of others; chunks removed, the merged ones included."""
     bytes_written: int = 0
+    """Bytes of the chunks written, as stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRows:
-    """Rows of one side that may match.
-
-    Attributes
-    ----------
-    rows : RecordBatch
-        The rows.
-    marks : Marks or None
-        Marks to be set where rows match, of these rows or of more; ``None``: matches are not counted.
-    positions : ndarray of int64 or None
-        Places of the rows in ``marks``; ``None``: those of all.
-    chunk : StateChunk or None
-        Chunk that they are of; ``None``: they are new.
-    """
+    """Rows of one side that may match."""
 
     rows: pa.RecordBatch
+    """The rows."""
     marks: Marks | None
+    """Marks to be set where rows match, of these rows or of more; ``None``: matches are not counted."""
     positions: Micros | None = None
+    """Places of the rows in ``marks``; ``None``: those of all."""
     chunk: StateChunk | None = None
+    """Chunk that they are of; ``None``: they are new."""
 
     def mark(self, matched: Marks) -> None:
         """Set the marks of rows that have matched."""
