@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpujoin.backends import registry
-from gpujoin.backends.registry import BackendRequest
+from gpujoin.backends import cudf
+from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice
 from gpujoin.errors import ConfigurationError, JoinSpecError
 from gpujoin.model.backend import AnyBackend, BackendName
@@ -162,11 +162,11 @@ class DeviceTable:
         JoinSpecError
             If libcudf has no type for a column.
         """
-        return registry.as_library_table(self.device.backend, self.frame)
+        return cudf.as_library_table(self.device.backend, self.frame)
 
     def __arrow_c_device_array__(self, requested_schema: Any = None, **kwargs: Any) -> tuple[Any, Any]:
         del requested_schema, kwargs
-        return registry.exported(self.device.backend, self.frame, self.schema)
+        return cudf.exported(self.device.backend, self.frame, self.schema)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class OpenedTable:
         if self.kind is TableKind.CUDF:
             names = [str(name) for name in data.columns]
             data, _ = data.to_pylibcudf()
-        frame, schema = registry.adopted(device.backend, data)
+        frame, schema = cudf.adopted(device.backend, data)
         table = DeviceTable(schema, frame, device)
         return table if names is None else table.at(range(len(names))).rename_columns(names)
 
@@ -210,7 +210,7 @@ def open_table(data: Any) -> OpenedTable | None:
             return OpenedTable(kind, data)
     if getattr(data, "is_cpu", False) is True:  # a DataFrame of Spark Connect has any attribute: a Column
         return None
-    capsules = registry.device_capsules(data)
+    capsules = cudf.device_capsules(data)
     return None if capsules is None else OpenedTable(TableKind.OWN, capsules)
 
 
@@ -297,12 +297,12 @@ def device_of(backend: str | BackendChoice | AnyBackend) -> AnyDevicePipeline:
     check_backend(backend)
     if isinstance(backend, (str, BackendChoice)):
         return _first_device()
-    return registry.device_pipeline(backend)
+    return cudf.device_pipeline(backend)
 
 
 @functools.cache
 def _first_device() -> AnyDevicePipeline:
-    return registry.device_pipeline(registry.create(BackendName.GPU, BackendRequest()))
+    return cudf.device_pipeline(create(BackendName.GPU, BackendRequest()))
 
 
 def _decoded(dtype: pa.DataType) -> pa.DataType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpujoin.backends.registry import algorithm_rule
+from gpujoin.backends.cudf import algorithm_rule
 from gpujoin.config import BackendChoice, Options, Strategy
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind

@@ -33,7 +33,8 @@ def _load(jvm: Any) -> None:
 
         compile_first(names_of(jvm))
         import gpujoin.spark.query.hooks  # noqa: F401
-        from gpujoin.backends.registry import BackendRequest, create_pipeline
+        from gpujoin.backends.cpu import create_pipeline
+        from gpujoin.backends.registry import BackendRequest
 
         create_pipeline(BackendRequest())  # planning asks it what it computes
     except Exception:  # noqa: BLE001 - told where it is needed

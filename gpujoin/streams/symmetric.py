@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpujoin.backends.registry import BackendRequest, create, host_evaluator
+from gpujoin.backends.cpu import column_evaluator
+from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.hostgather import one_batch, own_bytes
 from gpujoin.engine.join.build import BuiltSide
@@ -210,7 +211,7 @@ class SymmetricJoin:
             return np.ones(rows.num_rows, np.bool_)
         nothing = pa.RecordBatch.from_arrays([], names=[])
         left, right = (rows, nothing) if side is Side.LEFT else (nothing, rows)
-        holds = host_evaluator()(condition, left, right, rows.num_rows)
+        holds = column_evaluator()(condition, left, right, rows.num_rows)
         return pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
 
     # -- matches -------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gpujoin.model.pipeline import Rung
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -14,10 +16,9 @@ if TYPE_CHECKING:
     from gpujoin.backends.cpu.ranges import CpuGrouper
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.backend import ColumnEvaluator
-    from gpujoin.model.pipeline import Rung
     from gpujoin.model.reasons import Reason
 
-__all__ = ["column_evaluator", "create", "create_pipeline", "grouper", "unavailable"]
+__all__ = ["column_evaluator", "create", "create_pipeline", "make_grouper", "unavailable"]
 
 
 def unavailable() -> Reason | None:
@@ -32,7 +33,7 @@ def create(request: BackendRequest) -> CpuBackend:
     return CpuBackend(request.threads)
 
 
-def create_pipeline(request: BackendRequest, rung: Rung) -> CpuPipeline:
+def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> CpuPipeline:
     """Make the pipeline backend for a rung.
 
     Polars reads its number of threads when a process first imports it. ``request.threads`` has an effect only then, and
@@ -52,7 +53,7 @@ def column_evaluator() -> ColumnEvaluator:
     return evaluate_column
 
 
-def grouper(codes: pa.Table) -> CpuGrouper:
+def make_grouper(codes: pa.Table) -> CpuGrouper:
     """Number the rows of a table of key codes by key."""
     from gpujoin.backends.cpu.ranges import CpuGrouper
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gpujoin.backends.cudf import lost
 from gpujoin.backends.cudf.discovery import driver_too_old, why_unavailable
 from gpujoin.errors import BackendUnavailableError
+from gpujoin.model.backend import BackendName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.algorithm import Algorithm
-    from gpujoin.model.backend import KeptTables
+    from gpujoin.model.backend import AnyBackend, KeptTables
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
 
@@ -81,12 +82,15 @@ def algorithm_rule(asked: Algorithm) -> str:
     return rule(asked)
 
 
-def device_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
-    """Make the pipeline backend on top of a backend."""
+def device_pipeline(backend: AnyBackend) -> DevicePipeline[CudfFrame]:
+    """Make the pipeline backend on top of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
+    if backend.name is not BackendName.GPU:
+        raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.cudf.pipeline.library import CudfColumns
 
-    return DevicePipeline(CudfColumns(backend), backend.device.entered, backend.device.memory_limit)
+    gpu = cast("CudfBackend", backend)
+    return DevicePipeline(CudfColumns(gpu), gpu.device.entered, gpu.device.memory_limit)
 
 
 def release_cached_memory(device: int) -> None:
@@ -97,7 +101,24 @@ def release_cached_memory(device: int) -> None:
 
 
 def share_memory(device: int, fraction: float, slots: int, contexts: int) -> int:
-    """Limit this process to its share of a GPU's memory; returns what is for kept tables. 0 before :func:`create`."""
+    """Limit this process to its share of a GPU's memory. Does nothing before :func:`create`.
+
+    Parameters
+    ----------
+    device
+        GPU ordinal.
+    fraction
+        Share of the memory that all tasks may take together.
+    slots
+        Tasks among which it is divided.
+    contexts
+        Bytes that the contexts of all processes on the GPU take. They and the tasks have to fit together.
+
+    Returns
+    -------
+    int
+        Bytes of the share that are for tables which processes keep there between tasks, all of them together.
+    """
     module = _device_module()
     return 0 if module is None else int(module.share_memory(device, fraction, slots, contexts))
 
@@ -139,24 +160,24 @@ def device_capsules(data: Any) -> TableCapsules | StreamCapsule | None:
     return None if capsules is None or capsules.device_type not in ON_GPU else capsules
 
 
-def adopted(backend: CudfBackend, data: Any) -> tuple[CudfFrame, pa.Schema]:
+def adopted(backend: AnyBackend, data: Any) -> tuple[CudfFrame, pa.Schema]:
     """View a table of pylibcudf, or one of :func:`device_capsules`, as a frame, with its schema."""
     from gpujoin.backends.cudf import adoption
 
-    return adoption.taken_in(backend, data)
+    return adoption.taken_in(cast("CudfBackend", backend), data)
 
 
-def as_library_table(backend: CudfBackend, frame: CudfFrame) -> Any:
+def as_library_table(backend: AnyBackend, frame: CudfFrame) -> Any:
     """View a frame as a table of pylibcudf."""
     from gpujoin.backends.cudf import adoption
 
-    with backend.device.entered():
+    with cast("CudfBackend", backend).device.entered():
         return adoption.given_out(frame)
 
 
-def exported(backend: CudfBackend, frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
+def exported(backend: AnyBackend, frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
     """Give a frame out through the Arrow C device interface."""
     from gpujoin.backends.cudf import adoption
 
-    with backend.device.entered():
+    with cast("CudfBackend", backend).device.entered():
         return adoption.exported(frame, schema)

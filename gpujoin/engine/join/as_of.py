@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.registry import host_grouper
+from gpujoin.backends.cpu import make_grouper
 from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.join.ranges import code_column, code_table, group_column
 from gpujoin.engine.keys import KeyCodec, in_common_type
@@ -90,7 +90,7 @@ class AsOfBuild:
         grouper = None
         if keys.columns:
             key_codes = keys.codes(rows, Side.RIGHT)
-            grouper = host_grouper(key_codes)
+            grouper = make_grouper(key_codes)
             columns.insert(0, group_column(grouper, key_codes))
         points = backend.from_arrow(code_table(columns))
         search = backend.build_ranges(points, grouped=grouper is not None, kernels=kernels)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.registry import host_evaluator, host_grouper
+from gpujoin.backends.cpu import column_evaluator, make_grouper
 from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import Codes, OrderCodec
@@ -94,7 +94,7 @@ class RangeCodec:
         grouper = None
         if keys.columns:
             codes = keys.codes(rows, build_side)
-            grouper = host_grouper(codes)
+            grouper = make_grouper(codes)
             points.insert(0, group_column(grouper, codes))
         return cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents)), code_table(points)
 
@@ -215,7 +215,7 @@ def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, s
 def _evaluated(expression: Expression, rows: pa.RecordBatch, side: Side) -> pa.Array:
     none = pa.RecordBatch.from_arrays([], names=[])
     left, right = (rows, none) if side is Side.LEFT else (none, rows)
-    return host_evaluator()(expression, left, right, rows.num_rows)
+    return column_evaluator()(expression, left, right, rows.num_rows)
 
 
 def _both(first: Mask | None, second: Mask | None) -> Mask | None:

@@ -21,7 +21,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpujoin.backends.registry import keep_tables
+from gpujoin.backends.cudf import keep_tables
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.model.files import ValueRanges
 

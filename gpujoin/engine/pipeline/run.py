@@ -12,7 +12,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from gpujoin.backends.registry import BackendRequest, create, create_pipeline, device_pipeline
+from gpujoin.backends.cpu import create_pipeline
+from gpujoin.backends.cudf import device_pipeline
+from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.memory import HostMemory, prepare_libraries
 from gpujoin.engine.metrics import JoinMetrics

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpujoin.backends.registry import BackendRequest, create_pipeline, device_obstacles
+from gpujoin.backends.cpu import create_pipeline
+from gpujoin.backends.cudf import node_obstacles
+from gpujoin.backends.registry import BackendRequest
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.pipeline.opaque import computed_part, opaque_obstacles
 from gpujoin.errors import GpuJoinError, RelationError
@@ -28,7 +30,7 @@ def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tup
     host = create_pipeline(BackendRequest())
     reasons = [*host.obstacles(computed_part(node, host)), *opaque_obstacles(node, host)]
     if backend is BackendName.GPU:
-        reasons += device_obstacles(node)
+        reasons += node_obstacles(node)
     if isinstance(node, Join):
         reasons += _join_obstacles(node)
     return tuple(reasons)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from gpujoin.backends import registry
-from gpujoin.backends.registry import BackendRequest, device_pipeline, release_cached_memory
+from gpujoin.backends import cudf, registry
+from gpujoin.backends.registry import BackendRequest
 from gpujoin.config import BackendChoice, FallbackMode, Options
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.logs import warn_once
@@ -126,7 +126,7 @@ def chosen_device(options: Options, addresses: Sequence[str], task: str | None =
     """
     with chosen_backend(options, addresses, task) as chosen:
         if chosen.backend.name is BackendName.GPU:
-            yield ChosenDevice(chosen, device_pipeline(chosen.backend), options)
+            yield ChosenDevice(chosen, cudf.device_pipeline(chosen.backend), options)
         else:
             yield ChosenDevice(chosen, None, options.replace(backend=BackendChoice.CPU))
 
@@ -142,7 +142,7 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
             f"no GPU is visible here (Spark assigned {list(addresses)}, {_VISIBLE}={os.environ.get(_VISIBLE)!r}). Give "
             "the executors GPUs, or set spark.gpujoin.backend to cpu."
         )
-    told = {device.name: registry.lost_reason(device.ordinal) for device in usable}
+    told = {device.name: cudf.lost_reason(device.ordinal) for device in usable}
     usable = tuple(device for device in usable if told[device.name] is None)
     if not usable:
         raise BackendUnavailableError("; ".join(reason for reason in told.values() if reason is not None))
@@ -169,10 +169,10 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
             continue
         held.enter_context(slot)
         # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
-        held.callback(release_cached_memory, device.ordinal)
+        held.callback(cudf.release_cached_memory, device.ordinal)
         contexts = slots.context_bytes(device.name)
         fraction, tasks = options.gpu_memory_fraction, options.gpu_concurrent_tasks
-        room = registry.share_memory(device.ordinal, fraction, tasks, contexts)
+        room = cudf.share_memory(device.ordinal, fraction, tasks, contexts)
         return Chosen(backend, slot, slot.waited, residents=_residents(device, slots, slot, room, held))
 
 
@@ -197,11 +197,11 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, held: Exi
     def counted(limit: int) -> int:
         """Bytes that are allocated when a task has ended, as RMM counts them: those of what is kept."""
         within(limit)
-        if tables.nbytes and registry.allocated_bytes(device.ordinal) > limit:
+        if tables.nbytes and cudf.allocated_bytes(device.ordinal) > limit:
             gc.collect()  # frames of the task may be left in cycles
-        while registry.allocated_bytes(device.ordinal) > limit and tables.drop():
+        while cudf.allocated_bytes(device.ordinal) > limit and tables.drop():
             pass
-        return registry.allocated_bytes(device.ordinal) if tables.nbytes else 0
+        return cudf.allocated_bytes(device.ordinal) if tables.nbytes else 0
 
     slots.keep(slot, _kept[place], room, within)
     held.callback(slots.keep, slot, _kept[place], room, counted)
@@ -218,7 +218,7 @@ def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> Bac
         if len(usable) == 1:
             _gpu(usable[0], options, slots)
         else:
-            registry.import_gpu_libraries()
+            cudf.import_libraries()
     except BackendUnavailableError as problem:
         return problem
     return None
@@ -267,7 +267,7 @@ def _gpu(device: Device, options: Options, slots: GpuSlots) -> AnyBackend:
     _refusing.discard(device.name)
     with _lock:
         if (slots.directory, device.name) not in _contexts:
-            nbytes = registry.context_bytes(device.ordinal)
+            nbytes = cudf.context_bytes(device.ordinal)
             taken = options.gpu_context_bytes if nbytes is None else nbytes
             _contexts[slots.directory, device.name] = slots.count_context(device.name, taken)
     return backend

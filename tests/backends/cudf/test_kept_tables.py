@@ -26,8 +26,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from gpujoin.backends import registry
-from gpujoin.backends.registry import BackendRequest, create, device_pipeline
+from gpujoin.backends import cudf
+from gpujoin.backends.cudf import device_pipeline
+from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.engine.pipeline import run
 from gpujoin.engine.pipeline.resident import ResidentTables, resident_tables
 from gpujoin.model.backend import BackendName
@@ -88,7 +89,7 @@ def task(number, file, asked=None, **named):
 
 gc.collect()
 gc.disable()
-told = {"at first": registry.allocated_bytes(0)}
+told = {"at first": cudf.allocated_bytes(0)}
 """
 
 KEPT = (
@@ -100,11 +101,11 @@ told["tasks"] = [task(number, file) for number in range(3)]
 told["by another key"] = [task(number, file, tree(1, JoinType.LEFT_SEMI)) for number in range(2)]
 told["another file"] = task(0, other)
 told["tables"] = len(tables._tables)
-told["kept"], told["allocated"] = tables.nbytes, registry.allocated_bytes(0)
+told["kept"], told["allocated"] = tables.nbytes, cudf.allocated_bytes(0)
 changed = written(0, 150)
 told["changed"] = task(0, changed)
 tables.clear()
-told["at last"] = registry.allocated_bytes(0)
+told["at last"] = cudf.allocated_bytes(0)
 told["of a stream"] = [task(number, file := changed, whole=[], keep_tables=True)["kept"] for number in range(2)]
 tables.clear()
 told["not all of it"] = [task(number, file, whole=[])["kept"] for number in range(2)]
@@ -127,7 +128,7 @@ tables.clear()
 told["too large"] += [task(0, files[0])["kept"], task(0, files[0])["kept"]]
 tables.limit = 0
 tables.fit()
-told["in the end"] = registry.allocated_bytes(0)
+told["in the end"] = cudf.allocated_bytes(0)
 print(json.dumps(told))
 """
 )
@@ -165,15 +166,15 @@ told["calls"], told["let go"] = number - 1, let_go
 # So it is where the limit of RMM's adaptor is reached, by libraries and by kernels.
 installed = devices._installed[0]
 filled()
-held = registry.allocated_bytes(0)
+held = cudf.allocated_bytes(0)
 tables.clear()
 task(1, files[2])
-both = held + registry.allocated_bytes(0)
+both = held + cudf.allocated_bytes(0)
 tables.clear()
 filled()
 devices._installed[0].limiting.limit = limit = both - 1000
 used = task(1, files[2])
-told["at the limit"] = [used["on host"], used["retries"], registry.allocated_bytes(0) <= limit, len(tables._tables)]
+told["at the limit"] = [used["on host"], used["retries"], cudf.allocated_bytes(0) <= limit, len(tables._tables)]
 
 # Where all that is kept is not enough, work goes to the CPU as ever.
 filled()
@@ -184,17 +185,17 @@ installed.limiting.limit = installed.limit
 
 # A child has other tables, and frees nothing of its parent's.
 filled()
-before = registry.allocated_bytes(0)
+before = cudf.allocated_bytes(0)
 child = os.fork()
 if child == 0:
     empty = not resident_tables(0)._tables and resident_tables(0) is not tables
     os._exit(0 if empty and len(tables._tables) == 2 else 1)
 told["child"] = os.waitpid(child, 0)[1]
-assert len(tables._tables) == 2 and resident_tables(0) is tables and registry.allocated_bytes(0) == before
+assert len(tables._tables) == 2 and resident_tables(0) is tables and cudf.allocated_bytes(0) == before
 
 # Another limit is another resource, which would not count what is kept.
-registry.share_memory(0, 0.25, 1, 0)
-told["another limit"] = [len(tables._tables), registry.allocated_bytes(0)]
+cudf.share_memory(0, 0.25, 1, 0)
+told["another limit"] = [len(tables._tables), cudf.allocated_bytes(0)]
 filled()
 record.lost_at = 20
 used = task(1, files[0])
@@ -228,7 +229,7 @@ def in_a_slot(number, used=file):
     return {"kept": metrics.tables_kept, "limit": limit, "slot": slot, "files": sorted(texts)}
 
 told["tasks"] = [in_a_slot(number) for number in range(2)]
-told["allocated"] = registry.allocated_bytes(0)
+told["allocated"] = cudf.allocated_bytes(0)
 with slots.acquire(["0"], 0.0):
     told["in another slot"] = in_a_slot(2)
 

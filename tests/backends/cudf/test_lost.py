@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpujoin.backends import registry
+from gpujoin.backends import cudf, registry
 from gpujoin.backends.cudf import lost
 from gpujoin.errors import BackendUnavailableError, DeviceLostError, DeviceMemoryError, KernelLaunchError
 from gpujoin.model.backend import BackendName
@@ -38,7 +38,7 @@ def test_after_some_errors_a_gpu_is_lost(problem: Exception, caplog: pytest.LogC
     with pytest.raises(DeviceLostError, match="this process has lost GPU 3"), lost.lost_errors(3):
         raise problem
     assert str(problem) in (lost.reason(3) or "")
-    assert registry.lost_reason(3) == lost.reason(3)
+    assert cudf.lost_reason(3) == lost.reason(3)
     assert lost.reason(0) is None, "other GPUs go on"
     with pytest.raises(DeviceLostError), lost.lost_errors(3):
         pytest.fail("the GPU is not used again")

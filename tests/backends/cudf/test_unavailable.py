@@ -14,6 +14,7 @@ import pytest
 
 import gpujoin.backends.cudf
 from gpujoin import JoinMetrics, Options, join_tables
+from gpujoin.backends import cudf
 from gpujoin.backends.cudf import lost
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
@@ -278,7 +279,7 @@ def test_memory_of_a_task_that_is_ended_goes_back_with_its_slot(
 
     alive: list[weakref.ref[Rows]] = []
     given_back: list[bool] = []
-    monkeypatch.setattr(devices, "release_cached_memory", lambda ordinal: given_back.append(alive[0]() is None))
+    monkeypatch.setattr(cudf, "release_cached_memory", lambda ordinal: given_back.append(alive[0]() is None))
 
     def rows() -> Iterator[None]:
         held = Rows()
