@@ -143,41 +143,15 @@ def predict(
             case Join():
                 stages += not any(map(_is_constant, node.children))
     here += sizes.of(relation).rows * costs.row_out
-    of_query = query_seconds(Estimate(here, spark), stages, cores, costs)
-    return Estimate(of_query.here + exchanges * costs.stage, of_query.spark)
-
-
-def query_seconds(operations: Estimate, stages: int, cores: int, costs: Costs) -> Estimate:
-    """Add what a query takes besides the operations, of one core, to theirs; ``stages`` are those of Spark."""
     return Estimate(
-        here=costs.query + operations.here / cores,
-        spark=costs.spark_query + stages * costs.spark_stage + operations.spark / cores,
+        here=costs.query + exchanges * costs.stage + here / cores,
+        spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
     )
 
 
 def crossing_seconds(rows: float, schema: pa.Schema, costs: Costs) -> float:
     """Predict the seconds of one core that taking rows from Spark takes."""
     return rows * (costs.row_in + row_bytes(schema) * costs.byte_in)
-
-
-def scan_seconds(values: float, costs: Costs) -> Estimate:
-    """Predict the seconds of one core that reading some values of files takes."""
-    return Estimate(here=values * costs.value, spark=values * costs.spark_value)
-
-
-def aggregation_seconds(rows: float, costs: Costs) -> Estimate:
-    """Predict the seconds of one core that aggregating some rows takes."""
-    return Estimate(here=rows * costs.group_row, spark=rows * costs.spark_group_row)
-
-
-def window_seconds(rows: float, costs: Costs) -> Estimate:
-    """Predict the seconds of one core that a window over some rows takes."""
-    return Estimate(here=rows * costs.window_row, spark=rows * costs.spark_window_row)
-
-
-def hashed_seconds(left: float, right: float, costs: Costs) -> float:
-    """Predict the seconds of one core that Spark takes to join by a hash table of the smaller side."""
-    return max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
 
 
 def operation_seconds(
@@ -197,13 +171,14 @@ def operation_seconds(
     own = Estimate(here=0.0, spark=0.0)
     match node:
         case Scan():
-            own = scan_seconds(read * len(node.schema), costs)
+            values = read * len(node.schema)
+            own = Estimate(here=values * costs.value, spark=values * costs.spark_value)
         case SparkSource():
             own = Estimate(here=crossing_seconds(node.rows, node.schema, costs), spark=0.0)
         case PartialAggregate():
-            own = aggregation_seconds(rows[0], costs)
+            own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
         case Window():
-            own = window_seconds(rows[0], costs)
+            own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
         case Join():
             is_built = id(node.side(node.build_side)) in built
             own = _join(node, rows[0], rows[1], costs, is_built=is_built)
@@ -257,7 +232,7 @@ def _join(node: Join, left: float, right: float, costs: Costs, *, is_built: bool
     """Predict the seconds of one core that a join takes; ``is_built``: without those of building a side here."""
     pairs, keys = left * right, len(node.spec.keys)
     rows = left + right
-    hashed = hashed_seconds(left, right, costs)
+    hashed = max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row
     doublings = math.log2(max(2.0, rows))
     if is_built:
         rows = left if node.build_side is Side.RIGHT else right

@@ -15,8 +15,8 @@ import pytest
 from gpujoin import GpuJoinError, cli
 from gpujoin.cli.advise.eventlog import LoggedApplication, LoggedNode, LoggedQuery, read_event_log
 from gpujoin.cli.advise.logged import LogAdvice, judge
-from gpujoin.costs import Costs
 
+_ENDED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession, functions as f
@@ -58,22 +58,19 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.spark
 def test_queries_of_a_log(log: Path) -> None:
     application = read_event_log(log)
-    assert (application.name, application.cores, application.failed) == ("sales", 2, 0)
-    advice = judge(application, Costs())
+    assert (application.name, application.failed) == ("sales", 0)
+    advice = judge(application)
     joined, computed, limited, texts, ranged = advice.queries
     assert (len(joined.joins), joined.aggregations, joined.obstacles) == (1, 1, ())
-    assert joined.predicted is not None
-    assert 0.1 < joined.predicted.here < 0.2 < joined.predicted.spark
-    assert [node.rows for node in joined.query.plan.walk() if node.name == "BroadcastHashJoin"] == [200]
+    assert joined.runs == "here"
     assert computed.obstacles == ("the Python UDF <lambda>(v): Spark runs Python UDFs",)
-    assert computed.predicted is None
+    assert computed.runs == "here in part"
     assert not limited.concerned
     assert texts.joins == ("sort-merge",)
     assert texts.obstacles == ("csv: only Parquet and ORC files are read here",)
     assert ranged.joins[0] in ("nested-loop", "product")
-    assert ranged.predicted is not None
+    assert ranged.runs == "here"
     assert all(each.query.seconds > 0 for each in advice.queries)
-    assert all(0 <= each.gain < each.query.seconds for each in advice.queries)
 
 
 @pytest.mark.extra
@@ -81,12 +78,12 @@ def test_queries_of_a_log(log: Path) -> None:
 def test_the_command_takes_a_folder_and_a_file(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["advise", str(log)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("sales: 5 queries on 2 cores, of which 4 have a join, an aggregation or a window\n")
+    assert text.startswith("sales: 5 queries, of which 4 have a join, an aggregation or a window\n")
     assert "the Python UDF <lambda>(v): Spark runs Python UDFs (change with functions of Spark's own" in text
     (events,) = log.glob("events_1_*")
     assert cli.main(["advise", "--json", str(events)]) == 0
     given = json.loads(capsys.readouterr().out)
-    assert given["queries"][0]["joins"] == ["broadcast"]
+    assert (given["queries"][0]["joins"], given["queries"][0]["runs"]) == (["broadcast"], "here")
     with pa.CompressedInputStream(pa.OSFile(str(events)), "zstd") as stream:
         plain = stream.read()
     for name, part in (("whole", plain), ("being.inprogress", plain[: len(plain) // 2])):
@@ -100,7 +97,7 @@ def test_the_command_takes_a_folder_and_a_file(log: Path, tmp_path: Path, capsys
     [
         ("empty", "", "has no events"), ("text", "hello\n", "is no event log"), ("list", "[1]\n", "is no event log"),
         ("a.lz4", "x", "spark.eventLog.compression.codec=zstd"), ("a.zstd", "x", "cannot be read"),
-        ("half", '{"Event": "SparkListenerStageCompleted"}\n', "an event lacks 'Stage Info'"),
+        ("half", f'{{"Event": "{_ENDED}"}}\n', "an event lacks 'time'"),
     ],
     ids=["empty", "text", "list", "lz4", "no zstd", "an event without its fields"],
 )  # fmt: skip
@@ -115,8 +112,8 @@ def test_a_folder_of_several_logs_is_refused(tmp_path: Path) -> None:
         read_event_log(tmp_path)
 
 
-def leaf(name: str, rows: int | None = 100, text: str = "") -> LoggedNode:
-    return LoggedNode(name, text or f"{name} [a#1, b#2L]", rows)
+def leaf(name: str) -> LoggedNode:
+    return LoggedNode(name, f"{name} [a#1, b#2L]")
 
 
 def advised(*plans: LoggedNode, seconds: float = 10.0) -> LogAdvice:
@@ -124,12 +121,12 @@ def advised(*plans: LoggedNode, seconds: float = 10.0) -> LogAdvice:
         LoggedQuery(number=n, description=f"collect at app.py:{n}", seconds=seconds * (n + 1), plan=plan)
         for n, plan in enumerate(plans)
     )
-    return judge(LoggedApplication(name="app", cores=4, queries=queries, failed=1), Costs())
+    return judge(LoggedApplication(name="app", queries=queries, failed=1))
 
 
 def test_obstacles_are_ordered_by_the_seconds_of_their_queries() -> None:
-    cached = LoggedNode("SortMergeJoin", "…", 5, (leaf("Scan parquet"), leaf("InMemoryTableScan")))
-    text = LoggedNode("BroadcastHashJoin", "…", 5, (leaf("Scan csv"), leaf("Scan orc")))
+    cached = LoggedNode("SortMergeJoin", "…", (leaf("Scan parquet"), leaf("InMemoryTableScan")))
+    text = LoggedNode("BroadcastHashJoin", "…", (leaf("Scan csv"), leaf("Scan orc")))
     advice = advised(cached, text)
     assert [obstacle for obstacle, _, _ in advice.obstacles] == [
         "csv: only Parquet and ORC files are read here", "a cached table: Spark holds its rows",
@@ -142,11 +139,13 @@ def test_obstacles_are_ordered_by_the_seconds_of_their_queries() -> None:
 
 
 def test_what_ran_here_is_told() -> None:
-    here = LoggedNode("MapInArrow", "MapInArrow island_join_2scans_gpujoin_0123456789ab(c#1)", 5, (leaf("Range"),))
-    (query,) = advised(LoggedNode("HashAggregate", "HashAggregate(keys=[a#1])", 5, (here,))).queries
-    assert (query.ran_here, query.obstacles, query.gain) == (True, (), 0.0)
+    here = LoggedNode("MapInArrow", "MapInArrow island_join_2scans_gpujoin_0123456789ab(c#1)", (leaf("Range"),))
+    (query,) = advised(LoggedNode("HashAggregate", "HashAggregate(keys=[a#1])", (here,))).queries
+    assert (query.runs, query.obstacles) == ("ran here", ())
 
 
-def test_rows_that_were_not_counted_give_no_prediction() -> None:
-    (query,) = advised(LoggedNode("SortMergeJoin", "…", 5, (leaf("Scan parquet", None), leaf("Range")))).queries
-    assert query.predicted is None
+def test_seconds_of_queries_without_obstacles_are_added_up() -> None:
+    whole = LoggedNode("SortMergeJoin", "…", (leaf("Scan parquet"), leaf("Scan orc")))
+    part = LoggedNode("SortMergeJoin", "…", (leaf("Scan parquet"), leaf("Scan csv")))
+    lines = str(advised(whole, part)).splitlines()
+    assert any(line.startswith("10 s of the 30 s are of queries that may run here as a whole; ") for line in lines)

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpujoin.costs import Costs
-
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -22,8 +20,8 @@ program that depends on the rows of its queries may take another way, or stop, w
 else that the program does is done. To make a DataFrame Spark reads schemas: the footer of a Parquet file, and with
 inferSchema a whole CSV file.
 
-Of a Spark event log, a file or the folder of a rolling log, it says the same by the plans and rows in the log, and
-runs nothing.
+Of a Spark event log, a file or the folder of a rolling log, it says by the plans in the log how long queries took and
+what keeps them in Spark, and runs nothing.
 """
 
 
@@ -50,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = Path(arguments.program)
     if is_event_log(path):
-        logged = judge(read_event_log(path), Costs())
+        logged = judge(read_event_log(path))
         print(json.dumps(logged.to_dict(), indent=1) if arguments.json else logged)
         return 0 if logged.queries else 1
     from gpujoin.cli.advise.program import advise

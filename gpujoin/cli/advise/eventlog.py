@@ -1,4 +1,4 @@
-"""Reads the queries of a Spark event log: their physical plans, with the rows that were counted, and their seconds."""
+"""Reads the queries of a Spark event log: their physical plans and their seconds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from gpujoin.errors import GpuJoinError
 from gpujoin.model.trees import preorder
 
 _SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQL"
-_DRIVER_UPDATES = "org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates"
 _EVENTS = re.compile(r"events_(\d+)_")
 _CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
 _UNREAD = frozenset({".lz4", ".snappy", ".lzf"})
 """Suffixes of codecs whose streams have a form of Spark's own."""
-_ROWS = "number of output rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +28,6 @@ class LoggedNode:
     name: str
     text: str
     """As Spark writes it, shortened by Spark."""
-    rows: int | None
-    """Rows that it gave, where Spark counted them."""
     children: tuple[LoggedNode, ...] = ()
 
     def walk(self) -> Iterator[LoggedNode]:
@@ -55,8 +51,6 @@ class LoggedApplication:
     """An application."""
 
     name: str
-    cores: int
-    """How many tasks ran at once."""
     queries: tuple[LoggedQuery, ...]
     failed: int
     """How many queries failed, or had not ended."""
@@ -67,9 +61,6 @@ class _Reading:
     """What is known while a log is read."""
 
     name: str = ""
-    master: str = ""
-    executors: dict[str, int] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
     started: dict[int, dict[str, Any]] = field(default_factory=dict)
     plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     ended: dict[int, tuple[int, bool]] = field(default_factory=dict)
@@ -78,16 +69,6 @@ class _Reading:
         kind = event.get("Event", "")
         if kind == "SparkListenerApplicationStart":
             self.name = str(event.get("App Name", ""))
-        elif kind == "SparkListenerEnvironmentUpdate":
-            self.master = str(event.get("Spark Properties", {}).get("spark.master", ""))
-        elif kind == "SparkListenerExecutorAdded":
-            self.executors[str(event["Executor ID"])] = int(event["Executor Info"]["Total Cores"])
-        elif kind == "SparkListenerStageCompleted":
-            for each in event["Stage Info"]["Accumulables"]:
-                self._count(each["ID"], each.get("Value"))
-        elif kind == _DRIVER_UPDATES:
-            for number, value in event["accumUpdates"]:
-                self._count(number, value)
         elif kind == f"{_SQL}ExecutionStart":
             self.started[event["executionId"]] = dict(event)
             self.plans[event["executionId"]] = event["sparkPlanInfo"]
@@ -96,12 +77,6 @@ class _Reading:
         elif kind == f"{_SQL}ExecutionEnd":
             self.ended[event["executionId"]] = int(event["time"]), bool(event.get("errorMessage"))
 
-    def _count(self, number: int, value: object) -> None:
-        try:
-            self.counts[int(number)] = int(str(value))
-        except ValueError:
-            return  # a metric that is no number
-
     def application(self) -> LoggedApplication:
         done = {number: end for number, (end, failed) in self.ended.items() if not failed and number in self.started}
         queries = tuple(
@@ -109,24 +84,15 @@ class _Reading:
                 number=number,
                 description=str(self.started[number].get("description", "")),
                 seconds=max(0, end - int(self.started[number]["time"])) / 1000,
-                plan=self._node(self.plans[number]),
+                plan=_node(self.plans[number]),
             )
             for number, end in sorted(done.items())
         )
-        return LoggedApplication(
-            name=self.name, cores=self._cores(), queries=queries, failed=len(self.started) - len(done)
-        )
+        return LoggedApplication(name=self.name, queries=queries, failed=len(self.started) - len(done))
 
-    def _cores(self) -> int:
-        local = re.fullmatch(r"local\[(\d+)(,\s*\d+)?\]", self.master)
-        return int(local[1]) if local else max(1, sum(self.executors.values()))
 
-    def _node(self, info: Mapping[str, Any]) -> LoggedNode:
-        number = next((int(metric["accumulatorId"]) for metric in info["metrics"] if metric["name"] == _ROWS), -1)
-        return LoggedNode(
-            str(info["nodeName"]).strip(), str(info["simpleString"]), self.counts.get(number),
-            tuple(map(self._node, info["children"])),
-        )  # fmt: skip
+def _node(info: Mapping[str, Any]) -> LoggedNode:
+    return LoggedNode(str(info["nodeName"]).strip(), str(info["simpleString"]), tuple(map(_node, info["children"])))
 
 
 def is_event_log(path: Path) -> bool:

@@ -1,12 +1,11 @@
 """The advice on an event log: which of the queries that ran would run here, and what keeps the others in Spark.
 
 A log has physical plans as Spark shortens them, so expressions are not looked at: gpujoin may still leave an operation
-to Spark whose function it does not compute.
+to Spark whose function it does not compute. Nor are seconds predicted, which needs the tables.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.cli.advise.eventlog import LoggedApplication, LoggedNode, LoggedQuery
-from gpujoin.costs import Costs
-from gpujoin.plan.cost import (
-    Estimate,
-    aggregation_seconds,
-    hashed_seconds,
-    query_seconds,
-    scan_seconds,
-    window_seconds,
-)
 from gpujoin.report.amounts import aligned, show_rows, show_seconds
 
 FORMAT = 1
@@ -31,7 +21,6 @@ _JOINS = {
     "SortMergeJoin": "sort-merge", "BroadcastHashJoin": "broadcast", "ShuffledHashJoin": "shuffled hash",
     "BroadcastNestedLoopJoin": "nested-loop", "CartesianProduct": "product",
 }  # fmt: skip
-_PAIRWISE = frozenset({"BroadcastNestedLoopJoin", "CartesianProduct"})
 _AGGREGATES = frozenset({"HashAggregate", "ObjectHashAggregate", "SortAggregate"})
 _FILES = ("Scan parquet", "Scan orc")
 _OWN_ROWS = frozenset({"Range", "LocalTableScan", "EmptyRelation"})
@@ -66,8 +55,6 @@ class JudgedQuery:
     """What keeps parts of it in Spark."""
     ran_here: bool
     """Whether a part of it ran in gpujoin."""
-    predicted: Estimate | None
-    """Seconds that it would take here and in Spark; ``None`` where a part stays in Spark, or rows were not counted."""
 
     @property
     def concerned(self) -> bool:
@@ -75,14 +62,9 @@ class JudgedQuery:
         return bool(self.joins or self.aggregations or self.windows)
 
     @property
-    def gain(self) -> float:
-        """Seconds that are predicted to be saved; 0 where it would stay in Spark.
-
-        What Spark took beyond its prediction counts for nothing: starting, other queries beside it, a cold cache.
-        """
-        if self.predicted is None or self.ran_here:
-            return 0.0
-        return max(0.0, min(self.query.seconds, self.predicted.spark) - self.predicted.here)
+    def runs(self) -> str:
+        """Where it ran, or would run."""
+        return "ran here" if self.ran_here else "here in part" if self.obstacles else "here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +93,8 @@ class LogAdvice:
         application = self.application
         concerned = [each for each in self.queries if each.concerned]
         yield (
-            f"{application.name}: {len(application.queries)} queries on {application.cores} cores, of which "
-            f"{len(concerned)} have a join, an aggregation or a window"
+            f"{application.name}: {len(application.queries)} queries, of which {len(concerned)} have a join, an "
+            "aggregation or a window"
         )
         if application.failed:
             those = "1 query" if application.failed == 1 else f"{application.failed} queries"
@@ -120,8 +102,12 @@ class LogAdvice:
         if concerned:
             yield ""
             yield from _table(concerned)
-            yield f"predicted to be saved: {show_seconds(sum(each.gain for each in concerned))} s"
-            yield "by the rows that Spark counted; expressions are not looked at, which a log has in part"
+            whole = sum(each.query.seconds for each in concerned if each.runs == "here")
+            total = sum(each.query.seconds for each in concerned)
+            yield (
+                f"{show_seconds(whole)} s of the {show_seconds(total)} s are of queries that may run here as a whole; "
+                "expressions are not looked at, which a log has in part"
+            )
         if self.obstacles:
             yield ""
             yield "left to Spark, first what is in the queries that took longest"
@@ -135,19 +121,16 @@ class LogAdvice:
         return {
             "format": FORMAT,
             "application": self.application.name,
-            "cores": self.application.cores,
             "failed": self.application.failed,
             "queries": [
                 {
                     "number": each.query.number,
                     "description": each.query.description,
-                    "spark_seconds": each.query.seconds,
-                    "predicted_seconds": None if each.predicted is None else each.predicted.here,
-                    "predicted_spark_seconds": None if each.predicted is None else each.predicted.spark,
+                    "seconds": each.query.seconds,
                     "joins": list(each.joins),
                     "aggregations": each.aggregations,
                     "windows": each.windows,
-                    "ran_here": each.ran_here,
+                    "runs": each.runs,
                     "obstacles": list(each.obstacles),
                 }
                 for each in self.queries
@@ -159,13 +142,13 @@ class LogAdvice:
         }
 
 
-def judge(application: LoggedApplication, costs: Costs) -> LogAdvice:
+def judge(application: LoggedApplication) -> LogAdvice:
     """Say of each query of an application what would run here."""
-    queries = tuple(_judged(query, application.cores, costs) for query in application.queries)
+    queries = tuple(map(_judged, application.queries))
     return LogAdvice(application=application, queries=queries)
 
 
-def _judged(query: LoggedQuery, cores: int, costs: Costs) -> JudgedQuery:
+def _judged(query: LoggedQuery) -> JudgedQuery:
     nodes = list(query.plan.walk())
     ran_here = any(_ISLAND.search(node.text) for node in nodes)
     obstacles = () if ran_here else tuple(dict.fromkeys(filter(None, map(_obstacle, nodes))))
@@ -173,10 +156,9 @@ def _judged(query: LoggedQuery, cores: int, costs: Costs) -> JudgedQuery:
     aggregations = sum(node.name in _AGGREGATES for node in nodes if not _is_partial(node))
     windows = sum(node.name == "Window" for node in nodes)
     concerned = bool(joins or aggregations or windows)
-    predicted = None if obstacles or ran_here or not concerned else _predicted(query.plan, cores, costs)
     return JudgedQuery(
         query=query, joins=joins, aggregations=aggregations, windows=windows, obstacles=obstacles if concerned else (),
-        ran_here=ran_here, predicted=predicted,
+        ran_here=ran_here,
     )  # fmt: skip
 
 
@@ -202,84 +184,10 @@ def _is_partial(node: LoggedNode) -> bool:
     return "partial_" in node.text or ("functions=[]" in node.text and "Aggregate(keys=[]" not in node.text)
 
 
-def _predicted(plan: LoggedNode, cores: int, costs: Costs) -> Estimate | None:
-    """Predict the seconds of a plan of which everything may run here; ``None`` where rows were not counted."""
-    here, spark, stages = 0.0, 0.0, 0
-    for node in plan.walk():
-        inputs = [_rows(child) for child in node.children]
-        own: Estimate | None = None
-        if node.name.startswith(_FILES):
-            rows = _rows(node) or _first_rows(plan, node)
-            if rows is None:
-                return None
-            own = scan_seconds(rows * _columns(node), costs)
-        elif node.name in _JOINS:
-            if len(inputs) != 2 or inputs[0] is None or inputs[1] is None:
-                return None
-            own = _join_seconds(node, inputs[0], inputs[1], costs)
-            stages += 1
-        elif node.name in _AGGREGATES and inputs and inputs[0] is not None:
-            own = aggregation_seconds(inputs[0], costs)
-            stages += _is_partial(node)
-        elif node.name == "Window" and inputs and inputs[0] is not None:
-            own = window_seconds(inputs[0], costs)
-            stages += 1
-        if own is not None:
-            here, spark = here + own.here, spark + own.spark
-    here += (_rows(plan) or 0) * costs.row_out
-    return query_seconds(Estimate(here, spark), stages, cores, costs)
-
-
-def _join_seconds(node: LoggedNode, left: int, right: int, costs: Costs) -> Estimate:
-    rows, pairs = left + right, left * right
-    if node.name not in _PAIRWISE:
-        return Estimate(here=rows * costs.join_row, spark=hashed_seconds(left, right, costs))
-    ranges = re.search(r"[<>]", node.text) is not None
-    here = rows * costs.sort_row * math.log2(max(2, rows)) if ranges else pairs * costs.pair
-    return Estimate(here=here, spark=pairs * costs.spark_pair)
-
-
-def _rows(node: LoggedNode) -> int | None:
-    """Rows that a node gave, or the one below it whose rows it passes on."""
-    while node.rows is None and len(node.children) == 1 and node.name not in _AGGREGATES:
-        node = node.children[0]
-    return node.rows
-
-
-def _first_rows(plan: LoggedNode, scan: LoggedNode) -> int | None:
-    """Rows that a scan gave, as the nodes right above it counted them."""
-    for node in plan.walk():
-        if len(node.children) == 1 and _leaf(node) is scan and node.rows is not None and node.name == "ColumnarToRow":
-            return node.rows
-    return None
-
-
-def _leaf(node: LoggedNode) -> LoggedNode:
-    while len(node.children) == 1:
-        node = node.children[0]
-    return node
-
-
-def _columns(scan: LoggedNode) -> int:
-    read = re.search(r"\[(.*?)\]", scan.text)
-    return max(1, read[1].count(",") + 1 if read else 1)
-
-
 def _table(queries: Sequence[JudgedQuery]) -> Iterator[str]:
-    headings = ("#", "s", "~s in Spark", "~s here", "joins", "runs", "query")
-    yield from aligned([headings, *map(_row, queries)], numbers=4)
+    yield from aligned([("#", "s", "joins", "runs", "query"), *map(_row, queries)], numbers=2)
 
 
 def _row(each: JudgedQuery) -> tuple[str, ...]:
-    if each.ran_here:
-        runs = "ran here"
-    elif each.obstacles:
-        runs = "here in part"
-    else:
-        runs = "here" if each.gain else "in Spark"
-    known = each.predicted
-    predicted = ("", "") if known is None else (show_seconds(known.spark), show_seconds(known.here))
     joins = ", ".join(f"{show_rows(n)} {kind}" for kind, n in Counter(each.joins).items())
-    return (
-        str(each.query.number), show_seconds(each.query.seconds), *predicted, joins, runs, each.query.description,
-    )  # fmt: skip
+    return str(each.query.number), show_seconds(each.query.seconds), joins, each.runs, each.query.description
