@@ -47,3 +47,8 @@ def create(name: BackendName, request: BackendRequest) -> AnyBackend:
     if reason is not None:
         raise BackendUnavailableError(str(reason))
     return importlib.import_module(_MODULES[name]).create(request)
+
+
+def release_cached_memory(device: int) -> None:
+    """Return unused memory of a GPU to other processes. Does nothing before a backend was made on it."""
+    importlib.import_module(_MODULES[BackendName.GPU]).release_cached_memory(device)

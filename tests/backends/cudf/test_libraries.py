@@ -378,8 +378,8 @@ def test_keys_are_copied_ahead_by_another_thread(environment: dict[str, str]) ->
 POOLS = """
 import weakref
 import pyarrow as pa
-from gpujoin.backends.cudf import release_cached_memory, share_memory
-from gpujoin.backends.registry import BackendRequest, create
+from gpujoin.backends.cudf import share_memory
+from gpujoin.backends.registry import BackendRequest, create, release_cached_memory
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
 from cuda.bindings import runtime
