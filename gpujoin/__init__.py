@@ -37,11 +37,9 @@ if TYPE_CHECKING:
     from gpujoin.model.jointype import JoinType, Side
     from gpujoin.model.reasons import Reason
     from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-    from gpujoin.report.explanation import Explanation
+    from gpujoin.report.explanation import Explanation, QueryReport
     from gpujoin.report.metrics import metrics
-    from gpujoin.report.operations import QueryReport
-    from gpujoin.report.profile import profile
-    from gpujoin.report.result import QueryProfile
+    from gpujoin.report.profile import QueryProfile, profile
     from gpujoin.spark.api.asof import gpu_asof_join
     from gpujoin.spark.api.join import explain, gpu_join
     from gpujoin.spark.query.accelerate import accelerate
@@ -63,10 +61,8 @@ _HOMES = {
     "gpujoin.model.jointype": ("JoinType", "Side"),
     "gpujoin.model.reasons": ("Reason",),
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
-    "gpujoin.report.explanation": ("Explanation",),
-    "gpujoin.report.operations": ("QueryReport",),
-    "gpujoin.report.result": ("QueryProfile",),
-    "gpujoin.report.profile": ("profile",),
+    "gpujoin.report.explanation": ("Explanation", "QueryReport"),
+    "gpujoin.report.profile": ("QueryProfile", "profile"),
     "gpujoin.spark.api.asof": ("gpu_asof_join",),
     "gpujoin.spark.api.join": ("explain", "gpu_join"),
     "gpujoin.report.metrics": ("metrics",),

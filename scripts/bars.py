@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from gpujoin.report.picture import SPARK_COLOR
-
 _WIDTH, _HEIGHT = 760, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 58, 40
 _HERE_COLOR = "#4269d0"
+_SPARK_COLOR = "#9aa0a6"
 _STEPS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 """Distances of the lines of the scale, in seconds."""
 _MOST_LINES = 5
@@ -66,7 +65,7 @@ def _bars(pairs: Sequence[Pair], scale: float, bottom: int) -> Iterator[str]:
     width = place * 0.38
     for number, pair in enumerate(pairs):
         left = _LEFT + place * number + place * 0.12
-        bars = (("Spark", pair.spark, SPARK_COLOR), ("gpujoin", pair.here, _HERE_COLOR))
+        bars = (("Spark", pair.spark, _SPARK_COLOR), ("gpujoin", pair.here, _HERE_COLOR))
         for side, (engine, seconds, color) in enumerate(bars):
             x, height = left + side * width, seconds * scale
             place_and_size = f'x="{x:.1f}" y="{bottom - height:.1f}" width="{width:.1f}" height="{height:.1f}"'
@@ -76,6 +75,6 @@ def _bars(pairs: Sequence[Pair], scale: float, bottom: int) -> Iterator[str]:
 
 
 def _legend() -> Iterator[str]:
-    for left, name, color in ((_WIDTH - 160, "Spark", SPARK_COLOR), (_WIDTH - 90, "gpujoin", _HERE_COLOR)):
+    for left, name, color in ((_WIDTH - 160, "Spark", _SPARK_COLOR), (_WIDTH - 90, "gpujoin", _HERE_COLOR)):
         yield f'<rect x="{left}" y="{_HEIGHT - 18}" width="10" height="10" fill="{color}"/>'
         yield f'<text x="{left + 15}" y="{_HEIGHT - 8}">{name}</text>'

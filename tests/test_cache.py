@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import pickle
 import sys
 import tracemalloc
@@ -15,6 +16,7 @@ pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark
 from gpujoin.cache import Cache, cached_by_life, object_bytes
 from gpujoin.report import outcomes
 from gpujoin.report.explanation import Explanation
+from gpujoin.report.operations import NoteKind, notes_of
 from tests.report.test_report import ISLAND
 
 
@@ -85,21 +87,18 @@ def test_a_function_is_computed_once_for_each_object_and_forgotten_with_it() -> 
 def test_explanations_take_no_more_than_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a session does that plans queries for days: each has notes of its own."""
     monkeypatch.setattr(outcomes, "_explanations", Cache(300_000, object_bytes))
-    monkeypatch.setattr(outcomes, "_queries", Cache(300_000, object_bytes))
     tracemalloc.start()
     try:
         for number in range(400):
-            notes = tuple(f"{number}: {'why ' * 50}{place}" for place in range(20))
-            island = dataclasses.replace(ISLAND, island_id=f"i{number}", notes=notes)
-            outcomes.keep(island)
-            outcomes.keep_query(f"q{number}", Explanation((island,)))
+            notes = notes_of(NoteKind.DECISION, *(f"{number}: {'why ' * 50}{place}" for place in range(20)))
+            outcomes.keep(f"q{number}", Explanation((dataclasses.replace(ISLAND, notes=notes),)))
+        gc.collect()  # what Python keeps of tuples for new ones
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken < 700_000
-    assert outcomes.kept("i399") is not None
-    assert outcomes.kept_query("q399") is not None
-    assert outcomes.kept("i0") is None
+    assert taken < 350_000
+    assert outcomes.explanation_named("q399") is not None
+    assert outcomes.explanation_named("q0") is None
 
 
 def test_an_explanation_takes_about_what_is_counted() -> None:

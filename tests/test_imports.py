@@ -166,7 +166,6 @@ CIRCLES: tuple[tuple[str, set[str]], ...] = (
         "ahead", "build", "early_stop", "framesearch", "morsel", "not_in", "output", "probe", "sinks",
     }),
     ("gpujoin.model", {"aggregates", "expressions", "sqltext"}),
-    ("gpujoin.report", {"html", "operations", "text"}),
     ("gpujoin.spark.catalyst", {"nodes", "words"}),
     ("gpujoin.spark.query", {"nearest.terms", "plans"}),
 )  # fmt: skip

@@ -243,7 +243,7 @@ def _predict(spark: SparkSession, query: Query, costs: Costs) -> Seconds:
     with _settings(spark, _settings_of(query, enabled="true", costs=costs)):
         islands = rewrite(spark.sql(query.sql), Purpose.EXPLAIN).explanation.islands
     return Seconds(
-        sum(island.predicted_seconds or 0.0 for island in islands),
+        sum(island.predicted.seconds or 0.0 for island in islands),
         sum(island.predicted_spark_seconds or 0.0 for island in islands),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -10,17 +11,41 @@ from unittest.mock import patch
 from gpujoin.engine.pipeline import supports_node
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason
-from gpujoin.model.relations import Relation
-from gpujoin.report import islands as explained
-from gpujoin.report.explanation import Explanation, IslandExplanation, Operations
-from gpujoin.report.islands import operations
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.islands import explain_island
 from gpujoin.spark.jvm.gateway import gateway_of, optimized_plan
+from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.plans import read_plan, with_subqueries
 from gpujoin.spark.settings import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from gpujoin.report.operations import IslandOperation
+    from gpujoin.spark.query.island import Island
+    from gpujoin.spark.query.plans import PlanNode
+
+_KINDS = {"Join": "joins", "GpuAsOfJoin": "joins", "Aggregate": "aggregations", "Window": "windows"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Numbers of operations of a plan."""
+
+    joins: int = 0
+    aggregations: int = 0
+    windows: int = 0
+
+    @classmethod
+    def among(cls, nodes: Iterable[PlanNode]) -> Operations:
+        """Count the operations among nodes of a plan."""
+        return cls(**Counter(_KINDS[node.name] for node in nodes if node.name in _KINDS))
+
+    def __add__(self, other: Operations) -> Operations:
+        return Operations(
+            self.joins + other.joins, self.aggregations + other.aggregations, self.windows + other.windows
+        )
 
 
 @dataclass(frozen=True)
@@ -29,17 +54,14 @@ class Coverage:
 
     all: Operations
     """Operations of the plan, and of its scalar subqueries: of those that are alike once, as Spark runs them."""
+    here: Operations
+    """Those that run here; an aggregation that Spark finishes is one."""
     explanation: Explanation
     """Explanation of the plan, its scalar subqueries included."""
     nodes: int
     """Nodes of the islands."""
     beside_gpu: tuple[Reason, ...]
     """Why the CPU computes a node where a GPU runs the others, for each such node."""
-
-    @property
-    def here(self) -> Operations:
-        """The operations that run here."""
-        return functools.reduce(Operations.__add__, (i.operations for i in self.explanation.islands), Operations())
 
     @property
     def tops(self) -> tuple[str, ...]:
@@ -56,17 +78,16 @@ class Coverage:
 def coverage(frame: DataFrame) -> Coverage:
     """Plan a query, and tell what of it runs where."""
     plan = read_plan(optimized_plan(frame), gateway_of(frame.sparkSession), session_conf(frame.sparkSession))
-    relations: list[Relation] = []
+    islands: list[Island] = []
 
-    explain = explained.explain_stages
+    def explain(island: Island, *rest: Any, **named: Any) -> IslandOperation:
+        islands.append(island)
+        return explain_island(island, *rest, **named)
 
-    def explain_stages(relation: Relation, *rest: Any) -> IslandExplanation:
-        relations.append(relation)
-        return explain(relation, *rest)
-
-    with patch.object(explained, "explain_stages", explain_stages):
+    with patch.object(planner, "explain_island", explain):
         explanation = rewrite(frame, Purpose.EXPLAIN).explanation
-    nodes = [node for relation in relations for node in relation.walk()]
+    nodes = [node for island in islands for node in island.relation.walk()]
     reasons = [supports_node(node, BackendName.GPU) for node in nodes]
     first = tuple(of_node[0] for of_node in reasons if of_node)
-    return Coverage(operations(with_subqueries(plan.walk(), set())), explanation, len(nodes), first)
+    here = Operations.among(node for island in islands for node in island.own_nodes())
+    return Coverage(Operations.among(with_subqueries(plan.walk(), set())), here, explanation, len(nodes), first)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import gpujoin
 from benchmarks.answers import TOLERANCE, difference
-from benchmarks.queries.coverage import coverage
+from benchmarks.queries.coverage import Operations, coverage
 from benchmarks.queries.suite import Suite
 from gpujoin.cli import session
-from gpujoin.report.explanation import Operations
 
 if TYPE_CHECKING:
     import duckdb

@@ -1,4 +1,4 @@
-"""Writes expressions, constants and types as queries do, for ``explain``, reasons and errors.
+"""Writes expressions, constants and types as queries do, for ``explain``, reasons and errors: the only writer of SQL.
 
 ``and(>(v, 3), in(k, 1, 2))`` is shown as ``v > 3 and k in (1, 2)``. The text is for people: it leaves out evaluation
 modes, conversions that nobody wrote, and the rest of long constants.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,15 +28,12 @@ _NUMBER = re.compile(r"(#\d+)+$")
 
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN, ATOM = range(8)
 """How tightly the parts of a text are bound, from the loosest on."""
-_INFIX = {
-    Function.OR: OR, Function.AND: AND,
-    Function.EQ: COMPARISON, Function.NE: COMPARISON, Function.LT: COMPARISON, Function.LE: COMPARISON,
-    Function.GT: COMPARISON, Function.GE: COMPARISON, Function.EQ_NULL_SAFE: COMPARISON,
-    Function.LIKE: COMPARISON, Function.RLIKE: COMPARISON,
-    Function.ADD: SUM, Function.SUBTRACT: SUM,
-    Function.MULTIPLY: PRODUCT, Function.DIVIDE: PRODUCT, Function.INTEGRAL_DIVIDE: PRODUCT,
-    Function.REMAINDER: PRODUCT,
+_BINDINGS = {
+    "or": OR, "and": AND, "=": COMPARISON, "!=": COMPARISON, "<": COMPARISON, "<=": COMPARISON, ">": COMPARISON,
+    ">=": COMPARISON, "<=>": COMPARISON, "like": COMPARISON, "rlike": COMPARISON, "+": SUM, "-": SUM, "*": PRODUCT,
+    "/": PRODUCT, "div": PRODUCT, "%": PRODUCT,
 }  # fmt: skip
+_NEGATIONS = {"=": "!=", "like": "not like", "rlike": "not rlike"}
 _TYPES = {
     pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
     pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.large_string(): "string",
@@ -56,23 +53,75 @@ def value_name(field: pa.Field) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownColumn:
-    """How a column is written in the expressions that read it."""
+class Words:
+    """An expression in SQL."""
 
     text: str
     binding: int = ATOM
     """How tightly the parts of the text are bound."""
+    negation: str | None = None
+    """The opposite, bound as a comparison, where that is not written with ``not`` before it."""
     is_buffer: bool = False
-    """Whether the text is that of an aggregate call, of whose buffer this is a column."""
+    """Whether the text is that of an aggregate call, and stands for a column of its buffer."""
+
+    def at(self, binding: int) -> str:
+        """Give the text, in parentheses where what is bound less tightly needs them."""
+        return f"({self.text})" if self.binding < binding else self.text
+
+    @property
+    def opposite(self) -> Words:
+        """The negated expression."""
+        return Words(f"not {self.at(NOT)}", NOT) if self.negation is None else Words(self.negation, COMPARISON)
 
 
-Columns: TypeAlias = Sequence[ShownColumn]
+Columns: TypeAlias = Sequence[Words]
 """How the columns of an input are written, by position."""
 
 
-def shown_column(expression: Expression, columns: Columns | None = None) -> ShownColumn:
+def infix(operator: str, *operands: Words) -> Words:
+    """Write operands with an operator between them."""
+    binding = _BINDINGS[operator]
+    texts = [each.at(binding + (n > 0 or binding == COMPARISON)) for n, each in enumerate(operands)]
+    negation = _NEGATIONS.get(operator)
+    return Words(f" {operator} ".join(texts), binding, negation and f" {negation} ".join(texts))
+
+
+def postfix(value: Words, words: str) -> Words:
+    """Write a value before ``is null`` or ``is not null``."""
+    return Words(f"{value.at(SUM)} {words}", COMPARISON, f"{value.at(SUM)} is not null" if words == "is null" else None)
+
+
+def one_of(value: Words, options: Iterable[str]) -> Words:
+    """Write a value that is one of some options."""
+    within = f"in ({', '.join(options)})"
+    return Words(f"{value.at(SUM)} {within}", COMPARISON, f"{value.at(SUM)} not {within}")
+
+
+def called(name: str, arguments: Iterable[Words]) -> Words:
+    """Write a call of a function."""
+    return Words(f"{name}({', '.join(each.text for each in arguments)})")
+
+
+def cast_to(value: Words, dtype: str, *, tries: bool) -> Words:
+    """Write a conversion."""
+    return Words(f"{'try_cast' if tries else 'cast'}({value.text} as {dtype})")
+
+
+def case(branches: Iterable[tuple[Words, Words]], otherwise: Words | None) -> Words:
+    """Write a choice between branches, each a condition and a value."""
+    texts = " ".join(f"when {condition.text} then {value.text}" for condition, value in branches)
+    return Words(f"case {texts}{'' if otherwise is None else f' else {otherwise.text}'} end")
+
+
+def arrow(variables: Sequence[Words], body: Words) -> Words:
+    """Write a function of variables: ``(x, y) -> x + y``."""
+    names = ", ".join(each.text for each in variables)
+    return Words(f"{names if len(variables) == 1 else f'({names})'} -> {body.text}", OR)
+
+
+def shown_column(expression: Expression, columns: Columns | None = None) -> Words:
     """Write a column by the expression that it is computed by."""
-    return ShownColumn(*Writer.of_one_input(columns).written(expression))
+    return Writer.of_one_input(columns).words(expression)
 
 
 def show_expression(expression: Expression, columns: Columns | None = None) -> str:
@@ -80,17 +129,17 @@ def show_expression(expression: Expression, columns: Columns | None = None) -> s
 
     Columns are written by their names, or as ``columns`` says.
     """
-    return Writer.of_one_input(columns).at(expression, OR)
+    return Writer.of_one_input(columns).words(expression).text
 
 
 def show_condition(expression: Expression, columns: Mapping[Side, Columns] | None = None) -> str:
     """Format an expression over the two inputs of a join, with the side of each column."""
-    return Writer(sided=True, columns=columns or {}).at(expression, OR)
+    return Writer(sided=True, columns=columns or {}).words(expression).text
 
 
 def show(expression: Expression) -> str:
     """Format an expression, with the side of each column where it reads those of both."""
-    return Writer(sided=len(expression.sides()) > 1, columns={}).at(expression, OR)
+    return Writer(sided=len(expression.sides()) > 1, columns={}).words(expression).text
 
 
 def show_call(call: AggregateCall, columns: Columns | None = None) -> str:
@@ -180,18 +229,38 @@ class Writer:
         """Write expressions over a single input."""
         return cls(sided=False, columns={Side.LEFT: columns} if columns else {})
 
-    def at(self, node: Expression, binding: int) -> str:
-        """Write a node where what is bound less tightly needs parentheses."""
-        text, own = self.written(node)
-        return f"({text})" if own < binding else text
+    def words(self, node: Expression) -> Words:
+        """Write a node."""
+        match node:
+            case ColumnRef() if self._columns.get(node.side) is not None:
+                return self._column(node)
+            case Expression(written=str(text)):
+                return Words(self._result_of_buffers(node) or text)
+            case ColumnRef():
+                return self._column(node)
+            case Variable():
+                return Words(bare_name(node.name))
+            case Literal():
+                return Words(show_value(node.value))
+            case Cast(explicit=False):
+                return self.words(node.child)
+            case Cast():
+                return cast_to(self.words(node.child), show_type(node.to), tries=node.mode is EvalMode.TRY)
+            case Case():
+                branches = zip(map(self.words, node.conditions), map(self.words, node.values), strict=True)
+                null = isinstance(node.otherwise, Literal) and node.otherwise.value is None
+                return case(branches, None if null else self.words(node.otherwise))
+            case Call():
+                return self._call(node)
+        return Words(type(node).__name__.lower())
 
-    def _column(self, node: ColumnRef) -> tuple[str, int]:
+    def _column(self, node: ColumnRef) -> Words:
         columns = self._columns.get(node.side)
         side = f"{node.side.value}." * self._sided
         if columns is None:
-            return side + bare_name(node.name), ATOM
-        shown = columns[node.index]
-        return (side + shown.text, ATOM) if shown.binding == ATOM else (shown.text, shown.binding)
+            return Words(side + bare_name(node.name))
+        column = columns[node.index]
+        return Words(side + column.text) if column.binding == ATOM else column
 
     def _result_of_buffers(self, node: Expression) -> str | None:
         """Write what is computed of the buffer of one aggregate call as that call."""
@@ -202,84 +271,34 @@ class Writer:
         texts = {column.text for column in read}
         return texts.pop() if len(texts) == 1 else None
 
-    def written(self, node: Expression) -> tuple[str, int]:
-        """Write a node; also how tightly its parts are bound."""
-        match node:
-            case ColumnRef() if self._columns.get(node.side) is not None:
-                return self._column(node)
-            case Expression(written=str(text)):
-                return self._result_of_buffers(node) or text, ATOM
-            case ColumnRef():
-                return self._column(node)
-            case Variable():
-                return bare_name(node.name), ATOM
-            case Literal():
-                return show_value(node.value), ATOM
-            case Cast(explicit=False):
-                return self.written(node.child)
-            case Cast():
-                name = "try_cast" if node.mode is EvalMode.TRY else "cast"
-                return f"{name}({self.at(node.child, OR)} as {show_type(node.to)})", ATOM
-            case Case():
-                return self._choice(node), ATOM
-            case Call():
-                return self._call(node)
-        return type(node).__name__.lower(), ATOM
-
-    def _choice(self, node: Case) -> str:
-        pairs = zip(node.conditions, node.values, strict=True)
-        branches = " ".join(f"when {self.at(c, OR)} then {self.at(v, OR)}" for c, v in pairs)
-        null = isinstance(node.otherwise, Literal) and node.otherwise.value is None
-        return f"case {branches}{'' if null else f' else {self.at(node.otherwise, OR)}'} end"
-
-    def _call(self, node: Call) -> tuple[str, int]:
-        function, arguments = node.function, node.arguments
-        binding = _INFIX.get(function)
-        if binding is not None and len(arguments) > 1:
+    def _call(self, node: Call) -> Words:
+        function, operands = node.function, list(map(self.words, node.arguments))
+        name = function.value
+        if name in _BINDINGS and len(operands) > 1:
             # A pattern's third argument is its escape character, a backslash unless a query says another.
-            operands = arguments if function in (Function.AND, Function.OR) else arguments[:2]
-            first, *others = (self.at(a, binding + (n > 0 or binding == COMPARISON)) for n, a in enumerate(operands))
-            return f" {function.value} ".join((first, *others)), binding
+            return infix(name, *(operands if function in (Function.AND, Function.OR) else operands[:2]))
         match function:
             case Function.NOT:
-                return self._negated(arguments[0])
+                return operands[0].opposite
             case Function.NEGATE:
-                return f"-{self.at(arguments[0], SIGN)}", SIGN
+                return Words(f"-{operands[0].at(SIGN)}", SIGN)
             case Function.IS_NULL | Function.IS_NOT_NULL:
-                return f"{self.at(arguments[0], SUM)} {function.value}", COMPARISON
+                return postfix(operands[0], name)
             case Function.IN:
-                value, *options = arguments
-                return f"{self.at(value, SUM)} in ({', '.join(self.at(o, OR) for o in options)})", COMPARISON
+                return one_of(operands[0], (option.text for option in operands[1:]))
             case Function.TRANSFORM | Function.FILTER | Function.EXISTS | Function.FORALL:
-                array, body, *variables = (self.at(argument, OR) for argument in arguments)
-                named = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-                return f"{function.value}({array}, {named} -> {body})", ATOM
+                array, body, *variables = operands
+                operands = [array, arrow(variables, body)]
             case Function.ZIP_WITH | Function.MAP_FILTER | Function.TRANSFORM_VALUES:
-                *sources, body, first, second = (self.at(argument, OR) for argument in arguments)
-                return f"{function.value}({', '.join(sources)}, ({first}, {second}) -> {body})", ATOM
+                *sources, body, first, second = operands
+                operands = [*sources, arrow([first, second], body)]
             case Function.AGGREGATE:
-                array, zero, merge, so_far, element, finish, last = (self.at(argument, OR) for argument in arguments)
-                return f"aggregate({array}, {zero}, ({so_far}, {element}) -> {merge}, {last} -> {finish})", ATOM
+                array, zero, merge, so_far, element, finish, last = operands
+                operands = [array, zero, arrow([so_far, element], merge), arrow([last], finish)]
             case Function.MAP_FROM_ARRAYS | Function.MAP_FROM_ENTRIES:
-                # The last argument is of the session.
-                return f"{function.value}({', '.join(self.at(a, OR) for a in arguments[:-1])})", ATOM
+                operands.pop()  # it is of the session
             case Function.CONCAT_LISTS | Function.REVERSE_LIST:
-                name = function.value.partition("_")[0]
-                return f"{name}({', '.join(self.at(a, OR) for a in arguments)})", ATOM
-            case Function.GET_FIELD if isinstance(arguments[1], Literal):
-                return f"{self.at(arguments[0], ATOM)}.{arguments[1].value}", ATOM
-        return f"{function.value}({', '.join(self.at(a, OR) for a in arguments)})", ATOM
-
-    def _negated(self, node: Expression) -> tuple[str, int]:
-        function = node.function if isinstance(node, Call) and node.written is None else None
-        value, *others = [self.at(child, SUM) for child in node.children] or [""]
-        match function:
-            case Function.EQ:
-                return f"{value} != {others[0]}", COMPARISON
-            case Function.LIKE:
-                return f"{value} not like {others[0]}", COMPARISON
-            case Function.IN:
-                return f"{value} not in ({', '.join(others)})", COMPARISON
-            case Function.IS_NULL:
-                return f"{value} is not null", COMPARISON
-        return f"not {self.at(node, NOT)}", NOT
+                name = name.partition("_")[0]
+            case Function.GET_FIELD if isinstance(node.arguments[1], Literal):
+                return Words(f"{operands[0].at(ATOM)}.{node.arguments[1].value}")
+        return called(name, operands)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator, Sequence
 
+PREDICTED = "~"
+"""What marks predicted numbers."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -16,6 +18,11 @@ def show_bytes(size: float | None) -> str:
     while amount >= 1024 and unit < len(_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
     return f"{amount:.0f} {_UNITS[unit]}" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+
+
+def show_about(size: float | None) -> str:
+    """Format an estimated size: ``about 1.5 MiB``; ``size unknown`` for ``None``."""
+    return "size unknown" if size is None else f"about {show_bytes(int(size))}"
 
 
 def show_rows(rows: float) -> str:

@@ -1,136 +1,138 @@
-"""Describes islands, and other stages that workers run, for ``explain``."""
+"""Describes islands, the parts of a query that workers run, and names them and their stages in Spark's progress.
+
+The operations of an island, and what its jobs are called::
+
+    aggregate count(*) by o_orderpriority
+      inner join, right side built, o_orderkey = l_orderkey      gpujoin: scan orders, join lineitem, aggregate
+        scan orders.parquet (…), columns …
+        scan lineitem.parquet (…), columns …
+
+A stage that takes exchanged rows begins where its rows come in::
+
+    gpujoin: exchanged rows, join exchanged rows, aggregate
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpujoin.config import Strategy
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
-from gpujoin.model.jointype import Side
-from gpujoin.model.relations import ExchangeSource, Join, Relation, SparkSource
-from gpujoin.model.sqltext import Columns, show_condition
-from gpujoin.plan.ranges import shape_of_node
-from gpujoin.report.amounts import show_bytes
-from gpujoin.report.explanation import IslandExplanation, JoinExplanation, Operations
-from gpujoin.report.stages import (
-    Leaves,
-    Prices,
-    as_of_terms,
-    join_keys,
-    joins_of,
-    plain_columns,
-    shown_stage,
-)
+from gpujoin.model.relations import Relation, SparkSource
+from gpujoin.model.sqltext import shortened
+from gpujoin.report.amounts import PREDICTED, show_about, show_bytes, show_seconds
+from gpujoin.report.operations import IslandOperation, NoteKind, Operation, OperationKind, notes_of
+from gpujoin.report.stages import IslandFacts, Prices, stage_operations
 
 if TYPE_CHECKING:
-    from gpujoin.model.stages import Stage
     from gpujoin.plan.cost import Estimate
     from gpujoin.spark.query.island import Island
-    from gpujoin.spark.query.plans import PlanNode
     from gpujoin.spark.query.runs import IslandRun
+
+ISLAND = "island"
+"""Name under which a whole island is measured, beside those of the operations of its last stage."""
+_LONGEST = 120
+_EXCHANGED = "exchanged rows"
+_SCAN = "scan "
 
 
 def explain_island(
     island: Island,
     run: IslandRun,
-    island_id: str,
+    name: str,
     prices: Prices,
-    backend: BackendName = BackendName.CPU,
-    warnings: tuple[str, ...] = (),
-    estimate: Estimate | None = None,
-) -> IslandExplanation:
-    """Describe an island.
-
-    On a GPU the notes say which nodes run on the CPU, and why. The warnings say what may make it slow wherever it
-    runs.
-    """
-    leaves = Leaves(
-        {number: island.sources[index] for number, index in enumerate(run.scans)},
-        tuple(f"{_about(rows.nbytes, guessed=rows.guessed)}: {rows.why}" for rows in island.spark_sources),
-        frozenset(n for n, rows in enumerate(island.spark_sources) if rows.guessed),
-        rows_from_spark(island.relation),
-        run.repeated,
-    )
-    explained = explain_stages(island.relation, run, island_id, leaves, prices, backend)
-    if leaves.guessed:  # seconds of rows that nobody has counted are no prediction
-        estimate = None
-    return dataclasses.replace(
-        explained,
-        operations=operations(island.own_nodes()),
-        input_bytes=island.known_bytes,
-        more_inputs=bool(leaves.guessed),
-        warnings=warnings,
-        predicted_seconds=None if estimate is None else estimate.here,
-        predicted_spark_seconds=None if estimate is None else estimate.spark,
-    )
-
-
-def operations(nodes: Iterable[PlanNode]) -> Operations:
-    """Count the operations among nodes of a plan."""
-    counted = Counter(_KINDS.get(node.name, "") for node in nodes)
-    return Operations(**{kind: counted[kind] for kind in _KINDS.values()})
-
-
-_KINDS = {"Join": "joins", "GpuAsOfJoin": "joins", "Aggregate": "aggregations", "Window": "windows"}
-
-
-def rows_from_spark(relation: Relation) -> dict[int, float]:
-    """Give the estimated rows of each input from Spark, but for those of which nothing is known."""
-    return {node.index: node.rows for node in relation.walk() if isinstance(node, SparkSource) and not node.guessed}
+    backend: BackendName,
+    estimate: Estimate,
+    notes: Sequence[str],
+    warnings: Sequence[str],
+) -> IslandOperation:
+    """Describe an island of a plan; ``warnings`` say what may make it slow wherever it runs."""
+    rows = island.spark_sources
+    facts = IslandFacts(
+        name=name, backend=backend, prices=prices,
+        scans={number: island.sources[index] for number, index in enumerate(run.scans)},
+        rows=tuple(f"{show_about(None if each.guessed else each.nbytes)}: {each.why}" for each in rows),
+        counts={
+            node.index: node.rows
+            for node in island.relation.walk()
+            if isinstance(node, SparkSource) and not node.guessed
+        },
+        guessed=frozenset(n for n, each in enumerate(rows) if each.guessed), repeated=run.repeated,
+    )  # fmt: skip
+    reads = [] if island.known_bytes is None else [show_bytes(island.known_bytes)]
+    if facts.guessed:
+        reads.append("rows of unknown size")
+    described = explain_stages(island.relation, run, facts, notes, reads, None if facts.guessed else estimate)
+    return dataclasses.replace(described, notes=(*notes_of(NoteKind.WARNING, *warnings), *described.notes))
 
 
 def explain_stages(
-    relation: Relation, run: IslandRun, island_id: str, leaves: Leaves, prices: Prices, backend: BackendName
-) -> IslandExplanation:
-    """Describe how stages compute a relation."""
-    kept = supports(relation, BackendName.GPU) if backend is BackendName.GPU else ()
-    return IslandExplanation(
-        island_id=island_id,
-        backend=backend.value,
+    relation: Relation,
+    run: IslandRun,
+    facts: IslandFacts,
+    notes: Sequence[str] = (),
+    reads: Sequence[str] = (),
+    estimate: Estimate | None = None,
+) -> IslandOperation:
+    """Describe how stages compute a relation.
+
+    ``notes`` say what decided on it besides ``run``, and ``reads`` how much is read. On a GPU the operation's notes say
+    which nodes run on the CPU, and why.
+    """
+    beside = supports(relation, BackendName.GPU) if facts.backend is BackendName.GPU else ()
+    top = stage_operations(run.last, facts)
+    tasks = f"{run.last.tasks} task{'s' if run.last.tasks > 1 else ''}"
+    threads = f" of {run.threads} threads" if run.threads > 1 else ""
+    reading = f" reading {' and '.join(reads)}" if reads else ""
+    instead = "" if estimate is None else f", {PREDICTED}{show_seconds(estimate.spark)} s in Spark"
+    return IslandOperation(
+        operation=f"island: {tasks}{threads} on {facts.backend.value}{reading}{instead} [{facts.name}]",
+        backend=facts.backend.value,
+        name=facts.name,
         tasks=run.last.tasks,
-        threads=run.threads,
-        operation=shown_stage(run.last, island_id, leaves, prices),
-        joins=tuple(_join(join, stage, island_id, backend) for join, stage in joins_of(run.last.stage)),
-        notes=(*run.notes, *(f"on the CPU within it: {reason}" for reason in kept)),
+        predicted=dataclasses.replace(top.predicted, seconds=None if estimate is None else estimate.here),
+        predicted_spark_seconds=None if estimate is None else estimate.spark,
+        notes=notes_of(NoteKind.DECISION, *run.notes, *(f"on the CPU within it: {why}" for why in beside), *notes),
+        inputs=(top,),
+        measured_as=((facts.name, ISLAND),),
     )
 
 
-def _join(node: Join, stage: Stage, island_id: str, backend: BackendName) -> JoinExplanation:
-    columns = {side: plain_columns(node.side(side)) for side in Side}
-    return JoinExplanation(
-        join_type=node.spec.join_type.value,
-        strategy=_strategy(node, stage),
-        backend=backend.value,
-        shape=shape_of_node(node).value,
-        build_side=node.build_side,
-        keys=tuple(join_keys(node, columns)),
-        condition=_condition(node, columns),
-        notes=(f"it is inside island {island_id}",),
-        join_id=island_id,
-    )
+def jobs_name(islands: Iterable[Operation]) -> str:
+    """Name the jobs of a query after its islands."""
+    return progress_name("; ".join(", ".join(_words(island.inputs[0])) for island in islands))
 
 
-def _strategy(node: Join, stage: Stage) -> Strategy:
-    """How the sides of a join are brought together."""
-    keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
-    sources = [{source.index for source in side.walk() if isinstance(source, ExchangeSource)} for side in node.children]
-    if all(keyed & side for side in sources):
-        return Strategy.SHUFFLE
-    return Strategy.BROADCAST if node.spec.keys or node.spec.as_of is not None else Strategy.NESTED_LOOP
+def stage_names(island: IslandOperation) -> dict[str, str]:
+    """Name each stage of an island, by its name in Spark's plans."""
+    stages = [(island.measured_as[0][0], island.inputs[0])]
+    stages += [(each.measured_as[0][0], each.inputs[0]) for each in island.walk() if _is_exchange(each)]
+    return {name: ", ".join(_words(top, within_stage=True)) for name, top in stages}
 
 
-def _condition(node: Join, columns: Mapping[Side, Columns]) -> str | None:
-    """What a join asks for beside equal keys."""
-    spec, terms = node.spec, node.spec.as_of
-    parts = [] if spec.condition is None else [show_condition(spec.condition, columns)]
-    if terms is not None:
-        parts.append(as_of_terms(terms, columns))
-    return " and ".join(parts) or None
+def _is_exchange(operation: Operation) -> bool:
+    return operation.kind is OperationKind.EXCHANGE
 
 
-def _about(nbytes: float, *, guessed: bool) -> str:
-    return "size unknown" if guessed else f"about {show_bytes(nbytes)}"
+def _words(operation: Operation, *, within_stage: bool = False) -> Iterator[str]:
+    """Yield the operations in the order in which rows pass them, the other side of a join with the join."""
+    if _is_exchange(operation) and within_stage:
+        yield _EXCHANGED
+        return
+    inputs = [list(_words(each, within_stage=within_stage)) for each in operation.inputs]
+    if operation.kind is OperationKind.JOIN:
+        left, right = inputs
+        other = right[0].removeprefix(_SCAN) if len(right) == 1 else f"({', '.join(right)})"
+        yield from (*left, f"{operation.progress} {other}")
+        return
+    yield from itertools.chain(*inputs)
+    if operation.progress:
+        yield operation.progress
+
+
+def progress_name(words: str) -> str:
+    """Give a name in Spark's progress, no longer than a line."""
+    return shortened(f"gpujoin: {words}", _LONGEST)

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -19,9 +19,10 @@ from gpujoin.engine.pipeline.clock import OUTPUT
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.report.amounts import show_bytes
-from gpujoin.report.explanation import Explanation, IslandExplanation, Measured
-from gpujoin.report.operations import Amounts, QueryReport
-from gpujoin.report.outcomes import explanation_of, explanation_of_latest, parts_of_latest
+from gpujoin.report.explanation import Explanation, QueryReport, html_page
+from gpujoin.report.islands import ISLAND
+from gpujoin.report.operations import Amounts, IslandOperation, Measurement
+from gpujoin.report.outcomes import explanation_of, explanation_of_latest
 from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
@@ -29,8 +30,6 @@ from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-
-    from gpujoin.plan.cost import Estimate
 
 _ISLAND = re.compile(rf"{MARK}[0-9a-f]{{12}}")
 _ID_LENGTH = len(MARK) + 12
@@ -44,41 +43,30 @@ _NOTHING = (
 
 
 @dataclass(frozen=True, slots=True)
-class StageDescription:
-    """What the driver knows of an island's stage."""
+class IslandReport:
+    """What is known of the runs of one stage of an island."""
 
     name: str
     """Its name in Spark's plans: the island's, with a number but for the last stage."""
     description: str
     """Its operations."""
-    predicted: Estimate | None = None
-    """The seconds that were predicted, of the last stage."""
-    explanation: IslandExplanation | None = None
+    metrics: IslandMetrics = field(default_factory=IslandMetrics)
+    """Counters of the latest run, added up over tasks; all zero while nothing has run."""
+    tasks: int = 0
+    """Tasks of the latest run."""
+    runs: int = 0
+    """How many runs are known."""
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """Why tasks of the latest run did not run as planned, and how many of them."""
+    island: IslandOperation | None = None
     """What was decided of the island, of the last stage."""
     partitions: int | None = None
-    """Partitions of a stage whose small partitions are coalesced once their sizes are known."""
-
-
-@dataclass(frozen=True, slots=True)
-class IslandReport:
-    """What is known of the runs of one stage of an island."""
-
-    name: str
-    """Its name in Spark's plans; the last stage has the island's name in :func:`gpujoin.explain`."""
-    description: str
-    """Its operations."""
-    metrics: IslandMetrics
-    """Counters of the latest run, added up over tasks; all zero while nothing has run."""
-    tasks: int
-    """Tasks of the latest run."""
-    runs: int
-    """How many runs are known."""
-    notes: dict[str, int] = field(default_factory=dict)
-    """Why tasks of the latest run did not run as planned, and how many of them."""
-    predicted: Estimate | None = None
-    """The seconds that were predicted, of the stage that gives the island's rows."""
-    partitions: int | None = None
     """Partitions that were planned, of a stage whose small partitions are coalesced once their sizes are known."""
+
+    @property
+    def island_name(self) -> str:
+        """Name of its island."""
+        return self.name[:_ID_LENGTH]
 
     def __str__(self) -> str:
         title = f"{self.name}: {self.description}"
@@ -87,7 +75,7 @@ class IslandReport:
         spent = sorted(self.metrics.pipeline.seconds.items(), key=lambda item: -item[1])
         lines = [
             *self.details,
-            _took(self.metrics.seconds, self.predicted),
+            _took(self.metrics.seconds, self.island),
             f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
         ]
         return "\n".join([title, *(f"  {line}" for line in lines)])
@@ -123,7 +111,7 @@ class IslandReport:
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
         if p.oversized_parts:
             lines.append(f"{p.oversized_parts:,} spilled parts were over the memory budget however often divided")
-        lines += _note_lines(self.notes)
+        lines += [f"{_tasks(count)}: {note}" for note, count in sorted(self.notes.items())]
         if self.runs > 1:
             lines.append(f"the latest of {self.runs} runs")
         return tuple(lines)
@@ -144,10 +132,11 @@ def _input_lines(p: PipelineMetrics) -> list[str]:
     return lines
 
 
-def _took(seconds: float, predicted: Estimate | None) -> str:
-    if predicted is None:
+def _took(seconds: float, island: IslandOperation | None) -> str:
+    here = None if island is None else island.predicted.seconds
+    if island is None or here is None:
         return f"took {seconds:.2f} s"
-    return f"took {seconds:.2f} s; predicted were {predicted.here:.2g} s, and {predicted.spark:.2g} s in Spark"
+    return f"took {seconds:.2f} s; predicted were {here:.2g} s, and {island.predicted_spark_seconds:.2g} s in Spark"
 
 
 class IslandReports(tuple[IslandReport, ...]):  # noqa: SLOT001 - a tuple's cannot hold an attribute
@@ -166,63 +155,41 @@ class IslandReports(tuple[IslandReport, ...]):  # noqa: SLOT001 - a tuple's cann
         return str(self.report) if self else _NOTHING
 
     def _repr_html_(self) -> str:
-        return self.report._repr_html_() if self else f"<p>{_NOTHING}</p>"
+        return html_page(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the report as dictionaries and lists; see :meth:`gpujoin.report.operations.QueryReport.to_dict`."""
+        """Give the report as dictionaries and lists; see :meth:`gpujoin.QueryReport.to_dict`."""
         return self.report.to_dict()
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Give the report as JSON; see :meth:`gpujoin.report.operations.QueryReport.to_json`."""
+        """Give the report as JSON; see :meth:`gpujoin.QueryReport.to_json`."""
         return self.report.to_json(indent=indent)
 
 
-def measured_of(reports: Sequence[IslandReport], cores: int) -> Measured:
+def measurements_of(reports: Sequence[IslandReport], cores: int) -> dict[tuple[str, str], Measurement]:
     """Gather what the operations and islands of some stages did.
 
     Seconds of tasks that ran at once, ``cores`` of them, are divided among these, as predicted ones are.
     """
-    operations: dict[tuple[str, str], Amounts] = {}
-    notes: dict[tuple[str, str], str] = {}
-    by_island: dict[str, list[IslandReport]] = {}
-    for report in reports:
-        if not report.runs:
-            continue
-        by_island.setdefault(report.name[:_ID_LENGTH], []).append(report)
-        done, at_once = report.metrics.pipeline, max(1, min(report.tasks, cores))
-        for name in {*done.seconds, *done.rows, *done.read_rows}:
-            seconds = done.seconds.get(name)
-            operations[report.name, name] = Amounts(
-                rows=done.rows.get(name),
-                bytes=done.bytes.get(name),
-                seconds=None if seconds is None else seconds / at_once,
-            )
-        notes[report.name, OUTPUT] = "; ".join(report.details)
-        sent = report.metrics.sent
-        operations[report.name, OUTPUT] = dataclasses.replace(
-            operations.get((report.name, OUTPUT), Amounts()),
-            rows=sent.rows or done.output_rows,
-            bytes=sent.blob_bytes or done.output_bytes,
-        )
-        for name, rows in done.read_rows.items():
-            if rows != done.rows.get(name):
-                notes[report.name, name] = f"{_count(rows, 'row')} read from the files"
-    islands = {island_id: _island_amounts(island_id, stages) for island_id, stages in by_island.items()}
-    told = {
-        island_id: tuple("; ".join(stage.details) for stage in stages if stage.name == island_id)
-        for island_id, stages in by_island.items()
-    }
-    return Measured(operations, notes, islands, told)
-
-
-def _island_amounts(island_id: str, stages: Sequence[IslandReport]) -> Amounts:
-    last = next((stage.metrics.pipeline for stage in stages if stage.name == island_id), None)
-    began = min(stage.metrics.began for stage in stages)
-    return Amounts(
-        rows=None if last is None else last.output_rows,
-        bytes=None if last is None else last.output_bytes,
-        seconds=max(0.0, max(stage.metrics.ended for stage in stages) - began),
-    )
+    found: dict[tuple[str, str], Measurement] = {}
+    ran = [report for report in reports if report.runs]
+    for report in ran:
+        done, sent, at_once = report.metrics.pipeline, report.metrics.sent, max(1, min(report.tasks, cores))
+        for name in {*done.seconds, *done.rows, *done.read_rows, OUTPUT}:
+            rows, nbytes, seconds = done.rows.get(name), done.bytes.get(name), done.seconds.get(name)
+            read = done.read_rows.get(name, rows)
+            note = None if read is None or read == rows else f"{_count(read, 'row')} read from the files"
+            if name == OUTPUT:
+                rows, nbytes = sent.rows or done.output_rows, sent.blob_bytes or done.output_bytes
+                note = "; ".join(report.details)
+            amounts = Amounts(rows=rows, bytes=nbytes, seconds=None if seconds is None else seconds / at_once)
+            found[report.name, name] = Measurement(amounts, note)
+    for island in {report.island_name for report in ran}:
+        stages = [report.metrics for report in ran if report.island_name == island]
+        seconds = max(0.0, max(each.ended for each in stages) - min(each.began for each in stages))
+        last = found.get((island, OUTPUT), Measurement())
+        found[island, ISLAND] = Measurement(dataclasses.replace(last.amounts, seconds=seconds), last.note)
+    return found
 
 
 def metrics(frame: DataFrame) -> IslandReports:
@@ -258,17 +225,17 @@ def metrics(frame: DataFrame) -> IslandReports:
             "SparkSession.builder.master(…) to see them."
         )
     store = store_of(session.sparkContext)
-    latest = parts_of_latest(frame)
-    plan = str((analyzed_plan(frame) if latest else latest_plan(frame)).toString())
-    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *latest}
-    reports = store.reports(name for name in store.names() if name in names or name[:_ID_LENGTH] in names)
-    known = explanation_of_latest(frame) or explanation_of(frame) or Explanation()
-    there = {island.island_id for island in known.islands}
-    ids = dict.fromkeys(report.name[:_ID_LENGTH] for report in reports)
-    others = [store.explanation(island_id) for island_id in ids if island_id not in there]
-    roots = (*known.roots, *(other for other in others if other is not None))
-    measured = measured_of(reports, session.sparkContext.defaultParallelism)
-    return IslandReports(reports, Explanation(roots, known.reasons).reported(measured))
+    known = explanation_of_latest(frame)
+    ran = known is not None and bool(known.islands)
+    plan = str((analyzed_plan(frame) if ran else latest_plan(frame)).toString())
+    known = known or explanation_of(frame) or Explanation()
+    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *(island.name for island in known.islands)}
+    reports = store.reports(lambda stage: stage.name in names or stage.island_name in names)
+    there = {island.name for island in known.islands}
+    others = [report.island for report in reports if report.island is not None and report.name not in there]
+    report = dataclasses.replace(known, operations=(*known.operations, *others))
+    measurements = measurements_of(reports, session.sparkContext.defaultParallelism)
+    return IslandReports(reports, report.with_measurements(measurements))
 
 
 class MetricsStore:
@@ -278,8 +245,8 @@ class MetricsStore:
         self._lock = threading.Lock()
         self._stages: OrderedDict[str, _StageRecords] = OrderedDict()
 
-    def register(self, stage: StageDescription) -> None:
-        """Make a stage known."""
+    def register(self, stage: IslandReport) -> None:
+        """Make a stage known, which has not run."""
         with self._lock:
             self._stages[stage.name] = _StageRecords(stage)
             while len(self._stages) > _STAGES_KEPT:
@@ -297,26 +264,16 @@ class MetricsStore:
         self.add(records)
         return self
 
-    def names(self) -> tuple[str, ...]:
-        """Stages known, oldest first."""
+    def reports(self, wanted: Callable[[IslandReport], bool] = lambda _: True) -> tuple[IslandReport, ...]:
+        """Report the wanted stages, oldest first."""
         with self._lock:
-            return tuple(self._stages)
-
-    def reports(self, names: Iterable[str]) -> tuple[IslandReport, ...]:
-        """Reports of some stages."""
-        with self._lock:
-            return tuple(self._stages[name].report() for name in names if name in self._stages)
-
-    def explanation(self, island_id: str) -> IslandExplanation | None:
-        """What was decided of an island, if it is known."""
-        with self._lock:
-            stage = self._stages.get(island_id)
-            return None if stage is None else stage.described.explanation
+            return tuple(records.report() for records in self._stages.values() if wanted(records.stage))
 
 
 @dataclass
 class _StageRecords:
-    described: StageDescription
+    stage: IslandReport
+    """The stage before any run."""
     runs: OrderedDict[int, dict[int, TaskRecord]] = field(default_factory=OrderedDict)
 
     def add(self, record: TaskRecord) -> None:
@@ -332,15 +289,8 @@ class _StageRecords:
         total = IslandMetrics()
         for record in latest.values():
             total.merge(record.measured)
-        described = self.described
-        return IslandReport(
-            described.name, described.description, total, len(latest), len(self.runs), _notes(latest),
-            described.predicted, described.partitions,
-        )  # fmt: skip
-
-
-def _notes(tasks: dict[int, TaskRecord]) -> dict[str, int]:
-    return dict(Counter(note for record in tasks.values() for note in record.notes))
+        notes = Counter(note for record in latest.values() for note in record.notes)
+        return dataclasses.replace(self.stage, metrics=total, tasks=len(latest), runs=len(self.runs), notes=notes)
 
 
 _lock = threading.Lock()
@@ -387,10 +337,6 @@ def _join_lines(m: JoinMetrics) -> list[str]:
     if m.retries or m.fallbacks:
         lines.append(f"{m.retries} retries for memory, {m.fallbacks} chunks finished on the CPU")
     return lines
-
-
-def _note_lines(notes: dict[str, int]) -> list[str]:
-    return [f"{_tasks(count)}: {note}" for note, count in sorted(notes.items())]
 
 
 def _tasks(count: int) -> str:

@@ -1,32 +1,29 @@
-"""The report of a query: a tree of numbered operations with what was predicted, and after a run what was measured.
+"""The operations of a query as a tree: what each does, what was predicted of it, and what was measured when it ran.
 
-``explain`` makes it before a run and ``metrics`` after one, with the same operations under the same numbers::
+`explain` makes the tree before a run, and `metrics` adds what was measured in one::
 
-    #   ~rows   rows     ~s      s  plan
-    1      25     25    1.3   0.52  island: 1 task on cpu …
-    2      25     25  0.045  0.031    aggregate count(*) by name
+    island: 1 task on cpu …          predicted: 25 rows, 1.3 s      measured: 25 rows, 0.52 s
+      aggregate count(*) by name     predicted: 25 rows, 0.045 s    measured: 25 rows, 0.031 s
+        scan names.parquet …
 
-Numbers are given from the top down, an operation before its inputs. Every report and every operation has the same
-fields; what is not known is ``None``.
+What is not known is ``None``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Self
 
-from gpujoin.errors import GpuJoinError
-from gpujoin.report.html import report_html
-from gpujoin.report.notes import Note, NoteKind
-from gpujoin.report.text import report_text
+from gpujoin.config import Strategy
+from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.report.amounts import show_bytes
 
-FORMAT = 1
-"""Version of the form of :meth:`QueryReport.to_dict`."""
+SPARK = "spark"
+"""Backend of an operation that Spark runs."""
 
 
 class OperationKind(Enum):
@@ -47,13 +44,6 @@ class OperationKind(Enum):
     EXPANSION = "expansion"
 
 
-class Runner(Enum):
-    """Who runs an operation."""
-
-    GPUJOIN = "gpujoin"
-    SPARK = "spark"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
     """Rows, bytes and seconds of an operation; ``None`` where they are not known."""
@@ -66,165 +56,189 @@ class Amounts:
     """Seconds that it takes, without its inputs; of an island from its first task's start to its last task's end."""
 
 
-UNKNOWN_AMOUNTS = Amounts()
-"""Amounts of an operation of which nothing is known."""
+class NoteKind(Enum):
+    """What a note tells."""
+
+    DECISION = "decision"
+    """What decided how an operation runs."""
+    LEFT_TO_SPARK = "left to Spark"
+    """Why Spark runs it."""
+    WARNING = "warning"
+    """What may make it slow, wherever it runs."""
+    MEASURED = "measured"
+    """What happened when it ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperationReport:
-    """One operation of a query."""
+class Note:
+    """A sentence about an operation, or about a query."""
 
-    number: int
-    """Its number in the report, from 1."""
+    kind: NoteKind
+    text: str
+    change: str | None = None
+    """The setting, argument or rewriting that changes it, if there is one."""
+
+    def __str__(self) -> str:
+        kind = f"{self.kind.value}: " if self.kind in (NoteKind.LEFT_TO_SPARK, NoteKind.WARNING) else ""
+        return f"{kind}{self.text}{f' (change with {self.change})' if self.change else ''}"
+
+
+def notes_of(kind: NoteKind, *texts: str) -> tuple[Note, ...]:
+    """Make notes of one kind."""
+    return tuple(Note(kind=kind, text=text) for text in texts)
+
+
+def note_of(reason: Reason) -> Note:
+    """Note why something is left to Spark."""
+    by_cost = reason.kind is ReasonKind.SLOWER and reason.what == "cost"
+    what = "it is predicted to be faster there" if by_cost else reason.what
+    return Note(kind=NoteKind.LEFT_TO_SPARK, text=f"{what}: {reason.why}", change=reason.setting)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured under one name, and a sentence about it."""
+
+    amounts: Amounts = Amounts()
+    note: str | None = None
+
+
+Measurements = Mapping[tuple[str, str], Measurement]
+"""Measurements by the name of a stage and that of an operation in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operation of a query, with those whose rows it takes."""
+
     kind: OperationKind
     operation: str
     """What it does, in the words of SQL."""
-    runs_in: Runner
-    backend: str | None = None
-    """``"cpu"`` or ``"gpu"``; ``None`` where Spark runs it."""
+    backend: str = SPARK
+    """``"cpu"``, ``"gpu"`` or ``"spark"``. Under ``auto`` each worker decides; this is then what the driver expects."""
     name: str | None = None
     """Name of an island in Spark's plans and in Spark's UI."""
-    predicted: Amounts = UNKNOWN_AMOUNTS
+    predicted: Amounts = Amounts()
     measured: Amounts | None = None
     """``None``: it has not run, or Spark ran it."""
     predicted_spark_seconds: float | None = None
     """What an island was predicted to take in Spark."""
     notes: tuple[Note, ...] = ()
-    inputs: tuple[OperationReport, ...] = ()
+    inputs: tuple[Operation, ...] = ()
+    measured_as: tuple[tuple[str, str], ...] = ()
+    """Names under which it is measured: rows and bytes under the first, seconds under all."""
+    progress: str = ""
+    """Its name in Spark's progress; empty where it has none there."""
 
-    def walk(self) -> Iterator[OperationReport]:
-        """Yield the operation and all below it, in the order of their numbers."""
-        yield self
+    @property
+    def accelerated(self) -> bool:
+        """Whether gpujoin runs it."""
+        return self.backend != SPARK
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may make it slow, wherever it runs."""
+        return tuple(note.text for note in self.notes if note.kind is NoteKind.WARNING)
+
+    def levels(self, depth: int = 0) -> Iterator[tuple[Operation, int]]:
+        """Yield the operation and all below it, each before its inputs, with its depth."""
+        yield self, depth
         for each in self.inputs:
-            yield from each.walk()
+            yield from each.levels(depth + 1)
+
+    def walk(self) -> Iterator[Operation]:
+        """Yield the operation and all below it, each before its inputs."""
+        return (each for each, _ in self.levels())
+
+    def lines(self) -> Iterator[str]:
+        """Yield the texts of the operation and of all below it, indented."""
+        return ("  " * depth + each.operation for each, depth in self.levels())
+
+    def with_measurements(self, measurements: Measurements, *, has_run: bool = False) -> Self:
+        """Give the operation, and all below it, with what was measured.
+
+        In an island that has run, every operation has run, whether it was measured or not.
+        """
+        parts = [measurements[key] for key in self.measured_as if key in measurements]
+        has_run = has_run or (self.kind is OperationKind.ISLAND and bool(parts))
+        first = measurements.get(self.measured_as[0], Measurement()).amounts if self.measured_as else Amounts()
+        seconds = [part.amounts.seconds for part in parts if part.amounts.seconds is not None]
+        return dataclasses.replace(
+            self,
+            measured=dataclasses.replace(first, seconds=sum(seconds) if seconds else None) if has_run else None,
+            notes=(*self.notes, *notes_of(NoteKind.MEASURED, *(part.note for part in parts if part.note))),
+            inputs=tuple(each.with_measurements(measurements, has_run=has_run) for each in self.inputs),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryReport:
-    """What was decided of a query, and what came of it.
+class JoinOperation(Operation):
+    """A join, and what was decided about it."""
 
-    ``str()`` is text, notebooks show it as HTML, and :meth:`to_dict` and :meth:`to_json` are for programs.
+    kind: OperationKind = OperationKind.JOIN
+    join_type: str
+    """``"inner"``, ``"left"``, ``"left_semi"``, …"""
+    strategy: Strategy = Strategy.SPARK
+    """``BROADCAST``, ``SHUFFLE``, ``NESTED_LOOP``, or ``SPARK``."""
+    shape: str | None = None
+    """How matches are found; ``None`` where Spark runs the join."""
+    build_side: Side | None = None
+    """The side that is built; ``None`` where Spark runs the join."""
+    keys: tuple[str, ...] = ()
+    """Equality keys."""
+    condition: str | None = None
+    """Residual condition."""
+    left_bytes: int | None = None
+    right_bytes: int | None = None
+    """Estimated sizes of the inputs; ``None`` where nothing is known."""
+    reasons: tuple[Reason, ...] = ()
+    """Why the join is left to Spark."""
+    by_gpu_join: bool = False
+    """Whether it was written as ``gpu_join``, if Spark runs it."""
 
-    Attributes
-    ----------
-    operations : tuple of OperationReport
-        Topmost operations: islands, and joins that Spark runs, each with those below it.
-    notes : tuple of Note
-        Why the query, or a part of it that has no join, is left to Spark.
-    """
 
-    operations: tuple[OperationReport, ...] = ()
-    notes: tuple[Note, ...] = field(default=())
+def spark_join(
+    join_type: str,
+    *reasons: Reason,
+    condition: str | None = None,
+    left_bytes: int | None = None,
+    right_bytes: int | None = None,
+    inputs: tuple[Operation, ...] = (),
+    by_gpu_join: bool = False,
+    keys: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
+) -> JoinOperation:
+    """Describe a join that Spark runs; of the inputs, the joins that are left to Spark belong to it."""
+    sizes = f"estimated sizes: left {show_bytes(left_bytes)}, right {show_bytes(right_bytes)}"
+    known = left_bytes is not None or right_bytes is not None
+    return JoinOperation(
+        operation=f"{join_words(join_type, keys, condition)}: left to Spark", join_type=join_type, keys=keys,
+        condition=condition, left_bytes=left_bytes, right_bytes=right_bytes, reasons=reasons,
+        notes=(*notes_of(NoteKind.DECISION, *[sizes] * known), *notes, *map(note_of, reasons)),
+        inputs=tuple(each for each in inputs if isinstance(each, JoinOperation)), by_gpu_join=by_gpu_join,
+    )  # fmt: skip
+
+
+def join_words(join_type: str, keys: tuple[str, ...], condition: str | None) -> str:
+    """Name a join by its type and by what it asks for."""
+    terms = " and ".join(filter(None, (*keys, condition)))
+    return f"{join_type} join{f' on {terms}' if terms else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IslandOperation(Operation):
+    """An island: a part of a query that runs in Python workers. It has one input, its topmost operation."""
+
+    kind: OperationKind = OperationKind.ISLAND
+    tasks: int
+    """Number of tasks of its last stage."""
 
     @property
-    def has_run(self) -> bool:
-        """Whether anything was measured."""
-        return any(each.measured is not None for each in self.walk())
+    def tree(self) -> tuple[str, ...]:
+        """Its operations as lines of text, indented."""
+        return tuple(self.inputs[0].lines())
 
-    def walk(self) -> Iterator[OperationReport]:
-        """Yield all operations, in the order of their numbers."""
-        for each in self.operations:
-            yield from each.walk()
-
-    def __str__(self) -> str:
-        return report_text(self)
-
-    def _repr_html_(self) -> str:
-        return report_html(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the report as dictionaries and lists of texts and numbers, as the guide describes them."""
-        return {
-            "format": FORMAT,
-            "operations": [_operation_dict(each) for each in self.operations],
-            "notes": [_note_dict(note) for note in self.notes],
-        }
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Give :meth:`to_dict` as JSON."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
-
-    @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> QueryReport:
-        """Read what :meth:`to_dict` gave.
-
-        Raises
-        ------
-        GpuJoinError
-            If it has another format, or lacks a field.
-        """
-        if given.get("format") != FORMAT:
-            raise GpuJoinError(f"reports of format {FORMAT} are read, got {given.get('format')!r}")
-        try:
-            return cls(
-                operations=tuple(map(_operation_of, given["operations"])), notes=tuple(map(_note_of, given["notes"]))
-            )
-        except (KeyError, TypeError, ValueError) as problem:
-            raise GpuJoinError(f"this is no report: {problem!r}") from problem
-
-    @classmethod
-    def from_json(cls, text: str) -> QueryReport:
-        """Read what :meth:`to_json` gave; raises :class:`~gpujoin.errors.GpuJoinError` if it is something else."""
-        try:
-            given = json.loads(text)
-        except ValueError as problem:
-            raise GpuJoinError(f"this is no report: {problem}") from problem
-        if not isinstance(given, dict):
-            raise GpuJoinError("this is no report: a JSON object is expected")
-        return cls.from_dict(given)
-
-
-def numbered(operations: Sequence[OperationReport]) -> tuple[OperationReport, ...]:
-    """Number operations and all below them from the top down, from 1, an operation before its inputs."""
-    numbers = itertools.count(1)
-
-    def visit(operation: OperationReport) -> OperationReport:
-        number = next(numbers)
-        return dataclasses.replace(operation, number=number, inputs=tuple(map(visit, operation.inputs)))
-
-    return tuple(map(visit, operations))
-
-
-def _operation_dict(operation: OperationReport) -> dict[str, Any]:
-    return {
-        "number": operation.number,
-        "kind": operation.kind.value,
-        "operation": operation.operation,
-        "runs_in": operation.runs_in.value,
-        "backend": operation.backend,
-        "name": operation.name,
-        "predicted": _amounts_dict(operation.predicted),
-        "measured": None if operation.measured is None else _amounts_dict(operation.measured),
-        "predicted_spark_seconds": operation.predicted_spark_seconds,
-        "notes": [_note_dict(note) for note in operation.notes],
-        "inputs": [_operation_dict(each) for each in operation.inputs],
-    }
-
-
-def _operation_of(given: Mapping[str, Any]) -> OperationReport:
-    measured = given["measured"]
-    return OperationReport(
-        number=given["number"],
-        kind=OperationKind(given["kind"]),
-        operation=given["operation"],
-        runs_in=Runner(given["runs_in"]),
-        backend=given["backend"],
-        name=given["name"],
-        predicted=Amounts(**given["predicted"]),
-        measured=None if measured is None else Amounts(**measured),
-        predicted_spark_seconds=given["predicted_spark_seconds"],
-        notes=tuple(map(_note_of, given["notes"])),
-        inputs=tuple(map(_operation_of, given["inputs"])),
-    )
-
-
-def _amounts_dict(amounts: Amounts) -> dict[str, float | None]:
-    return {"rows": amounts.rows, "bytes": amounts.bytes, "seconds": amounts.seconds}
-
-
-def _note_dict(note: Note) -> dict[str, str | None]:
-    return {"kind": note.kind.value, "text": note.text, "change": note.change}
-
-
-def _note_of(given: Mapping[str, Any]) -> Note:
-    return Note(kind=NoteKind(given["kind"]), text=given["text"], change=given["change"])
+    @property
+    def joins(self) -> tuple[JoinOperation, ...]:
+        """Its joins, parents first."""
+        return tuple(each for each in self.walk() if isinstance(each, JoinOperation))

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from gpujoin.cache import Cache, object_bytes
 from gpujoin.config import ExplainMode, FallbackMode
 from gpujoin.errors import FallbackError
-from gpujoin.logs import log as log  # noqa: PLC0414 - streams take it from here
+from gpujoin.logs import log
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.compat import is_connect
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
-    from gpujoin.report.explanation import IslandExplanation, JoinExplanation
 
 
 class Scope(Enum):
@@ -46,8 +45,7 @@ _MOST_WARNINGS = 10_000
 _IDS = re.compile(r"#\d+L?|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|(?<=\buuid\(Some\()-?\d+")
 """What is another number each time that one text is analyzed: ids of columns, and seeds."""
 _NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
-_explanations: Cache[str, IslandExplanation] = Cache(_MOST_BYTES, object_bytes)
-_queries: Cache[str, Explanation] = Cache(_MOST_BYTES, object_bytes)
+_explanations: Cache[str, Explanation] = Cache(_MOST_BYTES, object_bytes)
 _warned: Cache[int, bool] = Cache(_MOST_WARNINGS)
 _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 
@@ -55,37 +53,6 @@ _latest: WeakKeyDictionary[DataFrame, tuple[str, ...]] = WeakKeyDictionary()
 def new_join_id() -> str:
     """Make an id that no other join has; it is a Python identifier."""
     return MARK + uuid.uuid4().hex[:12]
-
-
-def keep(explanation: IslandExplanation) -> None:
-    """Keep the explanation of a join that is in the plan of a DataFrame; the oldest are forgotten."""
-    _explanations.put(explanation.island_id, explanation)
-
-
-def kept(island_id: str) -> IslandExplanation | None:
-    """Give the explanation kept under an id."""
-    return _explanations.get(island_id)
-
-
-def tell(explanation: JoinExplanation, options: Options, query: Callable[[], str]) -> None:
-    """Tell what was decided of a join, as ``spark.gpujoin.fallback`` and ``spark.gpujoin.explain`` say.
-
-    A join that Spark runs because settings say so is not a fallback: nothing is raised or warned of. One that Spark
-    is predicted to run faster is warned of, since it was written for gpujoin, and is no error. Of one ``query``, of
-    which that gives the text, nothing is warned of twice. Raises ``FallbackError`` if the join is left to Spark for
-    another reason and ``spark.gpujoin.fallback`` is ``raise``.
-    """
-    fallback = any(reason.kind is not ReasonKind.CONFIGURED for reason in explanation.reasons)
-    message = f"the {explanation.join_type} join is left to Spark"
-    if _refused(explanation.reasons) and options.fallback is FallbackMode.RAISE:
-        raise FallbackError(message, explanation.reasons)
-    if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
-        log.warning("plan of a join:\n%s", Explanation((explanation,)))
-        return
-    if fallback and options.fallback is not FallbackMode.SILENT:
-        _warn(f"{message}: {_listed(explanation.reasons)}", query)
-    for warning in explanation.warnings:
-        _warn(f"the {explanation.join_type} join: {warning}", query)
 
 
 def _listed(reasons: Iterable[Reason]) -> str:
@@ -118,14 +85,14 @@ def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     return tuple(reason for reason in reasons if reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER))
 
 
-def keep_query(name: str, explanation: Explanation) -> None:
-    """Keep the explanation of a query for later; the oldest are forgotten."""
-    _queries.put(name, explanation)
+def keep(name: str, explanation: Explanation) -> None:
+    """Keep the explanation of a query, or of a join of Spark Connect's, for later; the oldest are forgotten."""
+    _explanations.put(name, explanation)
 
 
-def kept_query(name: str) -> Explanation | None:
-    """Give the explanation of a query kept under a name."""
-    return _queries.get(name)
+def explanation_named(name: str) -> Explanation | None:
+    """Give the explanation that was kept under a name."""
+    return _explanations.get(name)
 
 
 def note_query(frame: DataFrame, names: Sequence[str]) -> None:
@@ -144,30 +111,19 @@ def _message(told: str | None) -> str | None:
 def explanation_of(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a result of ``accelerate``; ``None`` for any other DataFrame."""
     name = name_of_query(frame)
-    return None if name is None else kept_query(name)
+    return None if name is None else explanation_named(name)
 
 
 def explanation_of_latest(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a query when it last ran; ``None`` where nothing is known."""
-    known = [each for each in map(kept_query, _latest.get(frame, ())) if each is not None]
+    known = [each for each in map(explanation_named, _latest.get(frame, ())) if each is not None]
     if not known:
         return None
     return Explanation(
-        roots=tuple(dict.fromkeys(root for each in known for root in each.roots)),
-        reasons=tuple(dict.fromkeys(reason for each in known for reason in each.reasons)),
-        decisions=tuple(dict.fromkeys(text for each in known for text in each.decisions)),
+        tuple(dict.fromkeys(operation for each in known for operation in each.operations)),
+        tuple(dict.fromkeys(note for each in known for note in each.notes)),
+        tuple(dict.fromkeys(reason for each in known for reason in each.reasons)),
     )
-
-
-def parts_of_latest(frame: DataFrame) -> tuple[str, ...]:
-    """Give the ids of the joins and islands that a query became when it last ran."""
-    parts: list[str] = []
-    for name in _latest.get(frame, ()):
-        explanation = kept_query(name)
-        if explanation is not None:
-            parts += [join.join_id for join in explanation.joins if join.join_id is not None]
-            parts += [island.island_id for island in explanation.islands]
-    return tuple(parts)
 
 
 def tell_query(
@@ -209,8 +165,7 @@ def tell_query(
     ]
     if slower and options.fallback is not FallbackMode.SILENT:
         _warn(f"a gpu_join is left to Spark: {_listed(slower)}", query)
-    warnings = [warning for join in joins for warning in join.warnings]
-    for warning in (*warnings, *(warning for island in explanation.islands for warning in island.warnings)):
+    for warning in (warning for operation in explanation.walk() for warning in operation.warnings):
         _warn(f"a join of the query: {warning}", query)
 
 

@@ -6,10 +6,14 @@ A plan says ``ArrowEvalPython [slug(name#3)#9], [pythonUDF0#12], 101``. Its auth
 
 from __future__ import annotations
 
+from gpujoin.model.jointype import JoinType
+from gpujoin.model.reasons import Reason
 from gpujoin.model.sqltext import shortened
-from gpujoin.spark.catalyst.joins import join_type_shown
+from gpujoin.report.operations import JoinOperation, Operation, spark_join
+from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.words import listed, words
+from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.scans import RELATION
 
@@ -56,6 +60,8 @@ _OPERATIONS = {
 _OF_PYTHON = frozenset({"BatchEvalPython", "ArrowEvalPython"})
 _DESCRIBED = {"count", "mean", "stddev", "min", "max"}
 """What ``describe()`` computes of each column."""
+_OF_LEFT_ROWS = frozenset({"LeftSemi", "LeftAnti", "ExistenceJoin"})
+"""Joins that Spark takes to be as large as their left side."""
 _AFTER = "functions of Spark's own, or with calls after the joins and aggregations"
 
 
@@ -105,6 +111,33 @@ def why_uncovered(node: PlanNode) -> tuple[str, str | None]:
     if node.name in _ROWS:
         return "Spark holds its rows", None
     return "gpujoin has nothing that computes it", None
+
+
+def join_left_to_spark(
+    node: PlanNode, *reasons: Reason, inputs: tuple[Operation, ...] = (), sized: bool = True
+) -> JoinOperation:
+    """Describe a join of an optimized plan that Spark runs, with Spark's estimates of the inputs' sizes."""
+    left, right = (child.size_bytes if sized and not _is_multiplied(child) else None for child in node.children)
+    if node.class_name == AS_OF_JOIN:
+        kind = JoinType.LEFT.value
+        columns = (str(node.expression(name).fields["name"]) for name in ("leftOrder", "rightOrder"))
+        condition: str | None = AsOfTerms.parse(node.fields["terms"]).shown(*columns)
+    else:
+        kind = join_type_shown(node.fields["joinType"])
+        condition = None if node.condition is None else expression_name(node.condition)
+    return spark_join(
+        kind, *reasons, condition=condition, left_bytes=left, right_bytes=right, inputs=inputs,
+        by_gpu_join=node.asked is not None,
+    )  # fmt: skip
+
+
+def _is_multiplied(node: PlanNode) -> bool:
+    """Whether Spark knows no better size of a part than the product of those of the joins' inputs in it."""
+    if node.class_name == JOIN and spark_type_name(node.fields["joinType"]) in _OF_LEFT_ROWS:
+        return _is_multiplied(node.children[0])
+    if node.class_name in JOINS and not node.has_statistics:
+        return True
+    return any(map(_is_multiplied, node.children))
 
 
 def expression_name(node: Node) -> str:

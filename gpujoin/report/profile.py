@@ -1,20 +1,26 @@
-"""Runs a query both ways: :func:`profile`."""
+"""Runs a query by Spark alone and with gpujoin, and shows where the time goes: :func:`profile`."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
 from pyspark.sql import DataFrame
 
 from gpujoin.errors import GpuJoinError, type_name
-from gpujoin.report.compare import compare
+from gpujoin.report.amounts import show_rows, show_seconds
+from gpujoin.report.explanation import QueryReport, html_page
 from gpujoin.report.metrics import IslandReports, metrics
 from gpujoin.report.outcomes import explanation_of
-from gpujoin.report.result import Activity, QueryProfile
 from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
@@ -29,11 +35,136 @@ from gpujoin.spark.jvm.gateway import (
 )
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.native import rule_of
+from gpujoin.testing import assert_same_rows
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+FORMAT = 1
+"""Version of the form of :meth:`QueryProfile.to_dict`."""
+_BAR = 30
+_RELATIVE = 1e-9
+"""How far sums of floats may be apart that were added up in another order."""
 _COMMAND_RESULT = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
+
+
+class Activity(Enum):
+    """What the time of a query goes to."""
+
+    PLANNING = "planning"
+    """Spark's planning, with gpujoin's part of it."""
+    READING = "reading"
+    """Reading and decoding files."""
+    COMPUTING = "computing"
+    """Filters, projections, windows, sorts and limits."""
+    JOINING = "joining"
+    AGGREGATING = "aggregating"
+    WAITING = "waiting for rows"
+    """Taking in rows from Spark or from an exchange, and waiting for a GPU."""
+    TRANSFER = "transfer to Spark"
+    """Giving rows to Spark or to an exchange."""
+    SPARK = "Spark"
+    """The rest: starting tasks, Spark's own operators, exchanges, and fetching the result to the driver."""
+
+
+class Equality(Enum):
+    """How the rows of both ways compare."""
+
+    EQUAL = "equal"
+    NEARLY = "equal but for the last digits of floating-point numbers"
+    """Sums of floats depend on the order of the rows, in Spark alone too."""
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryProfile:
+    """Where the time of a query goes, with gpujoin and without.
+
+    ``str()`` is text, notebooks show the same, and :meth:`to_dict` is for programs.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the result.
+    equality : Equality
+        How the rows of both ways compare.
+    difference : str or None
+        The first rows that differ, if some do.
+    gpujoin_seconds, spark_seconds : tuple of float
+        Seconds of each run, in order, with gpujoin and by Spark alone.
+    activities : mapping of Activity to float
+        Where the seconds of the quickest run with gpujoin went.
+    report : QueryReport
+        The operations of that run, with what was predicted and measured.
+    """
+
+    rows: int
+    equality: Equality
+    gpujoin_seconds: tuple[float, ...]
+    spark_seconds: tuple[float, ...]
+    activities: Mapping[Activity, float]
+    report: QueryReport
+    difference: str | None = None
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the query is with gpujoin: by the medians of the runs."""
+        return statistics.median(self.spark_seconds) / statistics.median(self.gpujoin_seconds)
+
+    @property
+    def ran_here(self) -> bool:
+        """Whether gpujoin ran any part of the query."""
+        return self.report.has_run
+
+    @property
+    def verdict(self) -> str:
+        """Say in a sentence what came of it."""
+        here, spark = statistics.median(self.gpujoin_seconds), statistics.median(self.spark_seconds)
+        times = f"{show_seconds(here)} s with gpujoin, {show_seconds(spark)} s by Spark alone"
+        runs = len(self.spark_seconds)
+        median = f" (medians of {runs} runs)" if runs > 1 else ""
+        if not self.ran_here:
+            return f"{times}{median}: gpujoin ran nothing of it"
+        factor = self.speedup
+        how = f"{factor:.1f} times as fast" if factor >= 1 else f"{1 / factor:.1f} times as slow"
+        return f"{times}{median}: {how}"
+
+    def __str__(self) -> str:
+        result = "1 row" if self.rows == 1 else f"{show_rows(self.rows)} rows"
+        lines = [self.verdict, f"rows: {result}, {self.equality.value}"]
+        if self.difference is not None:
+            lines += [f"  {line}" for line in self.difference.splitlines()]
+        lines += ["", "seconds with gpujoin, of its quickest run", *self._bars(), "", str(self.report)]
+        return "\n".join(lines)
+
+    def _bars(self) -> list[str]:
+        whole = sum(self.activities.values()) or 1.0
+        shown = {activity: seconds for activity, seconds in self.activities.items() if seconds > 0}
+        width = max((len(activity.value) for activity in shown), default=0)
+        return [
+            f"{activity.value.ljust(width)}  {show_seconds(seconds).rjust(6)}  {'█' * round(_BAR * seconds / whole)}"
+            for activity, seconds in shown.items()
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_page(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the profile as dictionaries, lists, texts and numbers, as the guide describes them."""
+        return {
+            "format": FORMAT,
+            "rows": self.rows,
+            "equality": self.equality.value,
+            "difference": self.difference,
+            "gpujoin_seconds": list(self.gpujoin_seconds),
+            "spark_seconds": list(self.spark_seconds),
+            "speedup": self.speedup,
+            "activities": {activity.value: seconds for activity, seconds in self.activities.items()},
+            "report": self.report.to_dict(),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Give :meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
 _ACTIVITIES = {
     "Scan": Activity.READING, "Join": Activity.JOINING, "PartialAggregate": Activity.AGGREGATING,
     "ExchangeSource": Activity.WAITING, "output": Activity.TRANSFER,
@@ -69,7 +200,7 @@ def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:
     Returns
     -------
     QueryProfile
-        ``print`` and notebooks show it; ``to_svg()`` is a picture, and ``to_dict()`` is for programs.
+        ``print`` and notebooks show it; ``to_dict()`` is for programs.
 
     Raises
     ------
@@ -100,7 +231,7 @@ def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:
         gpujoin_seconds=tuple(run.seconds for run in with_gpujoin),
         spark_seconds=tuple(run.seconds for run in by_spark),
         activities=_activities(quickest, cores),
-        report=quickest.reports.report if quickest.reports else decided.report,
+        report=quickest.reports.report if quickest.reports else decided,
     )
 
 
@@ -173,3 +304,39 @@ def _activities(run: _Run, cores: int) -> dict[Activity, float]:
         seconds[Activity.WAITING] += report.metrics.joins.wait_seconds / at_once
     seconds[Activity.SPARK] = max(0.0, run.seconds - sum(seconds.values()))
     return seconds
+
+
+def compare(here: pa.Table, spark: pa.Table) -> tuple[Equality, str | None]:
+    """Compare rows, each as often, in any order; a difference is described."""
+    try:
+        assert_same_rows(here, spark, allow_empty=True)
+    except AssertionError as problem:
+        if _nearly(here, spark):
+            return Equality.NEARLY, None
+        return Equality.DIFFERENT, str(problem)
+    return Equality.EQUAL, None
+
+
+def _nearly(here: pa.Table, spark: pa.Table) -> bool:
+    """Whether rows differ in the last digits of floats alone."""
+    floats = [n for n, field in enumerate(spark.schema) if pat.is_floating(field.type)]
+    if not floats or here.num_rows != spark.num_rows or here.schema.types != spark.schema.types:
+        return False
+    names = [f"c{n}" for n in range(spark.num_columns)]
+    others = [(names[n], "ascending") for n in range(spark.num_columns) if n not in floats]
+    order = [*others, *((names[n], "ascending") for n in floats)]
+    try:
+        tables = [table.rename_columns(names).sort_by(order) for table in (here, spark)]
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowInvalid):
+        return False  # columns without an order
+    first, second = tables
+    if first.drop_columns([names[n] for n in floats]) != second.drop_columns([names[n] for n in floats]):
+        return False
+    return all(_close(first.column(n), second.column(n)) for n in floats)
+
+
+def _close(first: pa.ChunkedArray[pa.Scalar], second: pa.ChunkedArray[pa.Scalar]) -> bool:
+    if first.is_null() != second.is_null():
+        return False
+    values, expected = (column.to_numpy(zero_copy_only=False).astype(float) for column in (first, second))
+    return bool(np.allclose(values, expected, rtol=_RELATIVE, atol=0.0, equal_nan=True))

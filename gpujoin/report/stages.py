@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.types as pat
 
+from gpujoin.config import Strategy
 from gpujoin.engine.pipeline.clock import OUTPUT, operation_names
-from gpujoin.model.expressions import conjuncts
+from gpujoin.functions import SPECS
+from gpujoin.functions.spec import Nulls
+from gpujoin.model.expressions import Call, Cast, Expression, Function, conjuncts
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
     ConstantTable,
@@ -39,12 +43,15 @@ from gpujoin.model.relations import (
     Union,
     Window,
 )
-from gpujoin.model.spec import AsOf, NullEquality
+from gpujoin.model.spec import NullEquality
 from gpujoin.model.sqltext import (
+    AND,
     PLANNED,
     Columns,
-    ShownColumn,
+    Words,
+    Writer,
     bare_name,
+    shortened,
     show_call,
     show_condition,
     show_expression,
@@ -55,49 +62,31 @@ from gpujoin.plan.cost import crossing_seconds, operation_seconds
 from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
 from gpujoin.plan.merging import merges
 from gpujoin.plan.ranges import Shape, shape_of_node
-from gpujoin.report.amounts import show_bytes, show_paths
-from gpujoin.report.explanation import Operation
-from gpujoin.report.filters import show_filters
-from gpujoin.report.operations import Amounts, OperationKind
+from gpujoin.report.amounts import show_about, show_bytes, show_paths
+from gpujoin.report.operations import Amounts, JoinOperation, Operation, OperationKind
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.query.asof import AsOfTerms
 
 if TYPE_CHECKING:
     from gpujoin.costs import Costs
+    from gpujoin.model.aggregates import AggregateCall
+    from gpujoin.model.backend import BackendName
     from gpujoin.model.stages import Exchange, Stage
     from gpujoin.spark.query.runs import StageRun
     from gpujoin.spark.query.trees.builder import ScanSource
 
-_SHOWN = 400
-_KINDS: dict[type[Relation], OperationKind] = {
-    Scan: OperationKind.SCAN, ConstantTable: OperationKind.CONSTANTS, ExchangeSource: OperationKind.EXCHANGE,
-    Filter: OperationKind.FILTER, Project: OperationKind.PROJECTION, Join: OperationKind.JOIN,
-    PartialAggregate: OperationKind.AGGREGATION, Window: OperationKind.WINDOW, TopN: OperationKind.LIMIT,
-    Limit: OperationKind.LIMIT, Union: OperationKind.UNION, Expand: OperationKind.EXPANSION,
-    Explode: OperationKind.EXPANSION,
+_LONGEST = 400
+"""Characters of an operation that are written."""
+_NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
+    Scan: (OperationKind.SCAN, "scan"), ConstantTable: (OperationKind.CONSTANTS, "rows of the query"),
+    ExchangeSource: (OperationKind.EXCHANGE, "exchange"), Filter: (OperationKind.FILTER, ""),
+    Project: (OperationKind.PROJECTION, ""), Join: (OperationKind.JOIN, "join"),
+    PartialAggregate: (OperationKind.AGGREGATION, "aggregate"), Window: (OperationKind.WINDOW, "window"),
+    TopN: (OperationKind.LIMIT, "limit"), Limit: (OperationKind.LIMIT, "limit"),
+    Union: (OperationKind.UNION, "union"), Expand: (OperationKind.EXPANSION, ""),
+    Explode: (OperationKind.EXPANSION, "explode"),
 }  # fmt: skip
-
-_BRIEF: dict[type[Relation], str] = {
-    ConstantTable: "rows of the query", PartialAggregate: "aggregate", Window: "window", TopN: "limit", Limit: "limit",
-    Union: "union", Explode: "explode",
-}  # fmt: skip
-"""Names of operations in Spark's progress; filters and projections have none there."""
-
-
-@dataclass(frozen=True)
-class Leaves:
-    """What the leaves of stages read."""
-
-    scans: Mapping[int, ScanSource]
-    """Files, by the index of the scan."""
-    rows: tuple[str, ...]
-    """Rows from Spark, described, by the index of the source."""
-    guessed: frozenset[int] = frozenset()
-    """Sources of rows from Spark whose number of rows nobody knows."""
-    counts: Mapping[int, float] = field(default_factory=dict)
-    """Estimated rows of the other sources of rows from Spark."""
-    repeated: frozenset[int] = frozenset()
-    """Indexes of exchanges whose rows are those of another one, and not computed again."""
+"""Kinds of operations, and their names in Spark's progress and plans, where they have one."""
 
 
 @dataclass(frozen=True)
@@ -109,29 +98,43 @@ class Prices:
     """How many tasks, or threads of the only task, run at once."""
 
 
-def shown_stage(stage: StageRun, name: str, leaves: Leaves, prices: Prices) -> Operation:
-    """Write the operations of a stage, and of those before it, which have its ``name`` and a number."""
-    return _StageWriter(stage, name, leaves, prices).top().operation
+@dataclass(frozen=True, kw_only=True)
+class IslandFacts:
+    """What is known of an island beside its stages."""
+
+    name: str
+    """Its name in Spark's plans."""
+    backend: BackendName
+    """The backend that the driver expects."""
+    prices: Prices
+    scans: Mapping[int, ScanSource] = field(default_factory=dict)
+    """Files, by the index of the scan."""
+    rows: tuple[str, ...] = ()
+    """Rows from Spark, described, by the index of the source."""
+    guessed: frozenset[int] = frozenset()
+    """Sources of rows from Spark whose number of rows nobody knows."""
+    counts: Mapping[int, float] = field(default_factory=dict)
+    """Estimated rows of the other sources of rows from Spark."""
+    repeated: frozenset[int] = frozenset()
+    """Indexes of exchanges whose rows are those of another one, and not computed again."""
 
 
-def join_keys(node: Join, columns: Mapping[Side, Columns]) -> list[str]:
-    """Write the equalities of a join."""
-    left, right = columns[Side.LEFT], columns[Side.RIGHT]
-    return [
-        f"{left[pair.left].text} {'<=>' if pair.nulls is NullEquality.EQUAL else '='} {right[pair.right].text}"
-        for pair in node.spec.keys
-    ]
+def stage_operations(stage: StageRun, facts: IslandFacts) -> Operation:
+    """Write the operations of an island's last stage, and of the stages before it."""
+    return _StageWriter(stage, facts.name, facts).top().operation
 
 
-def plain_columns(node: Relation) -> Columns:
-    """Give the names of a relation's columns, without numbers."""
-    return [ShownColumn(bare_name(name)) for name in node.schema.names]
+def stage_label(tree: Relation) -> str:
+    """Count the operations of a stage, as an identifier: ``join_2scans_aggregate``."""
+    counts = Counter(name for name in map(_name, tree.walk()) if name)
+    labels = {name: "".join(filter(str.isalpha, name)) for name in counts}
+    return "_".join(f"{n}{labels[name]}s" if n > 1 else labels[name] for name, n in counts.items())
 
 
-def as_of_terms(terms: AsOf, columns: Mapping[Side, Columns]) -> str:
-    """Write what an as-of join asks of its order keys."""
-    left, right = columns[Side.LEFT][terms.left].text, columns[Side.RIGHT][terms.right].text
-    return AsOfTerms.of(terms).shown(left, right)
+def _name(node: Relation) -> str:
+    if isinstance(node, Join) and node.spec.as_of is not None:
+        return "as-of join"
+    return _NAMES[type(node)][1]
 
 
 @dataclass(frozen=True)
@@ -156,26 +159,25 @@ def _as_source(exchange: Exchange, rows: Estimate) -> Estimate:
 class _StageWriter:
     """Writes the operations of one stage."""
 
-    def __init__(self, run: StageRun, name: str, leaves: Leaves, prices: Prices) -> None:
+    def __init__(self, run: StageRun, name: str, facts: IslandFacts) -> None:
         self._run = run
         self._stage: Stage = run.stage
         self._name = name
-        self._leaves = leaves
-        self._prices = prices
+        self._facts = facts
         self._names = operation_names(run.stage.tree)
         scanned = {
-            node.index: leaves.scans[node.index].files.rows for node in run.stage.tree.walk() if isinstance(node, Scan)
+            node.index: facts.scans[node.index].files.rows for node in run.stage.tree.walk() if isinstance(node, Scan)
         }
         self._producers = {
-            exchange.index: _StageWriter(before, f"{name}_{place}", leaves, prices).top()
+            exchange.index: _StageWriter(before, f"{name}_{place}", facts).top()
             for place, (exchange, before) in enumerate(zip(run.stage.inputs, run.inputs, strict=True))
         }
         sources = {
             exchange.index: _as_source(exchange, self._producers[exchange.index].size) for exchange in run.stage.inputs
         }
         taken = run.stage.spark
-        if taken is not None and taken.rows in leaves.counts:
-            rows = max(1.0, leaves.counts[taken.rows])
+        if taken is not None and taken.rows in facts.counts:
+            rows = max(1.0, facts.counts[taken.rows])
             sources[taken.source] = Estimate(rows, 1.0, rows)
         self._sizes = Sizes(scanned, sources)
 
@@ -184,118 +186,187 @@ class _StageWriter:
         return self._written(self._stage.tree)
 
     def _written(self, node: Relation) -> _Written:
-        if isinstance(node, Project):
-            below = self._written(node.child)
-            columns = self._outputs(node.outputs, below.columns)
-            if all(_is_plain(output) for output in node.outputs):
-                measured = (*below.operation.measured_as, (self._name, self._names[id(node)]))
-                return _Written(
-                    dataclasses.replace(below.operation, measured_as=measured), columns, self._sizes.of(node)
-                )
-            shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
-            return self._made(node, f"project {shown}", [below], columns)
         if isinstance(node, ExchangeSource):
             return self._source(node)
-        below_all = [self._written(child) for child in node.children]
-        columns_below = [each.columns for each in below_all]
-        text = self._scan(node) if isinstance(node, Scan) else _text(node, columns_below)
-        return self._made(node, text, below_all, self._columns(node, columns_below))
-
-    def _made(self, node: Relation, text: str, below: Sequence[_Written], columns: Columns) -> _Written:
-        predicted = Amounts()
-        if not any(each.operation.predicted.rows is None for each in below):
-            rows = self._sizes.of(node).rows
-            seconds = operation_seconds(node, self._sizes, self._prices.costs).here / self._prices.cores
-            predicted = Amounts(rows=rows, bytes=rows * row_bytes(node.schema), seconds=seconds)
-        operation = Operation(
-            kind=_KINDS[type(node)],
-            text=_shortened(text),
-            predicted=predicted,
-            measured_as=((self._name, self._names[id(node)]),),
-            brief=self._brief(node),
-            inputs=tuple(each.operation for each in below),
-        )
-        return _Written(operation, columns, self._sizes.of(node))
-
-    def _brief(self, node: Relation) -> str:
-        """Name a node in Spark's progress."""
+        inputs = [self._written(child) for child in node.children]
+        columns: Columns = inputs[0].columns if inputs else ()
         match node:
             case Scan():
-                table = posixpath.basename(show_paths(self._leaves.scans[node.index].files.paths))
-                return f"scan {table.removesuffix('.parquet')}"
+                return self._made(node, self._scan(node), inputs)
+            case ConstantTable():
+                names = ", ".join(map(bare_name, node.schema.names))
+                return self._made(node, f"{_count(node.rows, 'row')} of the query itself, columns {names}", inputs)
+            case Project():
+                return self._project(node, inputs[0])
+            case Filter():
+                text = f"filter {' and '.join(show_filters(conjuncts(node.condition), columns))}"
+                return self._made(node, text, inputs, columns)
             case Join():
-                return "as-of join" if node.spec.as_of is not None else "join"
-        return _BRIEF.get(type(node), "")
-
-    # -- columns -------------------------------------------------------------------------------------------
-
-    def _columns(self, node: Relation, below: Sequence[Columns]) -> Columns:
-        """How the columns of a node are written, by those of its inputs."""
-        names = node.schema.names
-        match node:
+                return self._join(node, *inputs)
             case PartialAggregate():
-                keys = [_column(key, below[0]) for key in node.keys]
-                buffers = [
-                    ShownColumn(_call_text(call.name, show_call(call, below[0]), below[0], node, n), is_buffer=True)
-                    for n, call in enumerate(node.aggregates)
-                    for _ in call.buffer
-                ]
-                columns = [*keys, *buffers]
-                return [_named(name, column) for name, column in zip(names, columns, strict=True)]
-            case Filter() | TopN() | Limit():
-                return below[0]
-            case Join():
-                given = {Side.LEFT: below[0], Side.RIGHT: below[1]}
-                chosen = [given[side][i] for side in Side for i in node.spec.output_of(side)]
-                return [*chosen, *(ShownColumn(bare_name(name)) for name in names[len(chosen) :])][: len(names)]
+                return self._aggregate(node, inputs[0])
             case Window():
-                return [*below[0], *_window_columns(node, below[0])]
-            case _:
-                inputs = below[0] if below and len(below[0]) == len(names) else plain_columns(node)
-                return [_named(name, column) for name, column in zip(names, inputs, strict=True)]
+                return self._window(node, inputs[0])
+            case TopN():
+                return self._made(node, f"first {node.count} by {_order(node.order, columns)}", inputs, columns)
+            case Limit():
+                return self._made(node, f"limit {node.count}", inputs, columns)
+            case Expand():
+                return self._made(node, f"expand each row in {len(node.projections)} ways", inputs)
+            case Explode():
+                column, outer = columns[node.column].text, "outer " if node.outer else ""
+                repeats = pat.is_int64(node.child.schema.field(node.column).type)
+                text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
+                return self._made(node, text, inputs)
+        return self._made(node, _name(node), inputs)
 
-    def _outputs(self, outputs: Sequence[Output], below: Columns) -> Columns:
-        return [_named(output.name, _column(output, below)) for output in outputs]
+    def _made(
+        self,
+        node: Relation,
+        text: str,
+        inputs: Sequence[_Written],
+        columns: Columns | None = None,
+        kind: type[Operation] = Operation,
+        **facts: Any,
+    ) -> _Written:
+        """Give the operation of a node, whose ``columns`` are by default those of its input, or written by name."""
+        predicted = Amounts()
+        if not any(each.operation.predicted.rows is None for each in inputs):
+            rows = self._sizes.of(node).rows
+            seconds = operation_seconds(node, self._sizes, self._facts.prices.costs).here / self._facts.prices.cores
+            predicted = Amounts(rows=rows, bytes=rows * row_bytes(node.schema), seconds=seconds)
+        operation = kind(
+            kind=_NAMES[type(node)][0],
+            operation=shortened(text, _LONGEST),
+            backend=self._facts.backend.value,
+            predicted=predicted,
+            measured_as=((self._name, self._names[id(node)]),),
+            progress=self._progress(node),
+            inputs=tuple(each.operation for each in inputs),
+            **facts,
+        )
+        if columns is None:
+            names = node.schema.names
+            below = inputs[0].columns if inputs and len(inputs[0].columns) == len(names) else _plain_columns(node)
+            columns = list(map(_named, names, below))
+        return _Written(operation, columns, self._sizes.of(node))
+
+    def _progress(self, node: Relation) -> str:
+        """Name a node in Spark's progress."""
+        if not isinstance(node, Scan):
+            return _name(node)
+        table = posixpath.basename(show_paths(self._facts.scans[node.index].files.paths))
+        return f"scan {table.removesuffix('.parquet')}"
+
+    def _project(self, node: Project, below: _Written) -> _Written:
+        columns = [_named(output.name, _column(output, below.columns)) for output in node.outputs]
+        if not all(map(_is_plain, node.outputs)):
+            shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
+            return self._made(node, f"project {shown}", [below], columns)
+        measured = (*below.operation.measured_as, (self._name, self._names[id(node)]))
+        operation = dataclasses.replace(below.operation, measured_as=measured)
+        return _Written(operation, columns, self._sizes.of(node))
+
+    def _join(self, node: Join, left: _Written, right: _Written) -> _Written:
+        spec, shape = node.spec, shape_of_node(node)
+        sides = {Side.LEFT: left.columns, Side.RIGHT: right.columns}
+        keys = tuple(
+            f"{left.columns[pair.left].text} {'<=>' if pair.nulls is NullEquality.EQUAL else '='}"
+            f" {right.columns[pair.right].text}"
+            for pair in spec.keys
+        )
+        condition = None if spec.condition is None else show_condition(spec.condition, sides)
+        terms = None
+        if spec.as_of is not None:
+            orders = left.columns[spec.as_of.left].text, right.columns[spec.as_of.right].text
+            terms = AsOfTerms.of(spec.as_of).shown(*orders)
+        how = "" if shape in (Shape.EQUALITY, Shape.AS_OF) else f" ({shape.value})"
+        kind = f"{'' if terms is None else f'as-of ({terms}) '}{spec.join_type.value} join{how}"
+        parts = [kind, f"{node.build_side.value} side built", *keys, condition and f"if {condition}"]
+        columns = [sides[side][i] for side in Side for i in spec.output_of(side)]
+        columns += [Words(bare_name(name)) for name in node.schema.names[len(columns) :]]
+        return self._made(
+            node, ", ".join(filter(None, parts)), [left, right], columns[: len(node.schema.names)], JoinOperation,
+            join_type=spec.join_type.value, strategy=self._strategy(node), shape=shape.value,
+            build_side=node.build_side, keys=keys, condition=" and ".join(filter(None, (condition, terms))) or None,
+        )  # fmt: skip
+
+    def _strategy(self, node: Join) -> Strategy:
+        """Tell how the sides of a join are brought together."""
+        keyed = {exchange.index for exchange in self._stage.inputs if exchange.columns}
+        sides = [
+            {source.index for source in side.walk() if isinstance(source, ExchangeSource)} for side in node.children
+        ]
+        if all(keyed & side for side in sides):
+            return Strategy.SHUFFLE
+        return Strategy.BROADCAST if node.spec.keys or node.spec.as_of is not None else Strategy.NESTED_LOOP
+
+    def _aggregate(self, node: PartialAggregate, below: _Written) -> _Written:
+        keys = [_column(key, below.columns) for key in node.keys]
+        calls = [_call(call, below.columns) for call in node.aggregates]
+        kind = ("aggregate" if node.once else "partial aggregate") + (", merging" if merges(node) else "")
+        by = f" by {', '.join(key.text for key in keys)}" if keys else ""
+        buffers = [
+            Words(text, is_buffer=True) for text, call in zip(calls, node.aggregates, strict=True) for _ in call.buffer
+        ]
+        columns = list(map(_named, node.schema.names, [*keys, *buffers]))
+        return self._made(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
+
+    def _window(self, node: Window, below: _Written) -> _Written:
+        calls = [_window_call(call, below.columns) for call in node.calls]
+        keys = ", ".join(below.columns[i].text for i in node.partition)
+        order = _order(node.order, below.columns)
+        text = f"window {', '.join(calls)}{keys and f' by {keys}'}{order and f' ordered by {order}'}"
+        if node.limit is not None:
+            text += f", of each partition those up to {node.limit.function.value} {node.limit.count}"
+        over = " ".join(filter(None, (keys and f"partition by {keys}", order and f"order by {order}")))
+        results = [
+            _named(field.name, Words(f"{shown} over ({over})", is_buffer=isinstance(call, FramedAggregate)))
+            for shown, call in zip(calls, node.calls, strict=True)
+            for field in call.outputs
+        ]
+        return self._made(node, text, [below], [*below.columns, *results])
 
     # -- leaves --------------------------------------------------------------------------------------------
 
     def _source(self, node: ExchangeSource) -> _Written:
         taken, name = self._stage.spark, (self._name, self._names[id(node)])
         if taken is not None and taken.source == node.index:
-            rows = self._sizes.of(node).rows if taken.rows in self._leaves.counts else None
+            rows = self._sizes.of(node).rows if taken.rows in self._facts.counts else None
             seconds = None
             if rows is not None:
-                seconds = crossing_seconds(rows, node.schema, self._prices.costs) / self._prices.cores
+                seconds = crossing_seconds(rows, node.schema, self._facts.prices.costs) / self._facts.prices.cores
             operation = Operation(
                 kind=OperationKind.SPARK_ROWS,
-                text=_shortened(f"rows from Spark, {self._leaves.rows[taken.rows]}"),
+                operation=shortened(f"rows from Spark, {self._facts.rows[taken.rows]}", _LONGEST),
                 predicted=Amounts(
                     rows=rows, bytes=None if rows is None else rows * row_bytes(node.schema), seconds=seconds
                 ),
                 measured_as=(name,),
-                brief="rows from Spark",
+                progress="rows from Spark",
             )
-            return _Written(operation, plain_columns(node), self._sizes.of(node))
+            return _Written(operation, _plain_columns(node), self._sizes.of(node))
         place = next(i for i, exchange in enumerate(self._stage.inputs) if exchange.index == node.index)
         exchange, before = self._stage.inputs[place], self._run.inputs[place]
         producer, producer_name = self._producers[exchange.index], f"{self._name}_{place}"
         known = None if self._is_guessed(before) else exchange.nbytes
-        about = "size unknown" if known is None else f"about {show_bytes(int(known))}"
-        tasks = _tasks(self._run.tasks)
+        about = show_about(known)
+        tasks = _count(self._run.tasks, "task")
         if exchange.replicated:
             text = f"sent to {tasks}, {about}"
         elif not exchange.columns:
             text = f"shared out among {tasks}, {about}"
         else:
             by = ", ".join(producer.columns[i].text for i in exchange.columns)
-            given = _tasks(before.tasks) if before.stage.spark is None else "Spark's tasks"
+            given = _count(before.tasks, "task") if before.stage.spark is None else "Spark's tasks"
             text = f"exchange by {by}: from {given} to {self._run.tasks}, {about}"
-        text = _shortened(text)
-        if exchange.index in self._leaves.repeated:
+        text = shortened(text, _LONGEST)
+        if exchange.index in self._facts.repeated:
             text += ", computed once with an exchange alike"
         operation = Operation(
             kind=OperationKind.EXCHANGE,
-            text=text,
+            operation=text,
+            backend=self._facts.backend.value,
             predicted=Amounts(rows=None if known is None else producer.size.rows, bytes=known),
             measured_as=((producer_name, OUTPUT), name),
             inputs=(producer.operation,),
@@ -305,10 +376,10 @@ class _StageWriter:
     def _is_guessed(self, stage: StageRun) -> bool:
         """Whether nobody knows how many rows a stage gives."""
         taken = stage.stage.spark
-        return (taken is not None and taken.rows in self._leaves.guessed) or any(map(self._is_guessed, stage.inputs))
+        return (taken is not None and taken.rows in self._facts.guessed) or any(map(self._is_guessed, stage.inputs))
 
     def _scan(self, node: Scan) -> str:
-        source = self._leaves.scans[node.index]
+        source = self._facts.scans[node.index]
         paths = source.files.paths
         count = f"{len(paths)} files, " if len(paths) > 1 else ""
         where = f" where {' and '.join(show_filters(source.filters))}" if source.filters else ""
@@ -333,7 +404,7 @@ def _is_plain(output: Output) -> bool:
     return not expression.children and bool(expression.columns())
 
 
-def _column(output: Output, below: Columns) -> ShownColumn:
+def _column(output: Output, below: Columns) -> Words:
     """How an output is written above: one of planning's own by what computes it."""
     expression = output.expression
     read = expression.columns()
@@ -342,96 +413,21 @@ def _column(output: Output, below: Columns) -> ShownColumn:
     return shown_column(expression, below)
 
 
-def _named(name: str, column: ShownColumn) -> ShownColumn:
+def _named(name: str, column: Words) -> Words:
     """Write a column by the name that the query gives it, or by what computes it."""
     made_up = PLANNED.fullmatch(name) or OF_OPTIMIZER.fullmatch(name)
-    return column if made_up else ShownColumn(bare_name(name))
+    return column if made_up else Words(bare_name(name))
 
 
-def _call_text(name: str, text: str, below: Columns, node: PartialAggregate, number: int) -> str:
+def _plain_columns(node: Relation) -> Columns:
+    """Give the names of a relation's columns, without numbers."""
+    return [Words(bare_name(name)) for name in node.schema.names]
+
+
+def _call(call: AggregateCall, below: Columns) -> str:
     """Write a call; one that merges partial results is written as the call that it finishes."""
-    if not name.startswith("merged "):
-        return text
-    columns = node.aggregates[number].arguments[0].columns()
-    return below[next(iter(columns)).index].text if columns else text
-
-
-def _window_columns(node: Window, below: Columns) -> Iterator[ShownColumn]:
-    """How the results of window functions are written above."""
-    keys = ", ".join(below[i].text for i in node.partition)
-    order = _order(node.order, below)
-    parts = [f"partition by {keys}" if keys else "", f"order by {order}" if order else ""]
-    over = f" over ({' '.join(filter(None, parts))})"
-    for call in node.calls:
-        shown = ShownColumn(_window_call(call, below) + over, is_buffer=isinstance(call, FramedAggregate))
-        yield from (_named(field.name, shown) for field in call.outputs)
-
-
-def _text(node: Relation, below: Sequence[Columns]) -> str:
-    match node:
-        case ConstantTable():
-            rows = f"{node.rows} row{'' if node.rows == 1 else 's'}"
-            return f"{rows} of the query itself, columns {', '.join(map(bare_name, node.schema.names))}"
-        case Join():
-            return _join(node, {Side.LEFT: below[0], Side.RIGHT: below[1]})
-        case PartialAggregate():
-            return _aggregate(node, below[0])
-        case Filter():
-            return f"filter {' and '.join(show_filters(conjuncts(node.condition), below[0]))}"
-        case Expand():
-            return f"expand each row in {len(node.projections)} ways"
-        case Explode():
-            return _exploded(node, below[0])
-        case Window():
-            calls = ", ".join(_window_call(call, below[0]) for call in node.calls)
-            keys = ", ".join(below[0][i].text for i in node.partition)
-            order = f" ordered by {_order(node.order, below[0])}" if node.order else ""
-            return f"window {calls}{f' by {keys}' if keys else ''}{order}{_rank_limit(node)}"
-        case TopN():
-            return f"first {node.count} by {_order(node.order, below[0])}"
-        case Limit():
-            return f"limit {node.count}"
-        case Union():
-            return "union"
-    return type(node).__name__
-
-
-def _join(node: Join, columns: Mapping[Side, Columns]) -> str:
-    kind, shape = node.spec.join_type.value, shape_of_node(node)
-    how = "" if shape in (Shape.EQUALITY, Shape.AS_OF) else f" ({shape.value})"
-    if node.spec.as_of is not None:
-        kind = f"as-of ({as_of_terms(node.spec.as_of, columns)}) {kind}"
-    parts = [f"{kind} join{how}, {node.build_side.value} side built", *join_keys(node, columns)]
-    if node.spec.condition is not None:
-        parts.append(f"if {show_condition(node.spec.condition, columns)}")
-    return ", ".join(parts)
-
-
-def _aggregate(node: PartialAggregate, below: Columns) -> str:
-    kind = "aggregate" if node.once else "partial aggregate"
-    keys = ", ".join(_column(key, below).text for key in node.keys)
-    calls = dict.fromkeys(
-        _call_text(call.name, show_call(call, below), below, node, n) for n, call in enumerate(node.aggregates)
-    )
-    if merges(node):
-        kind = f"{kind}, merging"
-    return f"{kind} {', '.join(calls) or 'distinct'}{f' by {keys}' if keys else ''}"
-
-
-def _exploded(node: Explode, below: Columns) -> str:
-    column = below[node.column].text
-    if pat.is_int64(node.child.schema.field(node.column).type):
-        return f"repeat each row {column} times"
-    return f"{'outer ' if node.outer else ''}explode {column}"
-
-
-def _order(keys: Sequence[SortKey], below: Columns) -> str:
-    return ", ".join(f"{show_expression(key.expression, below)}{' desc' if key.descending else ''}" for key in keys)
-
-
-def _rank_limit(node: Window) -> str:
-    limit = node.limit
-    return "" if limit is None else f", of each partition those up to {limit.function.value} {limit.count}"
+    read = call.arguments[0].columns() if call.name.startswith("merged ") else ()
+    return below[next(iter(read)).index].text if read else show_call(call, below)
 
 
 def _window_call(call: AnyWindowCall, below: Columns) -> str:
@@ -440,19 +436,44 @@ def _window_call(call: AnyWindowCall, below: Columns) -> str:
     return f"{call.function.value}({'' if call.value is None else show_expression(call.value, below)})"
 
 
-def _tasks(count: int) -> str:
-    return f"{count} task{'' if count == 1 else 's'}"
+def _order(keys: Sequence[SortKey], below: Columns) -> str:
+    return ", ".join(f"{show_expression(key.expression, below)}{' desc' if key.descending else ''}" for key in keys)
 
 
-def _shortened(line: str) -> str:
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def joins_of(stage: Stage) -> Iterator[tuple[Join, Stage]]:
-    """Yield the joins of a stage and of those before it, parents first, each with its stage."""
-    producers = {exchange.index: exchange.producer for exchange in stage.inputs}
-    for node in stage.tree.walk():
-        if isinstance(node, Join):
-            yield node, stage
-        elif isinstance(node, ExchangeSource) and node.index in producers:
-            yield from joins_of(producers[node.index])
+def show_filters(conditions: Sequence[Expression], columns: Columns | None = None) -> tuple[str, ...]:
+    """Format conditions that all hold, without tests for nulls that follow from the others.
+
+    Spark adds ``v is not null`` to ``v > 3``.
+    """
+    writer = Writer.of_one_input(columns)
+    return tuple(
+        writer.words(condition).at(AND)
+        for n, condition in enumerate(conditions)
+        if not any(_follows(condition, other) for m, other in enumerate(conditions) if m != n)
+    )
+
+
+def _follows(condition: Expression, other: Expression) -> bool:
+    """Whether a condition asks that a value be not null of which another one is not true."""
+    if not isinstance(condition, Call) or condition.function is not Function.IS_NOT_NULL or condition.same_as(other):
+        return False
+    return _is_null_of(condition.arguments[0], other)
+
+
+def _is_null_of(null: Expression, expression: Expression) -> bool:
+    """Whether an expression is null, or false, where a part of it is null."""
+    if expression.same_as(null):
+        return True
+    if not isinstance(expression, Call):
+        return isinstance(expression, Cast) and _is_null_of(null, expression.child)
+    if expression.function is Function.OR:
+        return all(_is_null_of(null, argument) for argument in expression.arguments)
+    if expression.function is Function.IN:
+        return _is_null_of(null, expression.arguments[0])
+    if expression.function is not Function.AND and SPECS[expression.function].nulls is not Nulls.PROPAGATE:
+        return False
+    return any(_is_null_of(null, argument) for argument in expression.arguments)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Strategy
 from gpujoin.model.backend import BackendName
-from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.sqltext import show_condition
-from gpujoin.report.explanation import Explanation, JoinExplanation
-from gpujoin.report.parts import expression_name
-from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS, join_type_shown
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.operations import JoinOperation, NoteKind, join_words, notes_of
+from gpujoin.report.parts import join_left_to_spark
+from gpujoin.spark.catalyst.joins import JOINS
 from gpujoin.spark.jvm.gateway import analyzed_plan, gateway_of, java_session
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.query.plans import PlanNode, read_plan
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from gpujoin.streams.plan import StreamPlan, WatermarkBound
     from gpujoin.streams.reading import ReadJoin
 
-_BACKEND = "spark"
+_SHAPE = "stream with stream: new rows meet new and kept rows of the other side"
 _BESIDE_STREAMS = Reason(ReasonKind.UNSUPPORTED, "query", "it joins streams with one another too")
 
 
@@ -80,38 +81,31 @@ def _with_tables(
     return planner.explanation
 
 
-def _left(node: PlanNode, reason: Reason) -> JoinExplanation:
-    """A join that Spark runs."""
-    as_of = node.class_name == AS_OF_JOIN
-    return JoinExplanation(
-        join_type=JoinType.LEFT.value if as_of else join_type_shown(node.fields["joinType"]),
-        strategy=Strategy.SPARK,
-        backend=_BACKEND,
-        condition=None if as_of or node.condition is None else expression_name(node.condition),
-        reasons=(reason,),
-        by_gpu_join=node.asked is not None,
-    )
+def _left(node: PlanNode, reason: Reason) -> JoinOperation:
+    """Describe a join that Spark runs, of streams, whose sizes nobody knows."""
+    return join_left_to_spark(node, reason, sized=False)
 
 
-def _explained(read: ReadJoin) -> JoinExplanation:
-    plan = plan_stream_join(read.join)
-    spec = read.join.spec
+def _explained(read: ReadJoin) -> JoinOperation:
+    """Describe a join of two streams."""
+    plan, spec = plan_stream_join(read.join), read.join.spec
     names = {side: [column.fields["name"] for column in read.rows[side].columns] for side in Side}
     keys = tuple(f"{names[Side.LEFT][key.left]} = {names[Side.RIGHT][key.right]}" for key in spec.keys)
-    return JoinExplanation(
-        join_type=spec.join_type.value,
-        strategy=Strategy.SHUFFLE,
-        backend=BackendName.CPU.value,
-        shape="stream with stream: new rows meet new and kept rows of the other side",
-        keys=keys,
-        condition=None if spec.condition is None else show_condition(spec.condition),
-        notes=tuple(_kept(plan)),
-        warnings=tuple(
-            f"{side.value} rows are kept for ever: no watermark and no range of times says when they may go"
-            for side in Side
-            if plan.evictions[side] is None
-        ),
+    condition = None if spec.condition is None else show_condition(spec.condition)
+    kind, strategy, backend = spec.join_type.value, Strategy.SHUFFLE, BackendName.CPU.value
+    for_ever = (
+        f"{side.value} rows are kept for ever: no watermark and no range of times says when they may go"
+        for side in Side
+        if plan.evictions[side] is None
     )
+    return JoinOperation(
+        operation=f"{join_words(kind, keys, condition)}: {strategy.value} on {backend}",
+        backend=backend, join_type=kind, strategy=strategy, shape=_SHAPE, keys=keys, condition=condition,
+        notes=(
+            *notes_of(NoteKind.DECISION, _SHAPE), *notes_of(NoteKind.WARNING, *for_ever),
+            *notes_of(NoteKind.DECISION, *_kept(plan)),
+        ),
+    )  # fmt: skip
 
 
 def _kept(plan: StreamPlan) -> Iterator[str]:

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.report.explanation import Operations
-
 suite = pytest.importorskip("benchmarks.tpcds.suite")
 pytest.importorskip("duckdb_extension_tpcds", reason="no TPC-DS queries: pip install gpujoin[bench]")
 
-from benchmarks.queries.coverage import coverage  # noqa: E402
+from benchmarks.queries.coverage import Operations, coverage  # noqa: E402
 from benchmarks.tpcds.__main__ import main  # noqa: E402
 from tests.spark.leaks import leaks  # noqa: E402
 

@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.data import tpch_directory
+from benchmarks.queries.coverage import Operations
 from benchmarks.queries.measure import Measured
 from benchmarks.queries.report import totals
 from benchmarks.queries.sources import Source, read_tables
 from benchmarks.tpch import answers
 from benchmarks.tpch.__main__ import main
-from gpujoin.report.explanation import Operations
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,10 +14,9 @@ import pytest
 
 from gpujoin import cli
 from gpujoin.cli.advise.findings import Advice, Query
-from gpujoin.config import Strategy
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation, Operation
-from gpujoin.report.operations import OperationKind
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.operations import Amounts, IslandOperation, spark_join
 
 PROGRAM = """
 import sys
@@ -113,11 +112,7 @@ def test_only_the_program_is_required(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def left(reason: Reason, nbytes: int) -> Explanation:
-    return Explanation((
-        JoinExplanation(
-            join_type="inner", strategy=Strategy.SPARK, backend="spark", left_bytes=nbytes, reasons=(reason,)
-        ),
-    ))  # fmt: skip
+    return Explanation((spark_join("inner", reason, left_bytes=nbytes),))
 
 
 def test_what_would_help_most_comes_first() -> None:
@@ -144,16 +139,7 @@ def test_what_would_help_most_comes_first() -> None:
 
 
 def test_what_a_program_spends_once_is_told_of_both_sides() -> None:
-    operation = Operation(kind=OperationKind.SCAN, text="scan a.parquet")
-    island = IslandExplanation(
-        island_id="gpujoin_1",
-        backend="cpu",
-        tasks=1,
-        threads=1,
-        operation=operation,
-        predicted_seconds=0.3,
-        predicted_spark_seconds=1.3,
-    )
+    island = IslandOperation(operation="", tasks=1, predicted=Amounts(seconds=0.3), predicted_spark_seconds=1.3)
     query = Query(number=1, action="show", place="app.py:3", explanation=Explanation((island,)))
     advice = Advice(program="app.py", queries=(query,), start_seconds=1.0, spark_start_seconds=0.8)
     assert str(advice).splitlines()[-3:] == [

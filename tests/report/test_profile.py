@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import gpujoin
-from gpujoin.report.notes import NoteKind
-from gpujoin.report.operations import OperationKind
-from gpujoin.report.result import Activity, Equality
+from gpujoin.report.operations import NoteKind, OperationKind
+from gpujoin.report.profile import Activity, Equality
 from tests.spark.query.queries import views, write_tables
 
 pytestmark = pytest.mark.spark

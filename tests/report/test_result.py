@@ -1,21 +1,19 @@
-"""What profile() gives, as text, HTML and a picture; and the comparison of rows."""
+"""What profile() gives, as text and for programs; and the comparison of rows."""
 
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from gpujoin.report.compare import compare
-from gpujoin.report.operations import Amounts, OperationKind, OperationReport, QueryReport, Runner
-from gpujoin.report.result import Activity, Equality, QueryProfile
+pytest.importorskip("pyspark", reason="no PySpark: pip install gpujoin[spark]")
 
-SCAN = OperationReport(
-    number=1, kind=OperationKind.SCAN, operation="scan <sales>", runs_in=Runner.GPUJOIN, measured=Amounts(rows=5)
-)
+from gpujoin.report.explanation import QueryReport
+from gpujoin.report.operations import Amounts, Operation, OperationKind
+from gpujoin.report.profile import Activity, Equality, QueryProfile, compare
+
+SCAN = Operation(kind=OperationKind.SCAN, operation="scan <sales>", backend="cpu", measured=Amounts(rows=5))
 ACTIVITIES = {Activity.PLANNING: 0.1, Activity.READING: 0.25, Activity.JOINING: 0.0, Activity.SPARK: 0.15}
 
 
@@ -46,28 +44,7 @@ def test_a_query_that_stays_in_spark_is_no_gain() -> None:
 def test_a_difference_is_told() -> None:
     given = profiled(difference="missing: (1, '<b>')")
     assert "rows: 5 rows, different\n  missing: (1, '<b>')" in str(given)
-    assert "<pre>missing: (1, &#x27;&lt;b&gt;&#x27;)</pre>" in given._repr_html_()
-
-
-def test_the_picture_is_xml_whose_bars_are_as_long_as_the_seconds(tmp_path: Path) -> None:
-    path = tmp_path / "profile.svg"
-    profiled().save_svg(path)
-    root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
-    bars = {
-        bar.findtext("{*}title"): float(bar.get("width", "0"))
-        for bar in root.iter("{http://www.w3.org/2000/svg}rect")
-        if bar.find("{*}title") is not None
-    }
-    assert set(bars) == {"Spark alone: 1.5 s", "planning: 0.1 s", "reading: 0.25 s", "Spark: 0.15 s"}
-    assert bars["reading: 0.25 s"] == pytest.approx(bars["Spark alone: 1.5 s"] / 6, abs=0.2)
-
-
-def test_a_picture_of_no_time_at_all() -> None:
-    nothing = QueryProfile(
-        rows=0, equality=Equality.EQUAL, gpujoin_seconds=(0.0,), spark_seconds=(0.0,),
-        activities=dict.fromkeys(Activity, 0.0), report=QueryReport(),
-    )  # fmt: skip
-    assert ET.fromstring(nothing.to_svg()).findtext("{*}title") == "seconds: Spark <0.001, gpujoin <0.001"  # noqa: S314
+    assert "missing: (1, &#x27;&lt;b&gt;&#x27;)" in given._repr_html_()
 
 
 def test_the_form_for_programs() -> None:

@@ -438,7 +438,7 @@ def test_rows_that_are_others_each_time(spark: SparkSession, tables: dict[str, D
         spark.conf.set(f"spark.gpujoin.{key}", value)
     frame = joined(left, tables["quotes"], strategy="shuffle")
     (island,) = explain(frame).islands
-    assert any("exchanged by key" in note for note in island.notes), str(island)
+    assert any("exchanged by key" in note.text for note in island.notes), str(island)
     expected = searched(tables["trades"], tables["quotes"])
     assert_same_rows(frame.drop("u").toArrow(), expected.toArrow())
 

@@ -176,7 +176,7 @@ def told(session: SparkSession, flags: str, name: str, case: Case) -> dict[str, 
             "faults": sorted(path.name for path in Path(flags).glob(f"*-{name}")),
             "explain": str(explain(session.sql(case.text))),
             "tasks": sum(part.tasks for part in measured),
-            "output": sum(part.metrics.pipeline.output_rows for part in measured if part.predicted is not None),
+            "output": sum(part.metrics.pipeline.output_rows for part in measured if part.island is not None),
             "metrics": str(measured),
         }
 

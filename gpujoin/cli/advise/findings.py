@@ -8,8 +8,7 @@ from typing import Any
 
 from gpujoin.report.amounts import aligned, show_seconds
 from gpujoin.report.explanation import Explanation
-from gpujoin.report.notes import Note, NoteKind
-from gpujoin.report.operations import OperationKind, Runner
+from gpujoin.report.operations import Note, NoteKind, OperationKind
 
 FORMAT = 1
 """Version of the form of :meth:`Advice.to_dict`."""
@@ -31,7 +30,7 @@ class Query:
     def seconds(self) -> tuple[float, float]:
         """Predicted seconds of its islands, here and in Spark."""
         islands = self.explanation.islands
-        here = sum(island.predicted_seconds or 0.0 for island in islands)
+        here = sum(island.predicted.seconds or 0.0 for island in islands)
         return here, sum(island.predicted_spark_seconds or 0.0 for island in islands)
 
     @property
@@ -50,10 +49,10 @@ class Query:
         counted: dict[Note, tuple[int, int]] = {}
         joins = {id(join): join for join in self.explanation.joins if not join.accelerated}
         for join in joins.values():
-            for note in (note for note in join.report().notes if note.kind is NoteKind.LEFT_TO_SPARK):
+            for note in (note for note in join.notes if note.kind is NoteKind.LEFT_TO_SPARK):
                 number, nbytes = counted.get(note, (0, 0))
                 counted[note] = number + 1, nbytes + (join.left_bytes or 0) + (join.right_bytes or 0)
-        for note in (note for note in self.explanation.report.notes if note.kind is NoteKind.LEFT_TO_SPARK):
+        for note in (note for note in self.explanation.notes if note.kind is NoteKind.LEFT_TO_SPARK):
             counted.setdefault(note, (0, 0))
         yield from ((note, *amounts) for note, amounts in counted.items())
 
@@ -211,9 +210,7 @@ def _row(query: Query) -> tuple[str, str, str, str, str]:
 
 
 def _has_spark_rows(explanation: Explanation) -> bool:
-    return any(
-        each.kind is OperationKind.SPARK_ROWS and each.runs_in is Runner.SPARK for each in explanation.report.walk()
-    )
+    return any(each.kind is OperationKind.SPARK_ROWS for each in explanation.walk())
 
 
 def _is_prediction(note: Note) -> bool:

@@ -164,8 +164,9 @@ def _marked(
 def _placed(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:
     """Run the join by itself, as Spark Connect has no plans of others."""
     explained = planned.explained(why)
-    tell_query(Explanation((explained,)), planned.options, lambda: text_of(planned.left.frame))
-    keep(explained)
+    explanation = Explanation((explained,))
+    tell_query(explanation, planned.options, lambda: text_of(planned.left.frame))
+    keep(planned.join_id, explanation)
     joined = planned.execute(explained)
     return joined.alias(planned.join_id).select(
         *(sf.col(old).alias(new) for old, new in zip(joined.columns, names, strict=True))

@@ -24,8 +24,9 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.distribution import asked_distribution
-from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation
-from gpujoin.report.outcomes import keep, kept, tell, tell_query, text_of
+from gpujoin.report.explanation import Explanation
+from gpujoin.report.operations import IslandOperation, JoinOperation, Operation, spark_join
+from gpujoin.report.outcomes import explanation_named, keep, tell_query, text_of
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.catalyst.joins import join_type_called
 from gpujoin.spark.jvm.gateway import plan_text
@@ -45,7 +46,7 @@ _KEY_HOLDERS = {
 }
 """Whose key columns the result is made of, where not the left side's alone."""
 
-_left_to_spark: WeakKeyDictionary[DataFrame, JoinExplanation] = WeakKeyDictionary()
+_left_to_spark: WeakKeyDictionary[DataFrame, JoinOperation] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,21 @@ def join(
     """Do what :func:`gpujoin.gpu_join` does, for Spark Connect."""
     native = left.join(right, on, how)
     schema = native.schema  # Spark checks the join here
-    explanation = JoinExplanation(
-        join_type=JoinType.parse(how or "inner").value, strategy=Strategy.SPARK, backend="spark", join_id=join_id,
-        keys=tuple(_names(on) or ()), by_gpu_join=True,
-    )  # fmt: skip
-    using = _read(left, right, on, explanation, conf) if options.enabled else _off()
+    kind, names = JoinType.parse(how or "inner"), _names(on)
+
+    def leave(*reasons: Reason) -> DataFrame:
+        """Leave the join to Spark, and tell why."""
+        described = spark_join(kind.value, *reasons, keys=tuple(names or ()), by_gpu_join=True)
+        tell_query(Explanation((described,)), options, lambda: text_of(native))
+        _left_to_spark[native] = described
+        return native
+
+    using = _read(left, right, names, kind, conf) if options.enabled else _off()
     if isinstance(using, Reason):
-        return _leave(native, explanation, (using,), options)
+        return leave(using)
     distribution = _distribution(using.kind, options)
     if isinstance(distribution, Reason):
-        return _leave(native, explanation, (distribution,), options)
+        return leave(distribution)
     built = Side.LEFT if using.kind is JoinType.RIGHT else Side.RIGHT
     planned = FrameJoin(
         left=using.input(Side.LEFT, left), right=using.input(Side.RIGHT, right), spec=using.spec,
@@ -118,17 +124,17 @@ def join(
     )  # fmt: skip
     obstacles = planned.obstacles
     if obstacles:
-        return _leave(native, explanation, obstacles, options)
+        return leave(*obstacles)
     joined = planned.execute().alias(join_id).select(*_columns(using))
     if joined.schema != schema:
         why = f"the result's schema would be {joined.schema.simpleString()}, not {schema.simpleString()}"
-        return _leave(native, explanation, (Reason(ReasonKind.UNEXPECTED, "schema", why),), options)
+        return leave(Reason(ReasonKind.UNEXPECTED, "schema", why))
     asked = "the sizes of the sides are unknown"
     if options.strategy is not Strategy.AUTO:
         asked = f"{options.strategy.value} was asked for"
     explained = planned.explained(asked)
     tell_query(Explanation((explained,)), options, lambda: text_of(native))
-    keep(explained)
+    keep(join_id, Explanation((explained,)))
     return joined
 
 
@@ -140,12 +146,12 @@ def explain(frame: DataFrame) -> Explanation:
     """
     lines = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in plan_text(frame).splitlines()]
     known, roots = _left_to_spark.get(frame), tuple(_joins(lines))
-    if known is not None and roots and isinstance(roots[0], JoinExplanation):
+    if known is not None and roots and isinstance(roots[0], JoinOperation):
         roots = (dataclasses.replace(known, inputs=roots[0].inputs), *roots[1:])
     return Explanation(roots)
 
 
-def _joins(lines: list[tuple[int, str]]) -> Iterator[JoinExplanation | IslandExplanation]:
+def _joins(lines: list[tuple[int, str]]) -> Iterator[Operation]:
     """The topmost joins and the islands of an indented plan."""
     position = 0
     while position < len(lines):
@@ -154,18 +160,15 @@ def _joins(lines: list[tuple[int, str]]) -> Iterator[JoinExplanation | IslandExp
         while end < len(lines) and lines[end][0] > depth:
             end += 1
         mark = re.match(rf"SubqueryAlias ({MARK}\w+)", text)
-        known = kept(mark[1]) if mark else None
+        known = explanation_named(mark[1]) if mark else None
         native = re.match(r"Join (\w+)(?:\([^)]*\))?(?:, (.*))?$", text)
-        below = list(_joins(lines[position + 1 : end])) if known is not None or native else []
+        below = tuple(_joins(lines[position + 1 : end])) if known is not None or native else ()
         if known is not None:
-            yield known
+            yield from known.operations
             yield from below
         elif native:
-            yield JoinExplanation(
-                join_type=join_type_called(native[1]), strategy=Strategy.SPARK, backend="spark", condition=native[2],
-                inputs=tuple(part for part in below if isinstance(part, JoinExplanation)),
-            )  # fmt: skip
-            yield from (part for part in below if isinstance(part, IslandExplanation))
+            yield spark_join(join_type_called(native[1]), condition=native[2], inputs=below)
+            yield from (part for part in below if isinstance(part, IslandOperation))
         else:
             end = position + 1
         position = end
@@ -184,14 +187,12 @@ def _names(on: object) -> list[str] | None:
 
 
 def _read(
-    left: DataFrame, right: DataFrame, on: object, explanation: JoinExplanation, conf: Mapping[str, str]
+    left: DataFrame, right: DataFrame, names: list[str] | None, kind: JoinType, conf: Mapping[str, str]
 ) -> _Using | Reason:
-    names = _names(on)
     if names is None:
         return _refuse("condition", "over Spark Connect only joins by column names are covered", "on='name'")
     if left.isStreaming or right.isStreaming:
         return _refuse("sides", "one of them is a stream")
-    kind = JoinType.parse(explanation.join_type)
     schemas = {Side.LEFT: left.schema, Side.RIGHT: right.schema}
     exact = conf.get("spark.sql.caseSensitive", "false").lower() == "true"
     keys = []
@@ -258,13 +259,6 @@ def _columns(using: _Using) -> list[Column]:
             for n, i in enumerate(using.rest(side), len(using.keys))
         ]
     return columns
-
-
-def _leave(native: DataFrame, explanation: JoinExplanation, reasons: tuple[Reason, ...], options: Options) -> DataFrame:
-    explanation = dataclasses.replace(explanation, reasons=reasons)
-    tell(explanation, options, lambda: text_of(native))
-    _left_to_spark[native] = explanation
-    return native
 
 
 def _refuse(what: str, why: str, setting: str | None = None) -> Reason:

@@ -15,7 +15,6 @@ All of it is lazy, as Spark's own joins are: nothing runs until the result is us
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,11 +35,11 @@ from gpujoin.model.stages import DeterminismLevel, Distribution, Stage
 from gpujoin.plan.estimates import row_bytes
 from gpujoin.plan.parts import StageLimits
 from gpujoin.plan.stages import plan_one_task, plan_stages
-from gpujoin.report.amounts import show_bytes
-from gpujoin.report.explanation import IslandExplanation
+from gpujoin.report.amounts import show_about
 from gpujoin.report.islands import explain_stages
+from gpujoin.report.operations import IslandOperation
 from gpujoin.report.plans import expected_backend
-from gpujoin.report.stages import Leaves, Prices
+from gpujoin.report.stages import IslandFacts, Prices
 from gpujoin.spark.compat import arrow_schema, context_of
 from gpujoin.spark.query.running import StageWork
 from gpujoin.spark.query.runs import IslandRun, StageRun
@@ -147,22 +146,20 @@ class FrameJoin:
             reasons = supports(self.relation, BackendName.GPU)
         return reasons
 
-    def explained(self, *notes: str) -> IslandExplanation:
+    def explained(self, *notes: str) -> IslandOperation:
         """Describe the stages; ``notes`` say what decided on them."""
         keyed = bool(self.spec.keys)
         backend, about = expected_backend(self.options, gpu_outlook(self.conf), keyed=keyed)
         inputs = [self._input(side) for side in Side]
-        leaves = Leaves(
-            {},
-            tuple(f"{_about(given)}: {side.value} DataFrame" for given, side in zip(inputs, Side, strict=True)),
-            frozenset(n for n, given in enumerate(inputs) if given.rows is None),
-            {n: given.rows for n, given in enumerate(inputs) if given.rows is not None},
-        )
-        prices = Prices(self.options.costs, _cores(self._session))
-        run = dataclasses.replace(self._run, notes=(*notes, *about))
-        return explain_stages(self.relation, run, self.join_id, leaves, prices, BackendName(backend))
+        facts = IslandFacts(
+            name=self.join_id, backend=BackendName(backend), prices=Prices(self.options.costs, _cores(self._session)),
+            rows=tuple(f"{show_about(self._input(side).nbytes)}: {side.value} DataFrame" for side in Side),
+            guessed=frozenset(n for n, each in enumerate(inputs) if each.rows is None),
+            counts={n: each.rows for n, each in enumerate(inputs) if each.rows is not None},
+        )  # fmt: skip
+        return explain_stages(self.relation, self._run, facts, (*notes, *about))
 
-    def execute(self, explanation: IslandExplanation | None = None) -> DataFrame:
+    def execute(self, explanation: IslandOperation | None = None) -> DataFrame:
         """Give the result, which is computed when it is used; ``explanation`` is what was said of it."""
         explanation = explanation or self.explained()
         size = blob_bytes(self._session.conf.get, self.options.exchange_blob_bytes)
@@ -247,11 +244,6 @@ def placed(work: StageWork, frames: Sequence[DataFrame], schema: StructType | st
 def _run_of(stage: Stage) -> StageRun:
     """How a stage runs that reads no files."""
     return StageRun(stage, ({},), tuple(_run_of(exchange.producer) for exchange in stage.inputs))
-
-
-def _about(given: FrameInput) -> str:
-    nbytes = given.nbytes
-    return "size unknown" if nbytes is None else f"about {show_bytes(int(nbytes))}"
 
 
 def _cores(session: SparkSession) -> int:

@@ -17,24 +17,33 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
 from gpujoin.model.expressions import EvalMode
-from gpujoin.model.sqltext import AND, ATOM, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, bare_name, shortened, show_value
+from gpujoin.model.sqltext import (
+    ATOM,
+    SIGN,
+    Words,
+    arrow,
+    bare_name,
+    called,
+    case,
+    cast_to,
+    infix,
+    one_of,
+    postfix,
+    shortened,
+    show_value,
+)
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 
 OF_OPTIMIZER = re.compile(r"_(grouping\w+|gen_alias_\d+|we?\d+|extract_\w+|common_expr_\d+)(#\d+)*")
 """Names that Spark's optimizer gives to what it computes apart."""
 _OPERATORS = {
-    "Or": ("or", OR), "And": ("and", AND),
-    "EqualTo": ("=", COMPARISON), "EqualNullSafe": ("<=>", COMPARISON), "LessThan": ("<", COMPARISON),
-    "LessThanOrEqual": ("<=", COMPARISON), "GreaterThan": (">", COMPARISON), "GreaterThanOrEqual": (">=", COMPARISON),
-    "Like": ("like", COMPARISON), "RLike": ("rlike", COMPARISON),
-    "Add": ("+", SUM), "Subtract": ("-", SUM),
-    "Multiply": ("*", PRODUCT), "Divide": ("/", PRODUCT), "IntegralDivide": ("div", PRODUCT),
-    "Remainder": ("%", PRODUCT), "MultiplyYMInterval": ("*", PRODUCT), "MultiplyDTInterval": ("*", PRODUCT),
-    "DivideYMInterval": ("/", PRODUCT), "DivideDTInterval": ("/", PRODUCT),
-    "SubtractTimestamps": ("-", SUM), "SubtractDates": ("-", SUM), "TimestampAddInterval": ("+", SUM),
-    "DateAddInterval": ("+", SUM), "DateAddYMInterval": ("+", SUM), "TimestampAddYMInterval": ("+", SUM),
+    "Or": "or", "And": "and", "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=",
+    "GreaterThan": ">", "GreaterThanOrEqual": ">=", "Like": "like", "RLike": "rlike",
+    "Add": "+", "Subtract": "-", "SubtractTimestamps": "-", "SubtractDates": "-", "TimestampAddInterval": "+",
+    "DateAddInterval": "+", "DateAddYMInterval": "+", "TimestampAddYMInterval": "+",
+    "Multiply": "*", "Divide": "/", "IntegralDivide": "div", "Remainder": "%", "MultiplyYMInterval": "*",
+    "MultiplyDTInterval": "*", "DivideYMInterval": "/", "DivideDTInterval": "/",
 }  # fmt: skip
-_NEGATED = {"EqualTo": "!=", "Like": "not like", "RLike": "not rlike"}
 _TRANSPARENT = frozenset({
     "Alias", "KnownFloatingPointNormalized", "KnownNotContainsNull", "KnownNotNull", "KnownNullable",
     "MapSort", "NormalizeNaNAndZero", "OuterReference", "PromotePrecision", "UpCast", "WindowExpression",
@@ -57,7 +66,7 @@ _METHODS = {
 
 def words(node: Node) -> str:
     """Write an expression."""
-    return _at(node, OR)
+    return _words(node).text
 
 
 def kind_of_subquery(node: Node) -> str:
@@ -65,38 +74,30 @@ def kind_of_subquery(node: Node) -> str:
     return _SUBQUERIES.get(node.name, "a subquery")
 
 
-def _at(node: Node, binding: int) -> str:
-    text, own = _written(node)
-    return f"({text})" if own < binding else text
-
-
-def _written(node: Node) -> tuple[str, int]:
-    """Write a node; also how tightly its parts are bound."""
+def _words(node: Node) -> Words:
     if node.name in ("AttributeReference", "NamedLambdaVariable"):
-        return _named(node)
+        return _column(node)
     if node.name == "Literal":
-        return _constant(node), ATOM
+        return Words(_constant(node))
     if "plan" in node.fields:
-        return kind_of_subquery(node), ATOM
+        return Words(kind_of_subquery(node))
     if node.children and (node.name in _TRANSPARENT or (node.name == "Cast" and not node.fields.get("@explicit"))):
-        return _written(node.children[0])
+        return _words(node.children[0])
     if node.name in _OPERATORS and len(node.children) >= 2:
-        operator, binding = _OPERATORS[node.name]
-        first, second = (_at(node.children[n], binding + (n or binding == COMPARISON)) for n in (0, 1))
-        return f"{first} {operator} {second}", binding
+        return infix(_OPERATORS[node.name], *map(_words, node.children[:2]))
     if node.name in _FORMS and node.children:
         return _FORMS[node.name](node)
-    return _call(node), ATOM
+    return _call(node)
 
 
-def _named(node: Node) -> tuple[str, int]:
+def _column(node: Node) -> Words:
     """Write a column; one that the optimizer made, by what computes it."""
     source = getattr(node, "source", None)
     if source is not None:  # the node stands for an expression that Spark computes
-        return _written(source)
+        return _words(source)
     name = bare_name(str(node.fields["name"]))
     made = node.reading.aliases.get(node.expr_id) if OF_OPTIMIZER.fullmatch(name) else None
-    return (name, ATOM) if made is None else _written(made)
+    return Words(name) if made is None else _words(made)
 
 
 def _constant(node: Node) -> str:
@@ -110,17 +111,14 @@ def _constant(node: Node) -> str:
         return shortened(str(node.fields.get("value")))  # of a type that Python has no values of
 
 
-def _call(node: Node) -> str:
+def _call(node: Node) -> Words:
     if node.name in ("StaticInvoke", "Invoke"):
         return _invoked(node)
-    if node.name in ("PythonUDF", "PythonUDAF"):
-        name = str(node.fields["name"])
-    else:
-        name = str(node.fields.get("@called") or node.name.lower())
-    return f"{name}({', '.join(map(words, node.children))})"
+    name = node.fields["name"] if node.name in ("PythonUDF", "PythonUDAF") else node.fields.get("@called")
+    return called(str(name or node.name.lower()), map(_words, node.children))
 
 
-def _invoked(node: Node) -> str:
+def _invoked(node: Node) -> Words:
     """Write a call of a method of Java as the function that Spark made it of, without what the query does not pass."""
     owner = re.split(r"[.$]", str(node.fields.get("@called", "")).rstrip("$"))[-1]
     method = str(node.fields.get("functionName"))
@@ -133,94 +131,79 @@ def _invoked(node: Node) -> str:
         del operands[0]
     while len(operands) > 1 and operands[-1].name == "Literal" and operands[-1].type_name.lower() == "boolean":
         del operands[-1]
-    return f"{name}({', '.join(map(words, operands))})"
+    return called(name, map(_words, operands))
 
 
-def _cast(node: Node) -> tuple[str, int]:
-    name = "try_cast" if node.eval_mode is EvalMode.TRY else "cast"
-    return f"{name}({words(node.children[0])} as {node.type_name.lower()})", ATOM
+def _cast(node: Node) -> Words:
+    return cast_to(_words(node.children[0]), node.type_name.lower(), tries=node.eval_mode is EvalMode.TRY)
 
 
-def _not(node: Node) -> tuple[str, int]:
-    below = node.children[0]
-    operands = list(below.children)
-    if below.name in _NEGATED and len(operands) >= 2:
-        first, second = (_at(operand, SUM) for operand in operands[:2])
-        return f"{first} {_NEGATED[below.name]} {second}", COMPARISON
-    if below.name in ("In", "InSet"):
-        return f"{_at(operands[0], SUM)} not in ({_options(below)})", COMPARISON
-    return f"not {_at(below, NOT)}", NOT
+def _in(node: Node) -> Words:
+    value = node.children[0]
 
-
-def _options(node: Node) -> str:
-    if "@values" not in node.fields:
-        return ", ".join(map(words, node.children[1:]))
-    dtype = node.children[0].data_type
-
-    def option(value: Any) -> str:
+    def option(constant: Any) -> str:
         try:
-            return show_value(python_value(dtype, value))
+            return show_value(python_value(value.data_type, constant))
         except (NotTranslatableError, OverflowError, TypeError, ValueError):
-            return str(value)
+            return str(constant)
 
-    return ", ".join(map(option, node.fields["@values"]))
-
-
-def _case(node: Node) -> tuple[str, int]:
-    operands = list(map(words, node.children))
-    otherwise = f" else {operands.pop()}" if len(operands) % 2 else ""
-    branches = " ".join(f"when {c} then {v}" for c, v in zip(operands[0::2], operands[1::2], strict=True))
-    return f"case {branches}{otherwise} end", ATOM
+    constants = node.fields.get("@values")
+    return one_of(_words(value), map(words, node.children[1:]) if constants is None else map(option, constants))
 
 
-def _lambda(node: Node) -> tuple[str, int]:
-    body, *variables = map(words, node.children)
-    named = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-    return f"{named} -> {body}", OR
+def _case(node: Node) -> Words:
+    operands = list(map(_words, node.children))
+    otherwise = operands.pop() if len(operands) % 2 else None
+    return case(zip(operands[0::2], operands[1::2], strict=True), otherwise)
 
 
-def _field(node: Node) -> tuple[str, int]:
+def _lambda(node: Node) -> Words:
+    body, *variables = map(_words, node.children)
+    return arrow(variables, body)
+
+
+def _field(node: Node) -> Words:
     struct = node.children[0].data_type
     if isinstance(struct, t.ArrayType):
         struct = struct.elementType
     assert isinstance(struct, t.StructType)
-    return f"{_at(node.children[0], ATOM)}.{struct.names[int(node.fields['ordinal'])]}", ATOM
+    return Words(f"{_words(node.children[0]).at(ATOM)}.{struct.names[int(node.fields['ordinal'])]}")
 
 
-def _aggregate(node: Node) -> tuple[str, int]:
+def _item(node: Node) -> Words:
+    return Words(f"{_words(node.children[0]).at(ATOM)}[{words(node.children[1])}]")
+
+
+def _aggregate(node: Node) -> Words:
     function, *condition = node.children
     text = words(function)
     if node.fields.get("isDistinct"):
         text = text.replace("(", "(distinct ", 1)
-    return f"{text}{f' filter (where {words(condition[0])})' if condition else ''}", ATOM
+    return Words(f"{text}{f' filter (where {words(condition[0])})' if condition else ''}")
 
 
-def _count(node: Node) -> tuple[str, int]:
+def _count(node: Node) -> Words:
     rows = [child.name == "Literal" and child.fields["@value"] is not None for child in node.children]
-    return ("count(*)" if all(rows) else _call(node)), ATOM
+    return Words("count(*)") if all(rows) else _call(node)
 
 
-def _postfix(text: str) -> Callable[[Node], tuple[str, int]]:
-    return lambda node: (f"{_at(node.children[0], SUM)} {text}", COMPARISON)
-
-
-_FORMS: dict[str, Callable[[Node], tuple[str, int]]] = {
+_FORMS: dict[str, Callable[[Node], Words]] = {
     "Cast": _cast,
-    "Not": _not,
-    "IsNull": _postfix("is null"),
-    "IsNotNull": _postfix("is not null"),
-    "In": lambda node: (f"{_at(node.children[0], SUM)} in ({_options(node)})", COMPARISON),
-    "InSet": lambda node: (f"{_at(node.children[0], SUM)} in ({_options(node)})", COMPARISON),
+    "Not": lambda node: _words(node.children[0]).opposite,
+    "IsNull": lambda node: postfix(_words(node.children[0]), "is null"),
+    "IsNotNull": lambda node: postfix(_words(node.children[0]), "is not null"),
+    "In": _in,
+    "InSet": _in,
     "CaseWhen": _case,
     "LambdaFunction": _lambda,
-    "UnaryMinus": lambda node: (f"-{_at(node.children[0], SIGN)}", SIGN),
+    "UnaryMinus": lambda node: Words(f"-{_words(node.children[0]).at(SIGN)}", SIGN),
     "GetStructField": _field,
     "GetArrayStructFields": _field,
-    "GetArrayItem": lambda node: (f"{_at(node.children[0], ATOM)}[{words(node.children[1])}]", ATOM),
-    "GetMapValue": lambda node: (f"{_at(node.children[0], ATOM)}[{words(node.children[1])}]", ATOM),
+    "GetArrayItem": _item,
+    "GetMapValue": _item,
     "AggregateExpression": _aggregate,
     "Count": _count,
-    "SortOrder": lambda node: (words(node.children[0]), ATOM),
+    "SortOrder": lambda node: Words(words(node.children[0])),
 }
 """Forms of expressions that are no calls, by class."""
 

@@ -15,7 +15,7 @@ from gpujoin.report.explanation import Explanation
 from gpujoin.report.outcomes import (
     Scope,
     explanation_of,
-    keep_query,
+    keep,
     new_join_id,
     note_query,
     query_text,
@@ -219,7 +219,7 @@ def _planned(
         return PlannedQuery(native, planner.explanation, changed=planner.changed)
     plan = finished(plan)
     name = new_join_id()
-    keep_query(name, planner.explanation)
+    keep(name, planner.explanation)
     name_query(spark, plan, name)
     return PlannedQuery(plan, planner.explanation, changed=True, name=name)
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from gpujoin.logs import log
+from gpujoin.report.islands import jobs_name
 from gpujoin.report.outcomes import explanation_of_latest, note_query
-from gpujoin.report.progress import jobs_name
 from gpujoin.spark.jvm.gateway import java_context, jvm_thread
 from gpujoin.spark.query.native import rule_of
 

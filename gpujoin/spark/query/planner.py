@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Options, Strategy
 from gpujoin.model.backend import BackendName
-from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
 from gpujoin.plan.products import product_warnings, products_in, refuse_products
 from gpujoin.plan.tables import kept_tables, with_tables_built
-from gpujoin.report.explanation import Explanation, IslandExplanation, JoinExplanation
+from gpujoin.report.explanation import Explanation
 from gpujoin.report.islands import explain_island
-from gpujoin.report.outcomes import kept, new_join_id
-from gpujoin.report.parts import expression_name, part_name
+from gpujoin.report.operations import IslandOperation, NoteKind, Operation, notes_of
+from gpujoin.report.outcomes import new_join_id
+from gpujoin.report.parts import expression_name, join_left_to_spark, part_name
 from gpujoin.report.plans import expected_backend
 from gpujoin.report.stages import Prices
-from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
+from gpujoin.spark.catalyst.joins import JOIN, JOINS
 from gpujoin.spark.jvm.gateway import compiled_classes, dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.query.activity import doing
-from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.heavykeys import find_heavy_rows
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from gpujoin.model.expressions import Literal
     from gpujoin.spark.catalyst.nodes import Node
 
-Part = JoinExplanation | IslandExplanation
-
 _start = Outlay()
 """Seconds until the first workers of an application are there."""
 _tables = Outlay()
@@ -62,8 +59,6 @@ _TABLES_SHARE = 8
 """Part of the memory budget that rows of a stream's tables may take, as estimated, to be kept by workers: half of what
 all build sides may take, since search structures take about as much again."""
 
-_OF_LEFT_ROWS = frozenset({"LeftSemi", "LeftAnti", "ExistenceJoin"})
-"""Joins that Spark takes to be as large as their left side."""
 _ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
 """Name of the function of an island's last stage."""
 
@@ -72,7 +67,7 @@ _ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
 class Rewritten:
     """A part of a plan after rewriting."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Operation, ...]
     """Its topmost joins and islands."""
     changed: bool
     """Whether anything in it was replaced."""
@@ -137,7 +132,7 @@ class QueryPlanner:
         """The same of all nodes of the largest part around each that was predicted to be slower here."""
         self._missed = 0.0
         """Seconds that the largest island would have gained that was left to Spark."""
-        self._of_values: list[Part] = []
+        self._of_values: list[Operation] = []
         """Joins and islands of the subqueries that have run while the current island was planned."""
         self._refused: Reason | None = None
         """Why nothing can be run here."""
@@ -160,10 +155,9 @@ class QueryPlanner:
         self._tables = tables_of(root)
         self._rewriting = Rewriting(self._spark, root.reading)
         visited = self._visit(root)
-        decisions = [
-            f"no row fulfils {expression_name(condition)}" for condition in map(condition_of, empty) if condition
-        ]
-        self.explanation = Explanation(visited.parts, tuple(dict.fromkeys(self._reasons)), tuple(decisions))
+        empties = [expression_name(condition) for condition in map(condition_of, empty) if condition]
+        notes = notes_of(NoteKind.DECISION, *(f"no row fulfils {condition}" for condition in empties))
+        self.explanation = Explanation(visited.parts, notes, tuple(dict.fromkeys(self._reasons)))
         self.changed = visited.changed or bool(empty)
         if self._runs and not visited.changed:
             _start.missed(self._application, self._missed)
@@ -210,12 +204,8 @@ class QueryPlanner:
         if islands and alone and id(node) not in self._left and not node.streaming:
             self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
-            others = tuple(part for part in parts if isinstance(part, IslandExplanation))
-            parts = (self._left_to_spark(node, parts), *others)
-        made_by = _made_by(node)
-        if made_by is not None:
-            known = kept(made_by)
-            parts = parts if known is None else (known, *parts)
+            others = tuple(part for part in parts if isinstance(part, IslandOperation))
+            parts = (join_left_to_spark(node, *self._why_left(node), inputs=parts), *others)
         shown = (*parts, *(part for visited in inner for part in visited.parts))
         return Rewritten(shown, changed or replaced)
 
@@ -286,10 +276,10 @@ class QueryPlanner:
         inputs = (*(part for visited in below for part in visited.parts), *self._of_values)
         self._of_values.clear()
         warnings = product_warnings(products, self._options.warn_product_rows)
+        prices = Prices(options.costs, self._cores)
         explained = explain_island(
-            island, run, island_id, Prices(options.costs, self._cores), BackendName(backend), warnings, estimate
+            island, run, island_id, prices, BackendName(backend), estimate, notes=told, warnings=warnings
         )
-        explained = dataclasses.replace(explained, notes=(*explained.notes, *told))
         if self._runs:
             _start.begun(self._application)
             note_island(island_id, self._tables)
@@ -298,7 +288,7 @@ class QueryPlanner:
             # For a join in the same query Spark has no better size than the product of those of the joins within.
             expected = None if any(rows.guessed for rows in island.spark_sources) else island.output_bytes
             placer = IslandPlacer(self._spark, self._conf, self._rewriting, island)
-            placer.place(run, options, explained, estimate, expected if joined else None)
+            placer.place(run, options, explained, expected if joined else None)
         return Rewritten((explained, *inputs), True)
 
     def _as_sent(self, island: Island, run: IslandRun, options: Options) -> IslandRun:
@@ -438,25 +428,9 @@ class QueryPlanner:
         """Run a subquery, itself rewritten; two rows are enough to know that there are too many."""
         inner = QueryPlanner(self._spark, self._conf, self._options, runs=True)
         frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
-        self._of_values += inner.explanation.roots
+        self._of_values += inner.explanation.operations
         with doing("a scalar subquery"):
             return collected(frame.limit(2))
-
-    def _left_to_spark(self, node: PlanNode, inputs: tuple[Part, ...]) -> JoinExplanation:
-        """Describe a join that Spark runs."""
-        sizes = [None if _is_multiplied(child) else child.size_bytes for child in node.children]
-        if node.class_name == AS_OF_JOIN:
-            kind = JoinType.LEFT.value
-            shown: str | None = _as_of_shown(node)
-        else:
-            kind = join_type_shown(node.fields["joinType"])
-            shown = None if node.condition is None else expression_name(node.condition)
-        return JoinExplanation(
-            join_type=kind, strategy=Strategy.SPARK, backend="spark",
-            condition=shown, left_bytes=sizes[0], right_bytes=sizes[1], reasons=self._why_left(node),
-            inputs=tuple(part for part in inputs if isinstance(part, JoinExplanation)),
-            by_gpu_join=node.asked is not None,
-        )  # fmt: skip
 
     def _why_left(self, node: PlanNode) -> tuple[Reason, ...]:
         if node.strategy(self._options) is Strategy.SPARK:
@@ -471,21 +445,6 @@ class QueryPlanner:
 
 def _subqueries(island: Island) -> Iterator[Node]:
     return (subquery for node in island.own_nodes() for subquery in node.subqueries)
-
-
-def _is_multiplied(node: PlanNode) -> bool:
-    """Whether Spark knows no better size of a part than the product of those of the joins' inputs in it."""
-    if node.class_name == JOIN and spark_type_name(node.fields["joinType"]) in _OF_LEFT_ROWS:
-        return _is_multiplied(node.children[0])
-    if node.class_name in JOINS and not node.has_statistics:
-        return True
-    return any(map(_is_multiplied, node.children))
-
-
-def _as_of_shown(node: PlanNode) -> str:
-    terms = AsOfTerms.parse(node.fields["terms"])
-    left, right = (str(node.expression(name).fields["name"]) for name in ("leftOrder", "rightOrder"))
-    return terms.shown(left, right)
 
 
 def _made_by(node: PlanNode) -> str | None:

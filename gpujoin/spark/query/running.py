@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -26,9 +25,10 @@ from gpujoin.config import BackendChoice, Options, Transport
 from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import STAGE_NOTE, CorruptBlobError, InvalidTextError, UnsupportedValueError
 from gpujoin.model.pipeline import Rung
-from gpujoin.model.relations import ExchangeSource, Join, PartialAggregate, Relation, Scan, TopN, Window
-from gpujoin.report.metrics import StageDescription, accumulator_of, store_of
-from gpujoin.report.progress import stage_names
+from gpujoin.model.relations import ExchangeSource, Relation
+from gpujoin.report.islands import progress_name, stage_names
+from gpujoin.report.metrics import IslandReport, accumulator_of, store_of
+from gpujoin.report.stages import stage_label
 from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import gateway_of, java_accumulator, shipped_files
 from gpujoin.spark.query.adapted import described_coalescing
@@ -56,9 +56,8 @@ if TYPE_CHECKING:
     from gpujoin.model.stages import Exchange, SparkInput, Stage
     from gpujoin.model.stores import Store
     from gpujoin.plan.coalescing import Coalescing
-    from gpujoin.plan.cost import Estimate
     from gpujoin.plan.heavy_partitions import SplitPartitions
-    from gpujoin.report.explanation import IslandExplanation
+    from gpujoin.report.operations import IslandOperation
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.functions import StageFunction
@@ -209,6 +208,8 @@ class StageWork:
 
     run: StageRun
     """How it runs."""
+    description: str
+    """Its operations, in a few words."""
     work: RunStage
     """What each task does."""
     inputs: tuple[StageWork, ...] = ()
@@ -221,15 +222,13 @@ class StageWork:
     """How its heavy partitions are split, if they are."""
     late: LateWork | None = None
     """What runs in its place where one of its inputs proves small."""
-    predicted: Estimate | None = None
-    """The seconds that are predicted, of the last stage."""
-    explanation: IslandExplanation | None = None
+    explanation: IslandOperation | None = None
     """What was decided of the island, of the last stage."""
 
     @classmethod
     def of(
-        cls, run: IslandRun, options: Options, explanation: IslandExplanation, blob_bytes: int,
-        predicted: Estimate | None = None, transport: Transport = Transport.ROWS, arrow: pa.Schema | None = None,
+        cls, run: IslandRun, options: Options, explanation: IslandOperation, blob_bytes: int,
+        transport: Transport = Transport.ROWS, arrow: pa.Schema | None = None,
     ) -> StageWork:  # fmt: skip
         """Make the work of an island's stages.
 
@@ -262,7 +261,7 @@ class StageWork:
                 labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL, split=None,
             )  # fmt: skip
             below = tuple(inputs[exchange.index] for exchange in stage.inputs)
-            return LateWork(cls(late.run, fused, below), late.planned.small.index, late.limit)
+            return LateWork(cls(late.run, descriptions[work.name], fused, below), late.planned.small.index, late.limit)
 
         def work_of(run: StageRun, outlet: Outlet | None, name: str, number: int | None = None) -> StageWork:
             stage = run.stage
@@ -297,27 +296,28 @@ class StageWork:
             made.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
             coalescing = island.coalescing if island.coalesces(stage) else None
             late_work = None if late is None else late_work_of(late, work, made)
-            return cls(run, work, inputs, number, coalescing, split, late_work)
+            return cls(run, descriptions[name], work, inputs, number, coalescing, split, late_work)
 
         heavy = run.heavy
         made: dict[int, StageWork] = {}
         island = run
         if transport is not Transport.BYTES:
             island = dataclasses.replace(run, coalescing=None, late_threshold=None)
-        last = work_of(run.last, None, explanation.island_id)
-        return dataclasses.replace(last, predicted=predicted, explanation=explanation)
+        assert explanation.name is not None
+        descriptions = stage_names(explanation)
+        return dataclasses.replace(work_of(run.last, None, explanation.name), explanation=explanation)
 
     def function(self, context: SparkContext | None) -> StageFunction:
         """Make the function of the stage's tasks, which report to a context's metrics, if one is given."""
-        counts = _operations(self.work.tree)
         accumulator = None
         if context is not None:
             accumulator = accumulator_of(context)
             planned = None if self.coalescing is None else self.run.tasks
-            name, described = self.work.name, _described(counts)
-            store_of(context).register(StageDescription(name, described, self.predicted, self.explanation, planned))
-        shown = "_".join(f"{n}{label}s" if n > 1 else label for (_, label), n in counts.items())
-        return stage_function(self.work, f"island_{shown}_{self.work.name}", accumulator=accumulator)
+            store_of(context).register(
+                IslandReport(self.work.name, self.description, island=self.explanation, partitions=planned)
+            )
+        label = f"island_{stage_label(self.work.tree)}_{self.work.name}"
+        return stage_function(self.work, label, accumulator=accumulator)
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,6 @@ class IslandPlacer:
         self._island = island
         self._commands = bytearray()
         self._broadcasts: list[Any] = []
-        self._shown: dict[str, str] = {}
         self._described: set[int] = set()
         """Numbers of the stages that several stages read and that are described already."""
 
@@ -353,8 +352,7 @@ class IslandPlacer:
         self,
         run: IslandRun,
         options: Options,
-        explanation: IslandExplanation,
-        estimate: Estimate,
+        explanation: IslandOperation,
         nbytes: float | None = None,
     ) -> None:
         """Put the stages in the island's place.
@@ -363,7 +361,6 @@ class IslandPlacer:
         to have ``nbytes``; ``None``: as many as it takes those of the plan to have.
         """
         island = self._island
-        self._shown = stage_names(explanation)
         named = named_attributes(island)
         context = self._spark.sparkContext
         schema = schema_of(island, named)
@@ -371,10 +368,10 @@ class IslandPlacer:
         exchange = None if arrow is None else byte_exchange(gateway_of(self._spark))
         if exchange is None:
             size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
-            work = StageWork.of(run, options, explanation, size, estimate)
+            work = StageWork.of(run, options, explanation, size)
         else:
             work = StageWork.of(
-                run, options, explanation, options.exchange_blob_bytes, estimate, Transport.BYTES, arrow
+                run, options, explanation, options.exchange_blob_bytes, Transport.BYTES, arrow
             )  # fmt: skip
         described: dict[str, Any] = {
             "stage": self._stage(work, schema),
@@ -411,7 +408,7 @@ class IslandPlacer:
         return {
             "late": late,
             "name": function.__name__,
-            "shown": self._shown.get(work.work.name, function.__name__),
+            "shown": progress_name(work.description),
             "schema": schema.json(),
             "tasks": run.tasks,
             "inputs": inputs,
@@ -485,29 +482,3 @@ def _may_send_bytes(run: IslandRun, options: Options) -> bool:
 def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:
     """Tell whether an island's stages exchange bytes, and the JVM reads the form of its rows."""
     return _may_send_bytes(run, options) and arrow_form(schema_of(island, named_attributes(island))) is not None
-
-
-_SHOWN = {
-    Scan: ("scan", "scan"),
-    ExchangeSource: ("input", "exchange"),
-    Join: ("join", "join"),
-    PartialAggregate: ("aggregation", "aggregate"),
-    Window: ("window", "window"),
-    TopN: ("top", "top"),
-}
-"""How operations are named in metrics, and in Spark's UI, where the function of a ``MapInArrow`` is shown."""
-_AS_OF = ("as-of join", "asofjoin")
-
-
-def _operations(tree: Relation) -> Counter[tuple[str, str]]:
-    """Count a stage's operations by their names."""
-    return Counter(_named_operation(node) for node in tree.walk() if type(node) in _SHOWN)
-
-
-def _named_operation(node: Relation) -> tuple[str, str]:
-    return _AS_OF if isinstance(node, Join) and node.spec.as_of is not None else _SHOWN[type(node)]
-
-
-def _described(counts: Counter[tuple[str, str]]) -> str:
-    """Name a stage's operations for people."""
-    return ", ".join(f"{n} {name}s" if n > 1 else name for (name, _), n in counts.items())

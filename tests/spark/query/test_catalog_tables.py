@@ -32,7 +32,7 @@ def catalog(spark_session: SparkSession) -> Iterator[None]:
 def predicted(spark: SparkSession, text: str) -> list[float]:
     """Rows that the operations of an island are predicted to give, from the top."""
     (island,) = rewrite(spark.sql(text)).explanation.islands
-    rows = [island.operation]
+    rows = list(island.inputs)
     while rows[-1].inputs:
         rows.append(rows[-1].inputs[0])
     return [operation.predicted.rows or 0 for operation in rows]
@@ -61,7 +61,7 @@ def test_numbers_of_rows_are_taken_from_the_catalog(catalog: None, spark: SparkS
     spark.sql("analyze table lines compute statistics")
     joined = "select m.id, x.s from many m join (select * from lines where s is not null) x on m.id = x.id"
     (island,) = check(spark.sql(joined)).islands
-    (lines,) = (line for line in island.operation.inputs if "rows from Spark" in "".join(line.lines()))
+    (lines,) = (line for line in island.inputs[0].inputs if "rows from Spark" in "".join(line.lines()))
     while lines.inputs:
         (lines,) = lines.inputs
     assert lines.predicted.rows == ROWS

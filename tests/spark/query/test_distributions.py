@@ -36,7 +36,7 @@ def sides(tables: SparkSession) -> Iterator[SparkSession]:
 
 def tree(explanation: Explanation) -> str:
     (island,) = explanation.islands
-    return "\n".join((*island.tree, *island.notes))
+    return "\n".join((*island.tree, *map(str, island.notes)))
 
 
 JOINS = {

@@ -177,7 +177,7 @@ def test_keys_drop_rows_before_they_are_exchanged(keys_first: SparkSession, name
     frame = keys_first.sql(text)
     found = check(frame)
     assert found.islands
-    dropping = [note for island in found.islands for note in island.notes if "drop rows before" in note]
+    dropping = [note.text for island in found.islands for note in island.notes if "drop rows before" in note.text]
     assert sum(2 if note.startswith("keys of other") else 1 for note in dropping) == filters, str(found)
 
 

@@ -182,7 +182,7 @@ def test_a_killed_worker_of_an_exchange_gives_the_query_back(
     monkeypatch.setattr(running, "RunStage", KilledStage)
     assert sorted(map(str, tables.sql(SQL).collect())) == expected
     (island,) = watched[0].explanation.islands
-    assert any("exchanged" in note for note in island.notes)
+    assert any("exchanged" in note.text for note in island.notes)
 
 
 # -- disks -------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_filter_join_and_aggregation_after_it_are_one_island(tables: SparkSessio
     found = explain(query)
     assert jobs(tables) == before
     (island,) = found.islands
-    assert found.roots == (island,)
+    assert found.operations == (island,)
     assert sorted(join.join_type for join in island.joins) == ["inner", "left"]
     scans = [line.strip() for line in island.tree if line.strip().startswith("scan ")]
     assert len(scans) == 3

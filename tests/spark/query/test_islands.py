@@ -445,7 +445,7 @@ def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
     found = check(tables.sql(WHOLE[name]))
     (island,) = found.islands
-    assert any("is divided among tasks" in note for note in island.notes), str(found)
+    assert any("is divided among tasks" in note.text for note in island.notes), str(found)
     if name in ("global", "groups", "wide decimal"):
         assert (island.tasks, "sent to 1 task" in str(found)) == (1, True), "one task merges what the others give"
 

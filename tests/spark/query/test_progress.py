@@ -15,9 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, metrics
-from gpujoin.report.explanation import IslandExplanation, Operation
-from gpujoin.report.operations import OperationKind
-from gpujoin.report.progress import jobs_name, stage_names
+from gpujoin.report.islands import jobs_name, stage_names
+from gpujoin.report.operations import IslandOperation, Operation, OperationKind
 from gpujoin.spark.query import activity
 from tests.spark.query.queries import EXCHANGED, FORCED
 
@@ -94,9 +93,9 @@ def test_stages_that_exchange_bytes_are_named_each(enabled: SparkSession) -> Non
     assert {"gpujoin: scan sales", "gpujoin: scan items"} <= set(names)
 
 
-def operation(kind: OperationKind, brief: str, *inputs: Operation, stage: str = "") -> Operation:
+def operation(kind: OperationKind, progress: str, *inputs: Operation, stage: str = "") -> Operation:
     measured = ((stage, "output"),) if stage else ()
-    return Operation(kind=kind, text="", brief=brief, inputs=inputs, measured_as=measured)
+    return Operation(kind=kind, operation="", progress=progress, inputs=inputs, measured_as=measured)
 
 
 def test_names_of_bushy_plans_and_of_stages() -> None:
@@ -104,10 +103,10 @@ def test_names_of_bushy_plans_and_of_stages() -> None:
     sent = operation(OperationKind.EXCHANGE, "", scans["a"], stage="i_0")
     right = operation(OperationKind.JOIN, "join", scans["b"], operation(OperationKind.FILTER, "", scans["c"]))
     top = operation(OperationKind.AGGREGATION, "aggregate", operation(OperationKind.JOIN, "as-of join", sent, right))
-    island = IslandExplanation(island_id="i", backend="cpu", tasks=1, threads=1, operation=top)
+    island = IslandOperation(operation="", tasks=1, inputs=(top,), measured_as=(("i", "island"),))
     assert jobs_name([island]) == "gpujoin: scan a, as-of join (scan b, join c), aggregate"
     assert stage_names(island) == {
-        "i": "gpujoin: exchanged rows, as-of join (scan b, join c), aggregate", "i_0": "gpujoin: scan a",
+        "i": "exchanged rows, as-of join (scan b, join c), aggregate", "i_0": "scan a",
     }  # fmt: skip
     assert len(jobs_name([island] * 10)) == 120
 

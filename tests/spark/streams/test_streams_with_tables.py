@@ -167,9 +167,9 @@ def test_tables_are_read_once_by_each_worker(session: SparkSession, tmp_path: Pa
     given = Readings(session, tmp_path, batches=5)
     gpujoin.enable(session)
     store = store_of(session.sparkContext)
-    before = {*store.names()}
+    before = {report.name for report in store.reports()}
     assert all(given.run(banded("left"), "here").here)
-    reports = store.reports(name for name in store.names() if name not in before)
+    reports = [report for report in store.reports() if report.name not in before]
     assert len(reports) == 5
     reading = [report for report in reports if report.metrics.pipeline.scanned_rows]
     keeping = [report for report in reports if report.metrics.pipeline.tables_kept]

@@ -11,7 +11,7 @@ import pytest
 
 from gpujoin.model.expressions import Cast, Expression, Function, Variable, call, coalesce, left, lit, right, when
 from gpujoin.model.sqltext import show_condition, show_expression, show_type, show_value
-from gpujoin.report.filters import show_filters
+from gpujoin.report.stages import show_filters
 
 A, B, C = left("a"), left("b"), left("c#12")
 X, N = Variable(name="x#3"), Variable(name="n#4")
