@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from gpujoin.report.result import QueryProfile
+    from gpujoin.report.profile import QueryProfile
 
 _LINES = 6_000_000
 """Order lines at scale 1, as in TPC-H; a customer has ten orders of four lines each."""
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(f"no title holds {arguments.only!r}. Titles: {', '.join(map(repr, QUERIES))}.")
     require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")), java())
     from gpujoin import profile
-    from gpujoin.report.result import Equality
+    from gpujoin.report.profile import Equality
 
     # Executors in other containers or on other machines see this folder, where users have set it to be shared.
     cache = user_cache("GPUJOIN_CACHE")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from gpujoin import cli
 from gpujoin.cli import demo
 from gpujoin.cli.demo import QUERIES
-from gpujoin.report.result import Equality
+from gpujoin.report.profile import Equality
 
 
 @pytest.mark.parametrize(
