@@ -211,7 +211,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
         If the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
     """
     run = batch.run
-    begun = run in _runs
+    goes_on = run in _runs
     if _runs.get(run) is not None:
         return None
     operators: frozenset[str] = frozenset()
@@ -219,7 +219,7 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
     conf = session_conf(spark)
     options = join_options(conf, None, None)
     try:
-        if not begun:
+        if not goes_on:
             running = StreamingRun.find(spark, batch)
             if running is None:
                 return None
@@ -227,16 +227,16 @@ def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
             _check_run(running, operators)
             current_time = running.current_time
         root = read_plan(plan, gateway_of(spark), conf)
-        read = readable_join(spark, root, conf, options, current_time=current_time)
-        changed = _placed(spark, root, read, conf, options, batch)
-        if not changed.resolved():
-            changed = rule.optimized(java_session(spark), changed)
-        result = rule.withOutputOf(plan, changed)
+        join = readable_join(spark, root, conf, options, current_time=current_time)
+        with_join = _with_join(spark, root, join, conf, options, batch)
+        if not with_join.resolved():
+            with_join = rule.optimized(java_session(spark), with_join)
+        result = rule.withOutputOf(plan, with_join)
     except Exception as problem:
         reason = reason_of(problem)
         if reason is None:
             raise
-        if begun or OPERATOR in operators:
+        if goes_on or OPERATOR in operators:
             raise StreamStateError(
                 f"the state of the stream's join was written by gpujoin, which cannot go on with it: {reason}"
             ) from problem
@@ -367,7 +367,7 @@ def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -
         )
 
 
-def _placed(
+def _with_join(
     spark: SparkSession,
     root: PlanNode,
     read: ReadJoin,
@@ -377,9 +377,9 @@ def _placed(
 ) -> Any:
     """Give the plan of a micro-batch with the join in it."""
     rewriting = Rewriting(spark, root.reading)
-    asked = next((conf[name] for name in _PARTITIONS if name in conf), spark.conf.get(_PARTITIONS[-1]))
-    assert asked is not None
-    labels = tuple(hashed_labels(int(asked)).tolist())
+    partitions = next((conf[name] for name in _PARTITIONS if name in conf), spark.conf.get(_PARTITIONS[-1]))
+    assert partitions is not None
+    labels = tuple(hashed_labels(int(partitions)).tolist())
     size = blob_bytes(conf.get, options.exchange_blob_bytes)
     blobs: DataFrame | None = None
     for side in Side:
@@ -396,7 +396,7 @@ def _placed(
     late_ms = 0
     if any(plan.late.values()) and not evicts:
         # Spark tells a watermark only to operators that it runs micro-batches without rows for.
-        late_by, late_ms = LateBy.GIVEN, _watermark(spark, batch, batch.number - (not at_once))
+        late_by, late_ms = LateBy.DRIVERS_WATERMARK, _watermark(spark, batch, batch.number - (not at_once))
     joined = (
         blobs.unionAll(rewriting.announcing(labels))
         .groupBy("p")
@@ -409,7 +409,7 @@ def _placed(
         )
         .observe(OBSERVED, *(sf.sum(name).alias(name) for name in COUNTERS))
     )
-    declared = StructType(
+    columns = StructType(
         [
             StructField(f"c{n}", type_in_arrow(column.data_type), nullable=True)
             for n, column in enumerate(read.node.output)
@@ -417,7 +417,7 @@ def _placed(
     )
     rows = joined.mapInArrow(
         stage_function(UnpackRows(spec.output_schema(read.join.left, read.join.right)), "joined_streams"),
-        declared,
+        columns,
     )
     rewriting.replace_renamed(read.node, rows)
     return rewriting.current(root)
@@ -427,7 +427,7 @@ def _watermark(spark: SparkSession, batch: MicroBatch, number: int) -> int:
     """The watermark of a micro-batch of a stream, in milliseconds, as its log has it; 0 before the first."""
     if number < 0:
         return 0
-    logged = execution_of(spark, batch).offsetLog().offsetSeqMetadataForBatchId(number)
-    if logged.isEmpty():
+    metadata = execution_of(spark, batch).offsetLog().offsetSeqMetadataForBatchId(number)
+    if metadata.isEmpty():
         raise StreamStateError(f"the log of query {batch.query} lacks micro-batch {number}")
-    return max(0, int(logged.get().batchWatermarkMs()))
+    return max(0, int(metadata.get().batchWatermarkMs()))

@@ -103,7 +103,7 @@ class LateBy(Enum):
 
     LAST_WATERMARK = "that of the micro-batch before"
     OWN_WATERMARK = "that of their own micro-batch"
-    GIVEN = "one that the driver tells"
+    DRIVERS_WATERMARK = "one that the driver tells"
 
 
 class PartitionJoin(StatefulProcessor):
@@ -156,35 +156,35 @@ class PartitionJoin(StatefulProcessor):
         (label,) = key
         where = _Place.of(self._labels.index(label))
         try:
-            yield from self._joined(int(label), where, rows, timerValues)
+            yield from self._output(int(label), where, rows, timerValues)
         except (StreamStateError, CorruptBlobError) as problem:
             raise StreamStateError(f"{where}: {problem}") from problem
 
-    def _joined(
+    def _output(
         self, label: int, where: _Place, rows: Iterator[pd.DataFrame], timer: TimerValues
     ) -> Iterator[pd.DataFrame]:
         check_version(self._version)
         began = time.monotonic()
         acknowledge_at_once()
-        new = self._received(label, rows)
+        new = self._new_rows(label, rows)
         _chunks.limit = HostMemory.of(self._options.memory_budget).build_bytes
         files = ChunkFiles.of(where.query, label, self._options)
         store = SparkStore(self._state, _chunks, files)
         join = SymmetricJoin(self._join, store, store.manifest(len(self._labels)), options=self._options)
         watermark = max(0, timer.getCurrentWatermarkInMs())
         late = {
-            LateBy.LAST_WATERMARK: None, LateBy.OWN_WATERMARK: watermark, LateBy.GIVEN: self._late_ms
+            LateBy.LAST_WATERMARK: None, LateBy.OWN_WATERMARK: watermark, LateBy.DRIVERS_WATERMARK: self._late_ms
         }[self._late_by]  # fmt: skip
         form = BlobFormat(join.output_schema, place=JOINED)
         returned = 0
         for batch in join.push(new[Side.LEFT], new[Side.RIGHT], watermark, late_ms=late):
             if batch.num_rows:
                 returned += batch.num_rows
-                yield _output(label, form.encode(batch, label).to_pybytes(), {})
+                yield _output_row(label, form.encode(batch, label).to_pybytes(), {})
         store.finish(join.manifest, len(self._labels))
-        yield _output(label, None, _counted(join, returned, time.monotonic() - began))
+        yield _output_row(label, None, _counters(join, returned, time.monotonic() - began))
 
-    def _received(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
+    def _new_rows(self, label: int, rows: Iterable[pd.DataFrame]) -> dict[Side, list[pa.RecordBatch]]:
         new: dict[Side, list[pa.RecordBatch]] = {side: [] for side in Side}
         forms = {place: (side, BlobFormat(self._join.schema(side), place=place)) for side, place in PLACES.items()}
         for frame in rows:
@@ -198,30 +198,30 @@ class PartitionJoin(StatefulProcessor):
         """Do nothing: nothing is open."""
 
 
-def _counted(join: SymmetricJoin, returned: int, seconds: float) -> dict[str, float]:
+def _counters(join: SymmetricJoin, returned: int, seconds: float) -> dict[str, float]:
     """The counters of a micro-batch, by the names of :data:`COUNTERS`."""
-    counted = join.metrics
+    metrics = join.metrics
     return {
-        **{f"{side.value}_rows": counted.new_rows[side] for side in Side},
-        **{f"{side.value}_late_rows": counted.late_rows[side] for side in Side},
+        **{f"{side.value}_rows": metrics.new_rows[side] for side in Side},
+        **{f"{side.value}_late_rows": metrics.late_rows[side] for side in Side},
         "output_rows": returned,
-        "unmatched_rows": counted.padded_rows,
+        "unmatched_rows": metrics.padded_rows,
         "state_rows": join.manifest.rows,
         "state_bytes": join.manifest.stored,
-        "chunks_read": counted.chunks_read,
-        "chunks_written": counted.chunks_written,
-        "chunks_removed": counted.chunks_removed,
+        "chunks_read": metrics.chunks_read,
+        "chunks_written": metrics.chunks_written,
+        "chunks_removed": metrics.chunks_removed,
         "seconds": seconds,
     }
 
 
-def _output(label: int, data: bytes | None, counted: Mapping[str, float]) -> pd.DataFrame:
+def _output_row(label: int, data: bytes | None, counters: Mapping[str, float]) -> pd.DataFrame:
     """One row of what a partition gives: a blob of rows, or its counters."""
     import pandas as pd
 
     columns: dict[str, pd.Series[Any]] = {"p": pd.Series([label], dtype="int32"), "data": pd.Series([data])}
     for name, kind in COUNTERS.items():
-        columns[name] = pd.Series([counted.get(name, 0)], dtype=kind)
+        columns[name] = pd.Series([counters.get(name, 0)], dtype=kind)
     return pd.DataFrame(columns)
 
 

@@ -75,11 +75,11 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     return offers.node_obstacles(node)
 
 
-def algorithm_rule(asked: Algorithm) -> str:
+def algorithm_rule(algorithm: Algorithm) -> str:
     """Describe in one line how a GPU will find the matches of a join with keys. Needs no GPU."""
     from gpujoin.backends.cudf.algorithm import rule
 
-    return rule(asked)
+    return rule(algorithm)
 
 
 def device_pipeline(backend: AnyBackend) -> DevicePipeline[CudfFrame]:

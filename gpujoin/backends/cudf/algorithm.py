@@ -59,15 +59,15 @@ class Choice:
     """One line for the user."""
 
 
-def rule(asked: Algorithm) -> str:
+def rule(algorithm: Algorithm) -> str:
     """Describe in one line how a GPU will find the matches of a join with keys, as far as known at plan time."""
-    if asked is Algorithm.CUDF:
+    if algorithm is Algorithm.CUDF:
         return "GPU algorithm cudf was asked for: none of gpujoin's own kernels is used"
-    if asked is Algorithm.UNIQUE:
+    if algorithm is Algorithm.UNIQUE:
         return "GPU algorithm unique was asked for; csr is taken where build keys are not unique"
-    if asked is Algorithm.DIRECT:
+    if algorithm is Algorithm.DIRECT:
         return "GPU algorithm direct was asked for; auto is taken where the build keys' range is too wide for it"
-    if asked is Algorithm.CSR:
+    if algorithm is Algorithm.CSR:
         return "GPU algorithm csr was asked for"
     return (
         f"GPU algorithm auto: by the build keys' facts, taken on the device: direct up to {DIRECT_SLOTS_PER_KEY} slots"
@@ -76,21 +76,21 @@ def rule(asked: Algorithm) -> str:
     )
 
 
-def choose(facts: KeyFacts, asked: Algorithm = Algorithm.AUTO) -> Choice:
+def choose(facts: KeyFacts, algorithm: Algorithm = Algorithm.AUTO) -> Choice:
     """Choose an algorithm for the facts of the build keys.
 
     Where the keys do not allow the one that is asked for (direct address over too wide a range), the choice is that of
     ``AUTO``, and the reason says so.
     """
-    if asked is Algorithm.AUTO:
+    if algorithm is Algorithm.AUTO:
         return _automatic(facts)
-    if asked is Algorithm.DIRECT and not _addressable(facts):
+    if algorithm is Algorithm.DIRECT and not _addressable(facts):
         automatic = _automatic(facts)
         return Choice(
             automatic.algorithm,
             f"{_range(facts)}, too wide for the direct address that was asked for; {automatic.reason}",
         )
-    return Choice(asked, ASKED_FOR)
+    return Choice(algorithm, ASKED_FOR)
 
 
 def _automatic(facts: KeyFacts) -> Choice:

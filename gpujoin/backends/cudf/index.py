@@ -126,7 +126,7 @@ class Index:
     """A build side over :class:`Keys`; implements :class:`gpujoin.model.backend.Build`.
 
     Keys are kept only if matches must be verified. ``entered`` makes the device current: every public method of
-    probes uses it. With ``CUDF`` as ``asked`` algorithm there are array operations alone. Raises ``GpuJoinError`` if
+    probes uses it. With the algorithm ``CUDF`` there are array operations alone. Raises ``GpuJoinError`` if
     two different build keys have equal hashes under each of ``seeds`` hash functions.
     """
 
@@ -135,17 +135,17 @@ class Index:
         ops: ArrayOps,
         keys: Keys,
         entered: Entered,
-        asked: Algorithm = Algorithm.CUDF,
+        algorithm: Algorithm = Algorithm.CUDF,
         *,
         seeds: int = 8,
         pairs: bool = True,
     ) -> None:
         self.ops = ops
         self.entered = entered
-        self.kernels = ops.kernels if asked.uses_kernels else None
-        self._choice = None if asked.uses_kernels else Choice(asked, ASKED_FOR)
+        self.kernels = ops.kernels if algorithm.uses_kernels else None
+        self._choice = None if algorithm.uses_kernels else Choice(algorithm, ASKED_FOR)
         for coding in self._codings(keys, seeds):
-            matcher, self.rows = self._matcher(keys, coding, asked, pairs=pairs)
+            matcher, self.rows = self._matcher(keys, coding, algorithm, pairs=pairs)
             if matcher is not None and (coding.exact or not self._collision(keys, coding, matcher.places)):
                 self.matcher: Matcher = matcher
                 self.coding: Coding = coding
@@ -163,7 +163,7 @@ class Index:
         for seed in range(1 if keys.exact else seeds):
             yield ArrayCoding(seed, keys.exact)
 
-    def _matcher(self, keys: Keys, coding: Coding, asked: Algorithm, *, pairs: bool) -> tuple[Matcher | None, int]:
+    def _matcher(self, keys: Keys, coding: Coding, algorithm: Algorithm, *, pairs: bool) -> tuple[Matcher | None, int]:
         """Make a matcher for a coding; ``None`` if it is impossible. Also returns the number of rows."""
         if isinstance(coding, ArrayCoding):
             built = coding.codes(keys)
@@ -172,7 +172,7 @@ class Index:
         # The build row of a hash must be known, to compare its key.
         pairs = pairs or not coding.exact
         matcher, self._choice = match_by_kernels(
-            self.kernels, lambda: coding.codes(keys), asked, pairs=pairs, exact=coding.exact
+            self.kernels, lambda: coding.codes(keys), algorithm, pairs=pairs, exact=coding.exact
         )
         return matcher, len(keys)
 

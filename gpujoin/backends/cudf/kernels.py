@@ -146,7 +146,7 @@ def kernel_codings(device: Device, columns: Sequence[KeyColumn], seeds: int) -> 
 
 
 def match_by_kernels(
-    device: Device, codes: Callable[[], KeyCodes], asked: Algorithm, *, pairs: bool, exact: bool
+    device: Device, codes: Callable[[], KeyCodes], algorithm: Algorithm, *, pairs: bool, exact: bool
 ) -> tuple[KernelMatcher | None, Choice | None]:
     """Build a matcher over key codes, by the algorithm that is chosen for them.
 
@@ -157,7 +157,7 @@ def match_by_kernels(
     try:
         built = codes()
         facts = key_facts(device, built, pairs=pairs, exact=exact)
-        choice = choose(facts, asked)
+        choice = choose(facts, algorithm)
         log.debug("join by %s: %s", choice.algorithm.value, choice.reason)
         return None if facts.keys == 0 else _matcher(device, built, choice.algorithm, facts), choice
     except KernelCompileError as problem:
