@@ -7,17 +7,24 @@ For example three files of 100, 100 and 200 bytes, of which the first and the la
 
     footers     10 rows, 40 bytes of the columns     20 rows, 80 bytes of the columns
     estimate    30 rows * 400 / 300 = 40 rows        120 bytes * 400 / 300 = 160 bytes
+
+Files whose first column has the bounds (1, 5) and (0, 2) have (0, 5) together. If one of them does not tell the bounds
+of a column, the bounds of the column are unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from gpujoin.errors import RelationError
-from gpujoin.model.files import FileFooter, FileSlice
+from gpujoin.model.files import Bounds, FileFooter, FileSlice
+from gpujoin.plan.distinct import DistinctValues
 from gpujoin.plan.splits import OPENING, plan_range_splits, plan_splits
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,16 @@ class ScannedFiles:
     def nbytes(self) -> int:
         """Compressed bytes of the columns read, estimated where the files are sampled."""
         return int(self._scale * self._column_bytes)
+
+    @property
+    def bounds(self) -> tuple[Bounds | None, ...]:
+        """Least and greatest value of each column, as far as footers tell; ``None`` where these cannot."""
+        return _by_column((footer.bounds for footer in self.footers), _widest)
+
+    @property
+    def different(self) -> DistinctValues:
+        """About how many different values each column has, as far as footers tell; ``None`` where these cannot."""
+        return _by_column((footer.different for footer in self.footers), max)
 
     @property
     def work_bytes(self) -> int:
@@ -88,3 +105,18 @@ def sample_of(files: Sequence[FileSlice], most: int) -> list[int]:
     even = max(1, most - 1)
     last = len(files) - 1
     return sorted({largest, *(last * n // max(1, even - 1) for n in range(even if most > 1 else 0))})
+
+
+def _by_column(files: Iterable[tuple[T | None, ...]], merge: Callable[[Sequence[T]], T | None]) -> tuple[T | None, ...]:
+    """Merge what each file tells of a column; ``None`` where a file tells nothing."""
+    return tuple(
+        merge([value for value in values if value is not None]) if None not in values else None
+        for values in zip(*files, strict=False)
+    )
+
+
+def _widest(bounds: Sequence[tuple[Any, Any]]) -> Bounds | None:
+    try:
+        return min(low for low, _ in bounds), max(high for _, high in bounds)
+    except TypeError:  # files may have moments with and without a zone
+        return None

@@ -217,7 +217,6 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(tmp_path: Path, monkeypa
     cpu = create(BackendName.CPU, BackendRequest())
     monkeypatch.setattr(devices_module, "devices", lambda addresses: (Device("0", 0),))
     monkeypatch.setattr("gpujoin.backends.registry.unavailable", lambda name: None)
-    monkeypatch.setattr(devices_module, "release_cached_memory", lambda ordinal: None)
     monkeypatch.setattr(devices_module, "_gpu", lambda device, options, slots: cpu)
     rows = pa.record_batch({"n": range(10)})
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=0.0)

@@ -20,7 +20,6 @@ from gpujoin.model.relations import (
     Union,
 )
 from gpujoin.plan.distinct import of_files
-from gpujoin.plan.footers import different_values, merged_bounds
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share
@@ -79,10 +78,8 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
-    bounds = merged_bounds(scanned.footers)
-    different = different_values(scanned.footers)
-    distinct = of_files(bare.columns, bounds, scanned.rows, node.distinct_values, different)
-    kept = kept_share(filters, bounds, distinct) if filters else None
+    distinct = of_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
+    kept = kept_share(filters, scanned.bounds, distinct) if filters else None
     filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept, distinct=distinct), fragment.positions)
     return narrowed(filtered, required)
 
