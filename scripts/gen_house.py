@@ -41,8 +41,8 @@ a newcomer has to carry.
 - **classes**: of these **dataclasses**, which hold values, and **protocols**, which say what others implement
 - **settings**: of users, `spark.gpujoin.…` or a field of `Options`
 - **constants**: numbers at the level of a module, such as a size, a limit, a cost or a coefficient
-- **caches**: values that outlive a call: functions with `functools.cache` or `lru_cache`, and collections at the level
-  of a module that begin empty
+- **caches**: values that outlive a call: functions with `functools.cache`, `lru_cache` or `cached_by_life`, and
+  caches and collections at the level of a module that begin empty
 
 ## Rooms
 
@@ -62,6 +62,7 @@ OTHERS = {
 }
 """Folders whose files of some suffixes are counted, by what the page calls them."""
 
+_KEEPERS = {"cache", "lru_cache", "cached_by_life"}
 _EMPTY_COLLECTIONS = {
     "dict", "list", "set", "deque", "defaultdict", "OrderedDict", "Counter", "WeakKeyDictionary",
     "WeakValueDictionary", "WeakSet", "LruCache",
@@ -83,7 +84,9 @@ def figures_of(source: str) -> Counter[str]:
             figures["dataclasses"] += any(_name(each) == "dataclass" for each in node.decorator_list)
             figures["protocols"] += any(_name(each) == "Protocol" for each in node.bases)
         elif isinstance(node, ast.FunctionDef):
-            figures["caches"] += any(_name(each) in {"cache", "lru_cache"} for each in node.decorator_list)
+            figures["caches"] += any(
+                _name(each) in {"cache", "lru_cache", "cached_by_life"} for each in node.decorator_list
+            )
         elif isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
             figures["settings"] += _name(node.value) == "_setting"
     for value in _module_values(tree):
@@ -124,8 +127,10 @@ def _is_empty_collection(node: ast.expr) -> bool:
             return True
         case ast.Call(args=[], keywords=[]):
             return _name(node) in _EMPTY_COLLECTIONS
-        case ast.Call(args=[_], keywords=[]):
-            return _name(node) in {"defaultdict", "LruCache"}
+        case ast.Call(args=[_], keywords=[]) if _name(node) == "defaultdict":
+            return True
+        case ast.Call():
+            return _name(node).lower().endswith("cache")
     return False
 
 
