@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,14 @@ from gpujoin import left, lit
 from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.pipeline import run
+from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Join, Relation
+from gpujoin.model.relations import Join, PartialAggregate, Relation
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair
 from gpujoin.model.stages import NullKeys
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
-from tests.trees import Tree, count, total
+from tests.trees import Aggregate, Tree, count, total
 
 _BATCH = 1 << 18
 
@@ -46,11 +48,12 @@ def write(folder: Path, rows: int) -> None:
     folder : Path
         Where to; it exists.
     rows : int
-        Rows of the larger table; the smaller one has half as many, the one of texts an eighth.
+        Rows of the larger table; the smaller one has half as many, that of words too, that of texts an eighth.
     """
     _written(folder / "facts.parquet", rows, rows // 2, rows // 4 + 1, _facts)
     _written(folder / "others.parquet", rows // 2, rows // 2, rows // 4 + 1, _facts)
     _written(folder / "texts.parquet", rows // 8, rows // 2, rows // 4 + 1, _texts)
+    _written(folder / "words.parquet", rows // 2, rows // 8, rows // 4 + 1, _words)
 
 
 def _written(path: Path, rows: int, keys: int, group: int, make: Callable[[np.ndarray, int], pa.RecordBatch]) -> None:
@@ -84,6 +87,11 @@ def _texts(numbers: np.ndarray, keys: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {"k": numbers * 7_919 % max(1, keys), "s": words.take(pa.array(numbers % 1000)), "v": numbers}
     )
+
+
+def _words(numbers: np.ndarray, keys: int) -> pa.RecordBatch:
+    words = pa.array([f"word {word}" for word in range(1000)])
+    return pa.RecordBatch.from_pydict({"k": numbers * 7_919 % max(1, keys), "s": words.take(pa.array(numbers % 1000))})
 
 
 def _aggregate(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
@@ -141,6 +149,18 @@ def _outlet(schema: pa.Schema, options: Options) -> Outlet:
     )  # fmt: skip
 
 
+def _collect(file: str, column: str) -> Callable[[Path, Options], Iterator[pa.RecordBatch]]:
+    """Lists of a column's values by key, where each group is returned once."""
+
+    def run_case(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
+        tree = Tree.scan(folder / file, ["k", column])
+        node = tree.group("k", values=Aggregate(AggregateFunction.COLLECT_LIST, (left(column),))).relation
+        assert isinstance(node, PartialAggregate)
+        return run(dataclasses.replace(node, once=True), options=options)
+
+    return run_case
+
+
 def _as_of(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
     """All rows have one key."""
     facts = Tree.scan(folder / "facts.parquet", ["t", "v"]).select("t", "v", one=lit(1))
@@ -162,5 +182,7 @@ CASES = {
     "top of texts": Case(_top),
     "exchange": Case(_exchange),
     "exchange of texts": Case(_exchange_text),
+    "lists": Case(_collect("facts.parquet", "v")),
+    "lists of texts": Case(_collect("words.parquet", "s")),
     "as-of, one key": Case(_as_of),
 }

@@ -184,6 +184,9 @@ class AggregateState(Protocol[Piece, State]):
     def size(self, state: State) -> tuple[int, int]:
         """Rows and bytes."""
 
+    def slices(self, state: State) -> Iterator[State]:
+        """Cut a state into runs of groups, at least one, each of which is copied or converted in little memory."""
+
     def divide(self, state: State, division: int) -> Sequence[pa.Table]:
         """Divide a state by the hash of its keys, as it goes to disk. Each division uses another hash."""
 

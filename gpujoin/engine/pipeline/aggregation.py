@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import pyarrow as pa
+
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import DecodeError, DeviceMemoryError
 from gpujoin.model.files import Floor
@@ -115,7 +117,7 @@ class Aggregation(Generic[Piece]):
         self._floor = floor
         for state in ordered.merge_ascending(below, floor.column) if below else ():
             self._metrics.complete_groups += self._state.size(state)[0]
-            yield self._finished(state)
+            yield from self._finished(state)
 
     def take(self, piece: Piece) -> None:
         """Aggregate the rows of a piece, and return nothing.
@@ -162,6 +164,7 @@ class Aggregation(Generic[Piece]):
         useless = before >= 2 * self._state.merged_rows and len(self._states) > 1 and rows > _USELESS * before
         self._merging_is_useless = useless
         self._states, self._new_rows, self._merged_rows = [merged], 0, rows
+        del merged  # what goes to disk is freed as it does
         if useless and not self._node.once:
             self._unmerged_rows = _PAUSE * before
         if self._over(rows, size) or (useless and not self._node.once):
@@ -179,7 +182,7 @@ class Aggregation(Generic[Piece]):
                 self._states = []
                 rows, size = self._state.size(merged)
                 self._metrics.oversized_parts += not self._may_let_go and rows > 1 and size > self._budget // 2
-                yield self._finished(merged)
+                yield from self._finished(merged)
                 return
             if not self._node.once:
                 yield from self._let_go()
@@ -230,25 +233,29 @@ class Aggregation(Generic[Piece]):
         states, self._states, self._new_rows, self._merged_rows = self._states, [], 0, 0
         for state in states:
             self._metrics.early_groups += self._state.size(state)[0]
-            yield self._finished(state)
+            yield from self._finished(state)
 
     def _spill(self) -> None:
         """Write the state to disk, divided by the hash of its keys."""
         while self._states:
-            divided = self._state.divide(self._states.pop(0), self._divisions)
-            if self._store is None:
-                self._store = self._new_store()
-                self._parts = self._store.new_parts(divided[0].schema, len(divided))
-            for part, rows in zip(self._parts, divided, strict=True):
-                for batch in rows.to_batches():
-                    part.append(batch)
+            for slice_ in self._state.slices(self._states.pop(0)):
+                self._write(self._state.divide(slice_, self._divisions))
         self._new_rows, self._merged_rows = 0, 0
 
-    def _finished(self, state: Any) -> Piece:
+    def _write(self, divided: Sequence[pa.Table]) -> None:
+        """Append parts of a state to those on disk."""
+        if self._store is None:
+            self._store = self._new_store()
+            self._parts = self._store.new_parts(divided[0].schema, len(divided))
+        for part, rows in zip(self._parts, divided, strict=True):
+            for batch in rows.to_batches():
+                part.append(batch)
+
+    def _finished(self, state: Any) -> Iterator[Piece]:
         self._metrics.groups += self._state.size(state)[0]
         if self._coarser is not None:
             self._coarser.take(state)
-        return self._state.finish(state)
+        yield from map(self._state.finish, self._state.slices(state))
 
 
 @dataclass(frozen=True)

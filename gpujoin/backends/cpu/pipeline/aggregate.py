@@ -7,7 +7,7 @@ A *state* is a frame with one row per group: the keys, then the columns of each 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ _ROWS = "rows"
 """Column with the numbers of a group's rows."""
 _RUN = "run"
 """Column with the numbers of runs of equal keys."""
+_SLICE_BYTES = 1 << 23
+"""A state is copied to be divided, and converted to Arrow, in slices of about so many bytes."""
 _SAMPLE = 1_000
 """Rows whose order is looked at before that of all."""
 _ORDERED = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Date, pl.Datetime("us"))
@@ -58,7 +60,12 @@ class PolarsAggregation:
         return pl.select([expr for state in self._states for expr in state.nothing()])
 
     def size(self, state: pl.DataFrame) -> tuple[int, int]:
-        return state.height, int(state.estimated_size())
+        # A list's values are there once more while states are merged.
+        return state.height, int(sum(each.estimated_size() * (1 + (each.dtype == pl.List)) for each in state))
+
+    def slices(self, state: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        count = 1 + int(state.estimated_size()) // _SLICE_BYTES
+        return state.iter_slices(max(1, -(-state.height // count)))
 
     def divide(self, state: pl.DataFrame, division: int) -> list[pa.Table]:
         """Divide a state by the hash of its keys. Text and bytes are copied: views would refer to data of all rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic
 
@@ -100,6 +100,9 @@ class FrameAggregation(Generic[Frame]):
     def size(self, state: Frame) -> tuple[int, int]:
         backend = self._columns.backend
         return backend.frame_rows(state), backend.frame_bytes(state)
+
+    def slices(self, state: Frame) -> Iterator[Frame]:
+        yield state
 
     def divide(self, state: Frame, division: int) -> list[pa.Table]:
         with self._entered():
