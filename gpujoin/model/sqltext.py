@@ -38,6 +38,8 @@ _TYPES = {
     pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
     pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.large_string(): "string",
     pa.binary(): "binary", pa.large_binary(): "binary", pa.date32(): "date", pa.null(): "void",
+    pa.uint8(): "unsigned tinyint", pa.uint16(): "unsigned smallint", pa.uint32(): "unsigned int",
+    pa.uint64(): "unsigned bigint", pa.float16(): "half float", pa.date64(): "date(milliseconds)",
 }  # fmt: skip
 
 
@@ -187,16 +189,20 @@ def _interval(length: dt.timedelta) -> str:
     return " ".join(parts) or "0 seconds"
 
 
+_UNITS = {"s": "seconds", "ms": "milliseconds", "ns": "nanoseconds"}
+
+
 def show_type(dtype: pa.DataType | str) -> str:
     """Name an Arrow type as Spark does: ``decimal(38,4)`` for ``decimal128(38, 4)``; words stay as they are."""
     if isinstance(dtype, str):
         return dtype
     match dtype:
-        case pa.Decimal128Type():
+        case pa.Decimal128Type() | pa.Decimal256Type():
             return f"decimal({dtype.precision},{dtype.scale})"
         case pa.TimestampType():
-            return "timestamp" if dtype.tz else "timestamp_ntz"
-        case pa.ListType():
+            unit = "" if dtype.unit == "us" else f"({_UNITS[dtype.unit]})"  # a file's: Spark's are microseconds
+            return f"timestamp{unit}" if dtype.tz else f"timestamp_ntz{unit}"
+        case pa.ListType() | pa.LargeListType() | pa.FixedSizeListType():
             return f"array<{show_type(dtype.value_type)}>"
         case pa.MapType():
             return f"map<{show_type(dtype.key_type)},{show_type(dtype.item_type)}>"
@@ -204,6 +210,10 @@ def show_type(dtype: pa.DataType | str) -> str:
             return f"struct<{','.join(f'{field.name}:{show_type(field.type)}' for field in dtype)}>"
         case pa.DurationType():
             return "interval"
+        case pa.Time32Type() | pa.Time64Type():
+            return "time"
+        case pa.FixedSizeBinaryType():
+            return f"binary({dtype.byte_width})"
     return _TYPES.get(dtype, str(dtype))
 
 

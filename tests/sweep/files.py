@@ -376,7 +376,11 @@ def _by_duckdb(table: pa.Table, path: Path, rng: Rng, _: SparkSession) -> str:
         connection.execute("set timezone = 'UTC'")
         connection.register("rows", _known_to_duckdb(table))
         quoted = str(path).replace("'", "''")
-        connection.execute(f"copy (from rows) to '{quoted}' ({', '.join(options)})")
+        try:
+            connection.execute(f"copy (from rows) to '{quoted}' ({', '.join(options)})")
+        except duckdb.InternalException:  # a table that it does not write, by a mistake of its own
+            pq.write_table(table, path)
+            return "as PyArrow does by default"
     return ", ".join(options)
 
 

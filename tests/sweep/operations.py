@@ -448,7 +448,19 @@ def _readable_columns(spark: SparkSession, table: Table) -> st.StructType | None
         # Spark refuses times in queries, unless a setting allows them; PyArrow has no geometries and variants of Spark.
         known = [field for field in schema if not re.match(r"time\(|geo|variant", field.dataType.simpleString())]
         fields |= {field.name: field for field in known if field.name not in fields}
-    return st.StructType(list(fields.values())) if ID in fields else None
+    readable = [
+        field for field in fields.values() if _is_read(spark, dataclasses.replace(table, schema=st.StructType([field])))
+    ]
+    return st.StructType(readable) if ID in (field.name for field in readable) else None
+
+
+def _is_read(spark: SparkSession, table: Table) -> bool:
+    """Whether Spark decodes all pages of a table's columns."""
+    try:
+        table.frame(spark).toArrow()
+    except (Py4JJavaError, PySparkException):
+        return False
+    return True
 
 
 def _kind_of(problem: Exception) -> str:
