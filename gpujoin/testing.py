@@ -15,6 +15,7 @@ Examples
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import struct
@@ -259,24 +260,13 @@ def _storage(values: Any) -> list[Cell]:
 
 
 def _decoded(values: Any) -> list[Cell]:
-    vocabulary = cells(values.dictionary)
-    return [None if i is None else vocabulary[i] for i in values.indices.to_pylist()]
+    return cells(values.dictionary_decode())
 
 
 def _run_ends(values: Any) -> list[Cell]:
-    runs = cells(values.values)
-    return [runs[values.find_physical_offset() + i] for i in _physical(values)]
-
-
-def _physical(values: Any) -> list[int]:
-    ends = values.run_ends.to_pylist()[values.find_physical_offset() :]
-    where: list[int] = []
-    run = 0
-    for row in range(values.offset, values.offset + len(values)):
-        while ends[run] <= row:
-            run += 1
-        where.append(run)
-    return where
+    runs, ends = cells(values.values), values.run_ends.to_pylist()
+    rows = range(values.offset, values.offset + len(values))
+    return [runs[bisect.bisect_right(ends, row)] for row in rows]
 
 
 def _whole_32(values: Any) -> list[Cell]:
