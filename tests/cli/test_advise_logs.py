@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin import GpuJoinError, cli
-from gpujoin.cli.advise.eventlog import LoggedApplication, LoggedNode, LoggedQuery, read_event_log
-from gpujoin.cli.advise.logged import LogAdvice, judge
+from gpujoin.cli.advise.eventlog import LogAdvice, LoggedQuery, PlanNode, read_event_log
 
 _ENDED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
 PROGRAM = """
@@ -57,9 +56,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.extra
 @pytest.mark.spark
 def test_queries_of_a_log(log: Path) -> None:
-    application = read_event_log(log)
-    assert (application.name, application.failed) == ("sales", 0)
-    advice = judge(application)
+    advice = read_event_log(log)
+    assert (advice.application, advice.failed) == ("sales", 0)
     joined, computed, limited, texts, ranged = advice.queries
     assert (len(joined.joins), joined.aggregations, joined.obstacles) == (1, 1, ())
     assert joined.runs == "here"
@@ -70,7 +68,7 @@ def test_queries_of_a_log(log: Path) -> None:
     assert texts.obstacles == ("csv: only Parquet and ORC files are read here",)
     assert ranged.joins[0] in ("nested-loop", "product")
     assert ranged.runs == "here"
-    assert all(each.query.seconds > 0 for each in advice.queries)
+    assert all(each.seconds > 0 for each in advice.queries)
 
 
 @pytest.mark.extra
@@ -88,7 +86,7 @@ def test_the_command_takes_a_folder_and_a_file(log: Path, tmp_path: Path, capsys
         plain = stream.read()
     for name, part in (("whole", plain), ("being.inprogress", plain[: len(plain) // 2])):
         (tmp_path / name).write_bytes(part)
-        assert read_event_log(tmp_path / name).name == "sales"
+        assert read_event_log(tmp_path / name).application == "sales"
     assert read_event_log(tmp_path / "whole") == read_event_log(log)
 
 
@@ -112,21 +110,24 @@ def test_a_folder_of_several_logs_is_refused(tmp_path: Path) -> None:
         read_event_log(tmp_path)
 
 
-def leaf(name: str) -> LoggedNode:
-    return LoggedNode(name, f"{name} [a#1, b#2L]")
+def leaf(name: str) -> PlanNode:
+    return PlanNode(name, f"{name} [a#1, b#2L]")
 
 
-def advised(*plans: LoggedNode, seconds: float = 10.0) -> LogAdvice:
+def above(name: str, *leaves: PlanNode, text: str = "…") -> tuple[PlanNode, ...]:
+    return PlanNode(name, text, is_leaf=False), *leaves
+
+
+def advised(*plans: tuple[PlanNode, ...]) -> LogAdvice:
     queries = tuple(
-        LoggedQuery(number=n, description=f"collect at app.py:{n}", seconds=seconds * (n + 1), plan=plan)
-        for n, plan in enumerate(plans)
+        LoggedQuery.from_plan(n, f"collect at app.py:{n}", 10.0 * (n + 1), plan) for n, plan in enumerate(plans)
     )
-    return judge(LoggedApplication(name="app", queries=queries, failed=1))
+    return LogAdvice(application="app", queries=queries, failed=1)
 
 
 def test_obstacles_are_ordered_by_the_seconds_of_their_queries() -> None:
-    cached = LoggedNode("SortMergeJoin", "…", (leaf("Scan parquet"), leaf("InMemoryTableScan")))
-    text = LoggedNode("BroadcastHashJoin", "…", (leaf("Scan csv"), leaf("Scan orc")))
+    cached = above("SortMergeJoin", leaf("Scan parquet"), leaf("InMemoryTableScan"))
+    text = above("BroadcastHashJoin", leaf("Scan csv"), leaf("Scan orc"))
     advice = advised(cached, text)
     assert [obstacle for obstacle, _, _ in advice.obstacles] == [
         "csv: only Parquet and ORC files are read here", "a cached table: Spark holds its rows",
@@ -139,13 +140,13 @@ def test_obstacles_are_ordered_by_the_seconds_of_their_queries() -> None:
 
 
 def test_what_ran_here_is_told() -> None:
-    here = LoggedNode("MapInArrow", "MapInArrow island_join_2scans_gpujoin_0123456789ab(c#1)", (leaf("Range"),))
-    (query,) = advised(LoggedNode("HashAggregate", "HashAggregate(keys=[a#1])", (here,))).queries
+    here = above("MapInArrow", leaf("Range"), text="MapInArrow island_join_2scans_gpujoin_0123456789ab(c#1)")
+    (query,) = advised(above("HashAggregate", *here, text="HashAggregate(keys=[a#1])")).queries
     assert (query.runs, query.obstacles) == ("ran here", ())
 
 
 def test_seconds_of_queries_without_obstacles_are_added_up() -> None:
-    whole = LoggedNode("SortMergeJoin", "…", (leaf("Scan parquet"), leaf("Scan orc")))
-    part = LoggedNode("SortMergeJoin", "…", (leaf("Scan parquet"), leaf("Scan csv")))
+    whole = above("SortMergeJoin", leaf("Scan parquet"), leaf("Scan orc"))
+    part = above("SortMergeJoin", leaf("Scan parquet"), leaf("Scan csv"))
     lines = str(advised(whole, part)).splitlines()
     assert any(line.startswith("10 s of the 30 s are of queries that may run here as a whole; ") for line in lines)

@@ -44,13 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the advice on a program, or on an event log; the exit status is 1 if it has no query."""
     # `gpujoin doctor` and `--help` work where PyArrow and PySpark are missing.
     from gpujoin.cli.advise.eventlog import is_event_log, read_event_log
-    from gpujoin.cli.advise.logged import judge
 
     path = Path(arguments.program)
     if is_event_log(path):
-        logged = judge(read_event_log(path))
-        print(json.dumps(logged.to_dict(), indent=1) if arguments.json else logged)
-        return 0 if logged.queries else 1
+        log = read_event_log(path)
+        print(json.dumps(log.to_dict(), indent=1) if arguments.json else log)
+        return 0 if log.queries else 1
     from gpujoin.cli.advise.program import advise
 
     with contextlib.redirect_stdout(sys.stderr):  # what the program prints is no part of the advice
