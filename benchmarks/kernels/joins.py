@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from gpujoin.backends.cudf.emission import EmittedSide
-from gpujoin.backends.cudf.fetching import fetched, fetching_table
+from gpujoin.backends.cudf.emission import OutputSide
+from gpujoin.backends.cudf.fetching import fetch, fetching_table
 from gpujoin.backends.cudf.packing import Fields, Packing
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import csr, direct, expand, facts, hashset, rows, unique
@@ -122,10 +122,10 @@ def _hashed(device: Device, build: Side, probe: Side) -> Output | None:
 
 def _joined(device: Device, table: direct.UniqueTable | unique.HashTable, build: Side, probe: Side) -> Output:
     """Fetch the payload with the keys, or emit what a probe finds, as the engine does."""
-    own, other = _emitted_side(probe), _emitted_side(build)
+    own, other = _output_side(probe), _output_side(build)
     fetching = fetching_table(device, table, probe.keys.rows, other, padded=False)
     if fetching is not None:
-        made = fetched(device, fetching, probe.keys, own, other, padded=False)
+        made = fetch(device, fetching, probe.keys, own, other, padded=False)
         return Output(made.rows, probe.payload if made.probe is None else made.probe, made.build)
     packed = rows.pack(device, build.payload) if build.payload else None
     matches = table.probe(device, probe.keys)
@@ -157,7 +157,7 @@ def _range(device: Device, keys: KeyCodes) -> tuple[direct.Range, int]:
     return direct.Range(key_facts.low, key_facts.high - key_facts.low + 1), key_facts.keys
 
 
-def _emitted_side(side: Side) -> EmittedSide:
+def _output_side(side: Side) -> OutputSide:
     payload = side.payload
     fields = Fields(
         rows=side.keys.rows,
@@ -165,7 +165,7 @@ def _emitted_side(side: Side) -> EmittedSide:
         nullable=tuple(column.valid is not None for column in payload),
         columns=lambda: payload,
     )
-    return EmittedSide(fields, True, Packing())
+    return OutputSide(fields, True, Packing())
 
 
 def _check(side: Side) -> None:

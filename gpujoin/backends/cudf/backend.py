@@ -17,7 +17,7 @@ from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, assembled, device_ops, download, upload, validity
-from gpujoin.backends.cudf.gathering import gathered, gathered_bytes, output_at_once, output_by_keys
+from gpujoin.backends.cudf.gathering import gather, gathered_bytes, output_at_once, output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.pipeline.offers import can_test
@@ -139,13 +139,13 @@ class CudfBackend:
     @_on_device
     def gather(self, frame: CudfFrame, rows: RowMap, *, kernels: bool = False) -> CudfFrame:
         """Gather rows of a frame by a map; a span shares the frame's memory."""
-        return gathered(self.ops, frame, rows, kernels=kernels)
+        return gather(self.ops, frame, rows, kernels=kernels)
 
     @_on_device
     def emit(
         self, probe: IndexProbe, own: CudfFrame, other: CudfFrame | None, *, matched: bool = True
     ) -> JoinOutput[CudfFrame] | None:
-        """Make join output without maps (:func:`gpujoin.backends.cudf.emission.output_of`)."""
+        """Make join output without maps (:func:`gpujoin.backends.cudf.emission.write_output`)."""
         return output_at_once(self.ops, self.device.entered, probe, own, other, matched=matched)
 
     @_on_device

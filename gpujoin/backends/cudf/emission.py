@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gpujoin.backends.cudf.choices import EmissionFacts, GatherFacts, writes_at_once
 from gpujoin.backends.cudf.index import IndexProbe
-from gpujoin.backends.cudf.packing import Fields, Packing, ordered_once, packed_once, row_bytes
+from gpujoin.backends.cudf.packing import Fields, Packing, order_once, pack_once, row_bytes
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import expand
 from gpujoin.launch import rows as packed_rows
@@ -21,7 +21,7 @@ from gpujoin.logs import log
 
 
 @dataclass(frozen=True)
-class Emitted:
+class OutputColumns:
     """The output columns of both sides."""
 
     rows: int
@@ -30,14 +30,14 @@ class Emitted:
     build: tuple[FieldColumn, ...]
     """Columns of the build side. Values of null rows are arbitrary."""
 
-    def slice(self, start: int, length: int) -> Emitted:
+    def slice(self, start: int, length: int) -> OutputColumns:
         """Rows ``start … start + length - 1``, in the same memory."""
         probe = None if self.probe is None else _cut(self.probe, start, length)
-        return Emitted(length, probe, _cut(self.build, start, length))
+        return OutputColumns(length, probe, _cut(self.build, start, length))
 
 
 @dataclass(frozen=True)
-class EmittedSide:
+class OutputSide:
     """The columns of one side that go to the output."""
 
     fields: Fields
@@ -48,7 +48,7 @@ class EmittedSide:
 
 
 @dataclass(frozen=True)
-class EmittedRuns:
+class RunsOutput:
     """Output of a join whose probe rows have any number of matches each; rows are written when asked for."""
 
     device: Device
@@ -66,36 +66,36 @@ class EmittedRuns:
         """Rows of the output."""
         return self.ranges.pairs
 
-    def slice(self, start: int, length: int) -> Emitted:
+    def slice(self, start: int, length: int) -> OutputColumns:
         """Write output rows ``start … start + length - 1``, ascending by probe row, then by place."""
         of_probe, of_build = packed_rows.emit_ranges(
             self.device, self.ranges, self.running, self.probe, self.packed, start, length
         )
-        return Emitted(length, tuple(of_probe), _trimmed(of_build, self.nullable))
+        return OutputColumns(length, tuple(of_probe), _without_validity(of_build, self.nullable))
 
 
-def output_of(
-    probe: IndexProbe, own: EmittedSide, other: EmittedSide | None, *, matched: bool
-) -> Emitted | EmittedRuns | None:
+def write_output(
+    probe: IndexProbe, own: OutputSide, other: OutputSide | None, *, matched: bool
+) -> OutputColumns | RunsOutput | None:
     """Make the output of a probe without maps, as :meth:`gpujoin.model.backend.Backend.emit` says."""
     device = probe.kernels
     if device is None:
         return None
     matches = probe.marked() if other is None else probe.single()
     if matches is not None:
-        return emitted(device, matches, own, other, matched=matched)
+        return write_matches(device, matches, own, other, matched=matched)
     assert other is not None
-    return emitted_runs(device, *probe.ranges(), own, other)
+    return write_runs(device, *probe.ranges(), own, other)
 
 
-def emitted(
+def write_matches(
     device: Device,
     matches: UniqueMatches,
-    probe: EmittedSide,
-    build: EmittedSide | None,
+    probe: OutputSide,
+    build: OutputSide | None,
     *,
     matched: bool = True,
-) -> Emitted | None:
+) -> OutputColumns | None:
     """Write the probe rows with a match and their build rows, or the probe rows without a match, in their order.
 
     Without ``matched``, rows without a match are returned, and nothing of the build side. ``None``: gather maps must
@@ -116,23 +116,25 @@ def emitted(
         packed = None
         if build is not None and build.fields.widths:
             with build.packing.lock:
-                packed = packed_once(device, build.packing, build.fields)
+                packed = pack_once(device, build.packing, build.fields)
                 if packed is None:
                     return None
                 build.packing.entries += rows
         of_probe, of_build = packed_rows.emit(device, matches, probe.fields.columns(), packed, matched=matched)
     except KernelCompileError as problem:
-        _instead(problem)
+        _log_instead(problem)
         return None
     except MemoryError as problem:
         log.debug("output does not fit in one piece: %s", problem)
         return None
-    return Emitted(rows, tuple(of_probe), () if build is None else _trimmed(of_build, build.fields.nullable))
+    return OutputColumns(
+        rows, tuple(of_probe), () if build is None else _without_validity(of_build, build.fields.nullable)
+    )
 
 
-def emitted_runs(
-    device: Device, ranges: Ranges, places: Places, probe: EmittedSide, build: EmittedSide
-) -> EmittedRuns | None:
+def write_runs(
+    device: Device, ranges: Ranges, places: Places, probe: OutputSide, build: OutputSide
+) -> RunsOutput | None:
     """Prepare the output of probe rows and their matches, of which a probe row may have several.
 
     ``None``: gather maps must be used, because they are faster, packed rows do not fit, or kernels do not
@@ -152,17 +154,17 @@ def emitted_runs(
     packed = None
     if build.fields.widths:
         with build.packing.lock:
-            packed = ordered_once(device, build.packing, build.fields, places.rows)
+            packed = order_once(device, build.packing, build.fields, places.rows)
             if packed is None:
                 return None
             build.packing.entries += ranges.pairs
     try:
         packed_rows.compile_runs(device)
     except KernelCompileError as problem:
-        _instead(problem)
+        _log_instead(problem)
         return None
     running = expand.running_counts(device, ranges)
-    return EmittedRuns(device, ranges, running, probe.fields.columns(), packed, build.fields.nullable)
+    return RunsOutput(device, ranges, running, probe.fields.columns(), packed, build.fields.nullable)
 
 
 def _cut(columns: Sequence[FieldColumn], start: int, length: int) -> tuple[FieldColumn, ...]:
@@ -176,16 +178,16 @@ def _at_once(facts: EmissionFacts) -> bool:
     return at_once.yes
 
 
-def _instead(problem: KernelCompileError) -> None:
+def _log_instead(problem: KernelCompileError) -> None:
     log.warning("a kernel does not compile, so cuDF gathers instead: %s", problem)
 
 
-def _trimmed(columns: Sequence[FieldColumn], nullable: Sequence[bool]) -> tuple[FieldColumn, ...]:
+def _without_validity(columns: Sequence[FieldColumn], nullable: Sequence[bool]) -> tuple[FieldColumn, ...]:
     """Columns without validity where a column has no nulls."""
     return tuple(column if null else FieldColumn(column.values) for column, null in zip(columns, nullable, strict=True))
 
 
-def _build_facts(device: Device, build: EmittedSide | None, rows: int) -> GatherFacts | None:
+def _build_facts(device: Device, build: OutputSide | None, rows: int) -> GatherFacts | None:
     if build is None or not build.fields.widths:
         return None
     fields, packing = build.fields, build.packing

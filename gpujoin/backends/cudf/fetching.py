@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from gpujoin.backends.cudf.choices import HashFacts, SlotFacts, fetches_payload
-from gpujoin.backends.cudf.emission import Emitted, EmittedSide
+from gpujoin.backends.cudf.emission import OutputColumns, OutputSide
 from gpujoin.backends.cudf.index import Index, Keys
 from gpujoin.backends.cudf.kernels import UniqueMatcher
-from gpujoin.backends.cudf.packing import FetchingTable, Fields, made, row_bytes, waited
+from gpujoin.backends.cudf.packing import FetchingTable, Fields, make_once, row_bytes, wait_for
 from gpujoin.errors import KernelArgumentError, KernelCompileError
 from gpujoin.launch import direct, unique
 from gpujoin.launch import rows as packed_rows
@@ -32,7 +32,9 @@ NumberTable: TypeAlias = direct.UniqueTable | unique.HashTable
 """A table of row numbers from which one with payload can be made."""
 
 
-def output_by_keys(index: Index, keys: Keys, own: EmittedSide, other: EmittedSide, *, padded: bool) -> Emitted | None:
+def output_by_keys(
+    index: Index, keys: Keys, own: OutputSide, other: OutputSide, *, padded: bool
+) -> OutputColumns | None:
     """Make the output of an inner join, or with ``padded`` of a left one, without probing the index.
 
     ``None``: the index must be probed, because that is faster, keys repeat or are hashed, a column is not of
@@ -49,7 +51,7 @@ def output_by_keys(index: Index, keys: Keys, own: EmittedSide, other: EmittedSid
         return None
     codes = index.coding.codes(keys)
     try:
-        return fetched(device, table, codes, own, other, padded=padded)
+        return fetch(device, table, codes, own, other, padded=padded)
     except KernelCompileError as problem:
         log.warning("a kernel does not compile, so payload is gathered by row numbers: %s", problem)
         other.packing.refused = True
@@ -59,7 +61,7 @@ def output_by_keys(index: Index, keys: Keys, own: EmittedSide, other: EmittedSid
 
 
 def fetching_table(
-    device: Device, numbers: NumberTable, probe_rows: int, build: EmittedSide, *, padded: bool
+    device: Device, numbers: NumberTable, probe_rows: int, build: OutputSide, *, padded: bool
 ) -> FetchingTable | None:
     """Make the table with the payload of a build side, once, when it pays.
 
@@ -96,29 +98,29 @@ def fetching_table(
         if not choice.yes:
             return None
         if table is None:
-            table = made(packing, lambda: _with_payload(device, numbers, fields))
+            table = make_once(packing, lambda: _with_payload(device, numbers, fields))
             packing.fetching = None if table is None else (numbers, table)
         return table
 
 
-def fetched(
-    device: Device, table: FetchingTable, codes: KeyCodes, own: EmittedSide, other: EmittedSide, *, padded: bool
-) -> Emitted:
+def fetch(
+    device: Device, table: FetchingTable, codes: KeyCodes, own: OutputSide, other: OutputSide, *, padded: bool
+) -> OutputColumns:
     """Fetch the build columns of probe rows; those without a match are null or, unless ``padded``, left out."""
     columns, marks, pairs = table.fetch(device, codes)
     nullable = other.fields.nullable
     valid = marks if padded and pairs < codes.rows else None
     columns = [c if null else FieldColumn(c.values, valid) for c, null in zip(columns, nullable, strict=True)]
     if padded or pairs == codes.rows:
-        return Emitted(codes.rows, None, tuple(columns))
+        return OutputColumns(codes.rows, None, tuple(columns))
     probe = own.fields.columns()
     kept, _ = packed_rows.emit(device, direct.marked(device, marks, pairs), [*probe, *columns], None)
-    return Emitted(pairs, tuple(kept[: len(probe)]), tuple(kept[len(probe) :]))
+    return OutputColumns(pairs, tuple(kept[: len(probe)]), tuple(kept[len(probe) :]))
 
 
 def _with_payload(device: Device, numbers: NumberTable, fields: Fields) -> FetchingTable:
     table = numbers.with_payload(device, fields.columns())
-    waited(device, table.packed)
+    wait_for(device, table.packed)
     return table
 
 

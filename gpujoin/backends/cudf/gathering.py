@@ -10,7 +10,7 @@ import pylibcudf as plc
 from gpujoin.backends.cudf import fetching, rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.emission import Emitted, EmittedRuns, EmittedSide, output_of
+from gpujoin.backends.cudf.emission import OutputColumns, OutputSide, RunsOutput, write_output
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -21,8 +21,8 @@ from gpujoin.backends.cudf.frames import (
     null_row,
     validity,
 )
-from gpujoin.backends.cudf.index import Entered, Index, IndexProbe, Keys
-from gpujoin.backends.cudf.packing import Fields, gathered_by_rows
+from gpujoin.backends.cudf.index import EnterDevice, Index, IndexProbe, Keys
+from gpujoin.backends.cudf.packing import Fields, gather_by_rows
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.rows import FieldColumn
@@ -32,7 +32,7 @@ from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 _T = plc.types.TypeId
 
 
-def gathered(ops: ArrayOps, frame: CudfFrame, rows: RowMap, *, kernels: bool = False) -> CudfFrame:
+def gather(ops: ArrayOps, frame: CudfFrame, rows: RowMap, *, kernels: bool = False) -> CudfFrame:
     """Gather rows of a frame by a map; the row is null where the map has none.
 
     With ``kernels`` fixed-width columns may be gathered from packed rows. Raises ``DeviceMemoryError`` if the
@@ -72,14 +72,14 @@ def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> dict[int, plc.Col
     if ops.kernels is None:
         return {}
     columns = frame.table.columns()
-    packable = _held(columns)
-    gathered = gathered_by_rows(ops.kernels, frame.packing, _fields(frame, packable), rows)
+    packable = _fixed_width(columns)
+    gathered = gather_by_rows(ops.kernels, frame.packing, _fields(frame, packable), rows)
     if gathered is None:
         return {}
     return {i: from_field(column, columns[i].type()) for i, column in zip(packable, gathered, strict=True)}
 
 
-def _held(columns: Sequence[plc.Column]) -> list[int]:
+def _fixed_width(columns: Sequence[plc.Column]) -> list[int]:
     """Positions of the fixed-width columns."""
     return [i for i, column in enumerate(columns) if is_fixed_width(column)]
 
@@ -95,14 +95,14 @@ def _fields(frame: CudfFrame, packable: list[int]) -> Fields:
 
 
 def output_at_once(
-    ops: ArrayOps, entered: Entered, probe: IndexProbe, own: CudfFrame, other: CudfFrame | None, *, matched: bool
+    ops: ArrayOps, entered: EnterDevice, probe: IndexProbe, own: CudfFrame, other: CudfFrame | None, *, matched: bool
 ) -> JoinOutput[CudfFrame] | None:
-    """Make join output without maps, as frames (:func:`gpujoin.backends.cudf.emission.output_of`).
+    """Make join output without maps, as frames (:func:`gpujoin.backends.cudf.emission.write_output`).
 
     ``entered`` makes the device current while a slice is made.
     """
-    build = None if other is None else _emitted_side(other)
-    made = output_of(probe, _emitted_side(own), build, matched=matched)
+    build = None if other is None else _output_side(other)
+    made = write_output(probe, _output_side(own), build, matched=matched)
     return None if made is None else _frames_of(ops, entered, own, other, made)
 
 
@@ -110,18 +110,18 @@ def output_by_keys(
     index: Index, keys: Keys, own: CudfFrame, other: CudfFrame, *, padded: bool
 ) -> JoinOutput[CudfFrame] | None:
     """Make join output without a probe, as frames (:func:`gpujoin.backends.cudf.fetching.output_by_keys`)."""
-    made = fetching.output_by_keys(index, keys, _emitted_side(own), _emitted_side(other), padded=padded)
+    made = fetching.output_by_keys(index, keys, _output_side(own), _output_side(other), padded=padded)
     return None if made is None else _frames_of(index.ops, index.entered, own, other, made)
 
 
 def _frames_of(
-    ops: ArrayOps, entered: Entered, own: CudfFrame, other: CudfFrame | None, made: Emitted | EmittedRuns
+    ops: ArrayOps, entered: EnterDevice, own: CudfFrame, other: CudfFrame | None, made: OutputColumns | RunsOutput
 ) -> JoinOutput[CudfFrame]:
     def frames(start: int, length: int) -> tuple[CudfFrame, CudfFrame | None]:
         with entered():
             rows = made.slice(start, length)
             if rows.probe is None:
-                of_probe = gathered(ops, own, Span(start, length))
+                of_probe = gather(ops, own, Span(start, length))
             else:
                 of_probe = _frame_of(own, rows.probe, length)
             return of_probe, None if other is None else _frame_of(other, rows.build, length)
@@ -129,9 +129,9 @@ def _frames_of(
     return JoinOutput(made.rows, frames)
 
 
-def _emitted_side(frame: CudfFrame) -> EmittedSide:
-    packable = _held(frame.table.columns())
-    return EmittedSide(_fields(frame, packable), len(packable) == frame.table.num_columns(), frame.packing)
+def _output_side(frame: CudfFrame) -> OutputSide:
+    packable = _fixed_width(frame.table.columns())
+    return OutputSide(_fields(frame, packable), len(packable) == frame.table.num_columns(), frame.packing)
 
 
 def _frame_of(like: CudfFrame, fields: tuple[FieldColumn, ...], rows: int) -> CudfFrame:
@@ -148,7 +148,7 @@ def _nulls(frame: CudfFrame, length: int) -> plc.Table:
 
 
 def gathered_bytes(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> tuple[int, ...]:
-    """Bytes of data of each column after :func:`gathered`, without offsets; zero for fixed-width columns.
+    """Bytes of data of each column after :func:`gather`, without offsets; zero for fixed-width columns.
 
     Exact for text. For lists and structs, the bytes of all child values, with one byte for a boolean.
     """

@@ -115,7 +115,7 @@ class ArrayCoding:
         return left.same(left_rows, right, right_rows)
 
 
-class Entered(Protocol):
+class EnterDevice(Protocol):
     """Makes a device current."""
 
     def __call__(self) -> AbstractContextManager[Any]:
@@ -134,7 +134,7 @@ class Index:
         self,
         ops: ArrayOps,
         keys: Keys,
-        entered: Entered,
+        entered: EnterDevice,
         algorithm: Algorithm = Algorithm.CUDF,
         *,
         seeds: int = 8,
@@ -220,9 +220,9 @@ class Index:
         if probe.rows > MAX_ROWS:
             raise GpuJoinError(f"a probe of {probe.rows} rows is over the {MAX_ROWS} rows of a device column")
         matches = self.matcher.match(probe)
-        return probe.rows, matches if self._keys is None else self._verified(keys, self._keys, matches)
+        return probe.rows, matches if self._keys is None else self._verify(keys, self._keys, matches)
 
-    def _verified(self, keys: Keys, build: Keys, matches: UniqueMatches | Ranges) -> UniqueMatches | Ranges:
+    def _verify(self, keys: Keys, build: Keys, matches: UniqueMatches | Ranges) -> UniqueMatches | Ranges:
         """Keep the matches whose keys are equal. All build rows with the same code have the same key."""
         if isinstance(matches, UniqueMatches):
             maybe = positions(self.ops, matches.row >= 0)
@@ -330,7 +330,7 @@ def _group_of_place(ops: ArrayOps, places: Places) -> Array:
     return owners(ops, first[1:] - first[:-1], first[:-1], int(places.rows.shape[0]))
 
 
-def unique_slices(ops: ArrayOps, entered: Entered, matches: UniqueMatches, max_pairs: int) -> Iterator[PairSlice]:
+def unique_slices(ops: ArrayOps, entered: EnterDevice, matches: UniqueMatches, max_pairs: int) -> Iterator[PairSlice]:
     """All pairs of probe rows with at most one match, in slices."""
     with entered():
         all_match = matches.pairs == int(matches.row.shape[0])

@@ -192,7 +192,7 @@ def _matcher(device: Device, built: KeyCodes, algorithm: Algorithm, facts: KeyFa
         table = unique.build(device, built) if facts.pairs else hashset.build(device, built)
     if table is not None:
         return UniqueMatcher(device, table, algorithm.value)
-    return _distinguished(device, csr.build(device, built, ordered=facts.pairs), Algorithm.CSR)
+    return _by_uniqueness(device, csr.build(device, built, ordered=facts.pairs), Algorithm.CSR)
 
 
 def _by_address(device: Device, built: KeyCodes, keys: direct.Range, facts: KeyFacts) -> KernelMatcher:
@@ -202,10 +202,10 @@ def _by_address(device: Device, built: KeyCodes, keys: direct.Range, facts: KeyF
     table = direct.build_unique(device, built, keys, present=facts.keys)
     if table is not None:
         return UniqueMatcher(device, table, name)
-    return _distinguished(device, direct.build_many(device, built, keys), Algorithm.DIRECT)
+    return _by_uniqueness(device, direct.build_many(device, built, keys), Algorithm.DIRECT)
 
 
-def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> KernelMatcher:
+def _by_uniqueness(device: Device, table: ManyTable, algorithm: Algorithm) -> KernelMatcher:
     """Make a matcher for duplicate keys, or for unique ones if no key turns out to have two rows.
 
     So whether a build side counts as unique does not depend on the algorithm.
@@ -214,11 +214,11 @@ def _distinguished(device: Device, table: ManyTable, algorithm: Algorithm) -> Ke
         # Pairs are made after the build, when it is too late to use another algorithm, so their kernel is compiled now.
         expand.compile_pairs(device)
         return ManyMatcher(device, table, algorithm.value)
-    return UniqueMatcher(device, _OfOne(table), algorithm.value)
+    return UniqueMatcher(device, _AtMostOne(table), algorithm.value)
 
 
 @dataclass(frozen=True)
-class _OfOne:
+class _AtMostOne:
     """A table for duplicate keys in which no key has two rows, used as a table of unique keys."""
 
     table: ManyTable

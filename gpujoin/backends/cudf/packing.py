@@ -73,7 +73,7 @@ class Fields:
     """Returns the columns."""
 
 
-def gathered_by_rows(device: Device, packing: Packing, fields: Fields, rows: RowMap) -> list[FieldColumn] | None:
+def gather_by_rows(device: Device, packing: Packing, fields: Fields, rows: RowMap) -> list[FieldColumn] | None:
     """Gather columns from packed rows, which are made when first needed. Values of null rows are arbitrary.
 
     ``None``: gather column by column, because that is faster, packed rows do not fit, or kernels do not
@@ -100,7 +100,7 @@ def gathered_by_rows(device: Device, packing: Packing, fields: Fields, rows: Row
         log.debug("gather by %s: %s", "rows" if by_rows.yes else "columns", by_rows.reason)
         if not by_rows.yes:
             return None
-        packed = packed_once(device, packing, fields)
+        packed = pack_once(device, packing, fields)
     if packed is None:
         return None
     misses = may_miss(rows)
@@ -111,7 +111,7 @@ def gathered_by_rows(device: Device, packing: Packing, fields: Fields, rows: Row
     ]
 
 
-def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
+def pack_once(device: Device, packing: Packing, fields: Fields) -> PackedRows | None:
     """Pack the columns of a frame into rows, once. The caller holds the lock of ``packing``.
 
     ``None`` if the rows do not fit, or kernels do not compile, now or in an earlier call.
@@ -119,29 +119,29 @@ def packed_once(device: Device, packing: Packing, fields: Fields) -> PackedRows 
 
     def make() -> PackedRows:
         packed_rows.compile_gather(device)
-        return waited(device, packed_rows.pack(device, fields.columns()))
+        return wait_for(device, packed_rows.pack(device, fields.columns()))
 
     if packing.packed is None:
-        packing.packed = made(packing, make)
+        packing.packed = make_once(packing, make)
     return packing.packed
 
 
-def ordered_once(device: Device, packing: Packing, fields: Fields, order: Array) -> PackedRows | None:
-    """Pack the columns as :func:`packed_once`, but with row ``order[i]`` at place i."""
+def order_once(device: Device, packing: Packing, fields: Fields, order: Array) -> PackedRows | None:
+    """Pack the columns as :func:`pack_once`, but with row ``order[i]`` at place i."""
 
     def make() -> PackedRows:
         packed_rows.compile_runs(device)
         packed = packing.packed or packed_rows.pack(device, fields.columns())
-        return waited(device, packed_rows.ordered(device, packed, order))
+        return wait_for(device, packed_rows.ordered(device, packed, order))
 
     ordered = packing.ordered_by(order)
     if ordered is None:
-        ordered = made(packing, make)
+        ordered = make_once(packing, make)
         packing.ordered = None if ordered is None else (order, ordered)
     return ordered
 
 
-def made(packing: Packing, make: Callable[[], Made]) -> Made | None:
+def make_once(packing: Packing, make: Callable[[], Made]) -> Made | None:
     """Make something of the columns; ``None``, now and ever after, if it does not fit or kernels do not compile."""
     if packing.refused:
         return None
@@ -155,7 +155,7 @@ def made(packing: Packing, make: Callable[[], Made]) -> Made | None:
     return None
 
 
-def waited(device: Device, packed: PackedRows) -> PackedRows:
+def wait_for(device: Device, packed: PackedRows) -> PackedRows:
     """Packed rows once they are there: another thread may read them next, on its own stream."""
     device.download(packed.layout_on_device)
     return packed

@@ -17,12 +17,12 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
-from gpujoin.backends.cudf.emission import Emitted, EmittedRuns, EmittedSide, output_of
+from gpujoin.backends.cudf.emission import OutputColumns, OutputSide, RunsOutput, write_output
 from gpujoin.backends.cudf.expressions.operands import Text
 from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.fetching import output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
-from gpujoin.backends.cudf.packing import Fields, Packing, gathered_by_rows
+from gpujoin.backends.cudf.packing import Fields, Packing, gather_by_rows
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
@@ -384,7 +384,7 @@ def _table_of(like: pa.Table, fields: tuple[FieldColumn, ...], rows: int) -> pa.
     return pa.table(columns, schema=like.schema)
 
 
-def _frames_of(own: pa.Table, other: pa.Table | None, made: Emitted | EmittedRuns) -> JoinOutput[pa.Table]:
+def _frames_of(own: pa.Table, other: pa.Table | None, made: OutputColumns | RunsOutput) -> JoinOutput[pa.Table]:
     def frames(start: int, length: int) -> tuple[pa.Table, pa.Table | None]:
         rows = made.slice(start, length)
         of_probe = own.slice(start, length) if rows.probe is None else _table_of(own, rows.probe, length)
@@ -492,7 +492,7 @@ class HostBackend:
         """The columns that come from packed rows; see `gpujoin.backends.cudf.gathering`."""
         assert self.ops.kernels is not None
         packable, fields = self._fields(frame)
-        gathered = gathered_by_rows(self.ops.kernels, self._packing(frame), fields, rows)
+        gathered = gather_by_rows(self.ops.kernels, self._packing(frame), fields, rows)
         if gathered is None:
             return {}
         return {i: _from_field(column, frame.column(i)) for i, column in zip(packable, gathered, strict=True)}
@@ -515,21 +515,21 @@ class HostBackend:
         self, probe: IndexProbe, own: pa.Table, other: pa.Table | None, *, matched: bool = True
     ) -> JoinOutput[pa.Table] | None:
         """See `gpujoin.backends.cudf.gathering.output_at_once`."""
-        build = None if other is None else self._emitted_side(other)
-        made = output_of(probe, self._emitted_side(own), build, matched=matched)
+        build = None if other is None else self._output_side(other)
+        made = write_output(probe, self._output_side(own), build, matched=matched)
         return None if made is None else _frames_of(own, other, made)
 
     def fetch(
         self, build: HostBuild, keys: pa.Table, own: pa.Table, other: pa.Table, *, padded: bool
     ) -> JoinOutput[pa.Table] | None:
         """See `gpujoin.backends.cudf.gathering.output_by_keys`."""
-        coded, probe_side, build_side = HostKeys(keys, self.bits, ops=self.ops), *map(self._emitted_side, (own, other))
+        coded, probe_side, build_side = HostKeys(keys, self.bits, ops=self.ops), *map(self._output_side, (own, other))
         made = output_by_keys(build, coded, probe_side, build_side, padded=padded)
         return None if made is None else _frames_of(own, other, made)
 
-    def _emitted_side(self, frame: pa.Table) -> EmittedSide:
+    def _output_side(self, frame: pa.Table) -> OutputSide:
         packable, fields = self._fields(frame)
-        return EmittedSide(fields, len(packable) == frame.num_columns, self._packing(frame))
+        return OutputSide(fields, len(packable) == frame.num_columns, self._packing(frame))
 
     def _field(self, column: pa.ChunkedArray) -> FieldColumn:
         upload = self.ops.xp.asarray

@@ -85,14 +85,14 @@ def test_keys_that_repeat(
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows of the outputs whose payload was read with the keys, which is done wherever it can be."""
     rows_out: list[int] = []
-    made = fetching.fetched
+    made = fetching.fetch
 
     def counted(*given: Any, **options: Any) -> Any:
         emitted = made(*given, **options)
         rows_out.append(emitted.rows)
         return emitted
 
-    monkeypatch.setattr(fetching, "fetched", counted)
+    monkeypatch.setattr(fetching, "fetch", counted)
     monkeypatch.setattr(fetching, "fetches_payload", lambda _: Verdict(True, "for the test"))
     monkeypatch.setattr(Sink, "fetches", True)
     return rows_out
