@@ -86,7 +86,7 @@ class OwnEngine:
         sides = [(texts,) for texts in keys]
         layout = normalise.layout_of(self.device, sides[0])
         assert layout is not None
-        build, probe = (normalise.packed(self.device, layout, side) for side in sides)
+        build, probe = (normalise.pack(self.device, layout, side) for side in sides)
         return build, probe
 
     def _texts(self, words: Any) -> normalise.KeyColumn:
@@ -111,7 +111,7 @@ class OwnEngine:
 
     def _choose(self, build: KeyCodes) -> joins.Kernel:
         column = facts.column_facts(self.device, build)
-        sample = facts.sample_facts(self.device, build, facts.sampled(self.device, build))
+        sample = facts.sample_facts(self.device, build, facts.sample(self.device, build))
         found = choose(
             KeyFacts(
                 column.rows, column.keys, build.key_bytes, column.low, column.high, sample.rows_per_key,

@@ -140,7 +140,7 @@ def _many_to_many(device: Device, build: Side, probe: Side, kernel: Kernel, batc
         table = direct.build_many(device, build.keys, _range(device, build.keys)[0])
     else:
         table = csr.build(device, build.keys)
-    packed = rows.ordered(device, rows.pack(device, build.payload), table.places.rows) if build.payload else None
+    packed = rows.reorder(device, rows.pack(device, build.payload), table.places.rows) if build.payload else None
     ranges = table.probe(device, probe.keys)
     running = expand.running_counts(device, ranges)
     for begin in range(0, ranges.pairs, batch_rows):

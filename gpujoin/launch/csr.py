@@ -53,7 +53,7 @@ def slots_for(rows: int, most: int = MAX_ROWS, slot_bytes: int = SLOT_BYTES) -> 
     return min(sectors, most // in_sector) * in_sector
 
 
-def laid_out_bytes(rows: int, slots: int) -> int:
+def layout_bytes(rows: int, slots: int) -> int:
     """Memory to lay rows out: slot, number and place of each row, count and first place of each slot."""
     return 3 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
 
@@ -85,12 +85,12 @@ class CsrTable:
 
 
 def build(device: Device, keys: KeyCodes, *, ordered: bool = True) -> CsrTable:
-    """Build a table over rows, ordered as by :func:`laid_out`.
+    """Build a table over rows, ordered as by :func:`lay_out`.
 
     Raises ``DeviceMemoryError`` also if there are more rows than slots can be numbered for.
     """
     table, slot_of = enter(device, keys)
-    places = laid_out(device, slot_of, int(table.shape[0]), ordered=ordered)
+    places = lay_out(device, slot_of, int(table.shape[0]), ordered=ordered)
     return CsrTable(KeyCodes(keys.codes, None), table, places)
 
 
@@ -104,7 +104,7 @@ def enter(device: Device, keys: KeyCodes) -> tuple[Array, Array]:
     if keys.rows > _MOST_ROWS:
         raise DeviceMemoryError(f"{keys.rows} rows fill a table of {MAX_ROWS} slots; ask for less at a time")
     slots = slots_for(keys.rows)
-    needed = SLOT_BYTES * slots + laid_out_bytes(keys.rows, slots)
+    needed = SLOT_BYTES * slots + layout_bytes(keys.rows, slots)
     check_room(device, needed, f"a table of {keys.rows} rows side by side by key")
     table = empty_table(device, slots)
     slot_of = device.empty(keys.rows, np.int32)
@@ -123,7 +123,7 @@ def find_ranges(device: Device, build: KeyCodes, table: Array, first: Array, pro
     return Ranges(start, count, value_of(device, matches))
 
 
-def laid_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:
+def lay_out(device: Device, slot_of: Array, slots: int, *, ordered: bool) -> Places:
     """Order rows by their int32 slots; −1 for a row that has none.
 
     Without ``ordered``, the rows of a slot need not ascend, which saves a pass or a sort.

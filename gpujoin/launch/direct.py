@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpujoin.errors import KernelArgumentError
-from gpujoin.launch.csr import laid_out, laid_out_bytes
+from gpujoin.launch.csr import lay_out, layout_bytes
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import (
     MAX_ROWS,
@@ -20,7 +20,7 @@ from gpujoin.launch.keys import (
     value_of,
 )
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
-from gpujoin.launch.rows import FieldColumn, PackedRows, ordered, pack, pointers, unset_columns
+from gpujoin.launch.rows import FieldColumn, PackedRows, pack, pointers, reorder, unset_columns
 
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
@@ -79,7 +79,7 @@ class UniqueTable:
             if bits is not None:
                 bits.view(np.uint8)[: -(-slots // 8)] = xp.packbits(self.row >= 0, bitorder="little")
             order = self.row if self.full else xp.maximum(self.row, np.int32(0))
-        return PayloadTable(self.keys, bits, ordered(device, pack(device, payload), order))
+        return PayloadTable(self.keys, bits, reorder(device, pack(device, payload), order))
 
     def probe(self, device: Device, probe: KeyCodes) -> UniqueMatches:
         """Find the build row of each probe row."""
@@ -126,7 +126,7 @@ class KeySet:
         marks = device.empty(probe.rows, np.bool_)
         matches = total(device)
         _launch(device, "direct_test_bits", probe, self.keys, self.bits, marks, matches)
-        return marked(device, marks, value_of(device, matches))
+        return matches_of(device, marks, value_of(device, matches))
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ def build_unique(device: Device, build: KeyCodes, keys: Range, *, present: int |
 
 
 def build_many(device: Device, build: KeyCodes, keys: Range, *, ordered: bool = True) -> ManyTable:
-    """Build a table of any number of rows for each key; ``ordered`` as for :func:`gpujoin.launch.csr.laid_out`."""
+    """Build a table of any number of rows for each key; ``ordered`` as for :func:`gpujoin.launch.csr.lay_out`."""
     slot_of = slots_of(device, build, keys)
-    return ManyTable(keys, build.key_bytes, laid_out(device, slot_of, keys.slots, ordered=ordered))
+    return ManyTable(keys, build.key_bytes, lay_out(device, slot_of, keys.slots, ordered=ordered))
 
 
 def slots_of(device: Device, build: KeyCodes, keys: Range) -> Array:
@@ -191,7 +191,7 @@ def slots_of(device: Device, build: KeyCodes, keys: Range) -> Array:
     Raises ``DeviceMemoryError`` if what lays rows out by slot does not fit.
     """
     checked_keys(build, ranged=True)
-    check_room(device, laid_out_bytes(build.rows, keys.slots), f"{build.rows} rows in {keys.slots} slots")
+    check_room(device, layout_bytes(build.rows, keys.slots), f"{build.rows} rows in {keys.slots} slots")
     slot_of = device.empty(build.rows, np.int32)
     _launch(device, "direct_slots", build, keys, slot_of)
     return slot_of
@@ -215,7 +215,7 @@ def build_set(device: Device, build: KeyCodes, keys: Range) -> KeySet:
     return KeySet(keys, bits)
 
 
-def marked(device: Device, marks: Array, pairs: int) -> UniqueMatches:
+def matches_of(device: Device, marks: Array, pairs: int) -> UniqueMatches:
     """Make matches of bool marks, of which ``pairs`` are set: build row 0 stands for any."""
     return UniqueMatches(device.xp.subtract(marks.view(np.int8), np.int8(1), dtype=np.int32), pairs)
 

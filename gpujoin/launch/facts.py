@@ -64,7 +64,7 @@ def column_facts(device: Device, keys: KeyCodes) -> ColumnFacts:
     return ColumnFacts(keys.rows, there, low if ranged else None, high if ranged else None)
 
 
-def sampled(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 0) -> KeyCodes:
+def sample(device: Device, keys: KeyCodes, samples: int = SAMPLES, seed: int = 0) -> KeyCodes:
     """Draw different rows of a key column at random; all rows of a short column."""
     checked_keys(keys)
     samples = min(samples, keys.rows)

@@ -1,6 +1,6 @@
 """Launches ``normalise.cu``: packs key columns into codes of 64 or 128 bits, or hashes them to 64 bits.
 
-Packed codes are exact. Hashes are not, so rows with equal hashes are compared afterwards (:func:`verified`).
+Packed codes are exact. Hashes are not, so rows with equal hashes are compared afterwards (:func:`compare`).
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _text_facts(device: Device, column: KeyColumn) -> tuple[int, bool]:
     return int(longest), bool(zero_ended)
 
 
-def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> KeyCodes:
+def pack(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> KeyCodes:
     """Pack the key columns of a side into codes, by the layout of the build side's keys."""
     rows = checked_columns(columns)
     if layout.types is not None and _types(columns) != layout.types:
@@ -253,7 +253,7 @@ def packed(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> K
 
 
 def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> KeyCodes:
-    """Hash the keys of rows, of any width, to 64 bits. Rows with equal hashes must be compared (:func:`verified`).
+    """Hash the keys of rows, of any width, to 64 bits. Rows with equal hashes must be compared (:func:`compare`).
 
     Both sides take the same seed.
     """
@@ -268,7 +268,7 @@ def fingerprints(device: Device, columns: Sequence[KeyColumn], seed: int) -> Key
     return KeyCodes(codes.view(np.int64), coded)
 
 
-def verified(
+def compare(
     device: Device, left: Sequence[KeyColumn], left_row: Array, right: Sequence[KeyColumn], right_row: Array
 ) -> Array:
     """Compare the keys of pairs of rows: row ``left_row[i]`` of one side with ``right_row[i]`` of the other."""

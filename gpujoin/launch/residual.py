@@ -79,7 +79,7 @@ def mask(
     return out, bool(value_of(device, failed))
 
 
-def restricted(
+def restrict(
     device: Device,
     text: str,
     columns: Sequence[ConditionColumn],

@@ -159,7 +159,7 @@ def pack(device: Device, columns: Sequence[FieldColumn]) -> PackedRows:
     return PackedRows(rows, layout, on_device, memory, like)
 
 
-def ordered(device: Device, packed: PackedRows, rows: Array) -> PackedRows:
+def reorder(device: Device, packed: PackedRows, rows: Array) -> PackedRows:
     """Packed rows in another order: row ``rows[i]`` at place i, by an int32 map."""
     check_column("the order of packed rows", rows, np.int32)
     length, row_bytes = int(rows.shape[0]), packed.layout.row_bytes

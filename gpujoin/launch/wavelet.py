@@ -46,7 +46,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Counted:
+class WaveletCounts:
     """The counted matches of each probe row."""
 
     places: Ranges
@@ -88,7 +88,7 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
     return Matrix(matrix, zeros, placed)
 
 
-def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Counted:
+def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> WaveletCounts:
     """Count the places of each probe row whose rank lies in its second range.
 
     A range has the first rank, and their number.
@@ -106,11 +106,11 @@ def count(device: Device, matrix: Matrix, places: Ranges, second: Ranges) -> Cou
         ]  # fmt: skip
         kernel = device.kernel(SPECIALISATIONS[0], "wavelet_count")
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
-    return Counted(places, below, counts, value_of(device, matches))
+    return WaveletCounts(places, below, counts, value_of(device, matches))
 
 
 def pairs(
-    device: Device, matrix: Matrix, counted: Counted, running: Array, begin: int, length: int
+    device: Device, matrix: Matrix, counted: WaveletCounts, running: Array, begin: int, length: int
 ) -> tuple[Array, Array]:
     """Find ``length`` of the pairs that were counted from ``begin`` on, ascending by probe row, rank and place.
 

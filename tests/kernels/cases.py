@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpujoin.launch.device import Array, Device
-from gpujoin.launch.direct import marked
+from gpujoin.launch.direct import matches_of
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.rows import FieldColumn, emit
 from gpujoin.launch.source import kernel_source
@@ -127,7 +127,7 @@ def check_fetched(device: Device, made: tuple[list[FieldColumn], Array, int], ex
     assert device.download(marks).tolist() == [bool(rows) for rows in expected]
     assert pairs == sum(map(len, expected))
     number = np.array([rows[0] + 1 for rows in expected if rows], np.int64)
-    kept, _ = emit(device, marked(device, marks, pairs), columns, None)
+    kept, _ = emit(device, matches_of(device, marks, pairs), columns, None)
     assert (device.download(kept[-1].values) == np.stack([number, -number], axis=1)).all()
     if len(kept) == 2:
         assert (device.download(kept[0].values) == number.astype(np.uint16)).all()

@@ -313,7 +313,7 @@ def test_packed_rows_that_do_not_fit_lead_to_pairs(make_device: MakeDevice, seed
         raise DeviceMemoryError("no room")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "ordered", refused)
+        patch.setattr(rows, "reorder", refused)
         result = run(left, right, spec, backend, Side.RIGHT, Options(), 128)
     assert_same_rows(result, oracle_join(left, right, spec))
     assert "expand_pairs" in device.launches

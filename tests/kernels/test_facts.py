@@ -39,7 +39,7 @@ def test_samples_are_rows_from_all_over(device: RecordingDevice, rng: np.random.
     assert column.valid is not None
     place = {key: row for row, key in enumerate(Side(column.codes).labels())}
     for samples, seed in ((1, 0), (7, 1), (999, 2), (1000, 3), (5000, 4)):
-        sample = facts.sampled(device, column.on(device), samples, seed)
+        sample = facts.sample(device, column.on(device), samples, seed)
         assert sample.rows == min(samples, 1000)
         assert sample.valid is not None
         rows = [place[key] for key in Side(device.download(sample.codes)).labels()]
@@ -50,7 +50,7 @@ def test_samples_are_rows_from_all_over(device: RecordingDevice, rng: np.random.
             assert len(set(rows)) == samples, "a row was drawn twice"
         if samples == 999:
             assert rows != sorted(rows)
-    assert facts.sampled(device, side(rng, "unique", 0, key_bytes).on(device)).rows == 0
+    assert facts.sample(device, side(rng, "unique", 0, key_bytes).on(device)).rows == 0
 
 
 def shuffled(number: int, bits: int, seed: int) -> int:
@@ -78,7 +78,7 @@ def test_rows_of_samples_are_those_of_a_bijection(device: RecordingDevice, rows:
     assert sorted(shuffled(row, bits, 5) for row in range(1 << bits)) == list(range(1 << bits))
     column = Side(np.arange(rows, dtype=DTYPES[4]))
     for seed, samples in ((0, rows - 1), (1, rows - 1), (2, rows // 2), (1 << 40, rows - 1)):
-        sample = facts.sampled(device, column.on(device), samples, seed)
+        sample = facts.sample(device, column.on(device), samples, seed)
         assert device.download(sample.codes).tolist() == [drawn(at, rows, seed) for at in range(samples)]
 
 
@@ -88,7 +88,7 @@ def test_what_a_sample_of_all_rows_tells_is_exact(
 ) -> None:
     def told(column: Side) -> facts.Sample:
         keys = column.on(device)
-        return facts.sample_facts(device, keys, facts.sampled(device, keys))
+        return facts.sample_facts(device, keys, facts.sample(device, keys))
 
     assert told(side(rng, "unique", 300, key_bytes)) == facts.Sample(300, 1.0, 1 / 300)
     assert told(side(rng, "one", 300, key_bytes)) == facts.Sample(300, 300.0, 1.0)
@@ -106,11 +106,11 @@ def test_a_small_sample_estimates_duplicates_and_the_heaviest_key(device: Record
     hot = Side(np.where(np.arange(20_000) % 5 == 0, 7, np.arange(20_000)).astype(np.int64))
     for seed in range(3):
         keys = fours.on(device)
-        told = facts.sample_facts(device, keys, facts.sampled(device, keys, 2000, seed))
+        told = facts.sample_facts(device, keys, facts.sample(device, keys, 2000, seed))
         assert 2.0 < told.rows_per_key < 8.0
         assert told.heaviest < 0.01
         unique = Side(np.arange(20_000, dtype=np.int64) * 977).on(device)
-        assert facts.sample_facts(device, unique, facts.sampled(device, unique, 2000, seed)).rows_per_key == 1.0
+        assert facts.sample_facts(device, unique, facts.sample(device, unique, 2000, seed)).rows_per_key == 1.0
         keys = hot.on(device)
-        told = facts.sample_facts(device, keys, facts.sampled(device, keys, 2000, seed))
+        told = facts.sample_facts(device, keys, facts.sample(device, keys, 2000, seed))
         assert 0.1 < told.heaviest < 0.35

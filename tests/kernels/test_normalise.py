@@ -17,10 +17,10 @@ from gpujoin.launch.normalise import (
     KeyField,
     KeyLayout,
     Kind,
+    compare,
     fingerprints,
     layout_of,
-    packed,
-    verified,
+    pack,
 )
 from tests.kernels.cases import SIZES, Side, colliding
 from tests.kernels.conftest import MakeDevice
@@ -154,12 +154,12 @@ def test_codes_are_equal_exactly_where_keys_are(
     else:
         assert words is not None
         assert layout.words == words or safe
-        codes = [packed(device, layout, columns(side)) for side in (build, probe)]
+        codes = [pack(device, layout, columns(side)) for side in (build, probe)]
     agree(on_host(device, codes[0]), given[0], on_host(device, codes[1]), given[1])
     hashed = [fingerprints(device, columns(side), 0) for side in (build, probe)]
     agree(on_host(device, hashed[0]), given[0], on_host(device, hashed[1]), given[1])
     left, right = (rng.integers(0, 60, 200).astype(np.int32) for _ in range(2))
-    equal = verified(device, columns(build), device.upload(left), columns(probe), device.upload(right))
+    equal = compare(device, columns(build), device.upload(left), columns(probe), device.upload(right))
     expected = [given[0][i] is not None and given[0][i] == given[1][j] for i, j in zip(left, right, strict=True)]
     assert device.download(equal).tolist() == expected
 
@@ -179,7 +179,7 @@ def test_texts_of_up_to_sixteen_bytes(
     assert layout.words == (1 if longest <= 8 else 2)
     assert layout.fields[0].length_shift == -1
     sides = [
-        on_host(device, packed(device, layout, [column(device, "text", v, wide_offsets=wide)])) for v in (build, probe)
+        on_host(device, pack(device, layout, [column(device, "text", v, wide_offsets=wide)])) for v in (build, probe)
     ]
     agree(sides[0], labels([build], [False]), sides[1], labels([probe], [False]))
 
@@ -210,14 +210,14 @@ def test_null_and_length_in_the_first_bits(device: RecordingDevice) -> None:
     """A layout may have them anywhere; null in bit 0 is no "nowhere", and neither is a length there."""
     values = [3, None, 0]
     layout = KeyLayout((KeyField(1, 8, null_bit=0),), 1)
-    codes = packed(device, layout, [column(device, "int8", values, null_safe=True)])
+    codes = pack(device, layout, [column(device, "int8", values, null_safe=True)])
     assert on_host(device, codes).labels() == [6, 1, 0]
     texts = [b"", b"a", b"a\x00", None]
     layout = KeyLayout((KeyField(2, 16, longest=2, length_shift=0, null_bit=18),), 1)
-    codes = packed(device, layout, [column(device, "text", texts, null_safe=True)])
+    codes = pack(device, layout, [column(device, "text", texts, null_safe=True)])
     assert on_host(device, codes).labels() == [0, 0x61 << 2 | 1, 0x61 << 2 | 2, 1 << 18]
     layout = KeyLayout((KeyField(3, 16, longest=2, length_shift=1, null_bit=0),), 1)
-    codes = packed(device, layout, [column(device, "text", texts, null_safe=True)])
+    codes = pack(device, layout, [column(device, "text", texts, null_safe=True)])
     assert on_host(device, codes).labels() == [0, 0x61 << 3 | 2, 0x61 << 3 | 4, 1]
 
 
@@ -235,7 +235,7 @@ def test_texts_are_packed_wherever_they_begin(device: RecordingDevice, rng: np.r
         layout = layout_of(device, columns)
         assert layout is not None
         assert layout.words == 2
-        codes = device.download(packed(device, layout, columns).codes)
+        codes = device.download(pack(device, layout, columns).codes)
         assert [code.tobytes() for code in codes] == [text.ljust(16, b"\0") for text in texts]
         hashes = device.download(fingerprints(device, columns, 1).codes).tolist()
         assert len(set(hashes)) == len(set(texts))
@@ -276,7 +276,7 @@ def test_every_pair_of_many_is_verified(device: RecordingDevice, rng: np.random.
         (np.zeros(2100, np.int32), np.ones(2100, np.int32)),
         (rng.integers(0, 4, 2100).astype(np.int32), rng.integers(0, 4, 2100).astype(np.int32)),
     ):
-        equal = verified(device, [made], device.upload(left), [made], device.upload(right))
+        equal = compare(device, [made], device.upload(left), [made], device.upload(right))
         assert (device.download(equal) == ((left == right) & (left != 3))).all()
 
 
@@ -286,7 +286,7 @@ def test_offsets_of_two_widths_are_verified(device: RecordingDevice) -> None:
     narrow = column(device, "text", texts[::-1], wide_offsets=False)
     rows = device.upload(np.arange(3, dtype=np.int32))
     for left, right in ((wide, narrow), (narrow, wide)):
-        assert device.download(verified(device, [left], rows, [right], rows)).tolist() == [False, True, False]
+        assert device.download(compare(device, [left], rows, [right], rows)).tolist() == [False, True, False]
         codes = [device.download(fingerprints(device, [side], 0).codes).tolist() for side in (left, right)]
         assert codes[0] == codes[1][::-1]
 
@@ -302,7 +302,7 @@ def test_one_integer_column_is_its_own_code(device: RecordingDevice) -> None:
     given = column(device, "int64", [3, None, -4])
     layout = layout_of(device, [given])
     assert layout is not None
-    assert packed(device, layout, [given]).codes is given.values
+    assert pack(device, layout, [given]).codes is given.values
     assert device.launches == []
 
 
@@ -314,7 +314,7 @@ def test_probe_values_outside_the_build_range_have_no_code(device: RecordingDevi
         column(device, "int32", [9, 10, 13, 12, -(1 << 31)]),
         column(device, "int32", [0, 0, 0, 1, 0]),
     ]
-    assert on_host(device, packed(device, layout, probe)).labels() == [None, 0, None, None, None]
+    assert on_host(device, pack(device, layout, probe)).labels() == [None, 0, None, None, None]
 
 
 @pytest.mark.parametrize("rows", SIZES)
@@ -324,7 +324,7 @@ def test_sizes(device: RecordingDevice, rng: np.random.Generator, rows: int) -> 
     layout = layout_of(device, made)
     assert layout is not None
     given = labels(values, [False, False])
-    for codes in (packed(device, layout, made), fingerprints(device, made, 1)):
+    for codes in (pack(device, layout, made), fingerprints(device, made, 1)):
         host_codes = on_host(device, codes)
         assert host_codes.rows == rows
         agree(host_codes, given, host_codes, given)
@@ -338,7 +338,7 @@ def test_forced_collisions_are_verified(make_device: MakeDevice, rng: np.random.
     assert len(set(codes)) <= 2
     rows = np.arange(50, dtype=np.int32)
     shuffled = rng.permutation(rows)
-    equal = verified(device, [made], device.upload(rows), [made], device.upload(shuffled))
+    equal = compare(device, [made], device.upload(rows), [made], device.upload(shuffled))
     assert device.download(equal).tolist() == (rows == shuffled).tolist()
 
 
@@ -365,6 +365,6 @@ def test_bad_columns_are_refused_before_a_launch(device: RecordingDevice) -> Non
     narrow = [KeyColumn(Kind.INTEGER, device.zeros(8, np.int32))]
     rows = device.zeros(3, np.int32)
     with pytest.raises(KernelArgumentError, match="one side"):
-        verified(device, narrow, rows, [KeyColumn(Kind.INTEGER, numbers)], rows)
+        compare(device, narrow, rows, [KeyColumn(Kind.INTEGER, numbers)], rows)
     assert device.launches == []
     assert normalise.SPECIALISATIONS

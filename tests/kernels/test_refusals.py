@@ -14,7 +14,7 @@ from gpujoin.launch import csr, direct, facts, residual, unique
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import MAX_ROWS, KeyCodes
 from gpujoin.launch.matches import UniqueMatches
-from gpujoin.launch.normalise import KeyColumn, Kind, layout_of, packed
+from gpujoin.launch.normalise import KeyColumn, Kind, layout_of, pack
 from gpujoin.launch.rows import FieldColumn
 from tests.kernels.conftest import MakeDevice
 from tests.kernels.emulator import EmulatedDevice
@@ -37,7 +37,7 @@ BUILDS: dict[str, Launcher] = {
 }
 OTHERS: dict[str, Launcher] = {
     "facts": facts.column_facts,
-    "sample": facts.sampled,
+    "sample": facts.sample,
     "inner join": lambda device, keys: list(
         joins.inner_join(device, side(device, keys), side(device, keys), joins.Kernel.UNIQUE)
     ),
@@ -82,7 +82,7 @@ def test_keys_of_another_type_than_the_layout(emulated: EmulatedDevice) -> None:
         layout = layout_of(emulated, [columns[build]])
         assert layout is not None
         with pytest.raises(KernelArgumentError, match="where the layout was made for integer"):
-            packed(emulated, layout, [columns[probe]])
+            pack(emulated, layout, [columns[probe]])
 
 
 def test_condition_columns_of_another_length(emulated: EmulatedDevice) -> None:
@@ -93,7 +93,7 @@ def test_condition_columns_of_another_length(emulated: EmulatedDevice) -> None:
         residual.mask(emulated, text, short, 8)
     matches = UniqueMatches(emulated.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="column 0 has"):
-        residual.restricted(emulated, text, short, matches, 4, probe_is_left=True)
+        residual.restrict(emulated, text, short, matches, 4, probe_is_left=True)
     assert not emulated.launches
 
 

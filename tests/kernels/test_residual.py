@@ -141,7 +141,7 @@ def test_matches_are_restricted(emulated: EmulatedDevice, rng: np.random.Generat
         given = (probe, build) if probe_is_left else (build, probe)
         columns = [ConditionColumn(emulated.upload(values), None) for values in given]
         before = UniqueMatches(emulated.upload(row), 0)
-        restricted, failed = launcher.restricted(emulated, text, columns, before, 40, probe_is_left=probe_is_left)
+        restricted, failed = launcher.restrict(emulated, text, columns, before, 40, probe_is_left=probe_is_left)
         assert emulated.download(before.row).tolist() == row.tolist(), "another way may have to start from it"
         kept = (row >= 0) & ((probe < build[row]) if probe_is_left else (build[row] < probe))
         assert not failed
@@ -163,7 +163,7 @@ def test_every_match_of_many_is_tried(emulated: EmulatedDevice, rng: np.random.G
         probe = rng.integers(0, 10, count)
         probe[overflows] = (1 << 63) - 1
         columns = [ConditionColumn(emulated.upload(values), None) for values in (probe, build)]
-        restricted, failed = launcher.restricted(
+        restricted, failed = launcher.restrict(
             emulated, text, columns, UniqueMatches(emulated.upload(row), 0), 40, probe_is_left=True
         )
         kept = (row >= 0) & (probe + build[row] < 10)

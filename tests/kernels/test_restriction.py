@@ -232,7 +232,7 @@ def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind:
             assert matches is not None
             source = HostSource({probe_side: own, probe_side.other: other})
             there = UniqueMatches(emulated.upload(matches.row), matches.pairs)
-            kept = residual.restricted_matches(
+            kept = residual.restrict_matches(
                 emulated_ops(emulated), source, condition, there, probe.build_rows, probe_side
             )
             return None if kept is None else probe.restricted_to(UniqueMatches(on_host(kept.row), kept.pairs))

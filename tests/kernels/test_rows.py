@@ -10,7 +10,7 @@ import pytest
 from gpujoin.errors import KernelArgumentError
 from gpujoin.launch import rows as rows_module
 from gpujoin.launch.matches import UniqueMatches
-from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, ordered, pack
+from gpujoin.launch.rows import FieldColumn, RowLayout, emit, gather, pack, reorder
 from tests.kernels.cases import SIZES
 from tests.kernels.devices import RecordingDevice
 
@@ -78,7 +78,7 @@ def test_packed_rows_in_another_order(
     """Rows may be left out, or be there twice."""
     host = table(rng, widths, rows, nulls=len(widths) > 1)
     order = rng.integers(0, max(1, rows), rows and rows + 7).astype(np.int32)
-    packed = ordered(device, pack(device, upload(device, host)), device.upload(order))
+    packed = reorder(device, pack(device, upload(device, host)), device.upload(order))
     assert packed.rows == len(order)
     places = rng.permutation(len(order)).astype(np.int32)
     out = gather(device, packed, device.upload(places), may_miss=False)
@@ -88,7 +88,7 @@ def test_packed_rows_in_another_order(
 def test_an_order_of_other_numbers_is_refused(device: RecordingDevice, rng: np.random.Generator) -> None:
     packed = pack(device, upload(device, table(rng, (8,), 9, nulls=False)))
     with pytest.raises(KernelArgumentError, match="the order of packed rows"):
-        ordered(device, packed, device.upload(np.zeros(9, np.int64)))
+        reorder(device, packed, device.upload(np.zeros(9, np.int64)))
 
 
 @pytest.mark.parametrize("rows", SIZES)

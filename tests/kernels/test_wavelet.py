@@ -119,7 +119,7 @@ def test_what_does_not_exist_is_refused(device: RecordingDevice) -> None:
         wavelet.count(device, matrix, Ranges(zeros, zeros, 0), Ranges(ranks, zeros, 0))
     with pytest.raises(KernelArgumentError, match="numbers of places"):
         wavelet.count(device, matrix, Ranges(zeros, ranks, 0), Ranges(zeros, zeros, 0))
-    counted = wavelet.Counted(Ranges(zeros, zeros, 0), zeros, zeros, 5)
+    counted = wavelet.WaveletCounts(Ranges(zeros, zeros, 0), zeros, zeros, 5)
     running = device.zeros(2, np.int64)
     for begin, length in ((0, 6), (5, 1), (-1, 2), (0, 1 << 31)):
         with pytest.raises(KernelArgumentError):

@@ -86,7 +86,7 @@ def _sparse(rng: np.random.Generator, count: int = ROWS) -> np.ndarray:
 def _facts(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]:
     keys = keys_of(device, _sparse(rng), 8)
     facts.column_facts(device, keys)
-    facts.sampled(device, keys, 256)
+    facts.sample(device, keys, 256)
     return {"key_range": ROWS, "sample_keys": 256}
 
 
@@ -157,10 +157,10 @@ def _numbers(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int]
     columns = [KeyColumn(Kind.INTEGER, device.upload(rng.integers(0, 1 << 30, ROWS))) for _ in range(2)]
     layout = normalise.layout_of(device, columns)
     assert layout is not None
-    normalise.packed(device, layout, columns)
+    normalise.pack(device, layout, columns)
     normalise.fingerprints(device, columns, 0)
     pairs = [device.upload(rng.permutation(ROWS).astype(np.int32)) for _ in range(2)]
-    normalise.verified(device, columns, pairs[0], columns, pairs[1])
+    normalise.compare(device, columns, pairs[0], columns, pairs[1])
     return dict.fromkeys(("pack_values", "hash_values", "verify_values"), 2 * ROWS)
 
 
@@ -171,10 +171,10 @@ def _texts(lengths: np.ndarray) -> Scenario:
         columns = [KeyColumn(Kind.TEXT, data, None, device.upload(offsets))]
         layout = normalise.layout_of(device, columns)
         assert layout is not None
-        normalise.packed(device, layout, columns)
+        normalise.pack(device, layout, columns)
         normalise.fingerprints(device, columns, 0)
         rows_of = device.upload(np.arange(ROWS, dtype=np.int32))
-        normalise.verified(device, columns, rows_of, columns, rows_of)
+        normalise.compare(device, columns, rows_of, columns, rows_of)
         return dict.fromkeys(("text_facts", "pack_texts", "hash_texts", "verify_texts"), ROWS)
 
     return run
@@ -185,7 +185,7 @@ def _residual(device: EmulatedDevice, rng: np.random.Generator) -> dict[str, int
     columns = [ConditionColumn(device.upload(rng.integers(0, 99, ROWS)), None) for _ in range(2)]
     residual.mask(device, text, columns, ROWS)
     matches = UniqueMatches(device.upload(rng.permutation(ROWS).astype(np.int32)), ROWS)
-    residual.restricted(device, text, columns, matches, ROWS, probe_is_left=True)
+    residual.restrict(device, text, columns, matches, ROWS, probe_is_left=True)
     return {"residual_mask": ROWS, "residual_found": ROWS}
 
 

@@ -23,7 +23,7 @@ from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
 from gpujoin.backends.cudf.storage import storage_type
-from gpujoin.backends.cudf.text import evaluate, restricted
+from gpujoin.backends.cudf.text import evaluate, restrict
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.model.algorithm import Algorithm
@@ -167,7 +167,7 @@ class CudfBackend:
     def restrict(
         self, probe: IndexProbe, condition: Expression, own: CudfFrame, other: CudfFrame, probe_side: Side
     ) -> IndexProbe | None:
-        return restricted(self.ops, condition, probe, {probe_side: own, probe_side.other: other}, probe_side)
+        return restrict(self.ops, condition, probe, {probe_side: own, probe_side.other: other}, probe_side)
 
     @_on_device
     def filter_map(self, rows: RowMap, mask: Array) -> RowMap:

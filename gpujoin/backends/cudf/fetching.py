@@ -114,7 +114,7 @@ def fetch(
     if padded or pairs == codes.rows:
         return OutputColumns(codes.rows, None, tuple(columns))
     probe = own.fields.columns()
-    kept, _ = packed_rows.emit(device, direct.marked(device, marks, pairs), [*probe, *columns], None)
+    kept, _ = packed_rows.emit(device, direct.matches_of(device, marks, pairs), [*probe, *columns], None)
     return OutputColumns(pairs, tuple(kept[: len(probe)]), tuple(kept[len(probe) :]))
 
 

@@ -110,10 +110,10 @@ class PackedCoding:
     exact: bool = True
 
     def codes(self, keys: _Keys) -> KeyCodes:
-        return normalise.packed(self.device, self.layout, keys.columns())
+        return normalise.pack(self.device, self.layout, keys.columns())
 
     def same(self, left: _Keys, left_rows: Array, right: _Keys, right_rows: Array) -> Array:
-        return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
+        return normalise.compare(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class HashedCoding:
         return normalise.fingerprints(self.device, keys.columns(), self.seed)
 
     def same(self, left: _Keys, left_rows: Array, right: _Keys, right_rows: Array) -> Array:
-        return normalise.verified(self.device, left.columns(), left_rows, right.columns(), right_rows)
+        return normalise.compare(self.device, left.columns(), left_rows, right.columns(), right_rows)
 
 
 def kernel_codings(device: Device, columns: Sequence[KeyColumn], seeds: int) -> Iterator[PackedCoding | HashedCoding]:
@@ -168,7 +168,7 @@ def match_by_kernels(
 def key_facts(device: Device, built: KeyCodes, *, exact: bool, pairs: bool = True) -> KeyFacts:
     """Measure the facts of build keys, in one pass and from a sample."""
     column = facts.column_facts(device, built)
-    sample = facts.sample_facts(device, built, facts.sampled(device, built))
+    sample = facts.sample_facts(device, built, facts.sample(device, built))
     return KeyFacts(
         rows=column.rows,
         keys=column.keys,

@@ -132,7 +132,7 @@ def order_once(device: Device, packing: Packing, fields: Fields, order: Array) -
     def make() -> PackedRows:
         packed_rows.compile_runs(device)
         packed = packing.packed or packed_rows.pack(device, fields.columns())
-        return wait_for(device, packed_rows.ordered(device, packed, order))
+        return wait_for(device, packed_rows.reorder(device, packed, order))
 
     ordered = packing.ordered_by(order)
     if ordered is None:

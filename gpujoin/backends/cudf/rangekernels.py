@@ -231,7 +231,7 @@ class KernelRangeProbe(OrderedProbe):
     def __init__(self, index: KernelRangeIndex, bounds: Sequence[Range], groups: Points | None) -> None:
         self._index = index
         self._device = index.device
-        self._counted: wavelet.Counted | None = None
+        self._counted: wavelet.WaveletCounts | None = None
         super().__init__(index, index.find(bounds, groups))
 
     @property
@@ -285,6 +285,6 @@ class KernelRangeProbe(OrderedProbe):
             owner, build = expand.pairs(self._device, places, running, self._order, 0, total)
         else:
             places = Ranges(begin, stretches.length[rows], total)
-            part = wavelet.Counted(places, self._counted.below[rows] + more, counts, total)
+            part = wavelet.WaveletCounts(places, self._counted.below[rows] + more, counts, total)
             owner, build = wavelet.pairs(self._device, self._index.wavelet(), part, running, 0, total)
         return rows[owner].astype(self._ops.index), build

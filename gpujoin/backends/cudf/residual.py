@@ -26,7 +26,7 @@ from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.errors import GpuJoinError, KernelCompileError
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
-from gpujoin.launch.residual import ConditionColumn, mask, restricted
+from gpujoin.launch.residual import ConditionColumn, mask, restrict
 from gpujoin.logs import log
 from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import Side
@@ -74,7 +74,7 @@ def compiled_mask(device: Device, source: Source, condition: Expression, length:
     return None if failed else true_pairs
 
 
-def restricted_matches(
+def restrict_matches(
     ops: ArrayOps,
     source: Source,
     condition: Expression,
@@ -95,7 +95,7 @@ def restricted_matches(
     rows = {probe_side: int(matches.row.shape[0]), probe_side.other: build_rows}
     columns = [_column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns]
     try:
-        kept, failed = restricted(
+        kept, failed = restrict(
             ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT,
             constants=written.constants,
         )  # fmt: skip

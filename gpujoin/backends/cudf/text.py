@@ -26,7 +26,7 @@ from gpujoin.backends.cudf.frames import (
     validity,
 )
 from gpujoin.backends.cudf.index import IndexProbe
-from gpujoin.backends.cudf.residual import evaluated, restricted_matches
+from gpujoin.backends.cudf.residual import evaluated, restrict_matches
 from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
@@ -64,15 +64,15 @@ def evaluate(ops: ArrayOps, condition: Expression, left: CudfFrame, right: CudfF
     return evaluated(ops, FrameSource({Side.LEFT: left, Side.RIGHT: right}, length), condition, length)
 
 
-def restricted(
+def restrict(
     ops: ArrayOps, condition: Expression, probe: IndexProbe, frames: dict[Side, CudfFrame], probe_side: Side
 ) -> IndexProbe | None:
-    """Drop the matches of a probe for which a condition is not true (:func:`.residual.restricted_matches`)."""
+    """Drop the matches of a probe for which a condition is not true (:func:`.residual.restrict_matches`)."""
     matches = probe.single()
     if matches is None:
         return None
     source = FrameSource(frames, probe.rows)
-    kept = restricted_matches(ops, source, condition, matches, probe.build_rows, probe_side)
+    kept = restrict_matches(ops, source, condition, matches, probe.build_rows, probe_side)
     return None if kept is None else probe.restricted_to(kept)
 
 

@@ -559,12 +559,12 @@ class HostBackend:
     def restrict(
         self, probe: IndexProbe, condition: Expression, own: pa.Table, other: pa.Table, probe_side: Side
     ) -> IndexProbe | None:
-        """See `gpujoin.backends.cudf.text.restricted`."""
+        """See `gpujoin.backends.cudf.text.restrict`."""
         matches = probe.single()
         if matches is None:
             return None
         source = HostSource({probe_side: own, probe_side.other: other})
-        kept = residual.restricted_matches(self.ops, source, condition, matches, probe.build_rows, probe_side)
+        kept = residual.restrict_matches(self.ops, source, condition, matches, probe.build_rows, probe_side)
         return None if kept is None else probe.restricted_to(kept)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:
