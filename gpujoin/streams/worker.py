@@ -21,7 +21,8 @@ from gpujoin.errors import CorruptBlobError, StreamStateError
 from gpujoin.model.jointype import Side
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker
 from gpujoin.spark.shuffle.scattering import rounds, scatter
-from gpujoin.spark.worker.task import acknowledge_at_once, check_version
+from gpujoin.spark.worker.process import acknowledge_at_once
+from gpujoin.spark.worker.task import check_version
 from gpujoin.streams.join import StreamJoin
 from gpujoin.streams.plan import plan_stream_join
 from gpujoin.streams.store import ChunkFiles, SparkStore, chunk_cache

@@ -24,10 +24,9 @@ from gpujoin.report.outcomes import (
 )
 from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.failures import is_survivable, unexpected
-from gpujoin.spark.jvm.gateway import dataframe_of, session_id
+from gpujoin.spark.jvm.gateway import dataframe_of, java_session, session_id
 from gpujoin.spark.jvm.rewrite import declared, name_query
 from gpujoin.spark.query.activity import planning_watched, show_planning
-from gpujoin.spark.query.collection import collection_paused
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner, StreamFacts
 from gpujoin.spark.resources import check_resources
@@ -166,7 +165,7 @@ def plan_query(
 
     def finished(changed: Any) -> Any:
         if not changed.resolved():
-            changed = rule.optimized(spark._jsparkSession, changed)  # noqa: SLF001
+            changed = rule.optimized(java_session(spark), changed)
         return rule.withOutputOf(plan, changed)
 
     def planned() -> PlannedQuery:
@@ -189,8 +188,7 @@ def _survived(
 ) -> PlannedQuery:
     """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
     try:
-        with collection_paused():
-            result = planned()
+        result = planned()
     except ProductSizeError:
         raise
     except BaseException as problem:

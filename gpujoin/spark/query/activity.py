@@ -21,7 +21,6 @@ from contextlib import contextmanager, nullcontext, suppress
 
 from gpujoin.logs import log
 from gpujoin.report.amounts import show_seconds
-from gpujoin.spark.query.collection import collection_resumed
 
 _FIRST_SECONDS = 3.0
 """After so many seconds it is said what planning does; then after twice as many, and so on."""
@@ -161,5 +160,5 @@ def show_planning(conf: Mapping[str, str]) -> None:
 def doing(what: str) -> Iterator[None]:
     """Name what this thread waits for while it plans a query; without a query nothing is noted."""
     planning = _thread.planning
-    with collection_resumed(), nullcontext() if planning is None else planning.doing(what):
+    with nullcontext() if planning is None else planning.doing(what):
         yield

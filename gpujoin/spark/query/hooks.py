@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from py4j.java_gateway import GatewayClient
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions import captured
 from pyspark.traceback_utils import SCCallSiteSync
@@ -44,14 +43,17 @@ from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     dataframe_of,
     gateway_of,
+    java_context,
+    java_session,
     latest_plan,
+    latest_session,
     optimized_plan,
     session_id,
 )
 from gpujoin.spark.jvm.rewrite import with_counted_size
 from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
-from gpujoin.spark.query.interrupts import cancel_active_jobs, end_interrupted_calls, interruptible
+from gpujoin.spark.query.interrupts import cancel_active_jobs, end_interrupted_calls, leave_calls_alone
 from gpujoin.spark.query.native import native_frame, remove_exchanged, rule_of
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
@@ -175,7 +177,7 @@ def plan_as_of_joins(spark: SparkSession) -> None:
     """
     with _lock:
         plan_gpu_joins(spark)
-        as_of_rule(spark).addTo(spark._jsparkSession)  # noqa: SLF001
+        as_of_rule(spark).addTo(java_session(spark))
 
 
 def as_of_rule(spark: SparkSession) -> Any:
@@ -233,7 +235,7 @@ def _forget_ended() -> None:
     """Forget the rules of applications that have ended, whose sessions are gone."""
     for rules in (_rules, _joining):
         for name, known in tuple(rules.items()):
-            if known.spark.sparkContext._jsc is None:  # noqa: SLF001
+            if java_context(known.spark.sparkContext) is None:
                 del rules[name]
 
 
@@ -268,7 +270,7 @@ def _active_session() -> SparkSession | None:
     """Give the thread's session, or the program's: after Ctrl-C py4j serves a thread by a new one without a session."""
     from pyspark.sql import SparkSession as Session
 
-    return Session.getActiveSession() or Session._instantiatedSession  # noqa: SLF001
+    return Session.getActiveSession() or latest_session()
 
 
 @contextmanager
@@ -295,7 +297,6 @@ def _install() -> None:
         *((writer, name, _write) for writer in (DataFrameWriter, DataFrameWriterV2) for name in _WRITES),
         (Session, "newSession", _new_session),
         (captured, "convert_exception", rule.raising),
-        (GatewayClient, "send_command", interruptible),
     ]
     try:
         for owner, name, wrap in places:
@@ -320,6 +321,7 @@ def _uninstall() -> None:
         elif name in vars(owner):
             delattr(owner, name)
     _originals.clear()
+    leave_calls_alone()
 
 
 _INHERITED = object()
@@ -379,7 +381,7 @@ def _is_planned_here(frame: DataFrame) -> bool:
 
 def _is_sparks_own(frame: DataFrame) -> bool:
     """Whether a call is none of the program's actions, or one of a session that has been stopped, as Spark will say."""
-    return is_inside() or frame.sparkSession.sparkContext._jsc is None  # noqa: SLF001
+    return is_inside() or java_context(frame.sparkSession.sparkContext) is None
 
 
 def _was_interrupted(problem: BaseException, before: BaseException | None) -> bool:
@@ -500,7 +502,7 @@ def _new_session(original: Method) -> Method:
             enable(made)
         elif _has_rule(self):
             plan_gpu_joins(made)
-        as_of_rule(self).addToClone(self._jsparkSession, made._jsparkSession)  # noqa: SLF001
+        as_of_rule(self).addToClone(java_session(self), java_session(made))
         return made
 
     return new_session

@@ -8,8 +8,9 @@ use: its call fails with ``reentrant call inside <_io.BufferedReader>``, and a n
     spark.sql("insert …")                    plans; runs job 7; writes
     KeyboardInterrupt                        is told; job 7 is cancelled, or cancelled when it begins: the call fails
 
-The program's calls all go through py4j's ``send_command``, which is where they are interrupted. Jobs have the id of the
-thread that began them as a property (`ApplicationListener.java`), by which they are known before they begin.
+The program's calls all go through ``send_command`` of py4j's client, which is where they are interrupted: that of the
+clients of sessions that have the rule, and of no other one. Jobs have the id of the thread that began them as a
+property (`ApplicationListener.java`), by which they are known before they begin.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from py4j.protocol import Py4JError
 
 from gpujoin.logs import log
 from gpujoin.spark.jvm.compiled import new_instance
-from gpujoin.spark.jvm.gateway import gateway_of, keeps_to_threads
+from gpujoin.spark.jvm.gateway import client_of, gateway_of, java_context, keeps_to_threads
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -47,7 +48,7 @@ def listener_of(spark: SparkSession) -> Any:
     context = spark.sparkContext
     with _lock:
         if context not in _listeners:
-            _listeners[context] = new_instance(gateway_of(spark), "ApplicationListener", context._jsc.sc())  # noqa: SLF001
+            _listeners[context] = new_instance(gateway_of(spark), "ApplicationListener", java_context(context).sc())
         return _listeners[context]
 
 
@@ -57,8 +58,16 @@ def end_interrupted_calls(spark: SparkSession) -> None:
     Nothing changes where py4j does not keep to threads: whose jobs are whose is not known there.
     """
     if keeps_to_threads(spark):
-        client = spark._jsparkSession._gateway_client  # noqa: SLF001
-        _callers[client] = _Caller(client, listener_of(spark))
+        client = client_of(spark)
+        caller = _callers[client] = _Caller(client, listener_of(spark))
+        client.send_command = functools.partial(_send_command, client, caller)
+
+
+def leave_calls_alone() -> None:
+    """Undo :func:`end_interrupted_calls` for all sessions."""
+    for client in list(_callers):
+        del client.send_command
+    _callers.clear()
 
 
 class _Caller:
@@ -111,22 +120,18 @@ class _Caller:
             _in_another_thread(lambda: self._listener.cancelActiveJobs(thread))
 
 
-def interruptible(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap py4j's ``send_command``: jobs of a call that Ctrl-C ends are cancelled."""
-    main = threading.main_thread().ident
-
-    @functools.wraps(original)
-    def send_command(self: Any, *arguments: Any, **named: Any) -> Any:
-        caller = _callers.get(self) if threading.get_ident() == main else None
-        thread = None if caller is None else caller.thread()
-        try:
-            return original(self, *arguments, **named)
-        except KeyboardInterrupt:
-            if caller is not None and thread is not None:
-                caller.cancel(thread)
-            raise
-
-    return send_command
+def _send_command(client: Any, caller: _Caller, *arguments: Any, **named: Any) -> Any:
+    """Send a command by a client, as py4j does; jobs of a call of the main thread's that Ctrl-C ends are cancelled."""
+    send = functools.partial(type(client).send_command, client)
+    if threading.current_thread() is not threading.main_thread():
+        return send(*arguments, **named)
+    thread = caller.thread()
+    try:
+        return send(*arguments, **named)
+    except KeyboardInterrupt:
+        if thread is not None:
+            caller.cancel(thread)
+        raise
 
 
 def check_awaited(thread: int) -> None:
@@ -141,7 +146,7 @@ def cancel_active_jobs(spark: SparkSession) -> None:
     ``toArrow`` reads rows from a socket while another thread of the JVM, which this one's thread began, computes them.
     All of the application's are cancelled where py4j does not keep to threads.
     """
-    caller = _callers.get(spark._jsparkSession._gateway_client)  # noqa: SLF001
+    caller = _callers.get(client_of(spark))
     if caller is None:
         _in_another_thread(spark.sparkContext.cancelAllJobs)
     else:

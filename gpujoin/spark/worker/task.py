@@ -6,20 +6,16 @@ task's input batches into its output batches.
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import itertools
 import pickle
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gpujoin.engine.pipeline  # noqa: F401  # a worker that lacks what this needs is told so by the closure
 from gpujoin._version import __version__
 from gpujoin.errors import GpuJoinError
+from gpujoin.spark.worker import process
 from gpujoin.spark.worker.slots import task_name
 
 if TYPE_CHECKING:
@@ -52,12 +48,6 @@ class Task:
     """How often this part has been tried before."""
 
 
-_task_numbers = itertools.count()
-"""Numbers the tasks of this process from 0 on, in the order in which they begin."""
-_SPARED_TASKS = 4
-"""A worker's first tasks: what they leave is spared, as :func:`spare_the_collector` says."""
-
-
 class Work(Protocol):
     """A stage's part for one task."""
 
@@ -88,12 +78,12 @@ def enter(
             unheard if accumulator is None else (lambda record: accumulator.add((record,))),
             context.attemptNumber(),
         )  # fmt: skip
-    acknowledge_at_once()
-    if context is not None:
-        spare_the_collector(next(_task_numbers))
+    process.acknowledge_at_once()
     work: Work = pickle.loads(pickled)  # noqa: S301  # the driver's own bytes
     with closing(work.run(batches, task)) as output:  # type: ignore[type-var]
         yield from output
+    if process.is_new():
+        process.freeze_libraries()
 
 
 def check_version(version: str) -> None:
@@ -102,40 +92,3 @@ def check_version(version: str) -> None:
         raise GpuJoinError(
             f"the driver has gpujoin {version}, this executor's Python has {__version__}. Install the same version."
         )
-
-
-def acknowledge_at_once() -> None:
-    """Have the kernel acknowledge what the JVM sends to this worker without delay, and send without delay.
-
-    The JVM writes a task's input in small pieces. By Nagle's algorithm a piece waits until the one before it is
-    acknowledged, and Linux puts that off for 40 ms. The kernel may end this mode at any time, and workers keep their
-    connections, so each task asks for it. Only Linux has the option; elsewhere this does nothing.
-    """
-    quick: int | None = getattr(socket, "TCP_QUICKACK", None)
-    if quick is None:
-        return
-    with contextlib.suppress(OSError):
-        for entry in Path("/proc/self/fd").iterdir():
-            _without_delay(int(entry.name), (quick, socket.TCP_NODELAY))
-
-
-def spare_the_collector(number: int) -> None:
-    """Leave what is in use when a worker's second to fourth task begins out of all collections of cyclic garbage.
-
-    PySpark collects garbage after each task, and looks at every object of the imported libraries: some 20 ms. What is
-    left when the next task begins is in use. A few tasks import nearly all that is ever imported; later tasks leave
-    nothing out, so that their garbage is found.
-    """
-    if 1 <= number < _SPARED_TASKS:
-        gc.freeze()
-
-
-def _without_delay(descriptor: int, options: Iterable[int]) -> None:
-    with contextlib.suppress(OSError):  # it is no socket, or is closed by now
-        connection = socket.socket(fileno=descriptor)
-        try:
-            if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM:
-                for option in options:
-                    connection.setsockopt(socket.IPPROTO_TCP, option, 1)
-        finally:
-            connection.detach()
