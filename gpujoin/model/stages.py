@@ -71,8 +71,9 @@ class DeterminismLevel(Enum):
 
 
 class Share(Enum):
-    """What one of the tasks that compute a heavy partition gives."""
+    """What a task computes of its partition: several tasks compute a heavy one."""
 
+    WHOLE = "all rows of a partition"
     LEFT = "a share of the left rows of a heavy partition"
     RIGHT = "a share of the right rows of a heavy partition"
     BOTH = "shares of the left and the right rows of a heavy partition"

@@ -23,7 +23,7 @@ from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.spark.shuffle.packets import PacketPacker
-from gpujoin.spark.shuffle.shares import share_packets, with_share
+from gpujoin.spark.shuffle.shares import share_and_blobs, share_packets
 from gpujoin.spark.worker.task import Task
 
 APP = Path(__file__).with_name("transport_app.py")
@@ -63,13 +63,13 @@ def test_all_that_a_task_sends_to_a_partition_is_in_one_division_of_it() -> None
 def test_a_share_is_told_by_the_first_packet() -> None:
     blobs = packets(0, pa.record_batch([pa.array(range(40)), pa.array(["x"] * 40)], schema=SCHEMA))
     for share, packet in share_packets().items():
-        told, rest = with_share(iter([packet.encode(), *blobs]))
+        told, rest = share_and_blobs(iter([packet.encode(), *blobs]))
         assert (told, list(rest)) == (share, blobs)
-        assert with_share([packet.encode()])[0] is share
-    told, rest = with_share(blobs)
-    assert (told, list(rest)) == (None, blobs)
-    assert with_share([])[0] is None
-    assert len(share_packets()) == len(Share)
+        assert share_and_blobs([packet.encode()])[0] is share
+    told, rest = share_and_blobs(blobs)
+    assert (told, list(rest)) == (Share.WHOLE, blobs)
+    assert share_and_blobs([])[0] is Share.WHOLE
+    assert set(share_packets()) == set(Share) - {Share.WHOLE}
 
 
 def test_packets_arrive_as_they_were_sent() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -21,8 +23,22 @@ _SAMPLE = 16
 _MOST_FALLS = 0.25
 """Most row groups of the sample that may begin with a lesser value than the one before, for each with a greater one."""
 
-Least: TypeAlias = tuple[Any, ...] | None
-"""The least value of some rows; empty if they have none but nulls, ``None`` if it is not known."""
+
+class NoMinimum(Enum):
+    """Why rows have no least value."""
+
+    ONLY_NULLS = "all of them are null"
+    NOT_KNOWN = "the file does not say"
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The least value of some rows."""
+
+    value: Any
+
+
+Least: TypeAlias = Minimum | NoMinimum
 RowGroup: TypeAlias = tuple[int, int]
 """A row group of a scan, by the position of its slice and its own number."""
 
@@ -56,13 +72,13 @@ def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[int, Mapping[
     for column in scan.ascending:
         least = _least_of(scan, column, footers)
         if _are_rising([least(group) for group in groups[:: max(1, len(groups) // _SAMPLE)]]):
-            after: list[Least] = [()]
+            after: list[Least] = [NoMinimum.ONLY_NULLS]
             for group in reversed(groups[1:]):
                 after.append(_lesser(least(group), after[-1]))
             known: defaultdict[int, dict[int, Floor]] = defaultdict(dict)
             for (place, number), value in zip(groups, reversed(after), strict=True):
-                if value:
-                    known[id(slices[place])][number] = Floor(column, value[0])
+                if isinstance(value, Minimum):
+                    known[id(slices[place])][number] = Floor(column, value.value)
             return known
     return {}
 
@@ -72,7 +88,7 @@ def _least_of(scan: Scan, column: int, footers: Sequence[ParquetFooter]) -> Call
     slices = scan.slices or ()
     constant = column - len(scan.file_columns)
     if constant >= 0:
-        return lambda group: _known(slices[group[0]].constants[constant])
+        return lambda group: _least(slices[group[0]].constants[constant])
     field = scan.columns.field(column)
     sources = [FileColumns(parquet, case_sensitive=scan.case_sensitive).source_of(field) for parquet in footers]
 
@@ -80,22 +96,26 @@ def _least_of(scan: Scan, column: int, footers: Sequence[ParquetFooter]) -> Call
         place, number = group
         about = statistics_of(sources[place], footers[place], number)
         if about is None or (about.low is None and about.nulls != about.rows):
-            return None
-        return _known(about.low)
+            return NoMinimum.NOT_KNOWN
+        return _least(about.low)
 
     return least
 
 
-def _known(value: Any) -> Least:
-    return () if value is None else (value,)
+def _least(value: Any) -> Least:
+    return NoMinimum.ONLY_NULLS if value is None else Minimum(value)
 
 
-def _lesser(first: Least, second: Least) -> Least:
-    return None if first is None or second is None else tuple(sorted((*first, *second))[:1])
+def _lesser(*parts: Least) -> Least:
+    """Give the least value of rows that are in several parts."""
+    if NoMinimum.NOT_KNOWN in parts:
+        return NoMinimum.NOT_KNOWN
+    values = [part.value for part in parts if isinstance(part, Minimum)]
+    return Minimum(min(values)) if values else NoMinimum.ONLY_NULLS
 
 
 def _are_rising(least: Sequence[Least]) -> bool:
-    known = [value[0] for value in least if value]
-    rises = sum(before < after for before, after in pairwise(known))
-    falls = sum(before > after for before, after in pairwise(known))
+    values = [part.value for part in least if isinstance(part, Minimum)]
+    rises = sum(before < after for before, after in pairwise(values))
+    falls = sum(before > after for before, after in pairwise(values))
     return rises > 0 and falls <= _MOST_FALLS * rises

@@ -183,11 +183,11 @@ class QueryPlanner:
             why = "what it computes depends on which rows share a partition, and on their order"
             self._reasons.append(Reason(ReasonKind.UNSUPPORTED, part_name(node), why))
             return Rewritten((), changed=False)
-        if islands:
+        if islands and self._refused is None:
             placed = self._island(node, top, joined=joined)
-            if isinstance(placed, Rewritten):
+            if placed is not None:
                 return placed
-            islands = placed is None
+        islands = islands and self._refused is None
         # Spark counts the rows of a limit over all micro-batches of a stream.
         asked = None if node.streaming else asked_below(node, top)
         joined = joined or node.class_name == JOIN
@@ -241,22 +241,22 @@ class QueryPlanner:
             if id(part) in broken and _made_by(part) is None and (layout or not self._depends_on_layout(part))
         ]
 
-    def _island(self, node: PlanNode, top: Top | None = None, *, joined: bool = False) -> Rewritten | Reason | None:
-        """Place the island at a node; a reason, if it and all below it are left to Spark; else nothing."""
+    def _island(self, node: PlanNode, top: Top | None = None, *, joined: bool = False) -> Rewritten | None:
+        """Place the island at a node; ``None`` where there is none, or Spark runs it."""
         if top is not None:
             count = len(self._reasons)
             placed = self._island_of(node, top, joined=joined)
-            if isinstance(placed, Rewritten):
+            if placed is not None:
                 return placed
             del self._reasons[count:]
         return self._island_of(node, None, joined=joined)
 
-    def _island_of(self, node: PlanNode, top: Top | None, *, joined: bool) -> Rewritten | Reason | None:
+    def _island_of(self, node: PlanNode, top: Top | None, *, joined: bool) -> Rewritten | None:
         if not self._takes_any(node.walk()):
             return None
         chosen = self._chosen(node, top)
-        if chosen is None or isinstance(chosen, Reason):
-            return chosen
+        if chosen is None:
+            return None
         island, run, estimate = chosen
         products = tuple(products_in(island.relation, island.sizes))
         refuse_products(products, self._options.max_product_rows)
@@ -306,8 +306,8 @@ class QueryPlanner:
             part.asked is not None and part.strategy(self._options) is not spark for part in nodes
         )
 
-    def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | Reason | None:
-        """Find the island at a node, and how it runs; a reason or nothing as of :meth:`_island`."""
+    def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | None:
+        """Find the island at a node, and how it runs; ``None`` as of :meth:`_island`."""
         asked = self._values.asked
         island = self._island_at(self._finder, node, top)
         if island is None or not self._takes_any(island.own_nodes()):
@@ -316,7 +316,7 @@ class QueryPlanner:
         if refused is not None:
             self._reasons.append(refused)
             self._refused = refused
-            return refused
+            return None
         run = self._arranged(island)
         if isinstance(run, Reason):
             self._reasons.append(run)

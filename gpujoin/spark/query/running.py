@@ -26,6 +26,7 @@ from gpujoin.engine.memory import HostMemory
 from gpujoin.errors import STAGE_NOTE, CorruptBlobError, InvalidTextError, UnsupportedValueError
 from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import ExchangeSource, Relation
+from gpujoin.model.stages import Share
 from gpujoin.report.islands import progress_name, stage_names
 from gpujoin.report.metrics import IslandReport, accumulator_of, store_of
 from gpujoin.report.stages import stage_label
@@ -43,7 +44,7 @@ from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet, row_entries
 from gpujoin.spark.shuffle.labels import has_direct_partition_ids, partition_labels
 from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets
 from gpujoin.spark.shuffle.scattering import conform
-from gpujoin.spark.shuffle.shares import with_share
+from gpujoin.spark.shuffle.shares import share_and_blobs
 from gpujoin.spark.worker.devices import chosen_device
 from gpujoin.spark.worker.functions import packet_function, stage_function
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
@@ -147,10 +148,10 @@ class RunStage:
             measured.joins.wait_seconds += place.chosen.waited
             tree = self.tree
             if self.split is not None:
-                share, batches = with_share(batches)
-                if share is not None:
+                share, batches = share_and_blobs(batches)
+                tree = self.split.trees.get(share, tree)
+                if share is not Share.WHOLE:
                     notes.append(share.value)
-                    tree = self.split.trees.get(share, tree)
             work = self._of_rows(batches) if self.transport is Transport.ROWS else self._of_packets(batches, task)
             for inputs, reads in work:
                 yield from run(

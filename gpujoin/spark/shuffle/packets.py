@@ -16,8 +16,7 @@ sends to one partition is in one division of it::
     partition            0      1      2       two divisions each: 0 1   2 3   4 5
     task 7 sends         A      B      B       7 modulo 2 is 1: to 1, 3 and 3
 
-Between the workers no row is
-built, and Arrow is not read: each byte is copied half as often as in a blob row.
+Between the workers no row is built, and Arrow is not read: each byte is copied half as often as in a blob row.
 """
 
 from __future__ import annotations

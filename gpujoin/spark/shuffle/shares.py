@@ -1,4 +1,4 @@
-"""Packets that tell a task which share of a heavy partition it computes.
+"""Packets that tell a task which share of a partition it computes.
 
 The JVM knows the sizes of partitions when it makes the tasks of a stage, and puts such a packet before the blobs of a
 task that computes a share. Other tasks get none.
@@ -13,22 +13,20 @@ from gpujoin.model.stages import Share
 
 _MAGIC = b"GPJS "
 """No blob starts with it."""
-_PACKETS = {_MAGIC + share.name.encode(): share for share in Share}
+_PACKETS = {_MAGIC + share.name.encode(): share for share in Share if share is not Share.WHOLE}
 
 
 def share_packets() -> dict[Share, str]:
-    """Give the packet of each share, as text of one byte a character."""
+    """Give the packet of each share of a heavy partition, as text of one byte a character."""
     return {share: packet.decode("ascii") for packet, share in _PACKETS.items()}
 
 
-def with_share(packets: Iterable[bytes]) -> tuple[Share | None, Iterator[bytes]]:
-    """Take the packet of a share, if there is one, from the first place."""
+def share_and_blobs(packets: Iterable[bytes]) -> tuple[Share, Iterator[bytes]]:
+    """Give the share that a task computes, by its first packet, and the blobs that follow."""
     rest = iter(packets)
-    first = next(rest, None)
-    if first is None:
-        return None, rest
-    share = _PACKETS.get(bytes(first)) if len(first) <= _LONGEST else None
-    return share, rest if share is not None else itertools.chain((first,), rest)
+    first = list(itertools.islice(rest, 1))
+    share = _PACKETS.get(bytes(first[0])) if first and len(first[0]) <= _LONGEST else None
+    return (Share.WHOLE, itertools.chain(first, rest)) if share is None else (share, rest)
 
 
 _LONGEST = max(map(len, _PACKETS))

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from gpujoin.model.relations import Scan
+from gpujoin.model.stages import Share
 from gpujoin.spark.query.heavykeys import SampleExchanges
 from gpujoin.spark.query.running import RunStage
-from gpujoin.spark.shuffle.shares import share_packets, with_share
+from gpujoin.spark.shuffle.shares import share_and_blobs, share_packets
 from tests.spark.cluster_app import fail, kill_executor, once
 
 HANGS = 30.0
@@ -122,10 +123,10 @@ class DisturbedShare(DisturbedStage):
 
     def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
         """Compute what the stage does, with a fault after the first batch of a share."""
-        share = None
+        share = Share.WHOLE
         if self.split is not None:
-            share, batches = with_share(batches)
-        if share is None:
+            share, batches = share_and_blobs(batches)
+        if share is Share.WHOLE:
             yield from RunStage.run(self, batches, task)
         else:
             packet = share_packets()[share].encode()
