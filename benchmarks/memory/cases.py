@@ -156,7 +156,7 @@ def _collect(file: str, column: str) -> Callable[[Path, Options], Iterator[pa.Re
         tree = Tree.scan(folder / file, ["k", column])
         node = tree.group("k", values=Aggregate(AggregateFunction.COLLECT_LIST, (left(column),))).relation
         assert isinstance(node, PartialAggregate)
-        return run(dataclasses.replace(node, once=True), options=options)
+        return run(dataclasses.replace(node, final=True), options=options)
 
     return run_case
 

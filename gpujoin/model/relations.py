@@ -318,7 +318,7 @@ class PartialAggregate(OneInput):
     """Grouping expressions. Nulls are one group, all NaNs are one, −0.0 is 0.0 and comes out as 0.0."""
     aggregates: tuple[AggregateCall, ...] = ()
     """What is computed; the output has the keys, then each call's buffer."""
-    once: bool = False
+    final: bool = False
     """Whether each group must come out once only, so that its buffers are final; beyond the memory budget they go to
     disk."""
 
@@ -383,7 +383,7 @@ class TopN(OneInput):
 
     order: tuple[SortKey, ...]
     count: int
-    once: bool = False
+    final: bool = False
     """Whether they are the first ones of all tasks' rows together, so that one task has to see them."""
 
     def __post_init__(self) -> None:
@@ -401,7 +401,7 @@ class Limit(OneInput):
     """Any rows, at most ``count`` of them; nothing is read once they are there."""
 
     count: int
-    once: bool = False
+    final: bool = False
     """Whether that is the number of all tasks' rows together."""
 
     def __post_init__(self) -> None:

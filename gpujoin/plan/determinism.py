@@ -98,7 +98,7 @@ def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]
     indeterminate, place = set(keys), len(node.keys)
     for call in node.aggregates:
         # A group may be returned several times, wherever memory ran short.
-        depends = bool(keys) or not node.once or _by_order(call, below)
+        depends = bool(keys) or not node.final or _by_order(call, below)
         if depends:
             indeterminate.update(range(place, place + len(call.buffer)))
         place += len(call.buffer)

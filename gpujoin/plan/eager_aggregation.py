@@ -249,7 +249,7 @@ class _Rewrite:
         spec = join.spec
         below = join.side(build)
         keys = tuple(Output(f"k{n}", column(below.schema, key.of(build))) for n, key in enumerate(spec.keys))
-        built = PartialAggregate(below, keys, tuple(self.terms), once=True)
+        built = PartialAggregate(below, keys, tuple(self.terms), final=True)
         pairs = tuple(
             KeyPair(key.left, n, key.nulls) if build is Side.RIGHT else KeyPair(n, key.right, key.nulls)
             for n, key in enumerate(spec.keys)
@@ -274,7 +274,7 @@ class _Rewrite:
                 )
                 for n, call in enumerate(rewritten)
             ),
-            once=self.node.once,
+            final=self.node.final,
         )  # fmt: skip
         return EagerAggregation(
             join, built, joined,

@@ -69,7 +69,7 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
     values = [[way[place] for place in places] for way in ways]
     keys = {value.signature(): value for row in values for value in row if not isinstance(value, Literal)}
     kept = [_positions(list(keys), row) for row in values]
-    if (not node.aggregates and not all(kept)) or (node.once and not _are_told_apart(values)):
+    if (not node.aggregates and not all(kept)) or (node.final and not _are_told_apart(values)):
         return None
     order = sorted(range(len(ways)), key=lambda way: -len(kept[way]))
     if not keys or len(kept[order[0]]) < len(keys):
@@ -87,7 +87,7 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
 
 def most_held(finest: PartialAggregate, sources: Sequence[int | None]) -> int:
     """Count the sets whose groups are held at one time: all, or a set and those merged from it."""
-    if not finest.once:
+    if not finest.final:
         return len(sources)
     counts = Counter(source for source in sources if source is not None)
     return 1 + max(counts.values(), default=0)

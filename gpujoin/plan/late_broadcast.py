@@ -135,7 +135,7 @@ class _Fused:
         match node:
             case Join():
                 return self._joined(node)
-            case PartialAggregate() | TopN() | Limit() if node.once:
+            case PartialAggregate() | TopN() | Limit() if node.final:
                 return None
             case PartialAggregate() | TopN() | Limit() | Filter() | Project() | Expand() | Explode():
                 below = self._fused(node.child)

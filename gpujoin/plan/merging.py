@@ -140,7 +140,7 @@ def merged(partial: Relation, node: PartialAggregate) -> Relation:
     schema = partial.schema
     merging = [Merging(call, schema) for call in node.aggregates]
     keys = tuple(Output(key.name, column(schema, n)) for n, key in enumerate(node.keys))
-    whole = PartialAggregate(partial, keys, tuple(call for each in merging for call in each.calls), once=True)
+    whole = PartialAggregate(partial, keys, tuple(call for each in merging for call in each.calls), final=True)
     outputs = [Output(key.name, column(whole.schema, n)) for n, key in enumerate(node.keys)]
     return Project(whole, (*outputs, *(output for each in merging for output in each.buffer(whole.schema))))
 

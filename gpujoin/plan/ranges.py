@@ -404,7 +404,7 @@ def shape_of_node(node: Join) -> Shape:
 def _has_one_row(relation: Relation) -> bool:
     match relation:
         case PartialAggregate():
-            return relation.once and not relation.keys
+            return relation.final and not relation.keys
         case Project():
             return _has_one_row(relation.child)
         case Join():

@@ -73,7 +73,7 @@ def exchanged_join(stage: Stage) -> ExchangedJoin | None:
             case Join():
                 node = _fed(node, shares)
             case PartialAggregate():
-                node = None if node.once else node.child
+                node = None if node.final else node.child
             case _ if isinstance(node, _ROW_BY_ROW):
                 (node,) = node.children
             case _:

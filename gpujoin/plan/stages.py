@@ -76,7 +76,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     out of several tasks, and a limit at the top is one of each task. ``None`` where that cannot be.
     """
     top, below = [], relation
-    while isinstance(below, Project) or (isinstance(below, (Limit, TopN)) and not below.once):
+    while isinstance(below, Project) or (isinstance(below, (Limit, TopN)) and not below.final):
         top.append(below)
         below = below.child
     part = _Planner(Planning(facts, limits)).place(below)
@@ -122,7 +122,7 @@ class _Planner:
                 places = {old: new for new, old in enumerate(node.kept)}
                 return below.above(node.with_children([below.tree]), (by.moved(places) for by in below.known))
             case PartialAggregate():
-                return self._once(node) if node.once else self._partial(node)
+                return self._final(node) if node.final else self._partial(node)
             case Window():
                 return self._window(node)
             case TopN() | Limit():
@@ -156,7 +156,7 @@ class _Planner:
         positions = positions_of(node.keys)
         return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
 
-    def _once(self, node: PartialAggregate) -> Part | None:
+    def _final(self, node: PartialAggregate) -> Part | None:
         """Each group comes out of one task only, which must have all its rows."""
         below = self.place(node.child)
         if below is None:
@@ -182,7 +182,7 @@ class _Planner:
 
     def _two_phases(self, node: PartialAggregate, below: Part) -> Part | None:
         """Aggregate in part, exchange the groups, and merge them; ``None`` where that cannot be."""
-        partial = dataclasses.replace(node, once=False)
+        partial = dataclasses.replace(node, final=False)
         if not is_mergeable(node.aggregates, partial.schema):
             return None
         part = below.above(partial.with_children([below.tree]))
@@ -230,9 +230,9 @@ class _Planner:
         below = self.place(node.child)
         if below is None:
             return None
-        if not node.once:
+        if not node.final:
             return below.above(node.with_children([below.tree]))
-        each = dataclasses.replace(node, child=below.tree, once=False)
+        each = dataclasses.replace(node, child=below.tree, final=False)
         gathered, _ = self.planning.gathered(below.above(each), node)
         return gathered.above(node.with_children([gathered.tree]))
 

@@ -304,7 +304,7 @@ class _StageWriter:
     def _aggregate(self, node: PartialAggregate, below: _Written) -> _Written:
         keys = [_column(key, below.columns) for key in node.keys]
         calls = [_call(call, below.columns) for call in node.aggregates]
-        kind = ("aggregate" if node.once else "partial aggregate") + (", merging" if merges(node) else "")
+        kind = ("aggregate" if node.final else "partial aggregate") + (", merging" if merges(node) else "")
         by = f" by {', '.join(key.text for key in keys)}" if keys else ""
         buffers = [
             Words(text, is_buffer=True) for text, call in zip(calls, node.aggregates, strict=True) for _ in call.buffer

@@ -65,7 +65,7 @@ def spilled_groups(seed: int) -> Work:
     table = pa.table({"k": keys, "t": pa.array(texts, pa.string()), "v": rng.integers(-(1 << 40), 1 << 40, rows)})
     tree = Tree.source(table.schema).group("k", "t", n=count(), least=Aggregate(AggregateFunction.MIN, (left("v"),)))
     assert isinstance(tree.relation, PartialAggregate)
-    node = dataclasses.replace(tree.relation, once=True)
+    node = dataclasses.replace(tree.relation, final=True)
 
     def run(folder: Path, between: Callable[[], object] = nothing) -> pa.Table:
         def rows_in() -> Iterator[pa.RecordBatch]:

@@ -47,11 +47,11 @@ def call(function: AggregateFunction, at: int, name: str, condition: Expression 
 
 
 def grouped(
-    *calls: AggregateCall, child: Relation | None = None, keys: tuple[int, ...] = (K,), once: bool = True
+    *calls: AggregateCall, child: Relation | None = None, keys: tuple[int, ...] = (K,), final: bool = True
 ) -> PartialAggregate:
     below = scan() if child is None else child
     outputs = tuple(Output(f"g{i}", column(below.schema, i)) for i in keys)
-    return PartialAggregate(below, outputs, calls, once=once)
+    return PartialAggregate(below, outputs, calls, final=final)
 
 
 def names(tree: Relation, sources: dict[int, frozenset[int]] | None = None) -> set[str]:
@@ -72,7 +72,7 @@ F = AggregateFunction
 def test_aggregates(function: AggregateFunction, at: int, depends: bool) -> None:
     tree = grouped(call(function, at, "a"), call(F.COUNT, S, "n"))
     assert names(tree) == ({f.name for f in call(function, at, "a").buffer} if depends else set())
-    assert indeterminate_columns(dataclasses.replace(tree, once=False), {}) == frozenset(range(1, len(tree.schema)))
+    assert indeterminate_columns(dataclasses.replace(tree, final=False), {}) == frozenset(range(1, len(tree.schema)))
 
 
 def test_what_is_computed_of_them_depends_too() -> None:
@@ -95,7 +95,7 @@ def test_what_is_computed_of_them_depends_too() -> None:
                 filter=Call(function=Function.IS_NULL, arguments=(column(tree.schema, 0),), type=pa.bool_()),
             ),
         ),
-        once=True,
+        final=True,
     )  # fmt: skip
     assert names(again) == {"x.sum", "z.count"}
     assert names(grouped(child=tree, keys=(0,))) == {"g0"}

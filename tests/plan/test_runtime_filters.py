@@ -100,7 +100,7 @@ def test_a_build_side_that_was_asked_for_stays() -> None:
 
 def test_a_grouping_key_is_filtered_below_the_aggregation() -> None:
     below = scan(0)
-    groups = PartialAggregate(below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), once=True)
+    groups = PartialAggregate(below, (Output("k", column(SCHEMA, 0)), Output("v", column(SCHEMA, 1))), final=True)
     assert semi_joins(with_runtime_filters(joined(groups, scan(2, selective=True)), Sizes(SCANNED))) == [0]
 
 

@@ -61,7 +61,7 @@ def asked(join: Join, distribution: Distribution) -> Join:
 
 def grouped(child: Relation, key: int = 0) -> PartialAggregate:
     call = AggregateCall(function=AggregateFunction.COUNT, name="n")
-    return PartialAggregate(child, (Output("k", column(child.schema, key)),), (call,), once=True)
+    return PartialAggregate(child, (Output("k", column(child.schema, key)),), (call,), final=True)
 
 
 def planned(tree: Relation, *facts: ScanFacts, **limits: object) -> Stage:
@@ -184,7 +184,7 @@ def test_partial_results_are_exchanged_and_merged() -> None:
     (exchange,) = stage.inputs
     partial = exchange.producer.tree
     assert isinstance(partial, PartialAggregate)
-    assert not partial.once
+    assert not partial.final
     assert exchange.columns == (0,)
     assert not any(isinstance(node, Scan) for node in stage.tree.walk())
 
@@ -198,17 +198,17 @@ def test_rows_are_exchanged_where_partial_results_are_not_merged(function: Aggre
 
 
 def test_groups_that_may_come_more_than_once_need_no_exchange() -> None:
-    tree = dataclasses.replace(grouped(scan(0)), once=False)
+    tree = dataclasses.replace(grouped(scan(0)), final=False)
     assert planned(tree, BIG) == Stage(tree, (Branch(0),))
 
 
 def test_the_groups_without_keys_of_all_tasks_are_merged_by_one() -> None:
-    stage = planned(dataclasses.replace(grouped(scan(0)), keys=(), once=True), BIG)
+    stage = planned(dataclasses.replace(grouped(scan(0)), keys=(), final=True), BIG)
     assert stage.branches == (Branch(None),)
     (exchange,) = stage.inputs
     assert exchange.replicated
     assert isinstance(exchange.producer.tree, PartialAggregate)
-    assert not exchange.producer.tree.once
+    assert not exchange.producer.tree.final
 
 
 FEW = ScanFacts(1000, 4096 * MIB)
@@ -247,7 +247,7 @@ def test_small_files_are_read_by_one_task_and_what_follows_runs_there() -> None:
 
 def test_totals_of_small_files_come_out_of_one_task_of_a_union() -> None:
     call = AggregateCall(function=AggregateFunction.COUNT, name="k")
-    total = PartialAggregate(scan(0), (), (call,), once=True)
+    total = PartialAggregate(scan(0), (), (call,), final=True)
     numbers = Project(scan(1), (Output("k", column(SCHEMA, 0)),))
     stage = planned(Union((total, numbers)), SMALL, BIG, gathered_bytes=MIB)
     assert [exchange.producer.branches for exchange in stage.inputs] == [(Branch(None, frozenset({0})),), (Branch(1),)]
@@ -566,8 +566,8 @@ def test_a_window_without_partitions_is_not_divided() -> None:
     assert plan_one_task(windowed(scan(0)), LIMITS).tree == windowed(scan(0))
 
 
-def first_rows(child: Relation, *, once: bool = True) -> TopN:
-    return TopN(child, (SortKey(column(child.schema, 2)),), 3, once)
+def first_rows(child: Relation, *, final: bool = True) -> TopN:
+    return TopN(child, (SortKey(column(child.schema, 2)),), 3, final)
 
 
 def test_of_a_limit_below_other_operations_one_task_has_the_last_word() -> None:
@@ -575,7 +575,7 @@ def test_of_a_limit_below_other_operations_one_task_has_the_last_word() -> None:
     (exchange,) = stage.inputs
     assert stage.tree == grouped(first_rows(ExchangeSource(exchange.index, SCHEMA)))
     assert (stage.branches, exchange.replicated) == ((Branch(None),), True)
-    assert exchange.producer == Stage(first_rows(scan(0), once=False), (Branch(0),))
+    assert exchange.producer == Stage(first_rows(scan(0), final=False), (Branch(0),))
 
 
 def test_no_task_takes_first_rows_of_its_own_to_join_them() -> None:

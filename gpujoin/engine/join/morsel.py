@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 class Morsel:
     """A morsel of probe rows and its matches.
 
-    ``deferred`` is as for :func:`join_morsel`. Raises ``OutOfMemoryError`` if the probe does not fit the device;
-    nothing was returned then.
+    ``deferred`` is as for :func:`join_morsel`.
     """
 
     def __init__(
@@ -57,11 +56,17 @@ class Morsel:
         self._maps: tuple[RowMap, RowMap] | None = None
         self._emission: Emission | None = None
         self.marks: Any = None
-        with run.metrics.timing("probe"):
-            self.probe: Probe[Any] | None = self._candidates_of_rows()
+        self.probe: Probe[Any] | None = None
+        self.untested: Expression | None = None
+
+    def start(self) -> Self:
+        """Find the candidates of the rows. Raises ``OutOfMemoryError`` where they do not fit; nothing is out then."""
+        with self.run.metrics.timing("probe"):
+            self.probe = self._candidates_of_rows()
         self.untested = self._restricted()
-        with run.metrics.timing("probe"):
+        with self.run.metrics.timing("probe"):
             self._prepare()
+        return self
 
     def _candidates_of_rows(self) -> Probe[Any] | None:
         """Candidates of the rows; ``None`` where every build row is one of every row, or output needs no probe."""

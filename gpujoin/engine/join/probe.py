@@ -208,9 +208,9 @@ def join_morsel(
     def morsel_of(target: Run, rows: Any, start: int, length: int) -> Morsel:
         marks = None if deferred is None else deferred[start : start + length]
         try:
-            return Morsel(target, rows, marks, ready.pop() if ready else None)
+            return Morsel(target, rows, marks, ready.pop() if ready else None).start()
         except RangeEvaluationError:
-            return Morsel(target.without_ranges(), rows, marks)
+            return Morsel(target.without_ranges(), rows, marks).start()
 
     def on_cpu(start: int, length: int) -> Morsel:
         morsel_rows = sink.to_host(sink.slice(rows, start, length), sink.layout.probe)
@@ -247,7 +247,7 @@ def _with_fallback(morsel: Morsel) -> Iterator[Any]:
         if morsel.row_by_row:
             # The CPU tests the condition on pairs and returns rows without a match last: it starts after these rows.
             rows, rows_out = rows.slice(rows_out), 0
-        twin = Morsel(morsel.run.on_cpu(), rows, morsel.deferred)
+        twin = Morsel(morsel.run.on_cpu(), rows, morsel.deferred).start()
         if rows_out and twin.by_lookup != morsel.by_lookup:
             raise
     yield from _without_rows(twin.output(), rows_out)

@@ -9,8 +9,8 @@ early or written to disk. An example with ``count(*)`` by ``k``, where memory su
     piece k = d        state d:1          merged a:2 b:2 c:1 d:1, too large
 
 The four groups are returned as they are, so Spark's final aggregation may see a group several times. Where each group
-must be returned once (``PartialAggregate.once``), the state goes to disk instead, divided by the hash of its keys. Each
-part is then merged by a driver of its own, which may divide it again.
+must be returned once (``PartialAggregate.final``), the state goes to disk instead, divided by the hash of its keys.
+Each part is then merged by a driver of its own, which may divide it again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Aggregation(Generic[Piece]):
         self._ordered = ordered
         self._coarser = coarser
         self._divisions = divisions
-        self._may_let_go = not node.once or (bool(node.keys) and divisible(divisions, stuck=stuck))
+        self._may_let_go = not node.final or (bool(node.keys) and divisible(divisions, stuck=stuck))
         self._store: SpillStore | None = None
         self._parts: tuple[SpillPart, ...] = ()
         self._states: list[Any] = []
@@ -165,9 +165,9 @@ class Aggregation(Generic[Piece]):
         self._merging_is_useless = useless
         self._states, self._new_rows, self._merged_rows = [merged], 0, rows
         del merged  # what goes to disk is freed as it does
-        if useless and not self._node.once:
+        if useless and not self._node.final:
             self._unmerged_rows = _PAUSE * before
-        if self._over(rows, size) or (useless and not self._node.once):
+        if self._over(rows, size) or (useless and not self._node.final):
             yield from self._let_go()
 
     def finish(self) -> Iterator[Piece]:
@@ -184,7 +184,7 @@ class Aggregation(Generic[Piece]):
                 self._metrics.oversized_parts += not self._may_let_go and rows > 1 and size > self._budget // 2
                 yield from self._finished(merged)
                 return
-            if not self._node.once:
+            if not self._node.final:
                 yield from self._let_go()
                 return
         self._spill()
@@ -226,7 +226,7 @@ class Aggregation(Generic[Piece]):
 
     def _let_go(self) -> Iterator[Piece]:
         """Write the state to disk where each group must be returned once, else return its groups."""
-        if self._node.once:
+        if self._node.final:
             if self._may_let_go:
                 self._spill()
             return

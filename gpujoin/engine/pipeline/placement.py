@@ -380,7 +380,7 @@ class MixedAggregation:
     ) -> None:  # fmt: skip
         self._mixed = mixed
         self._node = node
-        self._alone = node.once or not node.keys
+        self._alone = node.final or not node.keys
         self._host_budget = memory_budget
         self._new_store = new_store
         device = mixed.device

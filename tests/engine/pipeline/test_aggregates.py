@@ -326,7 +326,7 @@ def test_lists(function: AggregateFunction, kind: str, pieces: int, rng: np.rand
 def final(tree: Tree) -> Tree:
     """The aggregation at the top, each of whose groups comes out once."""
     assert isinstance(tree.relation, PartialAggregate)
-    return Tree(dataclasses.replace(tree.relation, once=True), tree.mode)
+    return Tree(dataclasses.replace(tree.relation, final=True), tree.mode)
 
 
 @pytest.mark.few
@@ -416,14 +416,14 @@ def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Genera
     table = pa.table({"g": groups, "i": np.ones(len(groups), np.int64)})
     tree = Tree.source(table.schema).group("g", s=total(left("i"))).relation
     assert isinstance(tree, PartialAggregate)
-    once = dataclasses.replace(tree, once=True)
+    once = dataclasses.replace(tree, final=True)
     for node in (once, tree):
         metrics = PipelineMetrics()
         batches = table.to_batches(max_chunksize=100_000)
         out = run(node, {0: batches}, metrics=metrics, piece_bytes=1, options=Options(memory_budget=memory_budget))
         result = pa.Table.from_batches(out, node.schema)
         assert pc.sum(result["s.sum"]).as_py() == len(groups)
-        if node.once:
+        if node.final:
             assert result.num_rows == rows
             assert metrics.early_groups == 0
         elif memory_budget < 2 << 30 or not on_device():  # a device merges more before it calls that useless
@@ -440,7 +440,7 @@ def test_spilled_groups_of_every_type_come_once(key: str, rng: np.random.Generat
         key, "g", n=count(), s=total(left("d9_2")), m=Aggregate(AggregateFunction.MAX, (left("d38_18"),))
     )
     assert isinstance(tree.relation, PartialAggregate)
-    node = dataclasses.replace(tree.relation, once=True)
+    node = dataclasses.replace(tree.relation, final=True)
     options = Options(memory_budget=1, spill_dir=str(tmp_path))
     out = run(node, {0: table.to_batches(max_chunksize=30)}, piece_bytes=1, options=options)
     partial = pa.Table.from_batches(out, node.schema)
@@ -454,7 +454,7 @@ def test_one_group_that_must_come_once_is_never_spilled(tmp_path: Path) -> None:
     table = pa.table({"i": pa.array(range(1000))})
     tree = Tree.source(table.schema).group(s=total(left("i"))).relation
     assert isinstance(tree, PartialAggregate)
-    node = dataclasses.replace(tree, once=True)
+    node = dataclasses.replace(tree, final=True)
     options = Options(memory_budget=1, spill_dir=str(tmp_path))
     out = run(node, {0: table.to_batches(max_chunksize=10)}, piece_bytes=1, options=options)
     assert [row["s.sum"] for row in pa.Table.from_batches(out, node.schema).to_pylist()] == [499500]

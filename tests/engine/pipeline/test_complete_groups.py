@@ -36,19 +36,19 @@ def lines(keys: np.ndarray, dtype: pa.DataType | None = None) -> pa.Table:
     return pa.table({"k": pa.array(keys, mask=null).cast(dtype or pa.int64()), **small})
 
 
-def grouped(rows: Tree, *keys: str, once: bool) -> PartialAggregate:
+def grouped(rows: Tree, *keys: str, final: bool) -> PartialAggregate:
     node = rows.group(*keys, s=total(left("v")), n=count(), m=Aggregate(AggregateFunction.MAX, (left("g"),))).relation
     assert isinstance(node, PartialAggregate)
-    return dataclasses.replace(node, once=once)
+    return dataclasses.replace(node, final=final)
 
 
-def check(paths: list[Path], table: pa.Table, *keys: str, once: bool = True, budget: int = 2 << 30) -> PipelineMetrics:
+def check(paths: list[Path], table: pa.Table, *keys: str, final: bool = True, budget: int = 2 << 30) -> PipelineMetrics:
     """Group rows of files by keys, compare with the same over given rows, and assert that each group comes once."""
-    node = grouped(Tree.scan(paths), *keys, once=once)
+    node = grouped(Tree.scan(paths), *keys, final=final)
     metrics = PipelineMetrics()
     batches = run(node, metrics=metrics, piece_bytes=PIECE_BYTES, options=Options(memory_budget=budget))
     actual = pa.Table.from_batches(batches, node.schema)
-    given = grouped(Tree.source(table.schema), *keys, once=True)
+    given = grouped(Tree.source(table.schema), *keys, final=True)
     assert_same_rows(actual, pa.Table.from_batches(run(given, {0: table}), given.schema))
     assert metrics.groups == actual.num_rows
     return metrics
@@ -67,14 +67,14 @@ TYPES = [pa.int16(), pa.int32(), pa.int64(), pa.date32(), pa.timestamp("us"), pa
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("files", [1, 3])
-def test_keys_in_the_order_of_files(files: int, dtype: pa.DataType, once: bool, tmp_path: Path) -> None:
+def test_keys_in_the_order_of_files(files: int, dtype: pa.DataType, final: bool, tmp_path: Path) -> None:
     """Seven rows a key: keys go on from one row group, and one file, to the next. Nulls come with the last group."""
     numbers = np.arange(ROWS) // 7 - 40
     table = lines(numbers.astype(np.int32) if dtype == pa.date32() else numbers, dtype)
-    metrics = check(written(table, tmp_path, files), table, "k", once=once)
+    metrics = check(written(table, tmp_path, files), table, "k", final=final)
     last = ROWS - GROUP_ROWS
     assert metrics.complete_groups == numbers[last] - numbers[0]
     assert metrics.early_groups == 0
@@ -108,7 +108,7 @@ def test_memory_for_few_groups_suffices(tmp_path: Path) -> None:
 def test_row_groups_in_slices(tmp_path: Path) -> None:
     """What is told of the rows after a row group holds once its last slice is read."""
     table = lines(np.arange(ROWS) // 5)
-    node = grouped(Tree.scan(written(table, tmp_path)), "k", once=True)
+    node = grouped(Tree.scan(written(table, tmp_path)), "k", final=True)
     metrics = PipelineMetrics()
     assert sum(batch.num_rows for batch in run(node, metrics=metrics, piece_bytes=200)) == ROWS // 5 + 1
     assert metrics.complete_groups == (ROWS - GROUP_ROWS) // 5
@@ -142,7 +142,7 @@ def test_the_same_file_twice(tmp_path: Path) -> None:
     [path] = written(table, tmp_path)
     check([path, path], pa.concat_tables([table, table]), "k")
     part = file_slice(path)
-    node = grouped(Tree(Scan(table.schema, slices=(part, part))), "k", once=True)
+    node = grouped(Tree(Scan(table.schema, slices=(part, part))), "k", final=True)
     assert sum(batch.num_rows for batch in run(node, piece_bytes=PIECE_BYTES)) == ROWS // 5 + 1
 
 
@@ -151,7 +151,7 @@ def test_filters_and_projections_between(tmp_path: Path) -> None:
     [path] = written(table, tmp_path)
 
     def tree(rows: Tree) -> PartialAggregate:
-        return grouped(rows.where(left("v") > 2).select("g", "k", "v"), "k", once=True)
+        return grouped(rows.where(left("v") > 2).select("g", "k", "v"), "k", final=True)
 
     metrics = PipelineMetrics()
     node, given = tree(Tree.scan(path)), tree(Tree.source(table.schema))
@@ -163,7 +163,7 @@ def test_filters_and_projections_between(tmp_path: Path) -> None:
 def test_a_key_that_is_computed_has_no_floor(tmp_path: Path) -> None:
     table = lines(np.arange(ROWS) // 5)
     [path] = written(table, tmp_path)
-    node = grouped(Tree.scan(path).select("v", "g", k=-left("k")), "k", once=True)
+    node = grouped(Tree.scan(path).select("v", "g", k=-left("k")), "k", final=True)
     metrics = PipelineMetrics()
     assert sum(batch.num_rows for batch in run(node, metrics=metrics, piece_bytes=PIECE_BYTES)) == ROWS // 5 + 1
     assert metrics.complete_groups == 0
@@ -213,7 +213,7 @@ def faulty(folder: Path) -> tuple[Path, pa.Table]:
 def test_statistics_that_are_wrong(tmp_path: Path) -> None:
     """What they made of the groups is not returned: the rows are read again without them."""
     path, table = faulty(tmp_path)
-    node = grouped(Tree.scan(path), "k", once=True)
+    node = grouped(Tree.scan(path), "k", final=True)
     metrics = PipelineMetrics()
     out = pa.Table.from_batches(run(node, metrics=metrics, piece_bytes=PIECE_BYTES), node.schema)
     assert sorted(out["k"].to_pylist()) == table["k"].to_pylist()
@@ -223,7 +223,7 @@ def test_statistics_that_are_wrong(tmp_path: Path) -> None:
 def test_wrong_statistics_after_rows_were_returned(tmp_path: Path) -> None:
     """The task fails then, and Spark's next attempt, on the lowest rung, looks at none."""
     path, table = faulty(tmp_path)
-    node = grouped(Tree.scan(path), "k", once=True)
+    node = grouped(Tree.scan(path), "k", final=True)
     with pytest.raises(DecodeError, match="less than 1150, the least of its column by the statistics"):
         list(run(node, piece_bytes=PIECE_BYTES, options=Options(batch_bytes=64)))
     out = pa.Table.from_batches(run(node, piece_bytes=PIECE_BYTES, rung=Rung.CAREFUL), node.schema)
@@ -236,12 +236,12 @@ def test_a_row_that_fails_does_though_a_limit_needs_it_not(tmp_path: Path) -> No
     [path] = written(table, tmp_path)
     failing = Tree.scan(path).group("k", s=total(lit(10) % left("d"))).relation
     assert isinstance(failing, PartialAggregate)
-    for node in (Limit(dataclasses.replace(failing, once=True), 3), dataclasses.replace(failing, once=True)):
+    for node in (Limit(dataclasses.replace(failing, final=True), 3), dataclasses.replace(failing, final=True)):
         metrics = PipelineMetrics()
         with pytest.raises(ExpressionEvaluationError, match="division by zero"):
             next(run(node, metrics=metrics, piece_bytes=PIECE_BYTES, options=Options(batch_bytes=64)))
         assert metrics.complete_groups == 0
-    above = Tree(dataclasses.replace(failing, once=True)).group(n=count()).relation
+    above = Tree(dataclasses.replace(failing, final=True)).group(n=count()).relation
     metrics = PipelineMetrics()
     with pytest.raises(ExpressionEvaluationError, match="division by zero"):
         list(run(above, metrics=metrics, piece_bytes=PIECE_BYTES))

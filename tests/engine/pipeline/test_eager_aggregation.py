@@ -95,7 +95,7 @@ def test_against_the_row_loop(keys: tuple[str, ...], build: Side, rng: np.random
     for mode, nulls in ways:
         made = tree(left_table, right_table, build, mode, nulls).group(*names, **every(build))
         assert isinstance(made.relation, PartialAggregate)
-        once = dataclasses.replace(made.relation, once=nulls is NullEquality.EQUAL)
+        once = dataclasses.replace(made.relation, final=nulls is NullEquality.EQUAL)
         context = f"seed {seed}, {mode.value}, {nulls.value}"
         check(dataclasses.replace(made, relation=once), left_table, right_table, eager=1, context=context)
 

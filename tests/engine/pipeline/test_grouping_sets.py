@@ -51,7 +51,7 @@ def table(rng: np.random.Generator) -> pa.Table:
     })  # fmt: skip
 
 
-def tree(table: pa.Table, sets: Sequence[Sequence[str]], *, once: bool = True) -> PartialAggregate:
+def tree(table: pa.Table, sets: Sequence[Sequence[str]], *, final: bool = True) -> PartialAggregate:
     """An aggregation as Spark plans it: over each row once for each set, with the set's number."""
     source = Tree.source(table.schema)
     payload = [Output(name, column(table.schema, name)) for name in ("v", "d", "x")]
@@ -71,7 +71,7 @@ def tree(table: pa.Table, sets: Sequence[Sequence[str]], *, once: bool = True) -
         spread=Aggregate(AggregateFunction.VAR_POP, (left("x"),)), mean=average(left("d")),
     ).relation  # fmt: skip
     assert isinstance(grouped, PartialAggregate)
-    return dataclasses.replace(grouped, once=once)
+    return dataclasses.replace(grouped, final=final)
 
 
 def check(node: PartialAggregate, table: pa.Table, seed: int, **options: Any) -> PipelineMetrics:
@@ -84,7 +84,7 @@ def check(node: PartialAggregate, table: pa.Table, seed: int, **options: Any) ->
     given = node.with_children([ExchangeSource(0, rows.schema)])
     assert isinstance(given, PartialAggregate)
     assert_same_groups(merged(node, partial), aggregated(given, rows), f"seed {seed}")
-    if node.once:
+    if node.final:
         keys = partial.select(range(len(node.keys)))
         assert keys.group_by(keys.schema.names).aggregate([]).num_rows == keys.num_rows
     return metrics
@@ -92,11 +92,11 @@ def check(node: PartialAggregate, table: pa.Table, seed: int, **options: Any) ->
 
 @pytest.mark.few
 @everywhere
-@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("sets", SETS)
-def test_sets_are_merged_from_finer_ones(sets: str, once: bool, table: pa.Table, seed: int) -> None:
+def test_sets_are_merged_from_finer_ones(sets: str, final: bool, table: pa.Table, seed: int) -> None:
     kept, merged_sets = SETS[sets]
-    metrics = check(tree(table, kept, once=once), table, seed)
+    metrics = check(tree(table, kept, final=final), table, seed)
     assert metrics.regrouped_sets == (0 if on_device() else merged_sets)
 
 
@@ -105,7 +105,7 @@ def test_sets_beyond_memory(sets: str, table: pa.Table, seed: int) -> None:
     """Groups that come once go to disk, those that may come often are returned early, in all sets."""
     kept, merged_sets = SETS[sets]
     spilled = check(tree(table, kept), table, seed, memory_budget=1 << 18)
-    early = check(tree(table, kept, once=False), table, seed, memory_budget=1 << 18)
+    early = check(tree(table, kept, final=False), table, seed, memory_budget=1 << 18)
     assert (spilled.regrouped_sets, early.regrouped_sets) == (merged_sets, merged_sets)
     assert spilled.spills > 0
     assert early.early_groups > 0
@@ -127,22 +127,24 @@ def test_an_aggregate_of_a_key_that_sets_leave_out_is_computed_of_rows(table: pa
 
 
 @everywhere
-@pytest.mark.parametrize("once", [True, False])
-def test_a_set_with_neither_keys_nor_aggregates_is_a_row_without_values(table: pa.Table, seed: int, once: bool) -> None:
-    without_aggregates = dataclasses.replace(tree(table, ROLLUP, once=once), aggregates=())
+@pytest.mark.parametrize("final", [True, False])
+def test_a_set_with_neither_keys_nor_aggregates_is_a_row_without_values(
+    table: pa.Table, seed: int, final: bool
+) -> None:
+    without_aggregates = dataclasses.replace(tree(table, ROLLUP, final=final), aggregates=())
     assert grouping_sets(without_aggregates) is None
     check(without_aggregates, table, seed)
 
 
 @everywhere
-@pytest.mark.parametrize("once", [True, False])
-def test_groups_of_two_sets_that_may_be_one_group_are_not_given_twice(table: pa.Table, seed: int, once: bool) -> None:
+@pytest.mark.parametrize("final", [True, False])
+def test_groups_of_two_sets_that_may_be_one_group_are_not_given_twice(table: pa.Table, seed: int, final: bool) -> None:
     """As Spark has it where an aggregation above asks neither for the sets' number nor for a key that only one has."""
     of_all = Tree(tree(table, (("a", "b"), ("b",))).child)
     grouped = of_all.group("a'", v=count(left("v"))).relation
     assert isinstance(grouped, PartialAggregate)
-    node = dataclasses.replace(grouped, once=once)
-    assert (grouping_sets(node) is None) is once
+    node = dataclasses.replace(grouped, final=final)
+    assert (grouping_sets(node) is None) is final
     check(node, table, seed)
 
 

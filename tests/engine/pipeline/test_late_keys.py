@@ -54,13 +54,13 @@ AGGREGATES: dict[str, Aggregate] = {"n": count(), "t": total(left("v")), "m": av
 
 
 def check(
-    tree: Callable[[Tree, Tree], Tree], sales: pa.Table, customers: pa.Table, seed: int, *, once: bool = False,
+    tree: Callable[[Tree, Tree], Tree], sales: pa.Table, customers: pa.Table, seed: int, *, final: bool = False,
     **options: Any,
 ) -> PipelineMetrics:  # fmt: skip
     """Run in ten pieces, and compare with the row loop over the rows of the join."""
     grouped = tree(Tree.source(sales.schema, 0), Tree.source(customers.schema, 1)).relation
     assert isinstance(grouped, PartialAggregate)
-    node = dataclasses.replace(grouped, once=once)
+    node = dataclasses.replace(grouped, final=final)
     metrics = PipelineMetrics()
     inputs = {0: sales.to_batches(max_chunksize=max(1, len(sales) // 10)), 1: customers, 2: SHOPS}
     out = run(node, inputs, piece_bytes=1, options=Options(**options), metrics=metrics)
@@ -71,20 +71,20 @@ def check(
     assert_same_groups(merged(node, partial), aggregated(given, rows), f"seed {seed}")
     for key in partial.columns[: len(node.keys)]:
         assert "-0.0" not in map(str, key.to_pylist()), "a key of a group is no negative zero, whatever its rows have"
-    if once:
+    if final:
         keys = partial.select(range(len(node.keys)))
         assert len(set(map(str, zip(*keys.to_pydict().values(), strict=True)))) == keys.num_rows
     return metrics
 
 
 @everywhere
-@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
-def test_join_types(how: str, once: bool, sales: pa.Table, customers: pa.Table, seed: int) -> None:
+def test_join_types(how: str, final: bool, sales: pa.Table, customers: pa.Table, seed: int) -> None:
     """A row that the join pads is in one group with a customer of whom nothing is known."""
     metrics = check(
         lambda s, c: s.join(c, {"who": "id"}, how).group("name", "score", **AGGREGATES),
-        sales, customers, seed, once=once,
+        sales, customers, seed, final=final,
     )  # fmt: skip
     assert metrics.late_keys == (not on_device())
 
@@ -142,7 +142,7 @@ PATHS: dict[str, tuple[Callable[[Tree, Tree], Tree], int]] = {
 @pytest.mark.parametrize("path", PATHS)
 def test_what_stands_between(path: str, sales: pa.Table, customers: pa.Table, seed: int) -> None:
     tree, late = PATHS[path]
-    metrics = check(tree, sales, customers, seed, once=True)
+    metrics = check(tree, sales, customers, seed, final=True)
     assert metrics.late_keys == late
 
 
@@ -172,9 +172,9 @@ def test_memory(sales: pa.Table, customers: pa.Table, seed: int) -> None:
     def tree(s: Tree, c: Tree) -> Tree:
         return s.join(c, {"who": "id"}).group("name", "shop", "v", **AGGREGATES)
 
-    spilled = check(tree, sales, wide, seed, once=True, memory_budget=1 << 18)
+    spilled = check(tree, sales, wide, seed, final=True, memory_budget=1 << 18)
     assert spilled.late_keys == 0
-    divided = check(tree, sales, customers, seed, once=True, memory_budget=1 << 16)
+    divided = check(tree, sales, customers, seed, final=True, memory_budget=1 << 16)
     assert (divided.late_keys, divided.spills > 0) == (1, True)
 
 
@@ -242,9 +242,9 @@ def test_grouping_sets_have_numbers_for_the_late_keys_that_each_keeps(
     def tree(s: Tree, c: Tree) -> Tree:
         return by_sets(s.join(c, {"who": "id"}, how), SETS[sets])
 
-    metrics = check(tree, sales, customers, seed, once=True)
+    metrics = check(tree, sales, customers, seed, final=True)
     assert (metrics.late_keys, metrics.regrouped_sets) == (1, len(SETS[sets]) - 1)
-    few = check(tree, sales.slice(0, BUILT // 2), customers, seed, once=True)
+    few = check(tree, sales.slice(0, BUILT // 2), customers, seed, final=True)
     assert (few.late_keys, few.regrouped_sets) == (0, len(SETS[sets]) - 1)
-    spilled = check(tree, sales, customers, seed, once=True, memory_budget=1 << 14)
+    spilled = check(tree, sales, customers, seed, final=True, memory_budget=1 << 14)
     assert (spilled.late_keys, spilled.spills > 0) == (1, True)

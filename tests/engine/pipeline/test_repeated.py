@@ -143,7 +143,7 @@ def test_lists_come_under_the_names_of_each_use(path: Path) -> None:
         collected = Aggregate(AggregateFunction.COLLECT_LIST, (left("n"),))
         grouped = Tree.scan(path, ["k", "n"], index=index).where(left("k") < 3).group("k", l=collected)
         assert isinstance(grouped.relation, PartialAggregate)
-        once = Tree(dataclasses.replace(grouped.relation, once=True))
+        once = Tree(dataclasses.replace(grouped.relation, final=True))
         return once.select("k", **{name: left(once.schema.names[1])})
 
     tree = lists(0, "a").join(lists(1, "b"), {"k": "k"}).relation

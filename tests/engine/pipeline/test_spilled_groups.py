@@ -50,7 +50,7 @@ def grouped(table: pa.Table) -> PartialAggregate:
         least=Aggregate(AggregateFunction.MIN, (left("v"),)),
     )  # fmt: skip
     assert isinstance(tree.relation, PartialAggregate)
-    return dataclasses.replace(tree.relation, once=True)
+    return dataclasses.replace(tree.relation, final=True)
 
 
 def computed(
@@ -129,7 +129,7 @@ def test_one_large_group_is_held_and_the_others_spilled(tmp_path: Path) -> None:
     table = pa.table({"t": texts * 2})
     tree = Tree.source(table.schema).group("t", n=count())
     assert isinstance(tree.relation, PartialAggregate)
-    node = dataclasses.replace(tree.relation, once=True)
+    node = dataclasses.replace(tree.relation, final=True)
     metrics = PipelineMetrics()
     options = Options(memory_budget=20_000, spill_dir=str(tmp_path))
     out = run(node, {0: table.to_batches(max_chunksize=300)}, piece_bytes=1, options=options, metrics=metrics)
@@ -144,7 +144,7 @@ def test_sums_beyond_64_bits_come_back_from_disk_as_they_were(tmp_path: Path) ->
     table = pa.table({"k": [*range(700)] * 2, "v": pa.array(values * 200, pa.decimal128(37, 0))})
     tree = Tree.source(table.schema).group("k", s=total(left("v")))
     assert isinstance(tree.relation, PartialAggregate)
-    node = dataclasses.replace(tree.relation, once=True)
+    node = dataclasses.replace(tree.relation, final=True)
     metrics = PipelineMetrics()
     options = Options(memory_budget=5000, spill_dir=str(tmp_path))
     batches = table.to_batches(max_chunksize=350)
@@ -160,7 +160,7 @@ def test_first_and_last_keep_the_order_of_rows(tmp_path: Path) -> None:
         "k", a=Aggregate(AggregateFunction.FIRST, (left("v"),)), z=Aggregate(AggregateFunction.LAST, (left("v"),))
     )  # fmt: skip
     assert isinstance(tree.relation, PartialAggregate)
-    node = dataclasses.replace(tree.relation, once=True)
+    node = dataclasses.replace(tree.relation, final=True)
     metrics = PipelineMetrics()
     options = Options(memory_budget=1500, spill_dir=str(tmp_path))
     batches = table.to_batches(max_chunksize=400)

@@ -33,7 +33,7 @@ def check_once(table: pa.Table, seed: int, **calls: Aggregate) -> None:
 def once(table: pa.Table, *keys: str, **calls: Aggregate) -> Tree:
     tree = Tree.source(table.schema, mode=EvalMode.LEGACY).group(*keys, **calls)
     assert isinstance(tree.relation, PartialAggregate)
-    return Tree(dataclasses.replace(tree.relation, once=True), tree.mode)
+    return Tree(dataclasses.replace(tree.relation, final=True), tree.mode)
 
 
 @pytest.mark.few

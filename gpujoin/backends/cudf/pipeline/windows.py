@@ -309,7 +309,7 @@ class _FrameWindow(Generic[Frame]):
             for each in calls
         )
         keys = () if groups is None else (Output("group", key),)
-        aggregation = FrameAggregation(columns, PartialAggregate(source, keys, renamed, once=True), nullcontext)
+        aggregation = FrameAggregation(columns, PartialAggregate(source, keys, renamed, final=True), nullcontext)
         if groups is None:
             return aggregation.finish(aggregation.nothing())
         numbers = columns.frame([Value(pa.int64(), groups)], (pa.int64(),), groups.shape[0])

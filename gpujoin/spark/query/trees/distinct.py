@@ -43,7 +43,7 @@ def in_two_steps(
     keys = (*read.keys, *columns)
     outputs = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(keys))
     merged = unique_calls(calls)
-    first = with_plain_values(PartialAggregate(child, outputs, merged, once=True))
+    first = with_plain_values(PartialAggregate(child, outputs, merged, final=True))
     of_keys = _KeyReader(first.schema, keys, tuple(show_expression(output.expression) for output in outputs))
     distinct = {
         n: _shown_distinct(read_call(node, of_keys, f"a{n}"))
@@ -57,7 +57,7 @@ def in_two_steps(
     grouped = tuple(Output(f"k{n}", of_keys.key(n)) for n in range(len(read.keys)))
     counted = unique_calls(distinct)
     summed = tuple(call for each in merging for call in each.calls)
-    second = with_plain_values(PartialAggregate(first, grouped, (*summed, *counted), once=True))
+    second = with_plain_values(PartialAggregate(first, grouped, (*summed, *counted), final=True))
     schema = second.schema
     finished = [output for each in merging for output in each.buffer(schema)]
     buffers = [field.name for call in counted for field in call.buffer]

@@ -66,7 +66,7 @@ def _first_rows(
     if offset or count is None:
         raise NotTranslatableError("an offset without an order by is not computed here")
     below = builder.build(node, required)
-    return Fragment(Limit(below.relation, count, once=True), below.positions)
+    return Fragment(Limit(below.relation, count, final=True), below.positions)
 
 
 def _in_order(
@@ -80,7 +80,7 @@ def _in_order(
     if count is not None:
         if count + offset > MOST_ROWS:
             raise NotTranslatableError(f"it has more than {MOST_ROWS} rows in an order")
-        relation = TopN(relation, keys, count + offset, once=True)
+        relation = TopN(relation, keys, count + offset, final=True)
     if offset:
         call = WindowCall(function=WindowFunction.ROW_NUMBER, name="number in the order")
         numbered = Window(relation, (), keys, (call,))

@@ -204,7 +204,7 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
     else:
         calls = read.calls(reader)
         keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
-        relation = with_plain_values(PartialAggregate(below.relation, keys, unique_calls(calls), once=True))
+        relation = with_plain_values(PartialAggregate(below.relation, keys, unique_calls(calls), final=True))
     final = FinalReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
     outputs = tuple(

@@ -41,7 +41,7 @@ def pivoted(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required
     calls = {id(node): _calls(node, reader, f"a{number}") for number, node in enumerate(read.aggregates)}
     keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
     every = tuple(call for named in calls.values() for call in named)
-    relation = with_plain_input(PartialAggregate(below.relation, keys, every, once=True))
+    relation = with_plain_input(PartialAggregate(below.relation, keys, every, final=True))
     final = _PivotReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
     outputs = tuple(

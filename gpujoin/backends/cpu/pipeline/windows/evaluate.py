@@ -198,7 +198,7 @@ class _Calls:
             renamed.append(dataclasses.replace(moved.call, name=f"a{number}"))
         keys = tuple(Output(column.name, refs[column.name]) for column in key)
         aggregation = PolarsAggregation(
-            PartialAggregate(source, keys, tuple(renamed), once=True), self._extent, self._metrics
+            PartialAggregate(source, keys, tuple(renamed), final=True), self._extent, self._metrics
         )
         state = aggregation.merge(aggregation.reduce(piece)) if groups is not None else aggregation.nothing()
         whole = aggregation.finish(state)
