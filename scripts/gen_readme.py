@@ -175,8 +175,8 @@ def summary() -> str:
     times = _times(row.spark / row.here)
     return f"""\
 gpujoin runs the joins and aggregations of your PySpark queries faster on the same machines (the queries of TPC-H
-{times} times), with the same results. Your program does not change, and there is no JVM plugin. It runs on CPUs, and on
-GPUs where there are any.
+{times} times), with the same results. Your program does not change, and there is no JVM plugin. That was measured on
+CPUs. It runs on GPUs too; whether they pay is [not known yet](docs/gpu.md#first-runs).
 """
 
 
