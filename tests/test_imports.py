@@ -167,7 +167,6 @@ CIRCLES: tuple[tuple[str, set[str]], ...] = (
     }),
     ("gpujoin.model", {"aggregates", "expressions", "sqltext"}),
     ("gpujoin.spark.catalyst", {"nodes", "words"}),
-    ("gpujoin.spark.query", {"nearest.terms", "plans"}),
 )  # fmt: skip
 """Files that import one another, for types or within functions too, by their room: none is to be added."""
 

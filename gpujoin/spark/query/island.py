@@ -30,6 +30,7 @@ from gpujoin.report.parts import part_name
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOINS
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique_calls
+from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.plans import PlanNode, with_subqueries
 from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.scans import RELATION
@@ -167,6 +168,8 @@ class IslandFinder:
         Gives the value of a scalar subquery; ``None``: islands compute it.
     reading : Reading
         How files are read.
+    nearest : mapping from PlanNode to Nearest
+        The joins that may give of each row's matches the nearest alone.
     stream_rows : float or None
         Rows of a micro-batch of a stream; ``None``: not known.
     zone : str or None
@@ -183,6 +186,7 @@ class IslandFinder:
         options: Options,
         constant: Callable[[Node], Literal] | None,
         reading: Reading,
+        nearest: Mapping[PlanNode, Nearest],
         stream_rows: float | None = None,
         *,
         zone: str | None = None,
@@ -190,6 +194,7 @@ class IslandFinder:
         self._options = options
         self._constant = constant
         self._reading = reading
+        self._nearest = nearest
         self._stream_rows = stream_rows
         self._zone = zone
         self.broken: dict[int, Reason] = {}
@@ -206,6 +211,7 @@ class IslandFinder:
             self._constant,
             BUILDERS,
             self._reading,
+            nearest=self._nearest,
             stream_rows=self._stream_rows,
             zone=self._zone,
         )

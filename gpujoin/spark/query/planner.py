@@ -32,6 +32,7 @@ from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
+from gpujoin.spark.query.nearest.terms import NearestJoins
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan, tables_of
 from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.refusals import note_island
@@ -125,6 +126,7 @@ class QueryPlanner:
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
         self._reading = Reading.by(conf, options, streamed=stream is not None)
+        self._nearest = NearestJoins()
         self._finder = self._finder_with(self._values.placeholder)
         self._left: dict[int, Reason] = {}
         """Why nodes that could be run here are left to Spark, by ``id()``."""
@@ -138,8 +140,8 @@ class QueryPlanner:
         """Why nothing can be run here."""
         self._subqueries: dict[int, tuple[PlanNode, Rewritten]] = {}
         """Scalar subqueries that were rewritten, by the number of the first one alike."""
-        self._searched: set[int] = set()
-        """Joins that are run as as-of joins, by ``id()``."""
+        self._searched: set[PlanNode] = set()
+        """Joins that are run as as-of joins."""
         self._broadcast_threshold = broadcast_threshold(conf, spark)
         self.explanation = Explanation()
         self.changed = False
@@ -168,11 +170,11 @@ class QueryPlanner:
     def _finder_with(self, constant: Callable[[Node], Literal] | None) -> IslandFinder:
         rows = None if self._stream is None else self._stream.rows
         zone = self._conf.get("spark.sql.session.timeZone")
-        return IslandFinder(self._options, constant, self._reading, rows, zone=zone)
+        return IslandFinder(self._options, constant, self._reading, self._nearest.terms, rows, zone=zone)
 
     def _marked(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:
-            mark_nearest(plan)
+            mark_nearest(plan, self._nearest)
         return plan
 
     def _visit(
@@ -192,7 +194,7 @@ class QueryPlanner:
         asked = None if node.streaming else asked_below(node, top)
         joined = joined or node.class_name == JOIN
         below = [self._visit(child, islands=islands, top=asked, joined=joined) for child in node.children]
-        if node.for_nearest is not None and id(node.for_nearest) in self._searched:
+        if self._nearest.orders.get(node) in self._searched:
             if self._runs:
                 self._rewriting.leave_out(node)
             return below[0]
@@ -268,7 +270,7 @@ class QueryPlanner:
         if self._runs and not island.streamed:  # rows of a stream would be read once more
             run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         run = self._as_sent(island, run, options)
-        self._searched.update(id(part) for part in island.own_nodes() if part.nearest is not None)
+        self._searched.update(part for part in island.own_nodes() if part in self._nearest.terms)
         below = [self._visit(source.node) for source in island.spark_sources]
         if not self._runs and not island.computes_subqueries:
             below += [self._visit_subquery(part) for part in _subqueries(island)]

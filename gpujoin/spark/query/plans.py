@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Options
     from gpujoin.spark.jvm.gateway import JvmNames
-    from gpujoin.spark.query.nearest.terms import Nearest
 
 _ROW_OVERHEAD = 8
 """Bytes that Spark adds to the width of a row where it estimates sizes."""
@@ -48,10 +47,6 @@ class PlanNode:
     """Which the node is of."""
     children: tuple[PlanNode, ...] = ()
     """Its inputs."""
-    nearest: Nearest | None = field(default=None, repr=False)
-    """What says that a join needs only the nearest of each row's matches."""
-    for_nearest: PlanNode | None = field(default=None, repr=False)
-    """The join for which a ``Sort`` says which match is the nearest, where it does nothing else."""
     _trees: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -13,14 +13,14 @@ from gpujoin.spark.catalyst.traits import EQUALITIES
 from gpujoin.spark.query.aggregates import read_aggregate
 from gpujoin.spark.query.nearest.conditions import FLOATS, Candidate, bare, candidates
 from gpujoin.spark.query.nearest.operations import Input, defined, harmless, join_below, mark, operation_of
-from gpujoin.spark.query.nearest.terms import Domain
+from gpujoin.spark.query.nearest.terms import Domain, NearestJoins
 from gpujoin.spark.query.plans import conjuncts
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.plans import PlanNode
 
 
-def mark_decorrelated(top: PlanNode) -> None:
+def mark_decorrelated(top: PlanNode, joins: NearestJoins) -> None:
     """Mark the join in a subquery that Spark has decorrelated, given the join that its result is put in by."""
     for side in Side:
         node = top.children[0 if side is Side.LEFT else 1]
@@ -49,7 +49,7 @@ def mark_decorrelated(top: PlanNode) -> None:
                 continue
             ties = above.ties(dataclasses.replace(way, fixed=fixed), below)
             if harmless(top, above, below, way.nearest):
-                mark(below, dataclasses.replace(way.nearest, ties=ties, domain=domain))
+                mark(joins, below, dataclasses.replace(way.nearest, ties=ties, domain=domain))
             return
 
 

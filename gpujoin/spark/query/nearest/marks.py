@@ -18,31 +18,34 @@ from gpujoin.spark.query.nearest.operations import (
 )
 
 if TYPE_CHECKING:
+    from gpujoin.spark.query.nearest.terms import NearestJoins
     from gpujoin.spark.query.plans import PlanNode
 
 
-def mark_nearest(plan: PlanNode) -> None:
-    """Set :attr:`PlanNode.nearest` of joins whose nearest matches alone are needed.
+def mark_nearest(plan: PlanNode, joins: NearestJoins) -> None:
+    """Find the joins of a plan whose nearest matches alone are needed.
 
     Parameters
     ----------
     plan : PlanNode
         The topmost node of a plan.
+    joins : NearestJoins
+        Takes them.
     """
     for node in plan.walk():
         try:
             if node.class_name == JOIN:
-                mark_decorrelated(node)
+                mark_decorrelated(node, joins)
             elif operation_of(node) is not None:
-                _mark(node)
+                _mark(node, joins)
         except (NotUnderstoodError, NotTranslatableError):
             continue
 
 
-def _mark(node: PlanNode) -> None:
+def _mark(node: PlanNode, joins: NearestJoins) -> None:
     below = join_below(node)
     operation = operation_of(node)
-    if below is None or operation is None or below.join.nearest is not None:
+    if below is None or operation is None or below.join in joins.terms:
         return
     ways = list(candidates(below.join))
     if not ways:
@@ -54,5 +57,5 @@ def _mark(node: PlanNode) -> None:
         except NotUnderstoodError:
             continue
         if harmless(node, above, below, way.nearest):
-            mark(below, dataclasses.replace(way.nearest, ties=ties))
+            mark(joins, below, dataclasses.replace(way.nearest, ties=ties))
         return

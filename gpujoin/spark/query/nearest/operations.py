@@ -14,7 +14,7 @@ from gpujoin.spark.catalyst.translate import ordered_by
 from gpujoin.spark.query.aggregates import read_aggregate
 from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order
 from gpujoin.spark.query.nearest.late import failing_as_spark
-from gpujoin.spark.query.nearest.terms import Nearest, Tie
+from gpujoin.spark.query.nearest.terms import Nearest, NearestJoins, Tie
 from gpujoin.spark.query.plans import conjuncts
 
 if TYPE_CHECKING:
@@ -239,11 +239,11 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
     return Input(child, projects, filters, between[sorts[0]], above)
 
 
-def mark(below: Input, nearest: Nearest) -> None:
-    """Mark the join below an operation, and the ``Sort`` between the two."""
-    below.join.nearest = failing_as_spark(nearest, below.join.gateway)
+def mark(joins: NearestJoins, below: Input, nearest: Nearest) -> None:
+    """Add the join below an operation, and the ``Sort`` between the two, to those that are marked."""
+    joins.terms[below.join] = failing_as_spark(nearest, below.join.gateway)
     if below.order is not None:
-        below.order.for_nearest = below.join
+        joins.orders[below.order] = below.join
 
 
 def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpujoin.model.jointype import Side
@@ -133,3 +133,19 @@ class Nearest:
     conditions: tuple[Node, ...]
     ties: tuple[Tie, ...] = ()
     domain: Domain | None = None
+
+
+@dataclass(frozen=True)
+class NearestJoins:
+    """Joins of a query that may give of each row's matches the nearest alone.
+
+    Attributes
+    ----------
+    terms : dict of PlanNode to Nearest
+        What each join is told.
+    orders : dict of PlanNode to PlanNode
+        The join for which a ``Sort`` says which match is the nearest, where it does nothing else.
+    """
+
+    terms: dict[PlanNode, Nearest] = field(default_factory=dict)
+    orders: dict[PlanNode, PlanNode] = field(default_factory=dict)

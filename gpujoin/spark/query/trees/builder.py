@@ -32,6 +32,7 @@ from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.compat import arrow_type
+from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.reading import Reading
 
@@ -224,6 +225,8 @@ class TreeBuilder:
     """Nodes that can be run, by their ``id()``."""
     backend: str | None = None
     """The backend that a join of the tree was asked to run on."""
+    nearest: Mapping[PlanNode, Nearest] = field(default_factory=dict, repr=False)
+    """The joins that may give of each row's matches the nearest alone."""
     stream_rows: float | None = None
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
     zone: str | None = None

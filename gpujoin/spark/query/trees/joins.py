@@ -27,8 +27,8 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     if kind is None:
         raise NotTranslatableError(f"joins of type {spark_type_name(node.fields['joinType'])} are not computed here")
     builder.run_on(node)
-    if node.nearest is not None:
-        return nearest_join(builder, node, kind, node.nearest, required)
+    if node in builder.nearest:
+        return nearest_join(builder, node, kind, builder.nearest[node], required)
     parts: Sequence[Node] = () if node.condition is None else conjuncts(node.condition)
     sides, parts = join_inputs(builder, node, parts, required, not_in=kind in NULL_AWARE)
     keys: list[Key] = []
