@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpujoin.cli.advise.findings import Advice, Query
 from gpujoin.cli.checks import Status
@@ -18,13 +18,10 @@ from gpujoin.cli.script import execute
 from gpujoin.costs import Costs
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.failures import first_line
-from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of
+from gpujoin.spark.jvm.gateway import dataframe_of, gateway_of, java_session
 from gpujoin.spark.query import hooks
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.worker.python import use_this_python
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _NO_JAVA = "JAVA_GATEWAY_EXITED"
 _COSTS = "spark.gpujoin.costs"
@@ -74,7 +71,7 @@ class _Recorder:
 
     def place(self) -> str:
         """Give the line of the program that is being run."""
-        frame: FrameType | None = sys._getframe()  # noqa: SLF001
+        frame = inspect.currentframe()
         while frame is not None:
             if os.path.realpath(frame.f_code.co_filename) == self._program:
                 return f"{Path(self._program).name}:{frame.f_lineno}"
@@ -216,7 +213,7 @@ def _sql(original: Callable[..., Any], recorder: _Recorder) -> Callable[..., Any
 
     @functools.wraps(original)
     def sql(self: Any, sqlQuery: str, *arguments: Any, **named: Any) -> Any:  # noqa: N803 - PySpark's name
-        plan = self._jsparkSession.sessionState().sqlParser().parsePlan(sqlQuery)
+        plan = java_session(self).sessionState().sqlParser().parsePlan(sqlQuery)
         name = str(plan.getClass().getSimpleName())
         if name in _HARMLESS or not _is_command(self, plan):
             return original(self, sqlQuery, *arguments, **named)

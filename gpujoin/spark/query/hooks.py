@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -62,8 +63,6 @@ from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
@@ -470,7 +469,7 @@ def _action(frame: DataFrame, name: str) -> Iterator[Action]:
 @contextmanager
 def _called_from(spark: SparkSession, action: str) -> Iterator[None]:
     """Name Spark's jobs after an action and the program's line: the caller that PySpark would name is in this file."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
         if frame.f_code.co_filename.startswith(_PYSPARK):
             action = frame.f_code.co_name

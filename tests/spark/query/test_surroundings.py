@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from collections.abc import Iterator
@@ -10,15 +11,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.java_gateway import GatewayClient
+from pyspark import RDD
 from pyspark.errors import AnalysisException, ArithmeticException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin import disable, enable
+from gpujoin.spark.jvm.gateway import client_of, java_session, session_of
 from gpujoin.spark.query.accelerate import PlannedQuery
+from gpujoin.spark.query.planner import QueryPlanner
 from tests.spark.query.queries import check
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
+SEND_COMMAND = GatewayClient.send_command
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
 
 ABOVE = {
@@ -189,3 +195,38 @@ def test_writing_by_every_way(tables: SparkSession, watched: list[PlannedQuery],
         for name in names:
             tables.sql(f"drop table if exists {name}")
     assert sum(bool(one.explanation.islands) for one in watched) >= 4
+
+
+def test_the_collector_of_the_program_runs_while_a_query_is_planned(
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    rewrite = QueryPlanner.rewrite
+
+    def watched(planner: QueryPlanner, plan: object) -> object:
+        seen.append(gc.isenabled())
+        return rewrite(planner, plan)
+
+    monkeypatch.setattr(QueryPlanner, "rewrite", watched)
+    assert check(tables.sql("select a.id, b.item from sales a join items b on a.k = b.k")).islands
+    assert seen
+    assert all(seen)
+
+
+def test_py4j_is_as_ever_for_other_gateways(tables: SparkSession) -> None:
+    """Of the client of an enabled session alone calls are watched, and until it is disabled."""
+    other = GatewayClient()
+    enable(tables)
+    assert "send_command" in vars(client_of(tables))
+    assert "send_command" not in vars(other)
+    assert type(other).send_command is SEND_COMMAND
+    disable(tables)
+    assert "send_command" not in vars(client_of(tables))
+
+
+def test_the_object_of_another_session_takes_nobodys_place(tables: SparkSession) -> None:
+    before = RDD.toDF, SparkSession._instantiatedSession, SparkSession._activeSession
+    other = session_of(tables, java_session(tables).newSession())
+    assert before == (RDD.toDF, SparkSession._instantiatedSession, SparkSession._activeSession)
+    assert java_session(other) is not java_session(tables)
+    assert other.range(3).count() == 3
