@@ -114,7 +114,7 @@ class Emitter:
         """
         layout, backend = self.layout, self.sink.backend
         sides = (layout.probe.side, layout.build.side) if pairs else (layout.probe.side,)
-        if not layout.output_schema or any(self.columns[side].on_host for side in sides):
+        if not self.sink.kernels or not layout.output_schema or any(self.columns[side].on_host for side in sides):
             return None
         build = self.run.built.build
         if pairs and build is not None and build.unique and probe.pairs == self.sink.count(self.rows):

@@ -177,10 +177,10 @@ class Sink:
     def fetches(self) -> bool:
         """Whether a device may read payload with the keys, without a probe.
 
-        Not of rows in host memory: a probe tells first whether all of them are output, and then none of their columns
-        but the keys has to be copied.
+        Only by gpujoin's own kernels, and not of rows in host memory: a probe tells first whether all of them are
+        output, and then none of their columns but the keys has to be copied.
         """
-        return not self.copies_rows
+        return self.kernels and not self.copies_rows
 
     def uploads(self, rows: Any) -> Uploads | None:
         """Make the record of the columns of rows that are copied to the device; ``None`` on the CPU: none are."""
