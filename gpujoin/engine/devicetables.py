@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpujoin.backends import cudf
+from gpujoin.backends.cudf import adopt, device_capsules, device_pipeline, export_arrow, to_library_table
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice
 from gpujoin.errors import ConfigurationError, JoinSpecError
@@ -77,7 +77,7 @@ class DeviceTable:
             raise JoinSpecError(
                 f"a {type(data).__name__} does not lie on a GPU; DeviceTable.from_arrow copies it there"
             )
-        table = opened.taken(backend)
+        table = opened.adopt(backend)
         return table if names is None else table.rename_columns(names)
 
     @classmethod
@@ -162,11 +162,11 @@ class DeviceTable:
         JoinSpecError
             If libcudf has no type for a column.
         """
-        return cudf.as_library_table(self.device.backend, self.frame)
+        return to_library_table(self.device.backend, self.frame)
 
     def __arrow_c_device_array__(self, requested_schema: Any = None, **kwargs: Any) -> tuple[Any, Any]:
         del requested_schema, kwargs
-        return cudf.exported(self.device.backend, self.frame, self.schema)
+        return export_arrow(self.device.backend, self.frame, self.schema)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class OpenedTable:
     data: Any
     """The table, or what its Arrow interface has given out."""
 
-    def taken(self, backend: str | BackendChoice | AnyBackend) -> DeviceTable:
+    def adopt(self, backend: str | BackendChoice | AnyBackend) -> DeviceTable:
         """View it as a :class:`DeviceTable`. Raises ``JoinSpecError`` for types that are not held on a GPU."""
         if isinstance(self.data, DeviceTable):
             return self.data
@@ -185,11 +185,11 @@ class OpenedTable:
         if self.kind is TableKind.CUDF:
             names = [str(name) for name in data.columns]
             data, _ = data.to_pylibcudf()
-        frame, schema = cudf.adopted(device.backend, data)
+        frame, schema = adopt(device.backend, data)
         table = DeviceTable(schema, frame, device)
         return table if names is None else table.at(range(len(names))).rename_columns(names)
 
-    def given_back(self, table: DeviceTable) -> Any:
+    def to_same_kind(self, table: DeviceTable) -> Any:
         """Convert a result to the kind of this table."""
         if self.kind is TableKind.OWN:
             return table
@@ -210,7 +210,7 @@ def open_table(data: Any) -> OpenedTable | None:
             return OpenedTable(kind, data)
     if getattr(data, "is_cpu", False) is True:  # a DataFrame of Spark Connect has any attribute: a Column
         return None
-    capsules = cudf.device_capsules(data)
+    capsules = device_capsules(data)
     return None if capsules is None else OpenedTable(TableKind.OWN, capsules)
 
 
@@ -259,7 +259,7 @@ def open_batches(batches: Any) -> tuple[OpenedTable | None, Any]:
     return (None, ()) if first is None else (open_table(first), chain((first,), batches))
 
 
-def taken_tables(
+def adopt_each(
     opened: OpenedTable, batches: Iterable[Any], backend: str | BackendChoice | AnyBackend
 ) -> Iterator[tuple[OpenedTable, DeviceTable]]:
     """View tables on a GPU as :class:`DeviceTable`; the first of them was opened already.
@@ -271,7 +271,7 @@ def taken_tables(
         table = open_table(batch) if position else opened
         if table is None:
             raise JoinSpecError(f"batch {position} of a side is on the host, the first one on a GPU; copy one of them")
-        yield table, table.taken(backend)
+        yield table, table.adopt(backend)
 
 
 def check_backend(backend: str | BackendChoice | AnyBackend) -> None:
@@ -280,13 +280,15 @@ def check_backend(backend: str | BackendChoice | AnyBackend) -> None:
         raise ConfigurationError("tables on a GPU are joined there; for backend='cpu' copy them with to_arrow()")
 
 
-def taken(opened: Mapping[Side, OpenedTable], backend: str | BackendChoice | AnyBackend) -> dict[Side, DeviceTable]:
+def adopt_both(
+    opened: Mapping[Side, OpenedTable], backend: str | BackendChoice | AnyBackend
+) -> dict[Side, DeviceTable]:
     """View both tables of a join as :class:`DeviceTable`.
 
     Raises ``ConfigurationError`` if they are not to be joined on a GPU, ``JoinSpecError`` if they lie on two.
     """
     check_backend(backend)
-    tables = {side: table.taken(backend) for side, table in opened.items()}
+    tables = {side: table.adopt(backend) for side, table in opened.items()}
     if len({id(table.device.backend) for table in tables.values()}) > 1:
         raise JoinSpecError("the tables belong to two backends; take both in with the same backend=")
     return tables
@@ -297,12 +299,12 @@ def device_of(backend: str | BackendChoice | AnyBackend) -> AnyDevicePipeline:
     check_backend(backend)
     if isinstance(backend, (str, BackendChoice)):
         return _first_device()
-    return cudf.device_pipeline(backend)
+    return device_pipeline(backend)
 
 
 @functools.cache
 def _first_device() -> AnyDevicePipeline:
-    return cudf.device_pipeline(create(BackendName.GPU, BackendRequest()))
+    return device_pipeline(create(BackendName.GPU, BackendRequest()))
 
 
 def _decoded(dtype: pa.DataType) -> pa.DataType:
@@ -311,7 +313,7 @@ def _decoded(dtype: pa.DataType) -> pa.DataType:
     return dtype.value_type if encoded else dtype
 
 
-def concatenated(tables: Iterable[DeviceTable], schema: pa.Schema, device: AnyDevicePipeline) -> DeviceTable:
+def concat(tables: Iterable[DeviceTable], schema: pa.Schema, device: AnyDevicePipeline) -> DeviceTable:
     """Put tables of one schema together; a single one is not copied."""
     frames = [table.frame for table in tables]
     if not frames:

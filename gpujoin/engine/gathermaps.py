@@ -13,7 +13,7 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.arguments import backend_choice, named_apart, options_of, table_of
-from gpujoin.engine.devicetables import DeviceTable, open_table, taken
+from gpujoin.engine.devicetables import DeviceTable, adopt_both, open_table
 from gpujoin.engine.join.payload import Payload
 from gpujoin.engine.morsels import halved
 from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
@@ -99,7 +99,7 @@ class GatherMaps:
             where = "host" if self.backend is None else "GPU"
             raise JoinSpecError(f"the maps are on the {where}; give tables that are there too")
         there = {side: table for side, table in opened.items() if table is not None}
-        tables = taken(there, self.backend or BackendChoice.AUTO) if there else _host_tables(given)
+        tables = adopt_both(there, self.backend or BackendChoice.AUTO) if there else _host_tables(given)
         self._check_rows(tables)
         names = {side: table.column_names for side, table in tables.items()}
         renamed = named_apart(names.get(Side.LEFT, []), names.get(Side.RIGHT, []), suffixes)
@@ -110,7 +110,7 @@ class GatherMaps:
         device = made[0].device
         frame = device.hstack([table.frame for table in made])
         schema = pa.schema([f.with_name(n) for f, n in zip([f for t in made for f in t.schema], renamed, strict=True)])
-        return next(iter(there.values())).given_back(DeviceTable(schema, frame, device))
+        return next(iter(there.values())).to_same_kind(DeviceTable(schema, frame, device))
 
     def _check_rows(self, tables: Mapping[Side, Any]) -> None:
         wanted = {} if self.rows is None else dict(zip(Side, self.rows, strict=True))
@@ -155,11 +155,11 @@ def gather(
     options, backend = options_of(options), backend_choice(backend)
     opened = open_table(table)
     if opened is not None:
-        given = opened.taken(backend)
+        given = opened.adopt(backend)
         if isinstance(rows, Indices) and rows.values.dtype != np.int32:
             raise JoinSpecError("the map is on the host, the table on a GPU; give one of gather_maps(device tables)")
         frame = given.device.backend.gather(given.frame, rows)
-        return opened.given_back(dataclasses.replace(given, frame=frame))
+        return opened.to_same_kind(dataclasses.replace(given, frame=frame))
     if isinstance(rows, Indices) and not isinstance(rows.values, np.ndarray):
         raise JoinSpecError("the map is on a GPU, the table on the host; use GatherMaps.to_host()")
     return _gathered_on_host(table_of(table), rows, options)

@@ -24,7 +24,7 @@ from gpujoin.engine.arguments import (
     position_of,
     table_of,
 )
-from gpujoin.engine.devicetables import DeviceTable, OpenedTable, concatenated, open_keys, open_tables, taken
+from gpujoin.engine.devicetables import DeviceTable, OpenedTable, adopt_both, concat, open_keys, open_tables
 from gpujoin.engine.gathermaps import GatherMaps, device_maps
 from gpujoin.engine.join.checks import check_product
 from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
@@ -130,7 +130,7 @@ def join_tables(
     build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
     if opened is not None:
         joined = _joined_on_device(plan.spec, tables, build_side, options, metrics)
-        return opened[Side.LEFT].given_back(plan.finish_on_device(joined))
+        return opened[Side.LEFT].to_same_kind(plan.finish_on_device(joined))
     return plan.finish(_joined(plan.spec, tables, build_side, options, chosen, metrics))
 
 
@@ -213,7 +213,7 @@ def asof_join_tables(
     )  # fmt: skip
     if opened is not None:
         joined = _joined_on_device(plan.spec, tables, Side.RIGHT, options, metrics)
-        return opened[Side.LEFT].given_back(joined.rename_columns(plan.names))
+        return opened[Side.LEFT].to_same_kind(joined.rename_columns(plan.names))
     table = _joined(plan.spec, tables, Side.RIGHT, options, chosen, metrics)
     return table.rename_columns(list(plan.names))
 
@@ -255,7 +255,7 @@ def gather_maps(
     if opened is None:
         tables = {Side.LEFT: key_table(left_keys, Side.LEFT), Side.RIGHT: key_table(right_keys, Side.RIGHT)}
     else:
-        tables = dict(taken(opened, backend))
+        tables = dict(adopt_both(opened, backend))
     counts = {table.num_columns for table in tables.values()}
     if len(counts) != 1 or 0 in counts:
         raise JoinSpecError(
@@ -288,7 +288,7 @@ def _sides(
 ) -> _Sides:  # fmt: skip
     if opened is None:
         return {Side.LEFT: table_of(left, Side.LEFT), Side.RIGHT: table_of(right, Side.RIGHT)}
-    tables = taken(opened, backend)
+    tables = adopt_both(opened, backend)
     for side, table in tables.items():
         check_unique(table.column_names, f"the {side.value} input")
     return tables
@@ -302,7 +302,7 @@ def _joined_on_device(
     layout = JoinLayout.of(spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side)
     run = FrameRun(FrameBuild(layout, built.device, [built], options, counters), counters)
     made = [*run.probe_table(probed), *run.rest()]
-    return concatenated(made, layout.output_schema, built.device)
+    return concat(made, layout.output_schema, built.device)
 
 
 def _joined(

@@ -160,24 +160,24 @@ def device_capsules(data: Any) -> TableCapsules | StreamCapsule | None:
     return None if capsules is None or capsules.device_type not in ON_GPU else capsules
 
 
-def adopted(backend: AnyBackend, data: Any) -> tuple[CudfFrame, pa.Schema]:
+def adopt(backend: AnyBackend, data: Any) -> tuple[CudfFrame, pa.Schema]:
     """View a table of pylibcudf, or one of :func:`device_capsules`, as a frame, with its schema."""
     from gpujoin.backends.cudf import adoption
 
-    return adoption.taken_in(cast("CudfBackend", backend), data)
+    return adoption.adopt(cast("CudfBackend", backend), data)
 
 
-def as_library_table(backend: AnyBackend, frame: CudfFrame) -> Any:
+def to_library_table(backend: AnyBackend, frame: CudfFrame) -> Any:
     """View a frame as a table of pylibcudf."""
     from gpujoin.backends.cudf import adoption
 
     with cast("CudfBackend", backend).device.entered():
-        return adoption.given_out(frame)
+        return adoption.to_library_table(frame)
 
 
-def exported(backend: AnyBackend, frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
+def export_arrow(backend: AnyBackend, frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
     """Give a frame out through the Arrow C device interface."""
     from gpujoin.backends.cudf import adoption
 
     with cast("CudfBackend", backend).device.entered():
-        return adoption.exported(frame, schema)
+        return adoption.export_arrow(frame, schema)

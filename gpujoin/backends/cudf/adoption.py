@@ -38,7 +38,7 @@ _DECIMALS = {_T.DECIMAL32: (pa.decimal32, 9), _T.DECIMAL64: (pa.decimal64, 18), 
 _DECIMAL_KINDS = {32: _T.DECIMAL32, 64: _T.DECIMAL64, 128: _T.DECIMAL128}
 
 
-def taken_in(
+def adopt(
     backend: CudfBackend, data: plc.Table | plc.Column | SupportsCudaArrayInterface | TableCapsules | StreamCapsule
 ) -> tuple[CudfFrame, pa.Schema]:
     """View a table or column of pylibcudf, an array, or a table with the Arrow interface, as a frame with its schema.
@@ -47,15 +47,15 @@ def taken_in(
     """
     with backend.device.entered():
         if isinstance(data, TableCapsules | StreamCapsule):
-            return imported(data)
+            return import_arrow(data)
         if not isinstance(data, plc.Table):
             column = data if isinstance(data, plc.Column) else plc.Column.from_cuda_array_interface(data, stream=STREAM)
             data = plc.Table([column])
-        frame = adopted(data)
+        frame = view_table(data)
         return frame, pa.schema([(str(i), dtype) for i, dtype in enumerate(frame.types)])
 
 
-def adopted(table: plc.Table) -> CudfFrame:
+def view_table(table: plc.Table) -> CudfFrame:
     """View a table of pylibcudf as a frame.
 
     Raises ``JoinSpecError`` if a column has a type that frames do not hold.
@@ -88,14 +88,14 @@ def _is_aligned(column: plc.Column) -> bool:
     return (data is None or data.ptr % width == 0) and all(map(_is_aligned, column.children()))
 
 
-def imported(capsules: TableCapsules | StreamCapsule) -> tuple[CudfFrame, pa.Schema]:
+def import_arrow(capsules: TableCapsules | StreamCapsule) -> tuple[CudfFrame, pa.Schema]:
     """View a table with the Arrow C device interface as a frame; several parts of a stream are put together."""
     parts = [capsules] if isinstance(capsules, TableCapsules) else list(capsules.parts())
     fields = pa.schema(capsules.description())
     if not parts:  # of a stream
         return upload(fields.empty_table()), fields
     tables = [plc.Table.from_arrow(part, stream=STREAM) for part in parts]
-    frame = adopted(tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=STREAM))
+    frame = view_table(tables[0] if len(tables) == 1 else plc.concatenate.concatenate(tables, stream=STREAM))
     types = [_zoned(dtype, field.type) for dtype, field in zip(frame.types, fields, strict=True)]
     schema = pa.schema([(field.name, dtype) for field, dtype in zip(fields, types, strict=True)])
     return CudfFrame(frame.table, tuple(types)), schema
@@ -106,7 +106,7 @@ def _zoned(dtype: pa.DataType, named: pa.DataType) -> pa.DataType:
     return named if pat.is_timestamp(named) and pat.is_timestamp(dtype) and named.unit == dtype.unit else dtype
 
 
-def given_out(frame: CudfFrame) -> plc.Table:
+def to_library_table(frame: CudfFrame) -> plc.Table:
     """View a frame as a table of pylibcudf, with its own types.
 
     Raises ``JoinSpecError`` if libcudf has no type for the values of a column.
@@ -119,9 +119,9 @@ def given_out(frame: CudfFrame) -> plc.Table:
     return plc.Table(columns, num_rows=frame.rows)
 
 
-def exported(frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
+def export_arrow(frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
     """Give a frame out through the Arrow C device interface, under the names and time zones of a schema."""
-    table: Any = given_out(frame)  # whose stub does not tell the interface
+    table: Any = to_library_table(frame)  # whose stub does not tell the interface
     capsule, array = table.__arrow_c_device_array__()
     fields = [
         field.with_name(named.name).with_type(named.type if pat.is_timestamp(named.type) else field.type)

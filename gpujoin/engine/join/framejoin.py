@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from gpujoin.config import Options
-from gpujoin.engine.devicetables import DeviceTable, OpenedTable, concatenated, open_batches, taken_tables
+from gpujoin.engine.devicetables import DeviceTable, OpenedTable, adopt_each, concat, open_batches
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_frames, check_product
 from gpujoin.engine.join.framesearch import on_device
@@ -45,7 +45,7 @@ class FrameBuild:
         )  # fmt: skip
         for table in tables:
             _check(table, layout.build, device)
-        rows = concatenated(tables, layout.build.schema, device)
+        rows = concat(tables, layout.build.schema, device)
         metrics.build_rows += rows.num_rows
         metrics.build_bytes += rows.nbytes
         self.built = BuiltSide(sink, rows.frame, metrics)
@@ -78,15 +78,15 @@ class FrameRun:
             if not isinstance(batches, (list, tuple)) or batches:
                 raise JoinSpecError("the build side is on a GPU, the probe side on the host; copy one of them")
             return
-        for kind, table in taken_tables(opened, batches, self._build.device.backend):
+        for kind, table in adopt_each(opened, batches, self._build.device.backend):
             self._kind = kind
             for joined in self.probe_table(table):
-                yield kind.given_back(joined)
+                yield kind.to_same_kind(joined)
 
     def finish(self) -> Iterator[Any]:
         """Return the rows that can only be returned when all probe rows have been seen, in the kind of the probe's."""
         for joined in self.rest():
-            yield joined if self._kind is None else self._kind.given_back(joined)
+            yield joined if self._kind is None else self._kind.to_same_kind(joined)
 
     def probe_table(self, table: DeviceTable) -> Iterator[DeviceTable]:
         """Join the rows of a table."""

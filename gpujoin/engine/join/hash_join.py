@@ -10,7 +10,7 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.arguments import backend_choice, check_metrics, options_of
-from gpujoin.engine.devicetables import open_batches, taken_tables
+from gpujoin.engine.devicetables import adopt_each, open_batches
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_evaluable, check_product
 from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
@@ -126,7 +126,7 @@ class HashJoin:
         opened, batches = open_batches(batches)
         if opened is not None:
             wanted = self._given_backend or BackendChoice.AUTO
-            tables = [table for _, table in taken_tables(opened, batches, wanted)]
+            tables = [table for _, table in adopt_each(opened, batches, wanted)]
             self._built = FrameBuild(self.layout, tables[0].device, tables, self.options, self.metrics)
             return
         self._built = take_in(self._sink, self._counted(batches), self.metrics)

@@ -157,11 +157,11 @@ def test_a_column_is_viewed_and_given_back(name: str) -> None:
 
     kind, dtype = TYPES[name]
     given = column(kind)
-    frame = adoption.adopted(plc.Table([given]))
+    frame = adoption.view_table(plc.Table([given]))
     assert frame.types == (dtype,)
     (stored,) = frame.table.columns()
     assert address_of(stored) == address_of(given)
-    (back,) = adoption.given_out(frame).columns()
+    (back,) = adoption.to_library_table(frame).columns()
     assert (back.type(), back.size(), address_of(back)) == (kind, 4, address_of(given))
 
 
@@ -171,11 +171,11 @@ def test_nested_columns() -> None:
     stamps = column(plc.DataType(T.TIMESTAMP_SECONDS), 9)
     lists = plc.Column(plc.DataType(T.LIST), 4, None, None, 0, 0, [offsets(), stamps])
     pairs = plc.Column(plc.DataType(T.STRUCT), 4, None, None, 0, 0, [column(plc.DataType(T.INT8)), lists])
-    frame = adoption.adopted(plc.Table([pairs]))
+    frame = adoption.view_table(plc.Table([pairs]))
     assert frame.types == (pa.struct([("0", pa.int8()), ("1", pa.list_(pa.timestamp("s")))]),)
     inner = frame.table.columns()[0].child(1).child(1)
     assert inner.type() == plc.DataType(T.INT64)
-    back = adoption.given_out(frame).columns()[0]
+    back = adoption.to_library_table(frame).columns()[0]
     assert back.child(1).child(1).type() == plc.DataType(T.TIMESTAMP_SECONDS)
     assert address_of(back.child(1).child(1)) == address_of(stamps)
 
@@ -186,10 +186,10 @@ def test_what_is_not_held_is_named() -> None:
 
     codes = plc.Column(plc.DataType(T.DICTIONARY32), 4, None, None, 0, 0, [offsets(3), column(plc.DataType(T.INT64))])
     with pytest.raises(JoinSpecError, match=r"column 1 .* DICTIONARY32"):
-        adoption.adopted(plc.Table([column(plc.DataType(T.INT64)), codes]))
+        adoption.view_table(plc.Table([column(plc.DataType(T.INT64)), codes]))
     frame = CudfFrame(plc.Table([column(plc.DataType(T.STRING))]), (pa.binary(),))
     with pytest.raises(JoinSpecError, match="binary, for which libcudf has no type"):
-        adoption.given_out(frame)
+        adoption.to_library_table(frame)
 
 
 def backend() -> Any:
@@ -197,18 +197,18 @@ def backend() -> Any:
 
 
 def test_tables_and_columns_of_pylibcudf() -> None:
-    from gpujoin.backends.cudf import adopted
+    from gpujoin.backends.cudf import adopt
 
     keys = column(plc.DataType(T.INT64))
     opened = open_table(plc.Table([keys, column(plc.DataType(T.INT8))]))
     assert opened is not None
     assert opened.kind is TableKind.PYLIBCUDF
-    frame, schema = adopted(backend(), opened.data)
+    frame, schema = adopt(backend(), opened.data)
     assert schema == pa.schema([("0", pa.int64()), ("1", pa.int8())])
     assert frame.rows == 4
     opened = open_keys(keys)
     assert opened is not None
-    frame, schema = adopted(backend(), opened.data)
+    frame, schema = adopt(backend(), opened.data)
     assert (schema, frame.rows) == (pa.schema([("0", pa.int64())]), 4)
     assert address_of(frame.table.columns()[0]) == 1 << 20
     assert open_keys(Memory(1 << 20, 32)) is not None
@@ -237,9 +237,9 @@ def test_data_frames_of_cudf(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_table(frame)
     assert opened is not None
     assert opened.kind is TableKind.CUDF
-    table = opened.taken("auto")
+    table = opened.adopt("auto")
     assert table.schema == pa.schema([("k", pa.int64()), ("day", pa.date32())])
-    back = opened.given_back(table)
+    back = opened.to_same_kind(table)
     assert isinstance(back, DataFrame)
     assert back.columns == ["k", "day"]
     assert [c.type() for c in back.table.columns()] == [c.type() for c in frame.table.columns()]
