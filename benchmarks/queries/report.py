@@ -15,7 +15,7 @@ from benchmarks.queries.measure import DEFAULT_REPEATS, Measured
 from benchmarks.queries.sources import Source
 from benchmarks.queries.suite import Suite
 from gpujoin.errors import BackendUnavailableError, pip_install
-from gpujoin.report.amounts import aligned
+from gpujoin.report.amounts import align
 
 _HEADER = ("query", "Spark, s", "here, s", "times faster", "joins", "aggregations", "windows", "answer")
 _MOST_EXPLAINED = 30
@@ -59,7 +59,7 @@ def write(
         The table, for people.
     """
     rows = [_cells(query) for query in measured]
-    shown = "\n".join(aligned([_HEADER, *rows], numbers=7))
+    shown = "\n".join(align([_HEADER, *rows], numbers=7))
     if folder is not None:
         machine = describe()
         folder.mkdir(parents=True, exist_ok=True)

@@ -99,7 +99,7 @@ def one_of(value: Words, options: Iterable[str]) -> Words:
     return Words(f"{value.at(SUM)} {within}", COMPARISON, f"{value.at(SUM)} not {within}")
 
 
-def called(name: str, arguments: Iterable[Words]) -> Words:
+def function_call(name: str, arguments: Iterable[Words]) -> Words:
     """Write a call of a function."""
     return Words(f"{name}({', '.join(each.text for each in arguments)})")
 
@@ -121,7 +121,7 @@ def arrow(variables: Sequence[Words], body: Words) -> Words:
     return Words(f"{names if len(variables) == 1 else f'({names})'} -> {body.text}", OR)
 
 
-def shown_column(expression: Expression, columns: Columns | None = None) -> Words:
+def column_words(expression: Expression, columns: Columns | None = None) -> Words:
     """Write a column by the expression that it is computed by."""
     return Writer.of_one_input(columns).words(expression)
 
@@ -159,21 +159,21 @@ def show_value(value: object) -> str:
         case bool():
             return str(value).lower()
         case str():
-            return "'" + shortened(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+            return "'" + shorten(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
         case bytes():
-            return f"x'{shortened(value.hex())}'"
+            return f"x'{shorten(value.hex())}'"
         case dt.date():
             return f"{'timestamp' if isinstance(value, dt.datetime) else 'date'} '{value}'"
         case dt.timedelta():
             return f"interval {_interval(value)}"
         case dict():
-            return shortened(f"map({', '.join(f'{show_value(k)}, {show_value(v)}' for k, v in value.items())})")
+            return shorten(f"map({', '.join(f'{show_value(k)}, {show_value(v)}' for k, v in value.items())})")
         case list() | tuple():
-            return shortened(f"array({', '.join(map(show_value, value))})")
+            return shorten(f"array({', '.join(map(show_value, value))})")
     return str(value)
 
 
-def shortened(text: str, most: int = LONGEST_CONSTANT) -> str:
+def shorten(text: str, most: int = LONGEST_CONSTANT) -> str:
     """Cut a text that is longer than so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -311,4 +311,4 @@ class Writer:
                 name = name.partition("_")[0]
             case Function.GET_FIELD if isinstance(node.arguments[1], Literal):
                 return Words(f"{operands[0].at(ATOM)}.{node.arguments[1].value}")
-        return called(name, operands)
+        return function_call(name, operands)

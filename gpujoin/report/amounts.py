@@ -45,7 +45,7 @@ def show_paths(paths: Sequence[str]) -> str:
     return store + scheme + os.path.commonpath([path.rpartition("://")[2] for path in (min(paths), max(paths))])
 
 
-def aligned(rows: Sequence[Sequence[str]], numbers: int) -> Iterator[str]:
+def align(rows: Sequence[Sequence[str]], numbers: int) -> Iterator[str]:
     """Format rows of cells as lines: the first cells, which are numbers, end below one another, the others begin so.
 
     The last cells are as long as they are.

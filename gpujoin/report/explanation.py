@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.reasons import Reason
-from gpujoin.report.amounts import PREDICTED, aligned, show_bytes, show_rows, show_seconds
+from gpujoin.report.amounts import PREDICTED, align, show_bytes, show_rows, show_seconds
 from gpujoin.report.operations import (
     SPARK,
     Amounts,
@@ -101,7 +101,7 @@ class QueryReport:
         rows = [["#", *headings, f"plan{legend}"]]
         for number, (each, depth) in enumerate(operations, 1):
             rows.append([str(number), *(show(each) for _, show in columns), "  " * depth + each.operation])
-        yield from aligned(rows, numbers=1 + len(columns))
+        yield from align(rows, numbers=1 + len(columns))
 
     def _note_lines(self) -> Iterator[str]:
         """Yield each note once, after the numbers of its operations; those of the whole query last."""

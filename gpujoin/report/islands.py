@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import Relation, SparkSource
-from gpujoin.model.sqltext import shortened
+from gpujoin.model.sqltext import shorten
 from gpujoin.report.amounts import PREDICTED, show_about, show_bytes, show_seconds
 from gpujoin.report.operations import IslandOperation, NoteKind, Operation, OperationKind, notes_of
 from gpujoin.report.stages import IslandFacts, Prices, stage_operations
@@ -135,4 +135,4 @@ def _words(operation: Operation, *, within_stage: bool = False) -> Iterator[str]
 
 def progress_name(words: str) -> str:
     """Give a name in Spark's progress, no longer than a line."""
-    return shortened(f"gpujoin: {words}", _LONGEST)
+    return shorten(f"gpujoin: {words}", _LONGEST)

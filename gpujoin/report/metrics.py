@@ -75,7 +75,7 @@ class IslandReport:
         spent = sorted(self.metrics.pipeline.seconds.items(), key=lambda item: -item[1])
         lines = [
             *self.details,
-            _took(self.metrics.seconds, self.island),
+            _duration(self.metrics.seconds, self.island),
             f"seconds: {', '.join(f'{name} {seconds:.3f}' for name, seconds in spent)}",
         ]
         return "\n".join([title, *(f"  {line}" for line in lines)])
@@ -132,7 +132,7 @@ def _input_lines(p: PipelineMetrics) -> list[str]:
     return lines
 
 
-def _took(seconds: float, island: IslandOperation | None) -> str:
+def _duration(seconds: float, island: IslandOperation | None) -> str:
     here = None if island is None else island.predicted.seconds
     if island is None or here is None:
         return f"took {seconds:.2f} s"

@@ -55,7 +55,7 @@ def new_join_id() -> str:
     return MARK + uuid.uuid4().hex[:12]
 
 
-def _listed(reasons: Iterable[Reason]) -> str:
+def _list(reasons: Iterable[Reason]) -> str:
     return "; ".join(dict.fromkeys(map(str, reasons)))
 
 
@@ -80,7 +80,7 @@ def query_text(session: str, plan: str) -> str:
     return f"{session} {_IDS.sub('', plan)}"
 
 
-def _refused(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def _refusals(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """Choose the reasons that are neither what settings say nor a prediction that Spark is faster."""
     return tuple(reason for reason in reasons if reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER))
 
@@ -147,7 +147,7 @@ def tell_query(
         *(reason for join in joins for reason in join.reasons),
     ]
     fallback = [reason for reason in reasons if reason.kind is not ReasonKind.CONFIGURED]
-    refused = _refused(reasons)
+    refused = _refusals(reasons)
     if refused and options.fallback is FallbackMode.RAISE:
         raise FallbackError("a part of the query is left to Spark", refused)
     if options.explain is ExplainMode.ALL or (fallback and options.explain is ExplainMode.FALLBACK):
@@ -159,12 +159,12 @@ def tell_query(
         _warn_of_workers(refused)
         of_query = [reason for reason in refused if not _is_of_workers(reason)]
         if of_query:
-            _warn(f"a part of the query is left to Spark: {_listed(of_query)}", query)
+            _warn(f"a part of the query is left to Spark: {_list(of_query)}", query)
     slower = [
         reason for join in joins if join.by_gpu_join for reason in join.reasons if reason.kind is ReasonKind.SLOWER
     ]
     if slower and options.fallback is not FallbackMode.SILENT:
-        _warn(f"a gpu_join is left to Spark: {_listed(slower)}", query)
+        _warn(f"a gpu_join is left to Spark: {_list(slower)}", query)
     for warning in (warning for operation in explanation.walk() for warning in operation.warnings):
         _warn(f"a join of the query: {warning}", query)
 
@@ -178,7 +178,7 @@ def _warn_of_workers(reasons: Iterable[Reason]) -> None:
     """Warn once that queries are left to Spark, if a reason concerns them all."""
     concerned = [reason for reason in reasons if _is_of_workers(reason)]
     if concerned:
-        _warn(f"queries are left to Spark: {_listed(concerned)}", str)
+        _warn(f"queries are left to Spark: {_list(concerned)}", str)
 
 
 def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.reasons import Reason
-from gpujoin.model.sqltext import shortened
+from gpujoin.model.sqltext import shorten
 from gpujoin.report.operations import JoinOperation, Operation, spark_join
 from gpujoin.spark.catalyst.joins import AS_OF_JOIN, JOIN, JOINS, join_type_shown, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node
@@ -142,7 +142,7 @@ def _is_multiplied(node: PlanNode) -> bool:
 
 def expression_name(node: Node) -> str:
     """Write an expression briefly."""
-    return shortened(words(node), _LONGEST)
+    return shorten(words(node), _LONGEST)
 
 
 def _files(node: PlanNode) -> str:

@@ -265,14 +265,14 @@ def _run_by_spark(frame: DataFrame) -> _Run:
     spark = frame.sparkSession
     rule = rule_of(spark)
     session = java_session(spark) if rule is None else clone_session(spark, rule)
-    return _timed(lambda: dataframe_in(session, analyzed_plan(frame), spark))[0]
+    return _time(lambda: dataframe_in(session, analyzed_plan(frame), spark))[0]
 
 
 def _run_here(frame: DataFrame) -> _Run:
     """Run a query as an enabled session does."""
     spark = frame.sparkSession
     enabled = _is_enabled_for(frame)
-    run, ran = _timed(lambda: dataframe_of(spark, analyzed_plan(frame)) if enabled else rewrite(frame).frame)
+    run, ran = _time(lambda: dataframe_of(spark, analyzed_plan(frame)) if enabled else rewrite(frame).frame)
     return dataclasses.replace(run, reports=metrics(ran))
 
 
@@ -282,7 +282,7 @@ def _is_enabled_for(frame: DataFrame) -> bool:
     return rule is not None and bool(rule.isConcernedWith(analyzed_plan(frame)))
 
 
-def _timed(make: Callable[[], DataFrame]) -> tuple[_Run, DataFrame]:
+def _time(make: Callable[[], DataFrame]) -> tuple[_Run, DataFrame]:
     """Make a query, run it, and take the time of both."""
     start = time.perf_counter()
     frame = make()

@@ -51,11 +51,11 @@ from gpujoin.model.sqltext import (
     Words,
     Writer,
     bare_name,
-    shortened,
+    column_words,
+    shorten,
     show_call,
     show_condition,
     show_expression,
-    shown_column,
 )
 from gpujoin.model.windows import AnyWindowCall, FramedAggregate
 from gpujoin.plan.cost import crossing_seconds, operation_seconds
@@ -138,7 +138,7 @@ def _name(node: Relation) -> str:
 
 
 @dataclass(frozen=True)
-class _Written:
+class _Result:
     """An operation, and how its columns are written above it."""
 
     operation: Operation
@@ -181,26 +181,26 @@ class _StageWriter:
             sources[taken.source] = Estimate(rows, 1.0, rows)
         self._sizes = Sizes(scanned, sources)
 
-    def top(self) -> _Written:
+    def top(self) -> _Result:
         """Write the topmost operation."""
-        return self._written(self._stage.tree)
+        return self._write(self._stage.tree)
 
-    def _written(self, node: Relation) -> _Written:
+    def _write(self, node: Relation) -> _Result:
         if isinstance(node, ExchangeSource):
             return self._source(node)
-        inputs = [self._written(child) for child in node.children]
+        inputs = [self._write(child) for child in node.children]
         columns: Columns = inputs[0].columns if inputs else ()
         match node:
             case Scan():
-                return self._made(node, self._scan(node), inputs)
+                return self._operation(node, self._scan(node), inputs)
             case ConstantTable():
                 names = ", ".join(map(bare_name, node.schema.names))
-                return self._made(node, f"{_count(node.rows, 'row')} of the query itself, columns {names}", inputs)
+                return self._operation(node, f"{_count(node.rows, 'row')} of the query itself, columns {names}", inputs)
             case Project():
                 return self._project(node, inputs[0])
             case Filter():
                 text = f"filter {' and '.join(show_filters(conjuncts(node.condition), columns))}"
-                return self._made(node, text, inputs, columns)
+                return self._operation(node, text, inputs, columns)
             case Join():
                 return self._join(node, *inputs)
             case PartialAggregate():
@@ -208,27 +208,27 @@ class _StageWriter:
             case Window():
                 return self._window(node, inputs[0])
             case TopN():
-                return self._made(node, f"first {node.count} by {_order(node.order, columns)}", inputs, columns)
+                return self._operation(node, f"first {node.count} by {_order(node.order, columns)}", inputs, columns)
             case Limit():
-                return self._made(node, f"limit {node.count}", inputs, columns)
+                return self._operation(node, f"limit {node.count}", inputs, columns)
             case Expand():
-                return self._made(node, f"expand each row in {len(node.projections)} ways", inputs)
+                return self._operation(node, f"expand each row in {len(node.projections)} ways", inputs)
             case Explode():
                 column, outer = columns[node.column].text, "outer " if node.outer else ""
                 repeats = pat.is_int64(node.child.schema.field(node.column).type)
                 text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
-                return self._made(node, text, inputs)
-        return self._made(node, _name(node), inputs)
+                return self._operation(node, text, inputs)
+        return self._operation(node, _name(node), inputs)
 
-    def _made(
+    def _operation(
         self,
         node: Relation,
         text: str,
-        inputs: Sequence[_Written],
+        inputs: Sequence[_Result],
         columns: Columns | None = None,
         kind: type[Operation] = Operation,
         **facts: Any,
-    ) -> _Written:
+    ) -> _Result:
         """Give the operation of a node, whose ``columns`` are by default those of its input, or written by name."""
         predicted = Amounts()
         if not any(each.operation.predicted.rows is None for each in inputs):
@@ -237,7 +237,7 @@ class _StageWriter:
             predicted = Amounts(rows=rows, bytes=rows * row_bytes(node.schema), seconds=seconds)
         operation = kind(
             kind=_NAMES[type(node)][0],
-            operation=shortened(text, _LONGEST),
+            operation=shorten(text, _LONGEST),
             backend=self._facts.backend.value,
             predicted=predicted,
             measured_as=((self._name, self._names[id(node)]),),
@@ -248,8 +248,8 @@ class _StageWriter:
         if columns is None:
             names = node.schema.names
             below = inputs[0].columns if inputs and len(inputs[0].columns) == len(names) else _plain_columns(node)
-            columns = list(map(_named, names, below))
-        return _Written(operation, columns, self._sizes.of(node))
+            columns = list(map(_with_name, names, below))
+        return _Result(operation, columns, self._sizes.of(node))
 
     def _progress(self, node: Relation) -> str:
         """Name a node in Spark's progress."""
@@ -258,16 +258,16 @@ class _StageWriter:
         table = posixpath.basename(show_paths(self._facts.scans[node.index].files.paths))
         return f"scan {table.removesuffix('.parquet')}"
 
-    def _project(self, node: Project, below: _Written) -> _Written:
-        columns = [_named(output.name, _column(output, below.columns)) for output in node.outputs]
+    def _project(self, node: Project, below: _Result) -> _Result:
+        columns = [_with_name(output.name, _output_column(output, below.columns)) for output in node.outputs]
         if not all(map(_is_plain, node.outputs)):
             shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
-            return self._made(node, f"project {shown}", [below], columns)
+            return self._operation(node, f"project {shown}", [below], columns)
         measured = (*below.operation.measured_as, (self._name, self._names[id(node)]))
         operation = dataclasses.replace(below.operation, measured_as=measured)
-        return _Written(operation, columns, self._sizes.of(node))
+        return _Result(operation, columns, self._sizes.of(node))
 
-    def _join(self, node: Join, left: _Written, right: _Written) -> _Written:
+    def _join(self, node: Join, left: _Result, right: _Result) -> _Result:
         spec, shape = node.spec, shape_of_node(node)
         sides = {Side.LEFT: left.columns, Side.RIGHT: right.columns}
         keys = tuple(
@@ -285,7 +285,7 @@ class _StageWriter:
         parts = [kind, f"{node.build_side.value} side built", *keys, condition and f"if {condition}"]
         columns = [sides[side][i] for side in Side for i in spec.output_of(side)]
         columns += [Words(bare_name(name)) for name in node.schema.names[len(columns) :]]
-        return self._made(
+        return self._operation(
             node, ", ".join(filter(None, parts)), [left, right], columns[: len(node.schema.names)], JoinOperation,
             join_type=spec.join_type.value, strategy=self._strategy(node), shape=shape.value,
             build_side=node.build_side, keys=keys, condition=" and ".join(filter(None, (condition, terms))) or None,
@@ -301,18 +301,18 @@ class _StageWriter:
             return Strategy.SHUFFLE
         return Strategy.BROADCAST if node.spec.keys or node.spec.as_of is not None else Strategy.NESTED_LOOP
 
-    def _aggregate(self, node: PartialAggregate, below: _Written) -> _Written:
-        keys = [_column(key, below.columns) for key in node.keys]
+    def _aggregate(self, node: PartialAggregate, below: _Result) -> _Result:
+        keys = [_output_column(key, below.columns) for key in node.keys]
         calls = [_call(call, below.columns) for call in node.aggregates]
         kind = ("aggregate" if node.final else "partial aggregate") + (", merging" if merges(node) else "")
         by = f" by {', '.join(key.text for key in keys)}" if keys else ""
         buffers = [
             Words(text, is_buffer=True) for text, call in zip(calls, node.aggregates, strict=True) for _ in call.buffer
         ]
-        columns = list(map(_named, node.schema.names, [*keys, *buffers]))
-        return self._made(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
+        columns = list(map(_with_name, node.schema.names, [*keys, *buffers]))
+        return self._operation(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
 
-    def _window(self, node: Window, below: _Written) -> _Written:
+    def _window(self, node: Window, below: _Result) -> _Result:
         calls = [_window_call(call, below.columns) for call in node.calls]
         keys = ", ".join(below.columns[i].text for i in node.partition)
         order = _order(node.order, below.columns)
@@ -321,15 +321,15 @@ class _StageWriter:
             text += f", of each partition those up to {node.limit.function.value} {node.limit.count}"
         over = " ".join(filter(None, (keys and f"partition by {keys}", order and f"order by {order}")))
         results = [
-            _named(field.name, Words(f"{shown} over ({over})", is_buffer=isinstance(call, FramedAggregate)))
+            _with_name(field.name, Words(f"{shown} over ({over})", is_buffer=isinstance(call, FramedAggregate)))
             for shown, call in zip(calls, node.calls, strict=True)
             for field in call.outputs
         ]
-        return self._made(node, text, [below], [*below.columns, *results])
+        return self._operation(node, text, [below], [*below.columns, *results])
 
     # -- leaves --------------------------------------------------------------------------------------------
 
-    def _source(self, node: ExchangeSource) -> _Written:
+    def _source(self, node: ExchangeSource) -> _Result:
         taken, name = self._stage.spark, (self._name, self._names[id(node)])
         if taken is not None and taken.source == node.index:
             rows = self._sizes.of(node).rows if taken.rows in self._facts.counts else None
@@ -338,14 +338,14 @@ class _StageWriter:
                 seconds = crossing_seconds(rows, node.schema, self._facts.prices.costs) / self._facts.prices.cores
             operation = Operation(
                 kind=OperationKind.SPARK_ROWS,
-                operation=shortened(f"rows from Spark, {self._facts.rows[taken.rows]}", _LONGEST),
+                operation=shorten(f"rows from Spark, {self._facts.rows[taken.rows]}", _LONGEST),
                 predicted=Amounts(
                     rows=rows, bytes=None if rows is None else rows * row_bytes(node.schema), seconds=seconds
                 ),
                 measured_as=(name,),
                 progress="rows from Spark",
             )
-            return _Written(operation, _plain_columns(node), self._sizes.of(node))
+            return _Result(operation, _plain_columns(node), self._sizes.of(node))
         place = next(i for i, exchange in enumerate(self._stage.inputs) if exchange.index == node.index)
         exchange, before = self._stage.inputs[place], self._run.inputs[place]
         producer, producer_name = self._producers[exchange.index], f"{self._name}_{place}"
@@ -360,7 +360,7 @@ class _StageWriter:
             by = ", ".join(producer.columns[i].text for i in exchange.columns)
             given = _count(before.tasks, "task") if before.stage.spark is None else "Spark's tasks"
             text = f"exchange by {by}: from {given} to {self._run.tasks}, {about}"
-        text = shortened(text, _LONGEST)
+        text = shorten(text, _LONGEST)
         if exchange.index in self._facts.repeated:
             text += ", computed once with an exchange alike"
         operation = Operation(
@@ -371,7 +371,7 @@ class _StageWriter:
             measured_as=((producer_name, OUTPUT), name),
             inputs=(producer.operation,),
         )
-        return _Written(operation, producer.columns, producer.size)
+        return _Result(operation, producer.columns, producer.size)
 
     def _is_guessed(self, stage: StageRun) -> bool:
         """Whether nobody knows how many rows a stage gives."""
@@ -404,16 +404,16 @@ def _is_plain(output: Output) -> bool:
     return not expression.children and bool(expression.columns())
 
 
-def _column(output: Output, below: Columns) -> Words:
+def _output_column(output: Output, below: Columns) -> Words:
     """How an output is written above: one of planning's own by what computes it."""
     expression = output.expression
     read = expression.columns()
     if output.name.startswith("a") and read and PLANNED.fullmatch(output.name):
         return below[min(ref.index for ref in read)]  # what merges a buffer
-    return shown_column(expression, below)
+    return column_words(expression, below)
 
 
-def _named(name: str, column: Words) -> Words:
+def _with_name(name: str, column: Words) -> Words:
     """Write a column by the name that the query gives it, or by what computes it."""
     made_up = PLANNED.fullmatch(name) or OF_OPTIMIZER.fullmatch(name)
     return column if made_up else Words(bare_name(name))

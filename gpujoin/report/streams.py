@@ -59,7 +59,9 @@ def explain_stream(frame: DataFrame, rule: Any) -> Explanation:
     try:
         roots.insert(
             0,
-            _explained(readable_join(spark, root, conf, options, current_time=reads_current_time(spark, analyzed))),
+            _join_of_streams(
+                readable_join(spark, root, conf, options, current_time=reads_current_time(spark, analyzed))
+            ),
         )
     except Exception as problem:
         reason = reason_of(problem)
@@ -86,7 +88,7 @@ def _left(node: PlanNode, reason: Reason) -> JoinOperation:
     return join_left_to_spark(node, reason, sized=False)
 
 
-def _explained(read: ReadJoin) -> JoinOperation:
+def _join_of_streams(read: ReadJoin) -> JoinOperation:
     """Describe a join of two streams."""
     plan, spec = plan_stream_join(read.join), read.join.spec
     names = {side: [column.fields["name"] for column in read.rows[side].columns] for side in Side}
@@ -103,25 +105,25 @@ def _explained(read: ReadJoin) -> JoinOperation:
         backend=backend, join_type=kind, strategy=strategy, shape=_SHAPE, keys=keys, condition=condition,
         notes=(
             *notes_of(NoteKind.DECISION, _SHAPE), *notes_of(NoteKind.WARNING, *for_ever),
-            *notes_of(NoteKind.DECISION, *_kept(plan)),
+            *notes_of(NoteKind.DECISION, *_state_notes(plan)),
         ),
     )  # fmt: skip
 
 
-def _kept(plan: StreamPlan) -> Iterator[str]:
+def _state_notes(plan: StreamPlan) -> Iterator[str]:
     """Sentences about late rows and about the state of each side."""
     for side in Side:
         late, eviction = plan.late[side], plan.evictions[side]
         schema = plan.join.schema(side)
         if late is not None:
-            yield f"{side.value} rows are late, and dropped, where {_named(late, schema.names)} <= watermark before"
+            yield f"{side.value} rows are late, and dropped, where {_time_name(late, schema.names)} <= watermark before"
         if eviction is not None:
             limits = " and ".join(map(_limit, eviction.bounds))
             by = ", a key" if eviction.by is EvictedBy.KEY else ""
-            yield f"{side.value} rows are kept until {_named(eviction.time, schema.names)} <= {limits}{by}"
+            yield f"{side.value} rows are kept until {_time_name(eviction.time, schema.names)} <= {limits}{by}"
 
 
-def _named(time: TimeColumn, names: list[str]) -> str:
+def _time_name(time: TimeColumn, names: list[str]) -> str:
     return names[time.column] if time.field is None else f"the end of {names[time.column]}"
 
 

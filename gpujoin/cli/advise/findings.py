@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpujoin.report.amounts import aligned, show_seconds
+from gpujoin.report.amounts import align, show_seconds
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.operations import Note, NoteKind, OperationKind
 
@@ -193,7 +193,7 @@ class Advice:
 
 def _table(queries: tuple[Query, ...]) -> Iterator[str]:
     headings = ("#", "~s here", "~s in Spark", "runs", "query")
-    yield from aligned([headings, *map(_row, queries)], numbers=3)
+    yield from align([headings, *map(_row, queries)], numbers=3)
 
 
 def _row(query: Query) -> tuple[str, str, str, str, str]:

@@ -23,13 +23,13 @@ from gpujoin.model.sqltext import (
     Words,
     arrow,
     bare_name,
-    called,
     case,
     cast_to,
+    function_call,
     infix,
     one_of,
     postfix,
-    shortened,
+    shorten,
     show_value,
 )
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
@@ -108,14 +108,14 @@ def _constant(node: Node) -> str:
             return show_value(dt.timedelta(microseconds=int(node.fields["@value"])))
         return show_value(python_value(node.data_type, node.fields["@value"]))
     except (NotTranslatableError, PySparkException, OverflowError, KeyError, TypeError, ValueError):
-        return shortened(str(node.fields.get("value")))  # of a type that Python has no values of
+        return shorten(str(node.fields.get("value")))  # of a type that Python has no values of
 
 
 def _call(node: Node) -> Words:
     if node.name in ("StaticInvoke", "Invoke"):
         return _invoked(node)
     name = node.fields["name"] if node.name in ("PythonUDF", "PythonUDAF") else node.fields.get("@called")
-    return called(str(name or node.name.lower()), map(_words, node.children))
+    return function_call(str(name or node.name.lower()), map(_words, node.children))
 
 
 def _invoked(node: Node) -> Words:
@@ -131,7 +131,7 @@ def _invoked(node: Node) -> Words:
         del operands[0]
     while len(operands) > 1 and operands[-1].name == "Literal" and operands[-1].type_name.lower() == "boolean":
         del operands[-1]
-    return called(name, map(_words, operands))
+    return function_call(name, map(_words, operands))
 
 
 def _cast(node: Node) -> Words:
