@@ -227,6 +227,7 @@ join_tables(table, table, on="k", backend="cpu")
     ("statement", "not_loaded"),
     [
         ("import gpujoin", HEAVY | {"numpy", "pyarrow"}),
+        ("from gpujoin import Explanation, QueryReport", HEAVY | {"numpy", "pyarrow"}),
         ("import gpujoin.engine", HEAVY),
         ("from gpujoin import join_tables, gather_maps, HashJoin", HEAVY),
         ("import gpujoin.testing", HEAVY),

@@ -161,6 +161,8 @@ class Explanation(QueryReport):
 
     Attributes
     ----------
+    operations, notes
+        As those of a :class:`QueryReport`.
     reasons : tuple of Reason
         Why the query, or a part of it, is left to Spark.
     """

@@ -18,7 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.report.amounts import aligned, show_rows, show_seconds
+from gpujoin.report.amounts import align, show_rows, show_seconds
 
 FORMAT = 1
 """Version of the form of :meth:`LogAdvice.to_dict`."""
@@ -135,7 +135,7 @@ class LogAdvice:
             yield f"without {those} that failed or had not ended"
         if concerned:
             yield ""
-            yield from aligned([("#", "s", "joins", "runs", "query"), *map(_row, concerned)], numbers=2)
+            yield from align([("#", "s", "joins", "runs", "query"), *map(_row, concerned)], numbers=2)
             whole = show_seconds(sum(query.seconds for query in concerned if query.runs == "here"))
             total = show_seconds(sum(query.seconds for query in concerned))
             yield (
