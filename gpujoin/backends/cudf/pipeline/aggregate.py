@@ -32,8 +32,8 @@ from gpujoin.backends.cudf.pipeline.states import (
 )
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import DeviceMemoryError
+from gpujoin.functions.signatures import type_of
 from gpujoin.model.aggregates import MOMENTS, AggregateCall, AggregateFunction
-from gpujoin.model.expressions import Expression
 from gpujoin.model.maps import Span
 from gpujoin.model.pipeline import FAN_OUT
 from gpujoin.model.relations import PartialAggregate
@@ -123,7 +123,7 @@ class FrameAggregation(Generic[Frame]):
     @property
     def _key_types(self) -> list[pa.DataType]:
         """Types of the keys in a state; floats are kept as their bits."""
-        kinds = [carried(_typed(key.expression)) for key in self._node.keys]
+        kinds = [carried(type_of(key.expression)) for key in self._node.keys]
         bits = {32: pa.int32(), 64: pa.int64()}
         return [bits[kind.bit_width] if is_float(kind) else kind for kind in kinds]
 
@@ -178,7 +178,7 @@ class FrameAggregation(Generic[Frame]):
         columns, rows = self._columns, self._columns.backend.frame_rows(state)
         parts: list[Frame] = []
         for at, key in enumerate(self._node.keys):
-            dtype = logical(_typed(key.expression))
+            dtype = logical(type_of(key.expression))
             part = columns.select(state, (at,))
             if is_float(dtype):
                 bits = values_of(columns, part, 0)
@@ -261,8 +261,3 @@ def _whole(xp: Any, reduction: Reduction) -> Reduced:
         return Reduced(xp.zeros(1, dtype=data.dtype), xp.zeros(1, dtype=bool))
     result = {Reduce.SUM: xp.sum, Reduce.MIN: xp.min, Reduce.MAX: xp.max}[reduction.kind](data)
     return Reduced(result.reshape(1).astype(data.dtype))
-
-
-def _typed(node: Expression) -> pa.DataType:
-    assert node.type is not None
-    return node.type

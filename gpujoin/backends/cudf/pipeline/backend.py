@@ -18,7 +18,7 @@ from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame
 from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
 from gpujoin.backends.cudf.pipeline.ranges import FrameRanges, can_search
 from gpujoin.backends.cudf.pipeline.windows import window
-from gpujoin.errors import GpuJoinError
+from gpujoin.functions.signatures import type_of
 from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.maps import RowMap, Span
@@ -59,7 +59,7 @@ class DevicePipeline(Generic[Frame]):
         return all(can_carry(field.type) for field in schema)
 
     def computes(self, expressions: Sequence[Expression]) -> bool:
-        return all(can_compute(node) and can_carry(_typed(node)) for node in expressions)
+        return all(can_compute(node) and can_carry(type_of(node)) for node in expressions)
 
     # -- in and out ----------------------------------------------------------------------------------------
 
@@ -208,9 +208,3 @@ def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArr
 
 def _large(dtype: pa.DataType) -> pa.DataType:
     return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(dtype, dtype)
-
-
-def _typed(node: Expression) -> pa.DataType:
-    if node.type is None:
-        raise GpuJoinError(f"{node} is not resolved")
-    return node.type

@@ -15,6 +15,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.errors import GpuJoinError
+from gpujoin.functions.signatures import type_of
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
@@ -56,7 +57,7 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
             at.append(node.index)
             continue
         at.append(width + len(made))
-        dtype = _typed(node)
+        dtype = type_of(node)
         made.append(run.any(node, None) if rows else _nothing(columns, frame, dtype))
         kinds.append(carried(dtype))
     whole = columns.hstack([frame, columns.frame(made, kinds, rows)]) if made else frame
@@ -75,12 +76,6 @@ def _nothing(columns: Columns[Frame], frame: Frame, dtype: pa.DataType) -> Value
     if is_text(kind) or is_bytes(kind):
         return columns.source(frame).text(None)
     return constant(columns.ops.xp, None, kind)
-
-
-def _typed(node: Expression) -> pa.DataType:
-    if node.type is None:
-        raise GpuJoinError(f"{node} is not resolved")
-    return node.type
 
 
 def values_of(columns: Columns[Frame], frame: Frame, at: int) -> Value:
