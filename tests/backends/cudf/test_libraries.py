@@ -158,6 +158,43 @@ def test_what_the_stand_ins_see(environment: dict[str, str]) -> None:
     assert told["without stream"] == ["unary.is_valid"]
 
 
+FREED = """
+import threading
+import numpy as np
+import pyarrow as pa
+from gpujoin import DeviceTable, join_tables
+from tests.backends.cudf.libraries import record
+
+a = DeviceTable.from_arrow(pa.table({"k": np.arange(500), "v": np.arange(500)}))
+held = []
+ready, done = threading.Event(), threading.Event()
+
+def join():
+    held.append(join_tables(a, a, on="k"))
+    ready.set()
+    done.wait(60)
+
+thread = threading.Thread(target=join)
+thread.start()
+assert ready.wait(60)
+before = record.freed
+held.clear()
+import gc
+gc.collect()
+freed = record.freed - before
+done.set()
+thread.join()
+print(json.dumps({"freed": freed, "early": sorted(record.freed_early)}))
+"""
+
+
+def test_memory_freed_by_another_thread_is_in_use_no_more(environment: dict[str, str]) -> None:
+    """RMM gives memory back on the stream of the thread that frees it, so its maker waits for its own before."""
+    told = program(environment, FREED)
+    assert told["freed"] > 0
+    assert told["early"] == []
+
+
 UNALIGNED = """
 from decimal import Decimal
 import numpy as np
