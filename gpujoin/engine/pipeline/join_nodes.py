@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpujoin.engine.join.hash_join import AnyRun, HashJoin
 from gpujoin.engine.pipeline.context import Piece, RunContext
-from gpujoin.engine.pipeline.kept import KeptBuildSides
+from gpujoin.engine.pipeline.reuse import TableReuse
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Join, Relation
 from gpujoin.plan.runtime_filters import keys_of
@@ -35,17 +35,17 @@ class JoinNodes:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._kept = KeptBuildSides(run)
+        self._reuse = TableReuse(run)
 
     def pieces(self, node: Join) -> Iterator[Piece]:
         """Compute a join."""
         side = node.build_side
-        name = self._kept.built_name(node)
-        kept = self._kept.built(name)
-        if kept is not None:
+        name = self._reuse.name_of_build_side(node)
+        table = self._reuse.build_side(name)
+        if table is not None:
             self._run.metrics.tables_kept += 1
             yield from self._probed(
-                node, kept.join.start(self._run.settings.join_metrics), kept.piece, self.streamed(node)
+                node, table.join.start(self._run.settings.join_metrics), table.piece, self.streamed(node)
             )
             return
         pieces, rest = self.build_pieces(node.side(side))
@@ -99,7 +99,7 @@ class JoinNodes:
         pieces: Iterator[Piece],
         name: Hashable | None = None,
     ) -> Iterator[Piece]:
-        """Build one side, which is kept under a name if one is given, and join the pieces of the other with it."""
+        """Build one side, which is stored under a name if there is one, and join the pieces of the other with it."""
         backend, side = self._run.backend, node.build_side
         with ExitStack() as stack:
             join = stack.enter_context(
@@ -110,7 +110,7 @@ class JoinNodes:
                 )
             )  # fmt: skip
             join.build(batch for piece in built for batch in backend.to_join(piece, node, side))
-            if name is not None and self._kept.keep_built(name, join, known):
+            if name is not None and self._reuse.store_build_side(name, join, known):
                 stack.pop_all()  # it stays open
             passed = join.start()
             if join.spilled:  # in one call: each call would write its own files
@@ -141,13 +141,13 @@ class JoinNodes:
 
     def build_pieces(self, node: Relation) -> tuple[list[Piece], Iterator[Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""
-        name = self._kept.rows_name(node)
-        kept = None if name is None else self._kept.rows(name)
-        if kept is not None:
+        name = self._reuse.name_of_rows(node)
+        stored = None if name is None else self._reuse.rows(name)
+        if stored is not None:
             self._run.metrics.tables_kept += 1
-            for piece in kept:
+            for piece in stored:
                 self._run.counts.take(node, *self._run.backend.size(piece))
-            return list(kept), None
+            return list(stored), None
         pieces: list[Piece] = []
         size = 0
         source = self._run.collected(self._run.pieces(node))
@@ -157,8 +157,8 @@ class JoinNodes:
             self._run.counts.take(node, rows, nbytes)
             size += nbytes
             while size > self._run.backend.budget(self._run.memory.build_bytes):
-                if not self._kept.make_room():
+                if not self._reuse.make_room():
                     return pieces, source
         if name is not None:
-            pieces = self._kept.keep_rows(name, node, pieces, size)
+            pieces = self._reuse.store_rows(name, node, pieces, size)
         return pieces, None

@@ -1,4 +1,4 @@
-"""Names and keeps the build sides and rows of tables that later runs of a process use again."""
+"""Names and stores the build sides and rows of tables that later runs of a process use again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _OF_TABLES = 8
 """A table that takes more than this part of the memory for tables is read by each task: others would have no room."""
 
 
-class KeptBuildSides:
-    """The build sides of one run that are kept: which those are, by which name, and where.
+class TableReuse:
+    """The build sides of one run that later runs use again: which those are, by which name, and where they are stored.
 
     On the CPU they are in :class:`~gpujoin.engine.pipeline.tables.BuiltTables`, on a device in what belongs to that
     device.
@@ -29,8 +29,8 @@ class KeptBuildSides:
         self._run = run
         self._settings = run.settings
 
-    def built_name(self, node: Join) -> Hashable | None:
-        """What a join's build side is kept under; ``None`` where it is not."""
+    def name_of_build_side(self, node: Join) -> Hashable | None:
+        """The name under which a join's build side is stored; ``None`` where it is not."""
         side = node.build_side
         table, streamed = node.side(side), node.side(side.other)
         if not self._settings.keeps_tables or not is_table(table) or is_table(streamed) or not _is_settled(table):
@@ -41,8 +41,8 @@ class KeptBuildSides:
         schemas = tuple(self._run.backend.join_schema(node, side) for side in Side)
         return type(self._run.backend), named.signature(), schemas, self._settings.asked
 
-    def rows_name(self, node: Relation) -> Hashable | None:
-        """What the rows of a build side are kept under; ``None`` where they are not.
+    def name_of_rows(self, node: Relation) -> Hashable | None:
+        """The name under which the rows of a build side are stored; ``None`` where they are not.
 
         Not those of which this run reads only a part, or that it has or keeps otherwise.
         """
@@ -59,15 +59,15 @@ class KeptBuildSides:
         return "rows", type(self._run.backend), unnumbered(node).signature(), self._settings.asked
 
     def rows(self, name: Hashable) -> Sequence[Piece] | None:
-        """The pieces of a build side that an earlier run has kept."""
+        """The pieces of a build side that an earlier run has stored."""
         if isinstance(self._run.plain_backend, MixedPipeline):
             piece = self._run.plain_backend.kept(name)
             return None if piece is None else (piece,)
         rows = None if self._settings.tables is None else self._settings.tables.rows(name)
         return None if rows is None else rows.pieces
 
-    def keep_rows(self, name: Hashable, node: Relation, pieces: list[Piece], size: int) -> list[Piece]:
-        """Keep the pieces of a build side for later runs, on the device as one; gives them as they are kept."""
+    def store_rows(self, name: Hashable, node: Relation, pieces: list[Piece], size: int) -> list[Piece]:
+        """Store the pieces of a build side for later runs, on the device as one; gives them as they are stored."""
         if isinstance(self._run.plain_backend, MixedPipeline):
             pieces = [self._run.backend.concat(pieces, node.schema, self._run.metrics)]
             if isinstance(pieces[0], MixedPiece):
@@ -76,19 +76,19 @@ class KeptBuildSides:
             self._settings.tables.put(name, TableRows(tuple(pieces), size), self._run.memory.tables_bytes)
         return pieces
 
-    def built(self, name: Hashable | None) -> BuiltTable | None:
-        """Give a built side that an earlier run has kept, by its name, if it has one."""
+    def build_side(self, name: Hashable | None) -> BuiltTable | None:
+        """Give a built side that an earlier run has stored, by its name, if it has one."""
         return None if name is None or self._settings.tables is None else self._settings.tables.get(name)
 
-    def keep_built(self, name: Hashable, join: HashJoin, piece: Piece | None) -> bool:
-        """Keep a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
+    def store_build_side(self, name: Hashable, join: HashJoin, piece: Piece | None) -> bool:
+        """Store a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
         if self._settings.tables is None or join.spilled:
             return False
         self._settings.tables.put(name, BuiltTable(join, piece), self._run.memory.tables_bytes)
         return True
 
     def make_room(self) -> bool:
-        """Let go of one table; ``False`` if none is kept."""
+        """Let go of one table; ``False`` if none is stored."""
         return self._settings.tables is not None and self._settings.tables.drop()
 
 
