@@ -12,14 +12,11 @@ Reading any bytes ends with values or with :class:`ProtobufError`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from collections.abc import Iterator
 
 _VARINT, _I64, _BYTES, _I32 = 0, 1, 2, 5
 _FIXED = {_I64: 8, _I32: 4}
-"""Bytes of values of a fixed length."""
+"""Bytes of values of a fixed length, which are not read."""
 _MOST_BITS = 64
 
 
@@ -27,73 +24,66 @@ class ProtobufError(ValueError):
     """The bytes are no message, or not the one that is read."""
 
 
-class Scalar(Enum):
-    """A value that is no message and no list."""
-
-    UNSIGNED = "unsigned"
-    SIGNED = "signed"
-    """In zigzag form: 0, -1, 1, -2 are 0, 1, 2, 3."""
-    BYTES = "bytes"
-
-
-@dataclass(frozen=True)
 class Message:
-    """The fields of a message to read, by number; other fields are skipped."""
+    """The fields of a message, by number. A field that is asked for must have the wire type of what it is read as."""
 
-    fields: Mapping[int, Kind]
+    def __init__(self, data: bytes) -> None:
+        self._values: dict[int, list[int | bytes | None]] = {}
+        for number, value in _fields(data):
+            self._values.setdefault(number, []).append(value)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._values
+
+    def integer(self, number: int, default: int = 0) -> int:
+        """Read an unsigned integer; the last one counts."""
+        values = self.integers(number)
+        return values[-1] if values else default
+
+    def signed(self, number: int) -> int | None:
+        """Read an integer in zigzag form, in which 0, -1, 1, -2 are 0, 1, 2, 3; ``None`` if it is not there."""
+        values = self.integers(number)
+        return values[-1] >> 1 ^ -(values[-1] & 1) if values else None
+
+    def integers(self, number: int) -> list[int]:
+        """Read unsigned integers; several may be packed into bytes."""
+        integers: list[int] = []
+        for value in self._values.get(number, ()):
+            match value:
+                case int():
+                    integers.append(value)
+                case bytes():
+                    integers += _packed(value)
+                case _:
+                    raise ProtobufError(f"field {number} is no integer")
+        return integers
+
+    def texts(self, number: int) -> list[bytes]:
+        """Read bytes that may be there several times."""
+        values = self._values.get(number, [])
+        texts = [value for value in values if isinstance(value, bytes)]
+        if len(texts) < len(values):
+            raise ProtobufError(f"field {number} has no bytes")
+        return texts
+
+    def messages(self, number: int) -> list[Message]:
+        """Read messages that may be there several times."""
+        return [Message(text) for text in self.texts(number)]
+
+    def message(self, number: int) -> Message:
+        """Read a message, one without fields if it is not there; the last one counts."""
+        return Message((self.texts(number) or [b""])[-1])
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """A field that may be there several times; unsigned integers may be packed into one."""
-
-    element: Scalar | Message
-
-
-Kind = Scalar | Message | Repeated
-
-
-def read(data: bytes, message: Message) -> dict[int, Any]:
-    """Read a message: ``int``, ``bytes``, ``dict``, or a list of these, by the numbers of the fields that are present.
-
-    Raises ``ProtobufError`` if the bytes end early, or are no such message.
-    """
-    values: dict[int, Any] = {}
-    for number, wire, value in _fields(data):
-        kind = message.fields.get(number)
-        match kind:
-            case None:
-                continue
-            case Repeated(element=Scalar.UNSIGNED) if wire == _BYTES:
-                values.setdefault(number, []).extend(_packed(value))
-            case Repeated(element=element):
-                values.setdefault(number, []).append(_value(element, number, wire, value))
-            case _:
-                values[number] = _value(kind, number, wire, value)
-    return values
-
-
-def _value(kind: Scalar | Message, number: int, wire: int, value: Any) -> Any:
-    if isinstance(kind, Message) and wire == _BYTES:
-        return read(value, kind)
-    if kind is Scalar.BYTES and wire == _BYTES:
-        return value
-    if kind is Scalar.UNSIGNED and wire == _VARINT:
-        return value
-    if kind is Scalar.SIGNED and wire == _VARINT:
-        return value >> 1 ^ -(value & 1)
-    raise ProtobufError(f"field {number} has wire type {wire}")
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Number, wire type and value of each field."""
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes | None]]:
+    """Yield the number and the value of each field; values of a fixed length are ``None``."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, at = _varint(data, at)
-            yield number, wire, value
+            yield number, value
             continue
         if wire == _BYTES:
             length, at = _varint(data, at)
@@ -103,7 +93,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
             raise ProtobufError(f"field {number} has the unknown wire type {wire}")
         if length > len(data) - at:
             raise ProtobufError(f"field {number} is said to have {length} bytes of {len(data) - at}")
-        yield number, wire, data[at : at + length]
+        yield number, data[at : at + length] if wire == _BYTES else None
         at += length
 
 

@@ -3,59 +3,79 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from gpujoin.backends.orc.protobuf import Message, ProtobufError, Repeated, Scalar, read
+from gpujoin.backends.orc.protobuf import Message, ProtobufError
 
-INNER = Message({1: Scalar.SIGNED})
-MESSAGE = Message({
-    1: Scalar.UNSIGNED, 2: Scalar.BYTES, 3: Repeated(Scalar.UNSIGNED), 4: INNER, 5: Repeated(INNER),
-    6: Repeated(Scalar.BYTES),
-})  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("data", "values"),
-    [
-        ("", {}),
-        ("08 07 12 02 68 69", {1: 7, 2: b"hi"}),
-        ("08 ff ff ff ff ff ff ff ff ff 01", {1: (1 << 64) - 1}),
-        ("1a 03 01 ac 02 18 05", {3: [1, 300, 5]}),
-        ("22 02 08 03 2a 02 08 00 2a 02 08 04 2a 00", {4: {1: -2}, 5: [{1: 0}, {1: 2}, {}]}),
-        ("32 01 61 32 00", {6: [b"a", b""]}),
-        ("70 01 79 01 02 03 04 05 06 07 08 7d 01 02 03 04 08 02 82 01 01 00", {1: 2}),
-    ],
-    ids=["nothing", "a number and bytes", "64 bits", "packed and single", "messages", "texts", "unknown fields"],
-)
-def test_fields_by_number(data: str, values: dict[int, object]) -> None:
-    assert read(bytes.fromhex(data), MESSAGE) == values
+READERS: dict[str, Callable[[Message], Any]] = {
+    "integer 1": lambda message: message.integer(1),
+    "integer 2": lambda message: message.integer(2, 5),
+    "signed 1": lambda message: message.signed(1),
+    "integers 3": lambda message: message.integers(3),
+    "texts 2": lambda message: message.texts(2),
+    "message 4": lambda message: message.message(4).signed(1),
+    "messages 5": lambda message: [each.signed(1) for each in message.messages(5)],
+    "9 is there": lambda message: 9 in message,
+}
+UNKNOWN = "70 01 79 01 02 03 04 05 06 07 08 7d 01 02 03 04 08 02 82 01 01 00"
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reader", "value"),
     [
-        ("08", "ends within a number"),
-        ("08 ff", "ends within a number"),
-        ("12 05 68", "5 bytes of 1"),
-        ("09 01", "8 bytes of 1"),
-        ("08 ff ff ff ff ff ff ff ff ff ff 01", "more than 64 bits"),
-        ("0b", "unknown wire type 3"),
-        ("0a 01 00", "field 1 has wire type 2"),
-        ("20 01", "field 4 has wire type 0"),
-        ("1d 01 02 03 04", "field 3 has wire type 5"),
+        ("", "integer 1", 0),
+        ("", "integer 2", 5),
+        ("", "signed 1", None),
+        ("", "texts 2", []),
+        ("", "message 4", None),
+        ("08 07 12 02 68 69", "integer 1", 7),
+        ("08 07 08 06", "integer 1", 6),
+        ("08 07 12 02 68 69", "texts 2", [b"hi"]),
+        ("08 07 12 02 68 69 12 00", "texts 2", [b"hi", b""]),
+        ("08 ff ff ff ff ff ff ff ff ff 01", "integer 1", (1 << 64) - 1),
+        ("08 03", "signed 1", -2),
+        ("1a 03 01 ac 02 18 05", "integers 3", [1, 300, 5]),
+        ("22 02 08 03 2a 02 08 00", "message 4", -2),
+        ("22 02 08 03 22 00", "message 4", None),
+        ("2a 02 08 00 2a 02 08 04 2a 00", "messages 5", [0, 2, None]),
+        (UNKNOWN, "integer 1", 2),
+        (UNKNOWN, "9 is there", False),
+        ("48 00", "9 is there", True),
     ],
 )
-def test_what_is_no_such_message_is_refused(data: str, why: str) -> None:
+def test_fields_by_number(data: str, reader: str, value: object) -> None:
+    assert READERS[reader](Message(bytes.fromhex(data))) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "reader", "why"),
+    [
+        ("08", "integer 1", "ends within a number"),
+        ("08 ff", "integer 1", "ends within a number"),
+        ("12 05 68", "integer 1", "5 bytes of 1"),
+        ("09 01", "integer 1", "8 bytes of 1"),
+        ("08 ff ff ff ff ff ff ff ff ff ff 01", "integer 1", "more than 64 bits"),
+        ("0b", "integer 1", "unknown wire type 3"),
+        ("0a 01 80", "integer 1", "ends within a number"),
+        ("20 01", "message 4", "field 4 has no bytes"),
+        ("1d 01 02 03 04", "integers 3", "field 3 is no integer"),
+        ("10 01", "texts 2", "field 2 has no bytes"),
+    ],
+)
+def test_what_is_no_such_message_is_refused(data: str, reader: str, why: str) -> None:
     with pytest.raises(ProtobufError, match=why):
-        read(bytes.fromhex(data), MESSAGE)
+        READERS[reader](Message(bytes.fromhex(data)))
 
 
 def test_any_bytes_end_with_values_or_an_error(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(5_000):
         data = bytes(dice.choice((8, 18, 26, 34, 42, 1, 2, 127, 200, 255)) for _ in range(dice.randrange(30)))
-        try:
-            read(data, MESSAGE)
-        except ProtobufError:
-            continue
+        for read in READERS.values():
+            try:
+                read(Message(data))
+            except ProtobufError:
+                continue
