@@ -294,7 +294,7 @@ class Backend(Protocol[Frame, Vector]):
         keys : Frame
             Key codes, or a frame from :meth:`key_frame`.
         algorithm : Algorithm
-            Algorithm of a device; the CPU has its own.
+            Algorithm of a device, by default without gpujoin's own kernels; the CPU has its own.
         pairs : bool
             Whether pairs are asked for. If not, only :meth:`Probe.matched` will be called, so the build may keep less,
             and ``unique`` means nothing.

@@ -8,7 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from gpujoin.backends.cudf import lost
-from gpujoin.backends.cudf.discovery import driver_too_old, why_unavailable
+from gpujoin.backends.cudf.discovery import (
+    OLDEST_CUDA,
+    driver_cuda_version,
+    driver_too_old,
+    installed_extra,
+    suggested_extra,
+    why_unavailable,
+)
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
 
@@ -24,6 +31,13 @@ if TYPE_CHECKING:
     from gpujoin.model.backend import AnyBackend, KeptTables
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
+
+__all__ = [
+    "OLDEST_CUDA", "adopt", "algorithm_rule", "allocated_bytes", "context_bytes", "create", "device_capsules",
+    "device_pipeline", "driver_cuda_version", "export_arrow", "import_libraries", "installed_extra", "keep_tables",
+    "lost_reason", "node_obstacles", "release_cached_memory", "share_memory", "suggested_extra", "to_library_table",
+    "unavailable",
+]  # fmt: skip
 
 
 def unavailable() -> Reason | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpujoin.backends.cudf.discovery import OLDEST_CUDA, driver_cuda_version, installed_extra, suggested_extra
+from gpujoin.backends.cudf import OLDEST_CUDA, driver_cuda_version, installed_extra, suggested_extra
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.config import Options
 from gpujoin.errors import BackendUnavailableError, ConfigurationError, pip_install
