@@ -17,7 +17,6 @@ from gpujoin.backends.cudf.discovery import (
     why_unavailable,
 )
 from gpujoin.errors import BackendUnavailableError
-from gpujoin.model.backend import BackendName
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +97,8 @@ def algorithm_rule(algorithm: Algorithm) -> str:
 
 def device_pipeline(backend: AnyBackend) -> DevicePipeline[CudfFrame]:
     """Make the pipeline backend on top of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
+    from gpujoin.model.backend import BackendName
+
     if backend.name is not BackendName.GPU:
         raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
     from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
