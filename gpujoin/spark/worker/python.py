@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from gpujoin.cache import cached_by_life
 from gpujoin.errors import pip_install
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.spark.jvm.gateway import shipped_files
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -101,7 +100,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
         return Reason(ReasonKind.UNAVAILABLE, WORKERS, why, change)
     if not conf.get("spark.master", "").startswith("local"):
         return None
-    shipped = bool(shipped_files(context))
+    shipped = bool(_shipped_files(context))
     needed = (*NEEDED, *further)
     python = worker_python(context.pythonExec, needed if shipped else ("gpujoin", *needed))
     if not python.obstacle:
@@ -150,7 +149,13 @@ _noted: dict[tuple[str, str, int], WorkerObstacle] = {}
 
 def _workers_of(context: SparkContext) -> tuple[str, str, int]:
     """What the workers of a context are alike in; files that are shipped later make other ones of them."""
-    return _application(context), str(context.pythonExec), len(shipped_files(context))
+    return _application(context), str(context.pythonExec), len(_shipped_files(context))
+
+
+def _shipped_files(context: SparkContext) -> list[str]:
+    from gpujoin.spark.jvm.gateway import shipped_files  # imports PySpark, which the doctor of a bare Python lacks
+
+    return shipped_files(context)
 
 
 @cached_by_life
