@@ -61,24 +61,16 @@ _CORES = 8
 
 @dataclass(frozen=True)
 class FrameInput:
-    """A DataFrame that a join reads.
-
-    Attributes
-    ----------
-    frame : DataFrame
-        Its rows, under unique names that nobody sees.
-    schema : pyspark.sql.types.StructType
-        Its columns, under the names that users know.
-    rows : float or None
-        Estimated rows; ``None`` where nothing is known.
-    level : DeterminismLevel
-        What is known of the rows when Spark computes them again.
-    """
+    """A DataFrame that a join reads."""
 
     frame: DataFrame
+    """Its rows, under unique names that nobody sees."""
     schema: StructType
+    """Its columns, under the names that users know."""
     rows: float | None = None
+    """Estimated rows; ``None`` where nothing is known."""
     level: DeterminismLevel = DeterminismLevel.INDETERMINATE
+    """What is known of the rows when Spark computes them again."""
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -106,33 +98,23 @@ class FrameJoin:
 
     The columns of its result are ``l0``, ``l1``, … for the left columns that are returned, by their positions, and
     ``r0``, ``r1``, … for the right ones.
-
-    Attributes
-    ----------
-    left, right : FrameInput
-        The inputs.
-    spec : JoinSpec
-        What is returned.
-    build_side : Side
-        Which input is held in memory.
-    distribution : Distribution
-        How rows of several tasks are brought together.
-    options : Options
-        Settings and arguments.
-    conf : mapping of str to str
-        The session's configuration.
-    join_id : str
-        Unique in the driver; names functions, metrics and explanations.
     """
 
     left: FrameInput
     right: FrameInput
+    """The inputs."""
     spec: JoinSpec
+    """What is returned."""
     build_side: Side
+    """Which input is held in memory."""
     distribution: Distribution
+    """How rows of several tasks are brought together."""
     options: Options
+    """Settings and arguments."""
     conf: Mapping[str, str]
+    """The session's configuration."""
     join_id: str
+    """Unique in the driver; names functions, metrics and explanations."""
 
     @property
     def obstacles(self) -> tuple[Reason, ...]:

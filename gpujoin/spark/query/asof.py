@@ -47,21 +47,14 @@ _SIGNS = {Direction.BACKWARD: "<", Direction.FORWARD: ">"}
 
 @dataclass(frozen=True, slots=True)
 class AsOfTerms:
-    """What an as-of join asks for, beside its keys.
-
-    Attributes
-    ----------
-    direction : Direction
-        Whether to look backward, forward or both ways.
-    tolerance : int, float, decimal.Decimal, datetime.timedelta or None
-        Largest distance; ``None``: any.
-    allow_exact : bool
-        Whether an equal key counts.
-    """
+    """What an as-of join asks for, beside its keys."""
 
     direction: Direction
+    """Whether to look backward, forward or both ways."""
     tolerance: int | float | Decimal | dt.timedelta | None
+    """Largest distance; ``None``: any."""
     allow_exact: bool
+    """Whether an equal key counts."""
 
     @classmethod
     def of(cls, terms: AsOf) -> AsOfTerms:

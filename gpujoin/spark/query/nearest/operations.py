@@ -32,27 +32,18 @@ Defined: TypeAlias = "dict[int, Node]"
 
 @dataclass(frozen=True)
 class Input:
-    """The join below an operation, and how the operation's columns are made of the join's.
-
-    Attributes
-    ----------
-    join : PlanNode
-        The join.
-    projects : tuple of dict
-        What projections in between compute, topmost first, by expression id.
-    filters : tuple of Node
-        Conditions in between.
-    order : PlanNode or None
-        A ``Sort`` in between.
-    above_order : int
-        How many of the projections are above it.
-    """
+    """The join below an operation, and how the operation's columns are made of the join's."""
 
     join: PlanNode
+    """The join."""
     projects: tuple[Defined, ...]
+    """What projections in between compute, topmost first, by expression id."""
     filters: tuple[Node, ...] = ()
+    """Conditions in between."""
     order: PlanNode | None = None
+    """A ``Sort`` in between."""
     above_order: int = 0
+    """How many of the projections are above it."""
 
     @property
     def sorted_by(self) -> tuple[Node, ...]:
