@@ -190,25 +190,10 @@ def _text(jvm: JvmNames, stream: Any) -> str:
 
 
 def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
-    """Give the plan that takes the place of a micro-batch's; ``None`` where Spark runs its own.
+    """Give the plan that takes the place of a micro-batch's optimized one; ``None`` where Spark runs its own.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session of the stream.
-    plan : py4j object
-        Optimized logical plan of the micro-batch.
-    rule : py4j object
-        The rule that asks.
-    batch : MicroBatch
-        Which it is.
-
-    Raises
-    ------
-    StreamStateError
-        If the stream's state was written here, and the join cannot be run here.
-    FallbackError
-        If the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
+    Raises ``StreamStateError`` if the stream's state was written here, and the join cannot be run here, and
+    ``FallbackError`` if the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
     """
     run = batch.run
     goes_on = run in _runs
@@ -281,27 +266,10 @@ def _check_run(running: StreamingRun, operators: frozenset[str]) -> None:
 def readable_join(
     spark: SparkSession, root: PlanNode, conf: Mapping[str, str], options: Options, *, current_time: bool
 ) -> ReadJoin:
-    """Read the join of streams of a plan, if it runs here.
+    """Read the join of streams of an optimized plan, if it runs here.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session.
-    root : PlanNode
-        The optimized plan.
-    conf : mapping of str to str
-        The session's configuration.
-    options : Options
-        Settings.
-    current_time : bool
-        Whether the query reads the current time, so that any literal may be another one in the next micro-batch.
-
-    Raises
-    ------
-    LeftToSparkError
-        If it does not.
-    JoinSpecError, KeyTypeError, …
-        One of the errors of :func:`.read_join`, if the join is not covered.
+    Of a query that reads the ``current_time`` any literal may be another one in the next micro-batch. Raises
+    ``LeftToSparkError`` if the join does not run here, and what :func:`.read_join` raises if it is not covered.
     """
     joins = [node for node in root.walk() if is_join_of_streams(node)]
     if len(joins) > 1:

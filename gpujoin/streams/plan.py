@@ -98,14 +98,8 @@ class TimeBand:
     def excludes(self, side: Side, own: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
         """Whether no row of one side matches any of the other, given the least and the greatest time of both.
 
-        Parameters
-        ----------
-        side : Side
-            Side that ``own`` is of.
-        own : tuple of (int, int) or None
-            Least and greatest time; ``None``: no row has one, and otherwise all have.
-        other : tuple of (int, int) or None
-            Least and greatest time; ``None``: no row has one. Some rows may lack one in any case.
+        ``own`` are those of the rows of ``side``, of which all have a time; ``None``: none has. ``other`` are those of
+        the rows of the other side that have one; ``None``: none has.
         """
         if own is None:
             return not self.null_matches_null
@@ -156,13 +150,7 @@ class StreamPlan:
 
 
 def plan_stream_join(join: StreamJoin) -> StreamPlan:
-    """Plan a join of two streams.
-
-    Parameters
-    ----------
-    join : StreamJoin
-        The join; its condition is resolved.
-    """
+    """Plan a join of two streams, whose condition is resolved."""
     filters, condition = _split(join.spec.condition)
     keys = join.spec.keys
     if join.spec.join_type is JoinType.FULL:

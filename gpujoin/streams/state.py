@@ -118,21 +118,7 @@ class _Pending:
 
 
 class State:
-    """The state during one micro-batch.
-
-    Parameters
-    ----------
-    plan : StreamPlan
-        Plan of the join.
-    manifest : Manifest
-        State before the micro-batch.
-    store : ChunkStore
-        Where chunks and marks are kept.
-    options : StateOptions
-        Sizes of chunks.
-    metrics : StreamMetrics
-        Counters to add to.
-    """
+    """The state during one micro-batch: what ``manifest`` names of ``store``, changed in memory until the commit."""
 
     def __init__(
         self,
@@ -156,14 +142,9 @@ class State:
     # -- reading -------------------------------------------------------------------------------------------
 
     def live(self, side: Side, others: Span | None) -> Iterator[LiveRows]:
-        """Rows of a side that may match new rows of the other side.
+        """Rows of a side that may match new rows of the other side, whose event times are within ``others``.
 
-        Parameters
-        ----------
-        side : Side
-            Side of the state.
-        others : tuple of (int, int) or None
-            Least and greatest event time of the new rows; ``None``: they have none.
+        ``None``: the new rows have no times.
         """
         band = self._plan.band
         for chunk in self._chunks[side]:

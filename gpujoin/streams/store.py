@@ -44,13 +44,7 @@ _UNUSED_SECONDS = 3600.0
 
 
 class ChunkFiles:
-    """Chunks of one partition of a query in files.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the partition, in that of its query.
-    """
+    """Chunks of one partition of a query in files, in a folder of the partition, in that of its query."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -36,23 +36,10 @@ _planned: Cache[str, tuple[str, int]] = Cache(_MOST_STREAMS)
 
 
 def plan_with_tables(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
-    """Give the plan that takes the place of a micro-batch's; ``None`` where Spark runs its own.
+    """Give the plan that takes the place of a micro-batch's optimized one; ``None`` where Spark runs its own.
 
-    Parameters
-    ----------
-    spark : SparkSession
-        The session of the stream.
-    plan : py4j object
-        Optimized logical plan of the micro-batch.
-    rule : py4j object
-        The rule that asks.
-    batch : MicroBatch
-        Which it is.
-
-    Raises
-    ------
-    FallbackError
-        If a join is left to Spark, not because that is faster, and ``spark.gpujoin.fallback`` is ``raise``.
+    Raises ``FallbackError`` if a join is left to Spark, not because that is faster, and ``spark.gpujoin.fallback`` is
+    ``raise``.
     """
     if not join_options(session_conf(spark), None, None).streaming:
         return None
