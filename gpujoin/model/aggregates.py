@@ -12,7 +12,7 @@ import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
 from gpujoin.model.expressions import EvalMode, Expression
-from gpujoin.model.sqltext import show_call, show_type
+from gpujoin.model.sqltext import Columns, show_expression, show_type
 from gpujoin.model.types import MAX_PRECISION, is_bytes, is_float, is_numeric, is_text, is_whole, logical
 
 _SUM_DIGITS = 10
@@ -292,5 +292,11 @@ class AggregateCall:
     def __hash__(self) -> int:
         return hash(self.signature())
 
+    def text(self, columns: Columns | None = None) -> str:
+        """The call in the words of SQL; columns are written by their names, or as ``columns`` says."""
+        arguments = ", ".join(show_expression(argument, columns) for argument in self.arguments) or "*"
+        condition = "" if self.filter is None else f" filter (where {show_expression(self.filter, columns)})"
+        return f"{self.function.value}({arguments}){condition}"
+
     def __str__(self) -> str:
-        return show_call(self)
+        return self.text()

@@ -10,15 +10,12 @@ import datetime as dt
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal, Variable
 from gpujoin.model.jointype import Side
-
-if TYPE_CHECKING:
-    from gpujoin.model.aggregates import AggregateCall
 
 PLANNED = re.compile(r"(merged )?[acikw]\d+(\..*)?")
 """Names that planning gives to columns; those of a query's columns have a number."""
@@ -142,13 +139,6 @@ def show_condition(expression: Expression, columns: Mapping[Side, Columns] | Non
 def show(expression: Expression) -> str:
     """Format an expression, with the side of each column where it reads those of both."""
     return Writer(sided=len(expression.sides()) > 1, columns={}).words(expression).text
-
-
-def show_call(call: AggregateCall, columns: Columns | None = None) -> str:
-    """Format a call of an aggregate function, with columns without a side."""
-    arguments = ", ".join(show_expression(argument, columns) for argument in call.arguments) or "*"
-    condition = "" if call.filter is None else f" filter (where {show_expression(call.filter, columns)})"
-    return f"{call.function.value}({arguments}){condition}"
 
 
 def show_value(value: object) -> str:

@@ -21,7 +21,6 @@ import pyarrow.types as pat
 from gpujoin.model.aggregates import BITWISE, EXTREMES_BY, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
-from gpujoin.model.sqltext import show_call
 
 _OF_THEMSELVES = BITWISE | EXTREMES_BY | {AggregateFunction.MIN, AggregateFunction.MAX}
 """Functions that merge their own buffers."""
@@ -68,7 +67,7 @@ class Merging:
 
     def __init__(self, call: AggregateCall, schema: pa.Schema) -> None:
         self._call = call
-        shown = show_call(call)
+        shown = str(call)
         self._parts = [
             dataclasses.replace(column(schema, field.name), written=shown + field.name.removeprefix(call.name))
             for field in call.buffer

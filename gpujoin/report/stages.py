@@ -53,7 +53,6 @@ from gpujoin.model.sqltext import (
     bare_name,
     column_words,
     shorten,
-    show_call,
     show_condition,
     show_expression,
 )
@@ -427,12 +426,12 @@ def _plain_columns(node: Relation) -> Columns:
 def _call(call: AggregateCall, below: Columns) -> str:
     """Write a call; one that merges partial results is written as the call that it finishes."""
     read = call.arguments[0].columns() if call.name.startswith("merged ") else ()
-    return below[next(iter(read)).index].text if read else show_call(call, below)
+    return below[next(iter(read)).index].text if read else call.text(below)
 
 
 def _window_call(call: AnyWindowCall, below: Columns) -> str:
     if isinstance(call, FramedAggregate):
-        return show_call(call.call, below)
+        return call.call.text(below)
     return f"{call.function.value}({'' if call.value is None else show_expression(call.value, below)})"
 
 

@@ -27,7 +27,7 @@ from gpujoin.model.aggregates import (
 )
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
 from gpujoin.model.relations import Relation, column
-from gpujoin.model.sqltext import show_call, show_type
+from gpujoin.model.sqltext import show_type
 from gpujoin.model.types import is_float, is_whole, logical
 from gpujoin.plan.merging import may_overflow
 from gpujoin.spark.catalyst import intervals
@@ -347,7 +347,7 @@ class BufferReader(ExpressionReader):
         return Call(function=Function.UNSCALED_VALUE, arguments=(value,), type=pa.int64())
 
     def _final(self, node: Node, call: AggregateCall) -> Expression:
-        return dataclasses.replace(self._finished(node, call), written=show_call(call))
+        return dataclasses.replace(self._finished(node, call), written=str(call))
 
     def _finished(self, node: Node, call: AggregateCall) -> Expression:
         parts = [column(self._schema, buffer.name) for buffer in call.buffer]
