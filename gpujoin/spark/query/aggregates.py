@@ -381,7 +381,7 @@ class FinalReader(BufferReader):
 
     def __init__(self, read: ReadAggregate, relation: Relation, calls: Mapping[int, AggregateCall]) -> None:
         super().__init__(relation.schema)
-        self._calls = {id(read.aggregates[number]): call for number, call in calls.items()}
+        self._calls = {read.aggregates[number]: call for number, call in calls.items()}
         self._keys = {key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"}
 
     def column(self, node: Node) -> Expression:
@@ -393,7 +393,7 @@ class FinalReader(BufferReader):
 
     def call_of(self, node: Node) -> AggregateCall | None:
         """Give the call of an aggregate expression."""
-        return self._calls[id(node)] if node.name == "AggregateExpression" else None
+        return self._calls[node] if node.name == "AggregateExpression" else None
 
 
 def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Expression:

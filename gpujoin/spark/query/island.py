@@ -177,8 +177,8 @@ class IslandFinder:
 
     Attributes
     ----------
-    broken : dict from int to Reason
-        Why a node, by its ``id()``, is in no island.
+    broken : dict from PlanNode to Reason
+        Why a node is in no island.
     """
 
     def __init__(
@@ -197,14 +197,14 @@ class IslandFinder:
         self._nearest = nearest
         self._stream_rows = stream_rows
         self._zone = zone
-        self.broken: dict[int, Reason] = {}
+        self.broken: dict[PlanNode, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
         """Make the island whose topmost node is the given one; ``None`` if there is none.
 
         ``top`` says how few of its rows are asked for. An aggregation is then finished in the island.
         """
-        if not _may_top(node) or id(node) in self.broken:
+        if not _may_top(node) or node in self.broken:
             return None
         builder = TreeBuilder(
             self._options,
@@ -245,9 +245,7 @@ class IslandFinder:
             return  # it is in an island of its own
         if problem.kind is ReasonKind.UNSUPPORTED and not problem.node.children:
             kind = kind or ReasonKind.UNREAD
-        self.broken[id(problem.node)] = Reason(
-            kind or problem.kind, part_name(problem.node), str(problem), problem.setting
-        )
+        self.broken[problem.node] = Reason(kind or problem.kind, part_name(problem.node), str(problem), problem.setting)
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
         if not self._options.aggregate_fuse:
@@ -288,8 +286,7 @@ def _are_shared(island: Island) -> bool:
             spared += bytes_below(node)
         elif kind is not None:
             first.add(kind)
-    inputs = set(map(id, island.node.children))
-    if any(id(source.node) in inputs for source in island.spark_sources):
+    if any(source.node in island.node.children for source in island.spark_sources):
         return False
     return 0 < bytes_below(island.relation) <= _SHARED * spared
 

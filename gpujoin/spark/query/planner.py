@@ -128,9 +128,9 @@ class QueryPlanner:
         self._reading = Reading.by(conf, options, streamed=stream is not None)
         self._nearest = NearestJoins()
         self._finder = self._finder_with(self._values.placeholder)
-        self._left: dict[int, Reason] = {}
-        """Why nodes that could be run here are left to Spark, by ``id()``."""
-        self._within: dict[int, Reason] = {}
+        self._left: dict[PlanNode, Reason] = {}
+        """Why nodes that could be run here are left to Spark."""
+        self._within: dict[PlanNode, Reason] = {}
         """The same of all nodes of the largest part around each that was predicted to be slower here."""
         self._missed = 0.0
         """Seconds that the largest island would have gained that was left to Spark."""
@@ -203,7 +203,7 @@ class QueryPlanner:
         inner = [self._visit_subquery(subquery) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
         alone = node.class_name == AGGREGATE or node.name == "Window"
-        if islands and alone and id(node) not in self._left and not node.streaming:
+        if islands and alone and node not in self._left and not node.streaming:
             self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
             others = tuple(part for part in parts if isinstance(part, IslandOperation))
@@ -238,9 +238,9 @@ class QueryPlanner:
         """What keeps a node out of islands; ``layout``: also what depends on it, which is told of by itself."""
         broken = self._finder.broken
         return [
-            broken[id(part)]
+            broken[part]
             for part in node.walk()
-            if id(part) in broken and _made_by(part) is None and (layout or not self._depends_on_layout(part))
+            if part in broken and _made_by(part) is None and (layout or not self._depends_on_layout(part))
         ]
 
     def _island(self, node: PlanNode, top: Top | None = None, *, joined: bool = False) -> Rewritten | None:
@@ -322,7 +322,7 @@ class QueryPlanner:
         run = self._arranged(island)
         if isinstance(run, Reason):
             self._reasons.append(run)
-            self._left[id(node)] = run
+            self._left[node] = run
             return None
         estimate = self._faster(island, run)
         if estimate is None:
@@ -349,7 +349,7 @@ class QueryPlanner:
         if not run.in_one_task or island.streamed:
             return None
         whole = self._island_at(self._finder_with(None), island.node, top)
-        if whole is None or not set(map(id, island.own_nodes())) <= set(map(id, whole.own_nodes())):
+        if whole is None or not set(island.own_nodes()) <= set(whole.own_nodes()):
             return None
         run_of_whole = self._arranged(whole)
         if isinstance(run_of_whole, Reason) or not run_of_whole.in_one_task:
@@ -382,9 +382,9 @@ class QueryPlanner:
         slower = skip_reason(island, self._options_of(island), estimate, once, self._broadcast_threshold)
         if slower is None:
             return estimate
-        self._left[id(island.node)] = slower
+        self._left[island.node] = slower
         for node in island.own_nodes():
-            self._within.setdefault(id(node), slower)
+            self._within.setdefault(node, slower)
         self._missed = max(self._missed, warm.spark - warm.here)
         if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
             self._reasons.append(slower)  # that of parts within would say the same
@@ -439,9 +439,9 @@ class QueryPlanner:
             return (SPARK_WAS_ASKED_FOR,)
         if self._refused is not None:
             return (self._refused,)
-        left = self._left.get(id(node))
+        left = self._left.get(node)
         if left is not None:
-            return (self._within.get(id(node), left) if left.kind is ReasonKind.SLOWER else left,)
+            return (self._within.get(node, left) if left.kind is ReasonKind.SLOWER else left,)
         return tuple(self._obstacles(node)[:1])
 
 

@@ -38,7 +38,7 @@ def is_pivot(read: ReadAggregate) -> bool:
 def pivoted(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
     """Take the values of a pivot wholly."""
     reader = builder.reader(below)
-    calls = {id(node): _calls(node, reader, f"a{number}") for number, node in enumerate(read.aggregates)}
+    calls = {node: _calls(node, reader, f"a{number}") for number, node in enumerate(read.aggregates)}
     keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
     every = tuple(call for named in calls.values() for call in named)
     relation = with_plain_input(PartialAggregate(below.relation, keys, every, final=True))
@@ -113,7 +113,7 @@ def _element(node: Expression) -> Expression:
 class _PivotReader(FinalReader):
     """Translates a pivot's results."""
 
-    def __init__(self, read: ReadAggregate, relation: Relation, calls: dict[int, tuple[AggregateCall, ...]]) -> None:
+    def __init__(self, read: ReadAggregate, relation: Relation, calls: dict[Node, tuple[AggregateCall, ...]]) -> None:
         super().__init__(read, relation, {})
         self._arrays = calls
 
@@ -123,7 +123,7 @@ class _PivotReader(FinalReader):
 
     def __call__(self, node: Node) -> Expression:
         """Translate an expression over keys and pivoted values."""
-        calls = self._arrays.get(id(node))
+        calls = self._arrays.get(node)
         if calls is not None:
             values = tuple(column(self._schema, call.buffer[0].name) for call in calls)
             return Call(function=Function.ARRAY, arguments=values, type=arrow_of(node.data_type))

@@ -68,13 +68,13 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     below, places = with_keys(builder, below, [*partition, *nested], needed, pat.is_nested)
     reader = builder.reader(below)
     columns = [column(below.relation.schema, place) for place in places[len(partition) :]]
-    written = {id(key): value for key, value in zip(nested, columns, strict=True)}
-    keys = tuple(sort_key(reader, key, written.get(id(key.children[0]))) for key in order)
-    calls: dict[int, AnyWindowCall] = {}
+    written = dict(zip(nested, columns, strict=True))
+    keys = tuple(sort_key(reader, key, written.get(key.children[0])) for key in order)
+    calls: dict[Node, AnyWindowCall] = {}
     for each in named:
         for part in each.walk():
             if part.name == "WindowExpression":
-                calls[id(part)] = _read_call(part, reader, f"w{len(calls)}", order, builder.zone)
+                calls[part] = _read_call(part, reader, f"w{len(calls)}", order, builder.zone)
     limit = _rank_limit(child) if child.name == "WindowGroupLimit" else None
     relation = Window(below.relation, tuple(places[: len(partition)]), keys, tuple(calls.values()), limit)
     results = _ResultReader(relation, below, calls)
@@ -217,7 +217,7 @@ def _distance(bound: Node, key: Node, window: Node, zone: str | None) -> float:
 class _ResultReader(BufferReader):
     """Translates what a window computes, over its columns and those of its calls."""
 
-    def __init__(self, relation: Window, below: Fragment, calls: dict[int, AnyWindowCall]) -> None:
+    def __init__(self, relation: Window, below: Fragment, calls: dict[Node, AnyWindowCall]) -> None:
         super().__init__(relation.schema)
         self._below = below
         self._calls = calls
@@ -230,12 +230,12 @@ class _ResultReader(BufferReader):
 
     def call_of(self, node: Node) -> AggregateCall | None:
         """Give the aggregate of a window."""
-        call = self._calls.get(id(node))
+        call = self._calls.get(node)
         return call.call if isinstance(call, FramedAggregate) else None
 
     def __call__(self, node: Node) -> Expression:
         """Translate an expression over columns and windows."""
-        call = self._calls.get(id(node))
+        call = self._calls.get(node)
         if isinstance(call, WindowCall):
             return column(self._schema, call.name)
         return super().__call__(node)
