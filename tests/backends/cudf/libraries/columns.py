@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -44,15 +43,15 @@ class Buffer:
         self.memory[:] = 0xEE
         record.fill(lambda memory=self.memory: memory.__setitem__(slice(source.size), source.reshape(-1)))  # type: ignore[misc]
         self.ptr, self.size = self.memory.ctypes.data, int(source.size)
-        self.maker = threading.get_ident()
+        self.origin = record.origin()
 
     def __del__(self) -> None:
-        if not hasattr(self, "maker"):
+        if not hasattr(self, "origin"):
             return  # there was no memory
         self.resource.deallocate(self.size)
         self.memory[:] = 0xDD
         _freed.append(self.memory)
-        record.free(self.maker)
+        record.free(self.origin)
 
 
 class gpumemoryview:  # noqa: N801 - pylibcudf's name

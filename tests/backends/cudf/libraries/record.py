@@ -18,13 +18,13 @@ outside: set[str] = set()
 copied: Counter[str] = Counter()
 """Bytes copied ``up`` to the device and ``down`` to the host."""
 freed_early: set[str] = set()
-"""Where memory was freed by another thread than the one that made it, while that one had not waited for its stream.
+"""Where memory was freed by another thread than the one that made it, which had not waited for its stream since.
 
 RMM gives it back on the stream of the thread that frees: it may be handed out again while it is still in use.
 """
 _counting = threading.Lock()
-_busy: set[int] = set()
-"""Threads that have asked the device for something since they last waited for their stream."""
+_waits: Counter[int] = Counter()
+"""How often each thread has waited for its stream."""
 synchronized = 0
 """Times that the stream was waited for."""
 freed = 0
@@ -52,7 +52,6 @@ def count_copy(way: str, nbytes: int) -> None:
 def use(what: str) -> None:
     """Note a use of the device, which fails if the device is lost; what this thread asked for before is done."""
     arrive()
-    _busy.add(threading.get_ident())
     global lost_at  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     if lost_at > 1:
         lost_at -= 1
@@ -80,14 +79,20 @@ def wait() -> None:
     global synchronized  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     synchronized += 1
     use("a wait")
-    _busy.discard(threading.get_ident())
+    _waits[threading.get_ident()] += 1
 
 
-def free(maker: int) -> None:
-    """Note that memory is freed, which the thread ``maker`` has made."""
+def origin() -> tuple[int, int]:
+    """This thread, and how often it has waited: where and when memory is made."""
+    return threading.get_ident(), _waits[threading.get_ident()]
+
+
+def free(made: tuple[int, int]) -> None:
+    """Note that memory is freed, of some :func:`origin`."""
     global freed  # noqa: PLW0603 - the stand-ins are one for the process, as the libraries are
     freed += 1
-    if maker != threading.get_ident() and maker in _busy:
+    maker, waits = made
+    if maker != threading.get_ident() and _waits[maker] == waits:
         frames = traceback.extract_stack(limit=8)
         own = [frame for frame in frames if "/gpujoin/" in frame.filename] or frames
         freed_early.add(f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno}")
