@@ -398,7 +398,7 @@ def _by_spark(table: pa.Table, path: Path, rng: Rng, spark: SparkSession) -> str
     keys = {
         "spark.sql.parquet.writeLegacyFormat": _one_of(rng, ["true", "false"]),
         "spark.sql.parquet.outputTimestampType": _one_of(rng, ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"]),
-        "spark.sql.parquet.compression.codec": _one_of(rng, ["none", "snappy", "gzip", "zstd", "lz4raw"]),
+        "spark.sql.parquet.compression.codec": _one_of(rng, ["none", "snappy", "gzip", "zstd", "lz4_raw"]),
     }
     options = {
         "parquet.writer.version": _one_of(rng, ["PARQUET_1_0", "PARQUET_2_0"]),
