@@ -11,7 +11,9 @@ MIKE_ARGS ?=
 
 PYTHON_IN_VENV = $(VENV)/bin/python
 SETUP = VENV=$(VENV) scripts/setup_env.sh
-JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME
+# Beside a Java, the jar of the package's own classes: without it each JVM compiles them anew.
+JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME && \
+	{ $(PYTHON_IN_VENV) -m gpujoin.spark.jvm.archive >/dev/null 2>&1 || true; }
 # Files go to the workers in the order of tests/conftest.py.
 PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 # Sweeps are single files of many tests: these are dealt out one by one.

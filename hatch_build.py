@@ -1,9 +1,10 @@
-"""What the build of a distribution adds: the README of the package index, and compiled kernels.
+"""What the build of a distribution adds: the README of the package index, compiled kernels and compiled Java.
 
 Links of README.md lead to the files of this version in the repository. Kernels are compiled into the wheel where the
 Python that builds it has CuPy and NVRTC (``python -m build --no-isolation`` in an environment with the extra ``cu13``
-or ``dev``); elsewhere the wheel has their sources alone, and the build says so. ``GPUJOIN_BUILD_KERNELS=0`` leaves them
-out, ``1`` fails where they cannot be compiled.
+or ``dev``), Java where it has PySpark and finds a Java 17; elsewhere the wheel has their sources alone, and the build
+says so. ``GPUJOIN_BUILD_KERNELS=0`` and ``GPUJOIN_BUILD_JAVA=0`` leave them out, ``1`` fails where they cannot be
+compiled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,27 +50,51 @@ class ReadmeHook(MetadataHookInterface):
         metadata["readme"] = {"content-type": "text/markdown", "text": page}
 
 
-class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Compiles the kernels into the wheel."""
+@dataclass(frozen=True)
+class Part:
+    """A part of the package that is compiled into the wheel by a program, into a folder."""
+
+    name: str
+    variable: str
+    module: str
+    folder: str
+    otherwise: str
+    """What becomes of it in a wheel that lacks it."""
+
+
+PARTS = (
+    Part("kernels", "GPUJOIN_BUILD_KERNELS", "gpujoin.launch.images", "gpujoin/_images", "compiled where they run"),
+    Part("Java", "GPUJOIN_BUILD_JAVA", "gpujoin.spark.jvm.archive", "gpujoin/_java", "compiled by each Spark driver"),
+)
+
+
+class CompiledParts(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles kernels and Java into the wheel."""
 
     _folder: str | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, but for an editable install, which has the sources."""
-        asked = os.environ.get("GPUJOIN_BUILD_KERNELS", "")
-        if version == "editable" or asked == "0":
+        if version == "editable":
             return
-        self._folder = tempfile.mkdtemp(prefix="gpujoin-images-")
-        command = [sys.executable, "-m", "gpujoin.launch.images", self._folder]
+        self._folder = tempfile.mkdtemp(prefix="gpujoin-compiled-")
+        for part in PARTS:
+            self._compile(part, Path(self._folder) / Path(part.folder).name, build_data)
+
+    def _compile(self, part: Part, folder: Path, build_data: dict[str, Any]) -> None:
+        asked = os.environ.get(part.variable, "")
+        if asked == "0":
+            return
+        command = [sys.executable, "-m", part.module, str(folder)]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False)
         if done.returncode == 0:
-            build_data["force_include"][self._folder] = "gpujoin/_images"
-            self.app.display_info(f"compiled kernels: {done.stdout.strip()}")
+            build_data["force_include"][str(folder)] = part.folder
+            self.app.display_info(f"compiled {part.name}: {done.stdout.strip().splitlines()[-1]}")
             return
         reason = (done.stderr.strip().splitlines() or ["unknown"])[-1]
         if asked == "1":
-            raise RuntimeError(f"the kernels cannot be compiled: {reason}")
-        self.app.display_warning(f"without compiled kernels, which are compiled where they run: {reason}")
+            raise RuntimeError(f"the {part.name} cannot be compiled: {reason}")
+        self.app.display_warning(f"without compiled {part.name}, {part.otherwise}: {reason}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was compiled."""

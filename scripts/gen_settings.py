@@ -46,7 +46,6 @@ Environment variables, of which executors' are set by `spark.executorEnv.NAME`:
 ([deploying](deploy.md#settings-for-gpus)). |
 | `GPUJOIN_KERNEL_CACHE_DIR` | Where compiled CUDA kernels are kept. Unset: `gpujoin/kernels` in \
 `~/.cache` or `XDG_CACHE_HOME`. |
-| `GPUJOIN_JAVA_CACHE_DIR` | Where the driver keeps gpujoin's Java, compiled. Unset: `gpujoin/java` there. |
 | `GPUJOIN_CACHE` | Where benchmarks and `gpujoin demo` write their tables. Unset: `gpujoin` in the same folder. |
 """
 

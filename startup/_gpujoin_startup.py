@@ -106,10 +106,10 @@ def wrap_sessions(session_class: "Any") -> None:
             initialize_as_pyspark()
             return
         try:
-            from gpujoin.spark.jvm.compiled import compile_ahead
+            from gpujoin.spark.jvm.compiled import load_ahead
             from gpujoin.spark.jvm.gateway import names_of
 
-            compile_ahead(names_of(sparkContext._jsc))  # noqa: SLF001 - while the modules of the next line are imported
+            load_ahead(names_of(sparkContext._jsc))  # noqa: SLF001 - while the modules of the next line are imported
             from gpujoin.spark.query.hooks import make_enabled
         except Exception as problem:  # noqa: BLE001 - half uninstalled, or lacking a library
             import logging

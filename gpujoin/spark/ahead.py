@@ -28,10 +28,10 @@ def load_ahead(jvm: Any) -> None:
 
 def _load(jvm: Any) -> None:
     try:
-        from gpujoin.spark.jvm.compiled import compile_first
+        from gpujoin.spark.jvm.compiled import load_first
         from gpujoin.spark.jvm.gateway import names_of
 
-        compile_first(names_of(jvm))
+        load_first(names_of(jvm))
         import gpujoin.spark.query.hooks  # noqa: F401
         from gpujoin.backends.cpu import create_pipeline
         from gpujoin.backends.registry import BackendRequest

@@ -103,7 +103,7 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
     sources = {
         path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.java") for path in (ROOT / "gpujoin").rglob(kind)
     }
-    assert "gpujoin/spark/jvm/PythonRule.java" in sources
+    assert "gpujoin/spark/jvm/java/gpujoin/PythonRule.java" in sources
     assert sources <= names
 
 
@@ -125,6 +125,17 @@ def test_a_wheel_has_compiled_kernels(tmp_path: Path, environment: Path) -> None
     assert there == wanted
 
 
+@pytest.mark.extra
+def test_a_wheel_has_compiled_java(tmp_path: Path, environment: Path) -> None:
+    """In a jar that is found, by the sources that the same wheel has."""
+    given = {**os.environ, "GPUJOIN_BUILD_KERNELS": "0", "GPUJOIN_BUILD_JAVA": "1"}
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path / "dist", ROOT, env=given)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    pip_install(environment, wheel)
+    program = "from gpujoin.spark.jvm.archive import FOLDER, archive_name; print((FOLDER / archive_name()).is_file())"
+    assert run(environment, "-I", "-c", program, cwd=tmp_path).strip() == "True"
+
+
 def test_a_build_without_a_compiler_says_that_kernels_are_not_compiled(tmp_path: Path) -> None:
     """In a copy of the checkout whose images cannot be made, as where CuPy is missing."""
     copy = tmp_path / "copy"
@@ -141,6 +152,7 @@ def test_a_build_without_a_compiler_says_that_kernels_are_not_compiled(tmp_path:
         str(copy),
     ]
     environment = {name: value for name, value in os.environ.items() if name != "GPUJOIN_BUILD_KERNELS"}
+    environment["GPUJOIN_BUILD_JAVA"] = "0"
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "without compiled kernels" in done.stdout + done.stderr

@@ -39,7 +39,7 @@ from gpujoin.logs import log
 from gpujoin.report.outcomes import Scope, give_back, text_of
 from gpujoin.spark.compat import check_running, is_connect, is_stopped
 from gpujoin.spark.failures import Failure, failure_of, final_error
-from gpujoin.spark.jvm.compiled import compile_ahead, shared_instance
+from gpujoin.spark.jvm.compiled import load_ahead, shared_instance
 from gpujoin.spark.jvm.gateway import (
     analyzed_plan,
     dataframe_of,
@@ -142,7 +142,7 @@ def enable(spark: SparkSession | None = None) -> None:
             end_interrupted_calls(session)
             _rules[name] = own
             _leave_gpu_joins(name)
-    compile_ahead(gateway_of(session))
+    load_ahead(gateway_of(session))
 
 
 def plan_gpu_joins(spark: SparkSession) -> None:
