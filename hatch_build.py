@@ -15,9 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
@@ -50,8 +49,7 @@ class ReadmeHook(MetadataHookInterface):
         metadata["readme"] = {"content-type": "text/markdown", "text": page}
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A part of the package that is compiled into the wheel by a program, into a folder."""
 
     name: str
