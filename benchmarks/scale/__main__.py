@@ -34,7 +34,7 @@ from gpujoin.model.stores import Store, StoreKind
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.plan.stages import plan_stages
-from gpujoin.spark.query.taskreads import TaskReads
+from gpujoin.spark.worker.taskreads import TaskReads
 from gpujoin.storage.locations import comparable_ms, in_store
 
 FACTS = pa.schema([("item", pa.int64()), ("price", pa.float64()), ("day", pa.date32())])

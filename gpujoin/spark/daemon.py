@@ -18,7 +18,7 @@ from pyspark.daemon import manager
 
 # A library that lacks is for the workers to tell, whose words reach the driver.
 with contextlib.suppress(ImportError):
-    import gpujoin.spark.query.running
+    import gpujoin.spark.worker.stage
     import gpujoin.spark.worker.task  # noqa: F401
 
 

@@ -18,13 +18,13 @@ from gpujoin.engine.blob import HEADER_BYTES
 from gpujoin.errors import CorruptBlobError
 from gpujoin.model.relations import ExchangeSource
 from gpujoin.model.stages import NullKeys, Share
-from gpujoin.spark.query.running import RunStage
-from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.spark.shuffle.packets import PacketPacker
 from gpujoin.spark.shuffle.shares import share_and_blobs, share_packets
+from gpujoin.spark.worker.stage import RunStage
 from gpujoin.spark.worker.task import Task
+from gpujoin.spark.worker.taskreads import TaskReads
 
 APP = Path(__file__).with_name("transport_app.py")
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("s", pa.string())])

@@ -20,14 +20,14 @@ from gpujoin.config import Options
 from gpujoin.errors import ConfigurationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.relations import ExchangeSource, Limit
-from gpujoin.spark.query.running import RunStage
-from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.worker import devices as devices_module
 from gpujoin.spark.worker import slots
 from gpujoin.spark.worker.devices import Device
 from gpujoin.spark.worker.record import TaskRecord
 from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots, Slot, slot_directory
+from gpujoin.spark.worker.stage import RunStage
 from gpujoin.spark.worker.task import Task
+from gpujoin.spark.worker.taskreads import TaskReads
 from tests.planted import UNSAFE, plant
 
 _HOLD = """

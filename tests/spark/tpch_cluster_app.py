@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
@@ -23,6 +24,7 @@ from benchmarks.tpch.answers import SUITE
 from gpujoin import disable, enable, explain, metrics
 from gpujoin.plan import join_parts, late_broadcast, parts
 from gpujoin.spark.query import running
+from gpujoin.spark.worker.stage import RunStage
 from gpujoin.testing import assert_same_rows
 from tests.spark.query import faults
 from tests.spark.query.faults import DisturbedShare, DisturbedStage
@@ -65,7 +67,7 @@ class Case:
 
     text: str
     stage: Callable[..., DisturbedStage] | None = DisturbedStage
-    where: Callable[[running.RunStage], bool] = faults.is_any
+    where: Callable[[RunStage], bool] = faults.is_any
     settings: Mapping[str, str] = field(default_factory=dict)
     cheap_keys: bool = False
     """Whether it is planned as if it cost nothing to send keys before rows."""
@@ -141,13 +143,12 @@ def planning_of(session: SparkSession, case: Case) -> Iterator[None]:
 @contextmanager
 def faults_of(case: Case, flags: str, name: str) -> Iterator[None]:
     """Have tasks of what is planned disturbed."""
-    plain = running.RunStage
     if case.stage is not None:
-        running.RunStage = partial(case.stage, flags=flags, query=name, where=case.where)  # type: ignore[misc, assignment]
-    try:
+        stage = partial(case.stage, flags=flags, query=name, where=case.where)
+        with patch.object(running, "RunStage", stage):
+            yield
+    else:
         yield
-    finally:
-        running.RunStage = plain  # type: ignore[misc]
 
 
 def told(session: SparkSession, flags: str, name: str, case: Case) -> dict[str, Any]:

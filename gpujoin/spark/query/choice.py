@@ -28,8 +28,8 @@ from gpujoin.report.amounts import show_bytes, show_paths
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.query.runs import IslandRun, StageRun
 from gpujoin.spark.query.sharing import shared_exchanges
-from gpujoin.spark.query.taskreads import Reads
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
+from gpujoin.spark.worker.taskreads import Reads
 
 if TYPE_CHECKING:
     from gpujoin.spark.query.island import Island

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from gpujoin.model.stages import Exchange
     from gpujoin.model.stores import Store
     from gpujoin.spark.query.runs import IslandRun, StageRun
-    from gpujoin.spark.query.taskreads import Reads
     from gpujoin.spark.query.trees.builder import SparkRows
     from gpujoin.spark.worker.task import Batches, Task
+    from gpujoin.spark.worker.taskreads import Reads
 
 EXCHANGED_BYTES = 256 << 20
 """Smaller inputs of a join, as estimated, are not looked at unasked: their join ends sooner than the look would."""

@@ -11,7 +11,7 @@ from gpujoin.model.stages import Stage
 from gpujoin.plan.coalescing import Coalescing, may_coalesce
 from gpujoin.plan.heavy_partitions import SplitPartitions, Splitting, split_partitions
 from gpujoin.plan.late_broadcast import LateBroadcast, late_broadcast
-from gpujoin.spark.query.taskreads import Reads
+from gpujoin.spark.worker.taskreads import Reads
 
 if TYPE_CHECKING:
     from gpujoin.spark.shuffle.exchanges import HeavyRows

@@ -18,10 +18,10 @@ from gpujoin.errors import ScanError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join, Scan
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.spark.query.running import RunStage
-from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
+from gpujoin.spark.worker.stage import RunStage
 from gpujoin.spark.worker.task import Task
+from gpujoin.spark.worker.taskreads import TaskReads
 from tests.trees import file_slice
 
 

@@ -13,10 +13,10 @@ pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark
 from gpujoin.config import BackendChoice, Options
 from gpujoin.model.expressions import left
 from gpujoin.model.pipeline import Rung
-from gpujoin.spark.query.running import RunStage
-from gpujoin.spark.query.taskreads import TaskReads
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
+from gpujoin.spark.worker.stage import RunStage
 from gpujoin.spark.worker.task import Task
+from gpujoin.spark.worker.taskreads import TaskReads
 from tests.trees import Tree, count, file_slice, total
 
 

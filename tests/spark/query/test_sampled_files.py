@@ -21,6 +21,7 @@ from gpujoin.model.relations import Constant, FileFooter, Scan
 from gpujoin.spark.query import running
 from gpujoin.spark.query.accelerate import PlannedQuery, Purpose, rewrite
 from gpujoin.spark.worker.functions import stage_function
+from gpujoin.spark.worker.stage import RunStage
 from gpujoin.testing import assert_same_rows
 from tests.brief import each_once
 from tests.spark.query.queries import EXCHANGED, FORCED, check
@@ -69,9 +70,9 @@ def query(spark: SparkSession, folder: Path, schema: str = "k long, v int, day d
 def test_answers_are_sparks_and_the_plan_says_what_it_guesses(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    works: list[running.RunStage] = []
+    works: list[RunStage] = []
 
-    def noted(work: running.RunStage, name: str, **named: Any) -> Any:
+    def noted(work: RunStage, name: str, **named: Any) -> Any:
         works.append(work)
         return stage_function(work, name, **named)
 

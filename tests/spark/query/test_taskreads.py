@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from gpujoin.model.files import FileSlice
-from gpujoin.spark.query.taskreads import TaskReads
+from gpujoin.spark.worker.taskreads import TaskReads
 
 
 def test_each_task_unpacks_what_it_reads() -> None:
