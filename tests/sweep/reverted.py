@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -42,20 +43,32 @@ def _believe_arrow_schema() -> None:
     mock.patch.object(ParquetFooter, "without_claims", as_written).start()
 
 
-FIXES: dict[str, tuple[str, Callable[[], None]]] = {
-    "order": ("Polars decodes files that say that their rows are sorted", _believe_order),
-    "types": ("Polars decodes columns to whatever types files claim", _believe_types),
-    "pages": ("Polars decodes pages that say how many nulls they have", _believe_pages),
-    "lists": ("PyArrow decodes to claimed types: lists of fixed size, zones by offset", _believe_arrow_schema),
+@dataclass(frozen=True)
+class Fix:
+    """A fix that is taken back."""
+
+    mistake: str
+    """What is done again without it."""
+    revert: Callable[[], None]
+    claim: str
+    """Text in the contexts of the generated tables that show the mistake, if any does."""
+
+
+FIXES = {
+    "order": Fix("Polars decodes files that say that their rows are sorted", _believe_order, "sorted by"),
+    "types": Fix("Polars decodes columns to whatever types files claim", _believe_types, "ARROW:schema"),
+    "pages": Fix("Polars decodes pages that say how many nulls they have", _believe_pages, ""),
+    "lists": Fix(
+        "PyArrow decodes to claimed types: lists of fixed size, zones by offset", _believe_arrow_schema, "ARROW:schema"
+    ),
 }
-"""What is done again without each fix, and how that is brought about."""
 
 
 def revert() -> None:
     """Take back the fix that the variable names, if it does."""
     name = os.environ.get(VARIABLE)
     if name:
-        FIXES[name][1]()
+        FIXES[name].revert()
 
 
 def main() -> None:
