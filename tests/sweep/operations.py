@@ -56,6 +56,10 @@ READING = (
 """Settings that change what Spark reads, or how."""
 _FEW_ROWS, _MORE_ROWS = 20, 100
 """Rows of the two sides of a join by a column's values, of which few may be different."""
+UNDECODED = re.compile(r"Length spanned by list offsets|InitBlock EOF")
+"""What PyArrow says of pages that it does not decode, so that Spark runs the query after a task has failed: lists of
+a fixed length with rows that are null (DuckDB, Polars 0.20), and differences of 33 bits of DuckDB, if the file does not
+say that DuckDB wrote it."""
 _BRANCHES = 12
 """Most parts of a union: planning takes the time of each."""
 
@@ -486,7 +490,11 @@ def _compared(sessions: Sessions, query: Query, context: str) -> Report:
     explanations = [each.explanation for each in sessions.planned]
     reasons = [reason for each in explanations for reason in each.reasons]
     report.reasons.update(str(reason)[:160] for reason in reasons)
-    report.problems += [f"a task failed here: {message}\n{context}" for message in sessions.returned]
+    for message in sessions.returned:
+        if undecoded := UNDECODED.search(message):
+            report.reasons[f"PyArrow: {undecoded[0]}"] += 1
+        else:
+            report.problems.append(f"a task failed here: {message}\n{context}")
     report.problems += [
         f"unexpected: {reason}\n{context}" for reason in reasons if reason.kind is ReasonKind.UNEXPECTED
     ]
