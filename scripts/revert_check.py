@@ -67,13 +67,14 @@ def _search(most: int) -> int:
     with tempfile.TemporaryDirectory() as folder, sessions_of(spark) as sessions:
         samples = sorted((ROOT / "tests" / "data" / "parquet").glob("pyarrow-*.parquet"))
         tables = [Table(str(path)) for path in samples] if os.environ[VARIABLE] == "pages" else []
-        written = (write_table(Path(folder), SEED, number, sessions.native) for number in range(most))
-        claiming = (table for table in written if FIXES[os.environ[VARIABLE]].claim in table.context)
+        fix = FIXES[os.environ[VARIABLE]]
+        written = (write_table(Path(folder), SEED, n, sessions.native, claims=(fix.claim,)) for n in range(most))
+        claiming = (table for table in written if fix.sign in table.context)
         for number, table in enumerate(itertools.chain(tables, claiming)):
             report = compare(sessions, table, np.random.default_rng([SEED, number]))
             compared += report.compared
             if report.problems:
-                print(f"  found by table {number + 1}, after {compared} comparisons: {report.problems[0][:300]}")
+                print(f"  found by table {number + 1}, after {compared} comparisons: {report.problems[0][:600]}")
                 return 0
     print(f"  not found in {compared} comparisons")
     return 1

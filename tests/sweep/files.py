@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -452,9 +452,9 @@ _SHARES = (0.55, 0.2, 0.1, 0.15)
 # -- claims ------------------------------------------------------------------------------------------------------
 
 
-def claim(path: Path, rng: Rng) -> str:
-    """Let a file claim some things that are not so, and tell which."""
-    said = [make(path, rng) for make in CLAIMS.values() if rng.random() < 0.4]
+def claim(path: Path, rng: Rng, claims: Collection[str]) -> str:
+    """Let a file claim some things that are not so, of those named, and tell which."""
+    said = [make(path, rng) for name, make in CLAIMS.items() if rng.random() < 0.4 and name in claims]
     return "; ".join(filter(None, said)) or "as written"
 
 
@@ -590,7 +590,14 @@ CLAIMS: dict[str, Callable[[Path, Rng], str]] = {
 # -- tables ------------------------------------------------------------------------------------------------------
 
 
-def write_table(folder: Path, seed: int, number: int, spark: SparkSession, columns: int = 8) -> Table:
+def write_table(
+    folder: Path,
+    seed: int,
+    number: int,
+    spark: SparkSession,
+    columns: int = 8,
+    claims: Collection[str] = tuple(CLAIMS),
+) -> Table:
     """Write the table of a number as one file or several in a folder of some name, and tell in its context how."""
     rng = np.random.default_rng([seed, 42, number])
     home = folder / str(number) / _one_of(rng, FOLDERS)
@@ -606,7 +613,7 @@ def write_table(folder: Path, seed: int, number: int, spark: SparkSession, colum
         if part and rng.random() < 0.5:
             rows = rows.select([0, *(1 + int(n) for n in rng.permutation(rows.num_columns - 1))])
         said = writer.write(rows, path, rng, spark)
-        told.append(f"{writer.name}: {said}; {claim(path, rng)}")
+        told.append(f"{writer.name}: {said}; {claim(path, rng, claims)}")
     settings = dict(EXCHANGED) if rng.random() < 0.3 else {}
     if rng.random() < 0.15:
         settings |= _one_of(rng, READING)

@@ -144,7 +144,7 @@ def sessions_of(spark: SparkSession) -> Iterator[Sessions]:
         return planned[-1]
 
     def note_failure(session: SparkSession, problem: Exception, query: Any) -> None:
-        returned.append(str(problem)[:2000])
+        returned.append(str(problem))
         give_back(session, problem, query)
 
     sessions = Sessions(spark.newSession(), spark.newSession(), planned, returned)
@@ -494,7 +494,7 @@ def _compared(sessions: Sessions, query: Query, context: str) -> Report:
         if undecoded := UNDECODED.search(message):
             report.reasons[f"PyArrow: {undecoded[0]}"] += 1
         else:
-            report.problems.append(f"a task failed here: {message}\n{context}")
+            report.problems.append(f"a task failed here: {message[:3000]}\n{context}")
     report.problems += [
         f"unexpected: {reason}\n{context}" for reason in reasons if reason.kind is ReasonKind.UNEXPECTED
     ]

@@ -51,15 +51,20 @@ class Fix:
     """What is done again without it."""
     revert: Callable[[], None]
     claim: str
-    """Text in the contexts of the generated tables that show the mistake, if any does."""
+    """The claim of generated files that shows the mistake, one of :data:`tests.sweep.files.CLAIMS`."""
+    sign: str
+    """Text in the context of a table that makes it."""
 
 
 FIXES = {
-    "order": Fix("Polars decodes files that say that their rows are sorted", _believe_order, "sorted by"),
-    "types": Fix("Polars decodes columns to whatever types files claim", _believe_types, "ARROW:schema"),
-    "pages": Fix("Polars decodes pages that say how many nulls they have", _believe_pages, ""),
+    "order": Fix("Polars decodes files that say that their rows are sorted", _believe_order, "sorting", "sorted by"),
+    "types": Fix("Polars decodes columns to whatever types files claim", _believe_types, "arrow", "ARROW:schema"),
+    "pages": Fix("Polars decodes pages that say how many nulls they have", _believe_pages, "statistics", "statistics"),
     "lists": Fix(
-        "PyArrow decodes to claimed types: lists of fixed size, zones by offset", _believe_arrow_schema, "ARROW:schema"
+        "PyArrow decodes to claimed types: lists of fixed size, zones by offset",
+        _believe_arrow_schema,
+        "arrow",
+        "ARROW:schema",
     ),
 }
 
