@@ -56,7 +56,7 @@ make_venv() {
 fingerprint() {
     {
         echo "$(pwd) $EXTRAS $CONSTRAINTS"
-        cat pyproject.toml "$CONSTRAINTS" scripts/setup_env.sh
+        cat pyproject.toml "$CONSTRAINTS" scripts/setup_env.sh hatch_build.py startup/*.p*
     } | cksum
 }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpujoin.cli.checks import import_check, require
 from gpujoin.cli.checks.software import java
 from gpujoin.cli.session import key_value, open_session
-from gpujoin.errors import ConfigurationError, pip_install
+from gpujoin.errors import ConfigurationError, GpuJoinError, pip_install
 from gpujoin.storage.folders import user_cache
 
 if TYPE_CHECKING:
@@ -120,6 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not queries:
         raise ConfigurationError(f"no title holds {arguments.only!r}. Titles: {', '.join(map(repr, QUERIES))}.")
     require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")), java())
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from gpujoin import profile
     from gpujoin.report.profile import Equality
 
@@ -130,11 +134,15 @@ def run(arguments: argparse.Namespace) -> int:
     spark = open_session("gpujoin demo", arguments.master, settings)
     try:
         with tempfile.TemporaryDirectory(prefix="demo-", dir=cache, ignore_cleanup_errors=True) as folder:
-            _write_tables(spark, folder, round(_LINES * arguments.sf))
+            _write_tables(spark, Path(folder).absolute().as_uri(), round(_LINES * arguments.sf))
             print(_row("query", "seconds here", "in Spark", "times faster", "runs", "rows"), flush=True)
             equal = 0
             for title, text in queries.items():
-                result = profile(spark.sql(text))
+                try:
+                    result = profile(spark.sql(text))
+                except (PySparkException, Py4JError, GpuJoinError) as problem:  # the others still run
+                    print(f"{title:<42}  failed: {str(problem).splitlines()[0]}", flush=True)
+                    continue
                 equal += result.equality is not Equality.DIFFERENT
                 print(_row(title, *_cells(result)), flush=True)
     finally:
@@ -155,7 +163,7 @@ def _row(title: str, here: str, spark: str, times: str, runs: str, rows: str) ->
 
 
 def _write_tables(spark: SparkSession, folder: str, lines: int) -> None:
-    """Write the tables as Parquet files of a folder, the same at each run, and make views of them."""
+    """Write the tables as Parquet files of a folder, by its address, the same at each run, and make views of them."""
     rows = {"lines": lines, "orders": lines // 4, "customers": lines // 40, "buyers": max(1, lines // 60)}
     for name, text in _TABLES.items():
         spark.sql(text.format(**rows)).write.parquet(f"{folder}/{name}")

@@ -185,7 +185,10 @@ class AggregateState(Protocol[Piece, State]):
         """Rows and bytes."""
 
     def slices(self, state: State) -> Iterator[State]:
-        """Cut a state into runs of groups, at least one, each of which is copied or converted in little memory."""
+        """Cut a state of some groups into runs of groups, each of which is copied or converted in little memory.
+
+        Once the first run of a result was given out, the task cannot be tried again in less memory.
+        """
 
     def divide(self, state: State, division: int) -> Sequence[pa.Table]:
         """Divide a state by the hash of its keys, as it goes to disk. Each division uses another hash."""

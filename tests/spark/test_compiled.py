@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.jvm import archive, compiled
-from gpujoin.spark.jvm.archive import SOURCES, archive_name, source_files
+from gpujoin.spark.jvm.archive import archive_name, source_files
 from gpujoin.spark.jvm.compiled import compiled_class, load_ahead, new_instance
 from gpujoin.spark.jvm.gateway import JvmNames, gateway_of
 
@@ -32,6 +32,7 @@ public final class Echo {
     public String name() { return name; }
 }
 """
+ROOT = Path(__file__).parents[2]
 NAMES = [path.stem for path in source_files()]
 
 
@@ -44,13 +45,13 @@ def names(spark: SparkSession) -> JvmNames:
 @pytest.fixture
 def no_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a checkout in which no jar was made."""
-    monkeypatch.setattr(compiled, "FOLDER", tmp_path / "none")
+    monkeypatch.setattr(compiled, "jar_folder", lambda: tmp_path / "none")
 
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_jar: None) -> Path:
     """The source ``Echo.java`` in the place of the package's."""
-    monkeypatch.setattr(compiled, "SOURCES", tmp_path)
+    monkeypatch.setattr(compiled, "source_folder", lambda: tmp_path)
     path = tmp_path / "gpujoin" / "Echo.java"
     path.parent.mkdir()
     path.write_text(ECHO)
@@ -63,7 +64,7 @@ def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("java")
     (folder / "gpujoin-0.jar").touch()
     command = [sys.executable, "-m", "gpujoin.spark.jvm.archive", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES.parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     written = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
     assert Path(written.splitlines()[-1]) == folder / archive_name()
     assert list(folder.iterdir()) == [folder / archive_name()], "one of other sources is removed"
@@ -75,7 +76,7 @@ def loader_of(loaded: Any) -> str:
 
 
 def test_every_class_is_in_the_jar(names: JvmNames, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "FOLDER", jar.parent)
+    monkeypatch.setattr(compiled, "jar_folder", lambda: jar.parent)
     assert "PythonRule" in NAMES
     for name in NAMES:
         loaded = compiled_class(names, name)
@@ -97,7 +98,7 @@ def strings(classes: Path) -> dict[str, Counter[bytes]]:
 
 def test_other_releases_of_spark_give_the_classes_of_the_jar(jar: Path) -> None:
     """`make test-versions` and `make test-all` run it with other PySparks than the one that has made the jar."""
-    made = archive.FOLDER / archive_name()
+    made = archive.jar_folder() / archive_name()
     if not made.is_file():
         pytest.skip("no jar was made in this checkout: python -m gpujoin.spark.jvm.archive")
     assert strings(jar) == strings(made)
@@ -136,6 +137,8 @@ def test_what_the_first_query_needs_is_loaded_ahead(names: JvmNames) -> None:
     assert compiled_class(names, "PythonRule").getName() == "gpujoin.PythonRule"
     thread.join(60)
     assert not thread.is_alive()
+    load_ahead(names)
+    assert set(threading.enumerate()) <= before, "once for a JVM"
 
 
 @pytest.mark.usefixtures("source")
@@ -168,6 +171,27 @@ def test_a_driver_without_janino_is_told_so(names: JvmNames) -> None:
     names.org.__dict__["codehaus"] = JvmNames(names._client, "no.")
     with pytest.raises(GpuJoinError, match="janino"):
         compiled_class(names, "PythonRule")
+
+
+def test_a_package_in_an_archive_gives_its_files_to_the_jvm(tmp_path: Path) -> None:
+    """As with ``--py-files gpujoin.zip``: the JVM reads no archive of Python's."""
+    packed = tmp_path / "gpujoin.zip"
+    with zipfile.ZipFile(packed, "w") as archived:
+        for path in (ROOT / "gpujoin").rglob("*"):
+            if path.suffix in (".py", ".java", ".jar"):
+                archived.write(path, path.relative_to(ROOT))
+    program = (
+        "from gpujoin.spark.jvm.archive import archive_name, jar_folder, source_files, source_folder\n"
+        "print(archive_name(), len(source_files()), jar_folder(), source_folder(), "
+        "source_folder().stat().st_mode & 0o77)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(packed)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert told[:2] == [archive_name(), str(len(source_files()))]
+    assert told[4] == "0"
+    assert not Path(told[3]).exists(), "it goes with the program"
 
 
 def test_the_name_of_the_jar_is_that_of_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

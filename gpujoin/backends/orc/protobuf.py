@@ -37,13 +37,20 @@ class Message:
 
     def integer(self, number: int, default: int = 0) -> int:
         """Read an unsigned integer; the last one counts."""
-        values = self.integers(number)
-        return values[-1] if values else default
+        value = self._single(number)
+        return default if value is None else value
 
     def signed(self, number: int) -> int | None:
         """Read an integer in zigzag form, in which 0, -1, 1, -2 are 0, 1, 2, 3; ``None`` if it is not there."""
-        values = self.integers(number)
-        return values[-1] >> 1 ^ -(values[-1] & 1) if values else None
+        value = self._single(number)
+        return None if value is None else value >> 1 ^ -(value & 1)
+
+    def _single(self, number: int) -> int | None:
+        """Read the last value of a field whose values are all integers, not packed into bytes."""
+        integers = [value for value in self._values.get(number, ()) if isinstance(value, int)]
+        if len(integers) < len(self._values.get(number, ())):
+            raise ProtobufError(f"field {number} is no integer")
+        return integers[-1] if integers else None
 
     def integers(self, number: int) -> list[int]:
         """Read unsigned integers; several may be packed into bytes."""

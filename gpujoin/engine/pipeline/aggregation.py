@@ -26,6 +26,7 @@ from gpujoin.errors import DecodeError, DeviceMemoryError
 from gpujoin.model.files import Floor
 from gpujoin.model.pipeline import AggregateState, OrderedState, PipelineMetrics, RegroupingState, Renumbering
 from gpujoin.model.relations import PartialAggregate
+from gpujoin.plan.runtime_filters import may_raise
 
 Piece = TypeVar("Piece")
 
@@ -68,6 +69,8 @@ class Aggregation(Generic[Piece]):
         self._may_let_go = not node.final or (bool(node.keys) and divisible(divisions, stuck=stuck))
         self._store: SpillStore | None = None
         self._parts: tuple[SpillPart, ...] = ()
+        # Lists take memory as they are converted. Whoever stops early is to meet an error that any group has.
+        self._gives_slices = any(call.gives_list for call in node.aggregates) and not may_raise(node)
         self._states: list[Any] = []
         self._new_rows = 0
         self._merged_rows = 0
@@ -255,7 +258,7 @@ class Aggregation(Generic[Piece]):
         self._metrics.groups += self._state.size(state)[0]
         if self._coarser is not None:
             self._coarser.take(state)
-        yield from map(self._state.finish, self._state.slices(state))
+        yield from map(self._state.finish, self._state.slices(state) if self._gives_slices else (state,))
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,63 @@ release of Spark 4 gives the same classes.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import shutil
 import sys
 import tempfile
 import zipfile
 from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-SOURCES = Path(__file__).with_name("java")
-"""Root of the sources: the source of ``gpujoin.Name`` is ``gpujoin/Name.java`` there."""
-FOLDER = Path(__file__).parents[2] / "_java"
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_JARS = "_java"
+"""Folder of the package in which a jar lies."""
+_SOURCES = "spark/jvm/java"
+
+
+@cache
+def source_folder() -> Path:
+    """Give the root of the sources: that of ``gpujoin.Name`` is ``gpujoin/Name.java`` there."""
+    return _unpacked(_SOURCES)
+
+
+@cache
+def jar_folder() -> Path:
+    """Give the folder of the jar, if there is one."""
+    return _unpacked(_JARS)
+
+
+def _unpacked(name: str) -> Path:
+    """Give a folder of the package, in which the JVM reads files; it is copied out of an archive of Python's."""
+    folder = Path(__file__).parents[2] / name
+    packed = resources.files("gpujoin").joinpath(name)
+    if folder.is_dir() or not packed.is_dir():
+        return folder
+    copy = Path(tempfile.mkdtemp(prefix="gpujoin-java-"))  # of the user alone
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    _copy(packed, copy)
+    return copy
+
+
+def _copy(packed: Traversable, folder: Path) -> None:
+    for entry in packed.iterdir():
+        target = folder / entry.name
+        if entry.is_dir():
+            target.mkdir()
+            _copy(entry, target)
+        else:
+            target.write_bytes(entry.read_bytes())
 
 
 @cache
 def source_files() -> tuple[Path, ...]:
     """Give the paths of all sources."""
-    return tuple(sorted(SOURCES.rglob("*.java")))
+    return tuple(sorted(source_folder().rglob("*.java")))
 
 
 @cache
@@ -56,7 +96,7 @@ def build(folder: Path) -> Path:
         whole.replace(jar)
     for other in folder.glob("gpujoin-*.jar"):
         if other != jar:
-            other.unlink()
+            other.unlink(missing_ok=True)
     return jar
 
 
@@ -69,7 +109,9 @@ def _compile(folder: Path) -> None:
         java: Any = gateway.jvm
         janino, commons = java.org.codehaus.janino, java.org.codehaus.commons.compiler
         libraries = janino.ClassLoaderIClassLoader(java.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler = janino.Compiler(commons.util.resource.DirectoryResourceFinder(_file(java, SOURCES)), libraries)
+        compiler = janino.Compiler(
+            commons.util.resource.DirectoryResourceFinder(_file(java, source_folder())), libraries
+        )
         compiler.setDestinationDirectory(_file(java, folder), False)
         files = gateway.new_array(java.java.io.File, len(source_files()))
         for place, path in enumerate(source_files()):
@@ -86,7 +128,7 @@ def _file(java: Any, path: Path) -> Any:
 
 def main() -> None:
     """Build the jar, unless it is there."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / _JARS
     jar = folder / archive_name()
     sys.stdout.write(f"{jar if jar.is_file() else build(folder)}\n")
 

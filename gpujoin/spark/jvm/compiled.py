@@ -16,6 +16,7 @@ import functools
 import re
 import threading
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import InheritableThread
@@ -23,7 +24,7 @@ from pyspark import InheritableThread
 from gpujoin.cache import cached_by_life
 from gpujoin.errors import GpuJoinError
 from gpujoin.logs import log
-from gpujoin.spark.jvm.archive import FOLDER, SOURCES, archive_name
+from gpujoin.spark.jvm.archive import archive_name, jar_folder, source_folder
 
 if TYPE_CHECKING:
     from gpujoin.spark.jvm.gateway import JvmNames
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _APACHE = re.compile(r"4\.[0-3]\.\d+")
 """Versions of Spark whose Janino gives the classes that the jar has, from the same sources."""
 _lock = threading.RLock()
+_ahead: WeakSet[JvmNames] = WeakSet()
+"""The JVMs in which the classes of a first query are loaded, or were."""
 _OF_FIRST_QUERY = ("PythonRule", "PlanRewriter")
 """The rule of an enabled session, and what puts islands into plans."""
 
@@ -46,7 +49,11 @@ def compiled_class(names: JvmNames, name: str) -> Any:
 
 
 def load_ahead(names: JvmNames) -> None:
-    """Do :func:`load_first` in another thread, while this one goes on."""
+    """Do :func:`load_first` in another thread, once for a JVM, while this one goes on."""
+    with _lock:
+        if names in _ahead:
+            return
+        _ahead.add(names)
     # It ends its thread of the JVM when it ends.
     InheritableThread(functools.partial(load_first, names), daemon=True).start()
 
@@ -95,7 +102,9 @@ def plan_reader(names: JvmNames) -> Any:
 def byte_exchange(names: JvmNames) -> Any:
     """Give the JVM's ``ByteExchange``, or ``None`` if this Spark lacks a class that it needs."""
     try:
-        return new_instance(names, "ByteExchange", (SOURCES / "gpujoin" / "ArrowRows.java").read_text(encoding="utf-8"))
+        return new_instance(
+            names, "ByteExchange", (source_folder() / "gpujoin" / "ArrowRows.java").read_text(encoding="utf-8")
+        )
     except GpuJoinError:
         log.debug("stages exchange rows with a binary column: bytes cannot be had", exc_info=True)
         return None
@@ -116,13 +125,13 @@ def _class(names: JvmNames, name: str) -> Any:
 def _loader(names: JvmNames) -> Any:
     """Give the loader of the package's classes, below that of Spark's."""
     parent = names.java.lang.Thread.currentThread().getContextClassLoader()
-    jar = FOLDER / archive_name()
+    jar = jar_folder() / archive_name()
     if jar.is_file() and _is_apaches(names):
         urls = _array(names, "java.net.URL", names.java.io.File(str(jar)).toURI().toURL())
         return names.java.net.URLClassLoader(urls, parent)
     log.debug("gpujoin's Java is compiled in the driver: no %s, or another build of Spark", jar)
     try:
-        folders = _array(names, "java.io.File", names.java.io.File(str(SOURCES)))
+        folders = _array(names, "java.io.File", names.java.io.File(str(source_folder())))
         return names.org.codehaus.janino.JavaSourceClassLoader(parent, folders, "UTF-8")
     except Py4JNetworkError:
         raise

@@ -144,13 +144,13 @@ def cancel_active_jobs(spark: SparkSession) -> None:
     """Cancel the jobs of the main thread that are active, after Ctrl-C that came between two calls.
 
     ``toArrow`` reads rows from a socket while another thread of the JVM, which this one's thread began, computes them.
-    All of the application's are cancelled where py4j does not keep to threads.
+    All of the application's are cancelled where py4j does not keep to threads, none of a session without the rule.
     """
     caller = _callers.get(client_of(spark))
-    if caller is None:
-        _in_another_thread(spark.sparkContext.cancelAllJobs)
-    else:
+    if caller is not None:
         caller.cancel_active()
+    elif not keeps_to_threads(spark):
+        _in_another_thread(spark.sparkContext.cancelAllJobs)
 
 
 def _in_another_thread(cancel: Callable[[], object]) -> None:

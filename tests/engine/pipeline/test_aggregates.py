@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from gpujoin.backends.cpu.pipeline import aggregate as cpu_aggregate
 from gpujoin.config import Options
 from gpujoin.engine.pipeline import supports
 from gpujoin.errors import ExpressionEvaluationError
@@ -268,6 +269,37 @@ def test_integer_sums_overflow(mode: EvalMode) -> None:
         return
     rows = pa.Table.from_batches(run(node, {0: table}), node.schema).to_pylist()
     assert {row["g"]: row["s.sum"] for row in rows} == {1: top + 3 - (1 << 64), 2: top}
+
+
+@pytest.mark.parametrize("final_", [False, True])
+def test_a_limit_above_groups_meets_an_error_of_any_of_them(final_: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large their state is, all are finished before the first is given out."""
+    monkeypatch.setattr(cpu_aggregate, "_SLICE_BYTES", 100)
+    top = (1 << 63) - 1
+    keys = np.arange(4001, dtype=np.int64)
+    table = pa.table({"g": np.append(keys, 4000), "i": np.append(np.where(keys == 4000, top, 1), 1)})
+    calls = {"s": total(left("i")), "l": Aggregate(AggregateFunction.COLLECT_LIST, (left("i"),))}
+    for names in (("s",), ("s", "l")):
+        tree = Tree.source(table.schema, mode=EvalMode.ANSI).group("g", **{name: calls[name] for name in names})
+        with pytest.raises(ExpressionEvaluationError, match="the sum overflows int64"):
+            list(run((final(tree) if final_ else tree).limit(5).relation, {0: table}))
+
+
+@pytest.mark.parametrize("memory", [64 << 20, 100 << 10])
+def test_lists_are_finished_in_slices(
+    memory: int, rng: np.random.Generator, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_aggregate, "_SLICE_BYTES", 1000)
+    numbers = rng.integers(0, 900, 5000)
+    table = pa.table({"g": numbers, "i": rng.integers(-9, 9, 5000), "str": [f"text {n % 77}" for n in numbers]})
+    lists = {name: Aggregate(AggregateFunction.COLLECT_LIST, (left(name),)) for name in ("i", "str")}
+    tree = final(Tree.source(table.schema, mode=EvalMode.LEGACY).group("g", **lists))
+    batches = list(run(tree.relation, {0: table}, options=Options(memory_budget=memory)))
+    rows = {row["g"]: row for batch in batches for row in batch.to_pylist()}
+    assert len(rows) == len(set(numbers.tolist())) == sum(batch.num_rows for batch in batches)
+    for row in table.group_by("g", use_threads=False).aggregate([("i", "list"), ("str", "list")]).to_pylist():
+        names = [name for name in rows[row["g"]] if name != "g"]
+        assert [rows[row["g"]][name] for name in names] == [row["i_list"], row["str_list"]], f"seed {seed}"
 
 
 @pytest.mark.few
