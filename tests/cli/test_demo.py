@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,14 +79,16 @@ def test_all_queries_run_here_and_are_equal(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.fixture
-def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SparkSession:
+def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SparkSession]:
     """The tests' session, which the demo has in place of one of its own."""
     spark.conf.set("spark.gpujoin.backend", "cpu")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     monkeypatch.setenv("GPUJOIN_CACHE", str(tmp_path))
     monkeypatch.setattr(demo, "open_session", lambda *_: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
-    return spark
+    yield spark
+    for name in demo._TABLES:
+        spark.catalog.dropTempView(name)
 
 
 @pytest.mark.spark
@@ -113,3 +116,16 @@ def test_rows_that_differ_are_shown_and_the_exit_status_is_1(
     said = capsys.readouterr().out
     assert ", different\nthe tables hold different rows: 24 actual, 25 expected\n" in said
     assert "0 of 1 results equal" in said
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_ends_no_other(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = {"a query of nothing": "select * from nothing", **QUERIES}
+    monkeypatch.setattr(demo, "QUERIES", {title: failing[title] for title in (next(iter(failing)), list(QUERIES)[3])})
+    assert cli.main(["demo", "--sf", "0.001"]) == 1
+    _, failed, other, _, last = capsys.readouterr().out.splitlines()
+    assert "failed: [TABLE_OR_VIEW_NOT_FOUND]" in failed
+    assert other.endswith(", equal")
+    assert last == "1 of 2 results equal"

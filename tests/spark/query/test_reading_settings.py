@@ -121,7 +121,7 @@ SETTINGS = [
     Case("spark.sql.parquet.binaryAsString", "true", "bytes of no declared kind are text", bare_bytes,
          ("max(b)",), ("max(v)",), "column 'b' is binary"),
     Case("spark.sql.legacy.parquet.nanosAsLong", "true", "nanoseconds are numbers", nanoseconds,
-         ("max(n)",), ("max(v)",), "column 'n' is timestamp_ntz (INT64)"),
+         ("max(n)",), ("max(v)",), "column 'n' is timestamp_ntz(nanoseconds) (INT64)"),
 ]  # fmt: skip
 
 
