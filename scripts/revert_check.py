@@ -65,9 +65,9 @@ def _search(most: int) -> int:
     spark = builder.getOrCreate()
     compared = 0
     with tempfile.TemporaryDirectory() as folder, sessions_of(spark) as sessions:
-        samples = sorted((ROOT / "tests" / "data" / "parquet").glob("pyarrow-3*-v2.parquet"))
-        tables = [Table(str(path)) for path in samples] if os.environ[VARIABLE] == "pages" else []
         fix = FIXES[os.environ[VARIABLE]]
+        samples = sorted((ROOT / "tests" / "data" / "parquet").glob(fix.samples)) if fix.samples else []
+        tables = [Table(str(path)) for path in samples]
         written = (write_table(Path(folder), SEED, n, sessions.native, claims=(fix.claim,)) for n in range(most))
         claiming = (table for table in written if fix.sign in table.context)
         for number, table in enumerate(itertools.chain(tables, claiming)):

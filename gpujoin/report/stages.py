@@ -90,7 +90,7 @@ _NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
 
 @dataclass(frozen=True)
 class Prices:
-    """By what seconds of operations are predicted."""
+    """The costs and the number of cores by which seconds of operations are predicted."""
 
     costs: Costs
     cores: int

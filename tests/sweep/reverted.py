@@ -54,12 +54,20 @@ class Fix:
     """The claim of generated files that shows the mistake, one of :data:`tests.sweep.files.CLAIMS`."""
     sign: str
     """Text in the context of a table that makes it."""
+    samples: str = ""
+    """Pattern of the samples that are compared first, if any show the mistake."""
 
 
 FIXES = {
     "order": Fix("Polars decodes files that say that their rows are sorted", _believe_order, "sorting", "sorted by"),
     "types": Fix("Polars decodes columns to whatever types files claim", _believe_types, "arrow", "ARROW:schema"),
-    "pages": Fix("Polars decodes pages that say how many nulls they have", _believe_pages, "statistics", "statistics"),
+    "pages": Fix(
+        "Polars decodes pages that say how many nulls they have",
+        _believe_pages,
+        "statistics",
+        "statistics",
+        "pyarrow-3*-v2.parquet",
+    ),
     "lists": Fix(
         "PyArrow decodes to claimed types: lists of fixed size, zones by offset",
         _believe_arrow_schema,

@@ -75,7 +75,7 @@ class LoggedQuery:
     aggregations: int
     windows: int
     runs: str
-    """Where it ran, or would run."""
+    """The place where the query ran, or would run."""
     obstacles: tuple[str, ...]
     """What keeps parts of it in Spark."""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+_PACKAGE = Path(__file__).parents[2]
 _JARS = "_java"
 """Folder of the package in which a jar lies."""
 _SOURCES = "spark/jvm/java"
@@ -40,7 +41,7 @@ def jar_folder() -> Path:
 
 def _unpacked(name: str) -> Path:
     """Give a folder of the package, in which the JVM reads files; it is copied out of an archive of Python's."""
-    folder = Path(__file__).parents[2] / name
+    folder = _PACKAGE / name
     packed = resources.files("gpujoin").joinpath(name)
     if folder.is_dir() or not packed.is_dir():
         return folder
@@ -128,7 +129,7 @@ def _file(java: Any, path: Path) -> Any:
 
 def main() -> None:
     """Build the jar, unless it is there."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / _JARS
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else _PACKAGE / _JARS
     jar = folder / archive_name()
     sys.stdout.write(f"{jar if jar.is_file() else build(folder)}\n")
 

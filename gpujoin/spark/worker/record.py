@@ -45,7 +45,7 @@ class TaskRecord:
     """The island's stage."""
     stage: int
     partition: int
-    """Where the task stood; a repeated attempt has the same."""
+    """The task's partition, the same for each attempt at it."""
     attempt: int
     """Grows with every attempt in the application."""
     measured: IslandMetrics

@@ -48,7 +48,7 @@ class RunStage:
     labels: tuple[int, ...]
     """Labels of the partitions that belong to the entries of ``reads``, where there are several."""
     outlet: Outlet | None
-    """Where the rows go; ``None``: to Spark."""
+    """Exchange that takes the rows of the stage; ``None``: Spark takes them."""
     options: Options
     """Settings."""
     name: str
