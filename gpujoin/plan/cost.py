@@ -107,6 +107,19 @@ class SparkTables:
         return joins
 
 
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is predicted of a part of a query, and of the parts within it."""
+
+    estimate: Estimate
+    """Seconds of the whole part."""
+    greatest_gain: float
+    """Most seconds that the part, or one part within it that ends at any of its operations, may gain over Spark.
+
+    As many as if nothing were exchanged for it, and its rows went on without being given to Spark.
+    """
+
+
 def predict(
     relation: Relation,
     sizes: Sizes,
@@ -117,35 +130,44 @@ def predict(
     kept: Collection[Relation] = (),
     tables: SparkTables | None = None,
     least: Sizes | None = None,
-) -> Estimate:
+) -> Prediction:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
     What Spark computes for it is the same either way, and left out. The part has no runtime filters yet. Build sides in
     ``kept`` are there already, built, and cost nothing here. Without ``tables``, Spark shuffles nothing for joins.
     ``least`` are the sizes by which Spark's seconds are predicted, where those of its own rows are only bounded.
     """
-    here, spark, stages = 0.0, 0.0, 0
     least = least or sizes
     built = {id(node) for table in kept for node in table.walk()}
     shuffled = set() if tables is None else tables.shuffled(relation)
-    for node in relation.walk():
+    gains: list[float] = []
+
+    def of_node(node: Relation) -> Estimate:
         own = operation_seconds(node, sizes, costs, built=built)
-        spark += (own if least is sizes else operation_seconds(node, least, costs)).spark
+        spark = (own if least is sizes else operation_seconds(node, least, costs)).spark
         if tables is not None and isinstance(node, Join) and id(node) in shuffled:
             spark += tables.exchanged_rows(node, least) * costs.spark_exchange_row
         elif isinstance(node, PartialAggregate) and node.keys:
             spark += least.of(node).rows * costs.spark_exchange_row
-        if id(node) not in built:
-            here += own.here
-        match node:
-            case PartialAggregate() | Window():
-                stages += 1
-            case Join():
-                stages += not any(map(_is_constant, node.children))
-    here += sizes.of(relation).rows * costs.row_out
-    return Estimate(
-        here=costs.query + exchanges * costs.stage + here / cores,
-        spark=costs.spark_query + stages * costs.spark_stage + spark / cores,
+        stages = isinstance(node, (PartialAggregate, Window)) or (
+            isinstance(node, Join) and not any(map(_is_constant, node.children))
+        )
+        here = 0.0 if id(node) in built else own.here / cores
+        return Estimate(here=here, spark=spark / cores + stages * costs.spark_stage)
+
+    def of_part(node: Relation) -> Estimate:
+        parts = [of_node(node), *map(of_part, node.children)]
+        part = Estimate(here=sum(part.here for part in parts), spark=sum(part.spark for part in parts))
+        gains.append(part.spark - part.here)
+        return part
+
+    part = of_part(relation)
+    crossing = sizes.of(relation).rows * costs.row_out / cores
+    return Prediction(
+        Estimate(
+            here=costs.query + exchanges * costs.stage + part.here + crossing, spark=costs.spark_query + part.spark
+        ),
+        max(gains) + costs.spark_query - costs.query,
     )
 
 

@@ -29,6 +29,8 @@ from gpujoin.plan.cost import Estimate, SparkTables, crossing_seconds, predict
 from gpujoin.plan.estimates import Sizes
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+VALUES = tuple(ColumnRef(side=side, name="v", index=1, type=pa.int64()) for side in Side)
+LESS = Call(function=Function.LT, arguments=VALUES, type=pa.bool_())
 
 
 def _joined(left: Relation, right: Relation, condition: Expression | None = None) -> Relation:
@@ -40,7 +42,7 @@ def _joined(left: Relation, right: Relation, condition: Expression | None = None
 
 
 def _predicted(relation: Relation, rows: float, *, exchanges: int = 1) -> Estimate:
-    return predict(relation, Sizes({0: rows}), 2, exchanges, Costs())
+    return predict(relation, Sizes({0: rows}), 2, exchanges, Costs()).estimate
 
 
 def _spark(rows: float) -> SparkSource:
@@ -58,10 +60,8 @@ def test_many_rows_from_spark_are_left_there() -> None:
 
 
 def test_rows_from_spark_are_taken_for_what_spark_does_pair_by_pair() -> None:
-    left, right = (ColumnRef(side=side, name="v", index=1, type=pa.int64()) for side in Side)
-    near = Call(function=Function.LT, arguments=(left, right), type=pa.bool_())
-    assert _predicted(_joined(_spark(1e5), _spark(1e5), near), 1.0).taken
-    assert not _predicted(_joined(_spark(1e2), _spark(1e2), near), 1.0, exchanges=2).taken
+    assert _predicted(_joined(_spark(1e5), _spark(1e5), LESS), 1.0).taken
+    assert not _predicted(_joined(_spark(1e2), _spark(1e2), LESS), 1.0, exchanges=2).taken
 
 
 def test_scans_of_files_are_taken_and_the_seconds_grow_with_the_rows() -> None:
@@ -120,8 +120,22 @@ def test_a_chain_of_joins_over_rows_from_spark_is_left_there(scale: float, share
     rows = tuple(number if number < 100 else number * scale for number in SIZES)
     tables = SparkTables({}, 10 << 20, {n: number * 30 for n, number in enumerate(rows)})
     least = Sizes(spark_rows=dict(enumerate(number * share for number in rows)))
-    estimate = predict(_chain(rows), Sizes(), 2, len(rows), Costs(), tables=tables, least=least)
+    estimate = predict(_chain(rows), Sizes(), 2, len(rows), Costs(), tables=tables, least=least).estimate
     assert not estimate.taken
+
+
+def test_a_part_that_may_gain_is_seen_within_one_that_does_not() -> None:
+    chain = predict(_chain(SIZES), Sizes(), 2, 0, Costs(), tables=SparkTables({}, 10 << 20))
+    assert not chain.estimate.taken
+    assert chain.greatest_gain < 0
+    pairs = _joined(_spark(1e5), _spark(1e5), LESS)
+    gain = predict(pairs, Sizes(), 2, 0, Costs()).greatest_gain
+    assert gain > 0
+    table = SparkSource(1, COLUMNS, 1e10)
+    slow = Join(pairs, table, JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,)))
+    prediction = predict(slow, Sizes(), 2, 0, Costs())
+    assert not prediction.estimate.taken
+    assert prediction.greatest_gain == pytest.approx(gain)
 
 
 def test_a_side_that_proves_small_is_not_taken_to_be_shuffled_with_the_other() -> None:

@@ -17,7 +17,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
-from gpujoin.plan.cost import Estimate, SparkTables, is_hashed, predict
+from gpujoin.plan.cost import Estimate, Prediction, SparkTables, is_hashed, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.merging import is_mergeable
@@ -117,7 +117,7 @@ def predicted(
     *,
     kept: Collection[Relation] = (),
     adapts: bool = True,
-) -> Estimate:
+) -> Prediction:
     """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
 
     Spark broadcasts tables of up to ``spark_threshold`` bytes, and ``adapts`` where they prove to be small. Workers

@@ -132,6 +132,8 @@ class QueryPlanner:
         """Why nodes that could be run here are left to Spark."""
         self._within: dict[PlanNode, Reason] = {}
         """The same of all nodes of the largest part around each that was predicted to be slower here."""
+        self._hopeless: set[PlanNode] = set()
+        """Nodes of parts of which nothing is predicted to be faster here."""
         self._missed = 0.0
         """Seconds that the largest island would have gained that was left to Spark."""
         self._of_values: list[Operation] = []
@@ -254,7 +256,7 @@ class QueryPlanner:
         return self._island_of(node, None, joined=joined)
 
     def _island_of(self, node: PlanNode, top: Top | None, *, joined: bool) -> Rewritten | None:
-        if not self._takes_any(node.walk()):
+        if node in self._hopeless or not self._takes_any(node.walk()):
             return None
         chosen = self._chosen(node, top)
         if chosen is None:
@@ -324,7 +326,7 @@ class QueryPlanner:
             self._reasons.append(run)
             self._left[node] = run
             return None
-        estimate = self._faster(island, run)
+        estimate = self._faster(island, run, top)
         if estimate is None:
             return None
         asks = self._values.asked > asked
@@ -365,7 +367,7 @@ class QueryPlanner:
         relation = with_tables_built(island.plain, island.sizes, most)
         return dataclasses.replace(island, relation=relation, plain=relation)
 
-    def _faster(self, island: Island, run: IslandRun) -> Estimate | None:
+    def _faster(self, island: Island, run: IslandRun, top: Top | None) -> Estimate | None:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
         adapts = self._conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
         predict = partial(predicted, island, run, self._options, self._cores, self._broadcast_threshold, adapts=adapts)
@@ -375,17 +377,19 @@ class QueryPlanner:
         if run.keeps_tables:
             kept = kept_tables(island.plain)
             warm = predict(kept=kept)
-            tables = cold.here - warm.here
+            tables = cold.estimate.here - warm.estimate.here
             tables = tables if self._stream is None else _tables.seconds(self._stream.run, tables)
             once = dataclasses.replace(once, tables=tables)
-        estimate = once.added_to(warm)
+        estimate = once.added_to(warm.estimate)
         slower = skip_reason(island, self._options_of(island), estimate, once, self._broadcast_threshold)
         if slower is None:
             return estimate
         self._left[island.node] = slower
         for node in island.own_nodes():
             self._within.setdefault(node, slower)
-        self._missed = max(self._missed, warm.spark - warm.here)
+        if top is None and slower.kind is ReasonKind.SLOWER and warm.greatest_gain + once.spark <= 0:
+            self._hopeless.update(island.own_nodes())
+        self._missed = max(self._missed, warm.estimate.spark - warm.estimate.here)
         if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
             self._reasons.append(slower)  # that of parts within would say the same
         return None
@@ -439,7 +443,7 @@ class QueryPlanner:
             return (SPARK_WAS_ASKED_FOR,)
         if self._refused is not None:
             return (self._refused,)
-        left = self._left.get(node)
+        left = self._within[node] if node in self._hopeless else self._left.get(node)
         if left is not None:
             return (self._within.get(node, left) if left.kind is ReasonKind.SLOWER else left,)
         return tuple(self._obstacles(node)[:1])

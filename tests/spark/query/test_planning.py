@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.jvm.gateway import optimized_plan
+from gpujoin.spark.query import planner as planning
 from gpujoin.spark.query.accelerate import plan_query, rewrite
+from gpujoin.spark.query.choice import predicted
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.settings import join_options, session_conf
@@ -81,16 +85,19 @@ def test_the_optimizer_rule_takes_ten_calls_for_ten_joins(tables: SparkSession) 
 
 
 @pytest.mark.parametrize("joins", [1, 4])
-def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int) -> None:
+def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tables.conf.set("spark.gpujoin.backend", "auto")
     tables.conf.set("spark.gpujoin.fallback", "silent")
     tables.createDataFrame([(1, "a"), (2, "b")], "k int, t string").createOrReplaceTempView("given")
     query = "select count(*) from given" + "".join(f" join given g{n} on g{n}.k = given.k" for n in range(joins))
     _plan(tables, query)
+    spied = Mock(side_effect=predicted)
+    monkeypatch.setattr(planning, "predicted", spied)
     planner, count = _plan(tables, query)
     assert not planner.changed
     assert len(planner.explanation.joins) > 0
     assert count <= 4
+    spied.assert_called_once()  # for the whole: no part of it gains
 
 
 @pytest.mark.parametrize(
