@@ -13,6 +13,7 @@ import pyarrow.types as pat
 from gpujoin.errors import RelationError
 from gpujoin.model.expressions import EvalMode, Expression
 from gpujoin.model.sqltext import Columns, show_expression, show_type
+from gpujoin.model.trees import Structural
 from gpujoin.model.types import MAX_PRECISION, is_bytes, is_float, is_numeric, is_text, is_whole, logical
 
 _SUM_DIGITS = 10
@@ -110,8 +111,8 @@ _MOMENT_PARTS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class AggregateCall:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AggregateCall(Structural):
     """A call of an aggregate function.
 
     Raises
@@ -277,20 +278,6 @@ class AggregateCall:
             arguments=tuple(map(function, self.arguments)),
             filter=None if self.filter is None else function(self.filter),
         )
-
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value, equal for equal calls."""
-        return (
-            self.function, tuple(e.signature() for e in self.arguments), self.name,
-            None if self.filter is None else self.filter.signature(), self.mode, self.ignore_nulls,
-            self.percentage, self.descending, self.delimiter, self.directions,
-        )  # fmt: skip
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AggregateCall) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
 
     def text(self, columns: Columns | None = None) -> str:
         """The call in the words of SQL; columns are written by their names, or as ``columns`` says."""

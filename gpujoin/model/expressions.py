@@ -16,13 +16,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from gpujoin.errors import ConditionError
 from gpujoin.model.jointype import Side
-from gpujoin.model.trees import preorder
+from gpujoin.model.trees import Structural, Structure, preorder
 
 
 class EvalMode(Enum):
@@ -360,12 +361,12 @@ class Function(Enum):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Expression:
+class Expression(Structural):
     """A node of an expression tree."""
 
     type: pa.DataType | None = None
     """Result type; ``None`` until resolved."""
-    written: str | None = None
+    written: str | None = dataclasses.field(default=None, compare=False)
     """How the query writes the value, where the tree is another way to it; for users to read."""
 
     @property
@@ -396,13 +397,7 @@ class Expression:
 
     def same_as(self, other: Expression) -> bool:
         """Structural equality, types included."""
-        mine, others = self.children, other.children
-        alike = type(self) is type(other) and len(mine) == len(others) and _own_parts(self) == _own_parts(other)
-        return alike and all(child.same_as(its) for child, its in zip(mine, others, strict=True))
-
-    def signature(self) -> tuple[Any, ...]:
-        """A hashable value, equal for equal trees, types included."""
-        return _signature(self)
+        return self.structure == other.structure
 
     def __str__(self) -> str:
         from gpujoin.model.sqltext import show
@@ -551,6 +546,26 @@ class ColumnRef(Expression):
     """Its position in that side's schema; −1 until resolved."""
 
 
+class ColumnId:
+    """The identity of a column of a tree that is rewritten, equal to itself alone; no position can take its place."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ColumnId({self.name!r})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Attribute(Expression):
+    """A column by its identity. Relations take expressions without such, in which columns are bound to positions."""
+
+    id: ColumnId
+    name: str
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Variable(Expression):
     """An element of a list, or its number, in an expression that is evaluated for each element."""
@@ -564,6 +579,11 @@ class Literal(Expression):
     """A constant. ``value`` is a Python value that Arrow can convert to ``type``; ``None`` is null."""
 
     value: Any
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What the constant says: 0.0 and -0.0 are two, NaN is NaN, and lists are constants too."""
+        return Structure(Literal, repr(self.value), self.type)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -595,7 +615,7 @@ class Cast(Expression):
     child: Expression
     to: pa.DataType
     mode: EvalMode = EvalMode.LEGACY
-    explicit: bool = False
+    explicit: bool = dataclasses.field(default=False, compare=False)
     """Whether the query asks for it; for users to read."""
 
     @property
@@ -686,16 +706,3 @@ def conjuncts(expression: Expression) -> tuple[Expression, ...]:
     if isinstance(expression, Call) and expression.function is Function.AND:
         return tuple(part for argument in expression.arguments for part in conjuncts(argument))
     return (expression,)
-
-
-def _signature(node: Expression) -> tuple[Any, ...]:
-    return (type(node).__name__, _own_parts(node), tuple(_signature(c) for c in node.children))
-
-
-def _own_parts(node: Expression) -> tuple[Any, ...]:
-    """What tells a node from others beside its operands, in the form in which it is compared."""
-    return tuple(
-        (f.name, repr(getattr(node, f.name)) if f.name == "value" else getattr(node, f.name))
-        for f in dataclasses.fields(node)
-        if f.name not in ("child", "arguments", "conditions", "values", "otherwise", "written", "explicit")
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -11,17 +10,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import RelationError
-from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Attribute, ColumnRef, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.model.spec import JoinSpec
-from gpujoin.model.trees import preorder
+from gpujoin.model.trees import Structural, preorder
 from gpujoin.model.types import logical
-from gpujoin.model.windows import FramedAggregate, WindowCall
 
 
-@dataclass(frozen=True)
-class Output:
+@dataclass(frozen=True, eq=False)
+class Output(Structural):
     """A named expression."""
 
     name: str
@@ -39,19 +35,9 @@ class Output:
         """The output column as a field of a schema."""
         return pa.field(self.name, self.expression.type, self.nullable)
 
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value, equal for equal outputs."""
-        return (self.name, self.expression.signature(), self.nullable)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Output) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
-
-
-@dataclass(frozen=True)
-class SortKey:
+@dataclass(frozen=True, eq=False)
+class SortKey(Structural):
     """One key of an order."""
 
     expression: Expression
@@ -63,19 +49,9 @@ class SortKey:
     def __post_init__(self) -> None:
         check_typed(self.expression)
 
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value, equal for equal keys."""
-        return (self.expression.signature(), self.descending, self.nulls_first)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SortKey) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
-
 
 @dataclass(frozen=True, eq=False)
-class Relation:
+class Relation(Structural):
     """A node of the tree."""
 
     @property
@@ -105,22 +81,8 @@ class Relation:
         """A copy with other values of fields that no check of the node, and not its schema, depends on."""
         copied = object.__new__(type(self))
         copied.__dict__.update(self.__dict__, **fields)
+        copied.__dict__.pop("structure", None)
         return copied
-
-    def __getstate__(self) -> dict[str, object]:
-        # Nodes cache their schema, but it is not pickled with them.
-        return {key: value for key, value in self.__dict__.items() if key != "schema"}
-
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value, equal for equal trees."""
-        parts = (_signature_of(getattr(self, f.name)) for f in dataclasses.fields(self))
-        return (type(self).__name__, *parts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Relation) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
 
 
 def column(schema: pa.Schema, at: int | str) -> ColumnRef:
@@ -135,16 +97,6 @@ def column(schema: pa.Schema, at: int | str) -> ColumnRef:
         at = int(positions[0])
     check_position(at, schema, "column")
     return ColumnRef(side=Side.LEFT, name=schema.field(at).name, index=at, type=logical(schema.field(at).type))
-
-
-def _signature_of(value: object) -> object:
-    if isinstance(value, (Relation, Output, SortKey, AggregateCall, Expression, FramedAggregate, WindowCall)):
-        return value.signature()
-    if isinstance(value, JoinSpec):
-        return (value, None if value.condition is None else value.condition.signature())
-    if isinstance(value, tuple):
-        return tuple(_signature_of(item) for item in value)
-    return value
 
 
 # -- checks; all raise RelationError -----------------------------------------------------------------------------
@@ -164,8 +116,10 @@ def check_position(position: int, schema: pa.Schema, what: str) -> None:
 
 
 def check_typed(expression: Expression) -> None:
-    """Require a type on every node of an expression."""
+    """Require a type on every node of an expression, and a position of every column."""
     for node in expression.walk():
+        if isinstance(node, Attribute):
+            raise RelationError(f"{node.name} is known by its identity: bind it to a position")
         if node.type is None:
             raise RelationError(f"{expression}: {node} is not resolved: every node needs a type")
 

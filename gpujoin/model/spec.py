@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral
 from typing import Any, Literal
@@ -12,6 +12,7 @@ import pyarrow as pa
 from gpujoin.errors import JoinSpecError, did_you_mean
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.trees import Structural
 
 MOST_NULL_AWARE_KEYS = 62
 """Most columns of a ``NOT IN``. A set of its columns is one bit for each in a 64-bit integer."""
@@ -106,8 +107,8 @@ class AsOf:
     """Whether an equal key counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinSpec:
+@dataclass(frozen=True, eq=False)
+class JoinSpec(Structural):
     """What a join computes, independent of how.
 
     Attributes
@@ -133,7 +134,7 @@ class JoinSpec:
 
     join_type: JoinType
     keys: tuple[KeyPair, ...] = ()
-    condition: Expression | None = field(default=None, compare=False)
+    condition: Expression | None = None
     left_output: tuple[int, ...] = ()
     right_output: tuple[int, ...] = ()
     existence_name: str = "exists"

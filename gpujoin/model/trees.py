@@ -1,9 +1,63 @@
-"""Walking trees of nodes."""
+"""Values that are compared by what they say, and trees of nodes."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Container, Iterator, Sequence
+from functools import cache, cached_property
 from typing import Protocol, Self, TypeVar
+
+
+class Structure:
+    """What a value says, as a key of dictionaries: its class and its fields, hashed once."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: object) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Structure) and self._hash == other._hash and self._parts == other._parts
+
+
+class Structural:
+    """Base of frozen dataclasses that are equal if they say the same.
+
+    They are compared by their :attr:`structure`, in which expressions stand as theirs: ``==`` of two expressions is
+    an expression. Fields with ``compare=False`` do not count. What is cached of a value does not travel with it:
+    hashes of texts are others in another process.
+    """
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What the value says."""
+        return Structure(type(self), *[_structure_of(getattr(self, name)) for name in _compared_fields(type(self))])
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Structural) and self.structure == other.structure)
+
+    def __hash__(self) -> int:
+        return hash(self.structure)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def _structure_of(value: object) -> object:
+    if isinstance(value, Structural):
+        return value.structure
+    return tuple(map(_structure_of, value)) if type(value) is tuple else value
+
+
+@cache
+def _compared_fields(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind) if field.compare)
 
 
 class _Node(Protocol):
@@ -14,14 +68,14 @@ class _Node(Protocol):
 _T = TypeVar("_T", bound=_Node)
 
 
-def preorder(root: _T, ends: Container[int] = frozenset()) -> Iterator[_T]:
+def preorder(root: _T, ends: Container[_T] = ()) -> Iterator[_T]:
     """Yield a node and all below it, parents first, in time linear in their number however deep the tree is.
 
-    Nodes whose ``id()`` is among ``ends`` are left out with what is below them.
+    Nodes among ``ends`` are left out with what is below them.
     """
     pending = [root]
     while pending:
         node = pending.pop()
-        if id(node) not in ends:
+        if node not in ends:
             yield node
             pending.extend(reversed(node.children))

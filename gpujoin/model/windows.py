@@ -26,6 +26,7 @@ from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import ColumnRef, EvalMode, Expression, Literal
 from gpujoin.model.sqltext import show_type
+from gpujoin.model.trees import Structural
 from gpujoin.model.types import is_float, is_whole, logical
 
 
@@ -139,7 +140,7 @@ _RANGED_DIGITS = 17
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WindowCall:
+class WindowCall(Structural):
     """A call of a window function that is no aggregate function."""
 
     function: WindowFunction
@@ -190,23 +191,12 @@ class WindowCall:
             default=None if self.default is None else function(self.default),
         )
 
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value, equal for equal calls."""
-        value, default = (None if part is None else part.signature() for part in (self.value, self.default))
-        return self.function, self.name, value, self.count, default, self.ignore_nulls, self.frame
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WindowCall) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
-
     def __str__(self) -> str:
         return f"{self.function.value}({'' if self.value is None else self.value})"
 
 
 @dataclass(frozen=True, eq=False)
-class FramedAggregate:
+class FramedAggregate(Structural):
     """An aggregate function over a frame: its buffer, as of a partial aggregation of the frame's rows."""
 
     call: AggregateCall
@@ -241,16 +231,6 @@ class FramedAggregate:
     def mapped(self, function: Callable[[Expression], Expression]) -> FramedAggregate:
         """The same call over other expressions."""
         return FramedAggregate(self.call.mapped(function), self.frame)
-
-    def signature(self) -> tuple[object, ...]:
-        """A hashable value, equal for equal calls."""
-        return self.call.signature(), self.frame
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FramedAggregate) and self.signature() == other.signature()
-
-    def __hash__(self) -> int:
-        return hash(self.signature())
 
     def __str__(self) -> str:
         return f"{self.call} over {self.frame}"

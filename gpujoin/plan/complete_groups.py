@@ -79,18 +79,18 @@ def _is_ordered(dtype: pa.DataType) -> bool:
     return is_whole(dtype) or pat.is_date(dtype) or pat.is_timestamp(dtype)
 
 
-def may_stop(tree: Relation) -> frozenset[int]:
-    """Aggregations, by ``id()``, of whose groups a limit, a join that finds no more, or Spark may ask for some only.
+def may_stop(tree: Relation) -> frozenset[Relation]:
+    """Aggregations of whose groups a limit, a join that finds no more, or Spark may ask for some only.
 
     Where they give groups before all rows are read, rows that are not read cannot fail, as in Spark they do.
     """
-    stopped: set[int] = set()
+    stopped: set[Relation] = set()
 
     def visit(node: Relation, *, may: bool) -> None:
         match node:
             case PartialAggregate():
                 if may:
-                    stopped.add(id(node))
+                    stopped.add(node)
                 visit(node.child, may=False)
             case Limit():
                 visit(node.child, may=True)

@@ -44,7 +44,7 @@ def is_never_true(conditions: Iterable[Expression]) -> bool:
         if isinstance(condition, Call) and condition.function is not Function.OR:
             _restrict(condition, values, orders)
         elif isinstance(condition, ColumnRef):
-            values[condition.signature()].compare(Function.EQ, True)
+            values[condition.structure].compare(Function.EQ, True)
     return any(each.is_empty for each in values.values()) or not all(orders.values())
 
 
@@ -125,20 +125,20 @@ def _restrict(
     if function is Function.NOT and isinstance(first, Call) and first.function is Function.EQ:
         function, (first, *others) = Function.NE, first.arguments
     elif function is Function.NOT:
-        values[first.signature()].compare(Function.EQ, False)
+        values[first.structure].compare(Function.EQ, False)
     if function in (Function.IS_NULL, Function.IS_NOT_NULL):
-        of_first = values[first.signature()]
+        of_first = values[first.structure]
         of_first.is_null |= function is Function.IS_NULL
         of_first.is_not_null |= function is Function.IS_NOT_NULL
     elif function is Function.IN and all(isinstance(member, Literal) for member in others):
         members = [_comparable(member.value) for member in others if isinstance(member, Literal)]
         known = [member for member in members if member is not _NULL]
         if None not in known:
-            values[first.signature()].choose(frozenset(known))
+            values[first.structure].choose(frozenset(known))
     elif function in _ORDERS or function is Function.EQ_NULL_SAFE:
         _compare(function, first, others[0], values, orders)
     elif function is not Function.NOT:
-        values[condition.signature()].compare(Function.EQ, True)
+        values[condition.structure].compare(Function.EQ, True)
 
 
 def _compare(
@@ -153,11 +153,11 @@ def _compare(
     if isinstance(right, Literal):
         value = _comparable(right.value)
         if value is _NULL:
-            values[left.signature()].is_null |= function is Function.EQ_NULL_SAFE
+            values[left.structure].is_null |= function is Function.EQ_NULL_SAFE
         elif value is not None:
-            values[left.signature()].compare(Function.EQ if function is Function.EQ_NULL_SAFE else function, value)
+            values[left.structure].compare(Function.EQ if function is Function.EQ_NULL_SAFE else function, value)
     elif function is not Function.EQ_NULL_SAFE:
-        pair, symbols = (left.signature(), right.signature()), _ORDERS[function]
+        pair, symbols = (left.structure, right.structure), _ORDERS[function]
         if pair[::-1] in orders:
             pair, symbols = pair[::-1], symbols.translate(_MIRRORED_ORDERS)
         orders[pair] = orders.get(pair, frozenset("<=>")) & frozenset(symbols)

@@ -74,17 +74,17 @@ class SparkTables:
         ]
         return min(small) if small and self.adapts else sum(inputs)
 
-    def shuffled(self, relation: Relation) -> set[int]:
-        """The joins by equal keys of which Spark shuffles both sides, by ``id()``.
+    def shuffled(self, relation: Relation) -> set[Relation]:
+        """The joins by equal keys of which Spark shuffles both sides.
 
         As without statistics of columns, filters leave a table's size as it is, and a join's is the product of both.
         """
-        sizes: dict[int, float] = {}
-        joins: set[int] = set()
+        sizes: dict[Relation, float] = {}
+        joins: set[Relation] = set()
 
         def visit(node: Relation) -> float:
-            if id(node) in sizes:
-                return sizes[id(node)]
+            if node in sizes:
+                return sizes[node]
             below = [visit(child) for child in node.children]
             size = sum(below)
             match node:
@@ -97,10 +97,10 @@ class SparkTables:
                     size = below[0] if join_type.left_rows_only else below[0] * below[1]
                     may_send = [below[side is Side.RIGHT] for side in Side if _may_send(node, side)]
                     if is_hashed(node) and min(may_send, default=math.inf) > self.broadcast_threshold:
-                        joins.add(id(node))
+                        joins.add(node)
                 case PartialAggregate() if not node.keys:
                     size = 0.0
-            sizes[id(node)] = size
+            sizes[node] = size
             return size
 
         visit(relation)
@@ -138,21 +138,21 @@ def predict(
     ``least`` are the sizes by which Spark's seconds are predicted, where those of its own rows are only bounded.
     """
     least = least or sizes
-    built = {id(node) for table in kept for node in table.walk()}
+    built = {node for table in kept for node in table.walk()}
     shuffled = set() if tables is None else tables.shuffled(relation)
     gains: list[float] = []
 
     def of_node(node: Relation) -> Estimate:
         own = operation_seconds(node, sizes, costs, built=built)
         spark = (own if least is sizes else operation_seconds(node, least, costs)).spark
-        if tables is not None and isinstance(node, Join) and id(node) in shuffled:
+        if tables is not None and isinstance(node, Join) and node in shuffled:
             spark += tables.exchanged_rows(node, least) * costs.spark_exchange_row
         elif isinstance(node, PartialAggregate) and node.keys:
             spark += least.of(node).rows * costs.spark_exchange_row
         stages = isinstance(node, (PartialAggregate, Window)) or (
             isinstance(node, Join) and not any(map(_is_constant, node.children))
         )
-        here = 0.0 if id(node) in built else own.here / cores
+        here = 0.0 if node in built else own.here / cores
         return Estimate(here=here, spark=spark / cores + stages * costs.spark_stage)
 
     def of_part(node: Relation) -> Estimate:
@@ -181,11 +181,11 @@ def operation_seconds(
     sizes: Sizes,
     costs: Costs,
     *,
-    built: Collection[int] = (),
+    built: Collection[Relation] = (),
 ) -> Estimate:
     """Predict the seconds of one core that a node takes, without its inputs.
 
-    ``built`` has the ``id()`` of nodes that are there already.
+    Nodes in ``built`` are there already.
     """
     rows = [sizes.of(child).rows for child in node.children]
     read = sizes.of(node).read if isinstance(node, Scan) else 0.0
@@ -202,7 +202,7 @@ def operation_seconds(
         case Window():
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
         case Join():
-            is_built = id(node.side(node.build_side)) in built
+            is_built = node.side(node.build_side) in built
             own = _join(node, rows[0], rows[1], costs, is_built=is_built)
     return Estimate(here=computed.here + own.here, spark=computed.spark + own.spark)
 

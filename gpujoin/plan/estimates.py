@@ -88,15 +88,14 @@ class Sizes:
         self.scanned = dict(scanned or {})
         self._sources = sources or {}
         self._spark_rows = spark_rows or {}
-        self._known: dict[int, tuple[Relation, Estimate]] = {}
+        self._known: dict[Relation, Estimate] = {}
 
     def of(self, relation: Relation) -> Estimate:
         """Estimate the size of a relation."""
-        known = self._known.get(id(relation))
+        known = self._known.get(relation)
         if known is None:
-            known = relation, self._made(relation)
-            self._known[id(relation)] = known  # with the relation, so that no other one gets its id
-        return known[1]
+            known = self._known[relation] = self._made(relation)
+        return known
 
     def _made(self, relation: Relation) -> Estimate:
         if isinstance(relation, ExchangeSource) and relation.index in self._sources:

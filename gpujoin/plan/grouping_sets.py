@@ -67,7 +67,7 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
         return None
     places = [key.expression.index for key in node.keys if isinstance(key.expression, ColumnRef)]
     values = [[way[place] for place in places] for way in ways]
-    keys = {value.signature(): value for row in values for value in row if not isinstance(value, Literal)}
+    keys = {value.structure: value for row in values for value in row if not isinstance(value, Literal)}
     kept = [_positions(list(keys), row) for row in values]
     if (not node.aggregates and not all(kept)) or (node.final and not _are_told_apart(values)):
         return None
@@ -95,7 +95,7 @@ def most_held(finest: PartialAggregate, sources: Sequence[int | None]) -> int:
 
 def _are_told_apart(values: Sequence[Sequence[Expression]]) -> bool:
     """Whether any two sets differ by a constant, as by the set's number; without, a null may be of either."""
-    constants = [tuple(value.signature() for value in row) for row in zip(*values, strict=True) if _are_constants(row)]
+    constants = [tuple(value.structure for value in row) for row in zip(*values, strict=True) if _are_constants(row)]
     return len(set(zip(*constants, strict=True))) == len(values)
 
 
@@ -104,18 +104,17 @@ def _are_constants(values: Sequence[Expression]) -> bool:
 
 
 def _all_equal(values: Sequence[Expression]) -> bool:
-    return len({value.signature() for value in values}) == 1
+    return len({value.structure for value in values}) == 1
 
 
 def _positions(keys: Sequence[object], values: Sequence[Expression]) -> tuple[int, ...]:
     """Positions of the keys that a set has."""
-    return tuple(sorted({keys.index(value.signature()) for value in values if not isinstance(value, Literal)}))
+    return tuple(sorted({keys.index(value.structure) for value in values if not isinstance(value, Literal)}))
 
 
 def _outputs(finest: PartialAggregate, keys: Sequence[object], values: Sequence[Expression]) -> tuple[Expression, ...]:
     """A set's keys, constants included, and the buffers."""
     own = [
-        value if isinstance(value, Literal) else column(finest.schema, keys.index(value.signature()))
-        for value in values
+        value if isinstance(value, Literal) else column(finest.schema, keys.index(value.structure)) for value in values
     ]
     return (*own, *(column(finest.schema, n) for n in range(len(keys), len(finest.schema))))

@@ -125,7 +125,7 @@ def _full_join_trees(tree: Relation, join: Join) -> dict[Share, Relation]:
         Share.UNMATCHED_LEFT: _unmatched(join, Side.LEFT),
         Share.UNMATCHED_RIGHT: _unmatched(join, Side.RIGHT),
     }
-    return {share: replaced(tree, {id(join): part}) for share, part in parts.items()}
+    return {share: replaced(tree, {join: part}) for share, part in parts.items()}
 
 
 def _as(join: Join, join_type: JoinType) -> Join:

@@ -60,9 +60,8 @@ def _origin(relation: Relation, place: int, sizes: Sizes) -> tuple[Relation, int
         candidates = list(with_values(relation, place))
         if not candidates:
             return relation, place
-        kept = {id(part): sizes.of(part).kept for part, _ in candidates}
-        part, at = min(candidates, key=lambda candidate: kept[id(candidate[0])])
-        if kept[id(part)] > _MUCH_MORE * sizes.of(relation).kept:
+        part, at = min(candidates, key=lambda candidate: sizes.of(candidate[0]).kept)
+        if sizes.of(part).kept > _MUCH_MORE * sizes.of(relation).kept:
             return relation, place
         relation, place = part, at
 

@@ -119,17 +119,7 @@ class _Fused:
     def __init__(self, tree: Relation, small: Exchange, large: Exchange) -> None:
         self._small = small
         self._large = large
-        self._above: set[int] = set()
-        self._find_sources(tree)
         self.tree = self._fused(tree)
-
-    def _find_sources(self, node: Relation) -> bool:
-        """Note by ``id()`` the nodes above sources, and those."""
-        below = [self._find_sources(child) for child in node.children]
-        if any(below) or isinstance(node, ExchangeSource):
-            self._above.add(id(node))
-            return True
-        return False
 
     def _fused(self, node: Relation) -> Relation | None:
         match node:
@@ -143,7 +133,7 @@ class _Fused:
         return None
 
     def _joined(self, node: Join) -> Relation | None:
-        sides = [side for side in Side if id(node.side(side)) in self._above]
+        sides = [side for side in Side if any(isinstance(part, ExchangeSource) for part in node.side(side).walk())]
         if len(sides) == 1:  # the other side is read by every task
             (side,) = sides
             below = self._fused(node.side(side)) if node.spec.join_type in DIVIDES[side] else None

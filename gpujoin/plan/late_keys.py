@@ -18,6 +18,7 @@ side has, codes would cost more than they save: keys are gathered for the rows t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,8 @@ NUMBER = pa.field("row of the build side", pa.int64())
 """The column that stands for the late keys."""
 _LARGEST = 100
 """Most nodes of a late key: expressions may double in size with each projection that they are moved through."""
+_sources = itertools.count()
+"""Numbers the sources that stand for build sides: of two late aggregations in one tree they are not alike."""
 
 
 @dataclass(frozen=True)
@@ -133,12 +136,12 @@ def _late(node: PartialAggregate, others: Sequence[int], read: frozenset[int], n
 
 def _by_origin(node: PartialAggregate) -> list[frozenset[int]]:
     """The keys by the join of whose build side they are made, the most first."""
-    groups: dict[int, set[int]] = {}
+    groups: dict[Join, set[int]] = {}
     origins = _Origins()
     for place, key in enumerate(node.keys):
         join = origins.of_all(node.child, [key.expression])
         if join is not None:
-            groups.setdefault(id(join), set()).add(place)
+            groups.setdefault(join, set()).add(place)
     return sorted(map(frozenset, groups.values()), key=len, reverse=True)
 
 
@@ -149,15 +152,15 @@ class _Origins:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], Join | None] = {}
+        self._known: dict[tuple[Relation, int], Join | None] = {}
 
     def of_all(self, relation: Relation, values: Iterable[Expression]) -> Join | None:
         """The join that all columns of some expressions come from."""
-        joins = {id(join): join for join in (self._of(relation, n) for n in _columns(values))}
-        return next(iter(joins.values())) if len(joins) == 1 else None
+        joins = {self._of(relation, n) for n in _columns(values)}
+        return joins.pop() if len(joins) == 1 else None
 
     def _of(self, relation: Relation, position: int) -> Join | None:
-        key = id(relation), position
+        key = relation, position
         if key not in self._known:
             self._known[key] = self._followed(relation, position)
         return self._known[key]
@@ -261,7 +264,7 @@ def _numbered_join(
 def _given(built: Relation, required: frozenset[int], late: Mapping[int, Expression]) -> _Numbered:
     """Put a source of the required columns and the number in the place of a build side."""
     kept = tuple(sorted(required))
-    given = ExchangeSource(0, pa.schema([*(built.schema.field(n) for n in kept), NUMBER]))
+    given = ExchangeSource(next(_sources), pa.schema([*(built.schema.field(n) for n in kept), NUMBER]))
     return _Numbered(given, late, built, kept, given)
 
 

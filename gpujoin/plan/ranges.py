@@ -86,7 +86,7 @@ def extract_ranges(condition: Expression | None, build_side: Side) -> RangedCond
     terms_by_point: dict[object, list[_Term]] = {}
     for number, part in enumerate(parts):
         for read in _read(part, build_side):
-            terms_by_point.setdefault(read.build.signature(), []).append(_Term(number, read))
+            terms_by_point.setdefault(read.build.structure, []).append(_Term(number, read))
     axes: list[tuple[Axis, set[int]]] = []
     for terms in terms_by_point.values():
         axis = _axis(terms)

@@ -14,6 +14,7 @@ from gpujoin.model.expressions import Call, Case, ColumnRef, Expression, Functio
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.model.spec import JoinSpec, KeyPair
+from gpujoin.model.trees import Structure
 
 
 def remapped(node: Expression, left: Mapping[int, int], right: Mapping[int, int] | None = None) -> Expression:
@@ -33,10 +34,10 @@ def substituted(node: Expression, values: Mapping[int, Expression] | Sequence[Ex
     return node.with_children([substituted(child, values) for child in node.children]) if node.children else node
 
 
-def replaced(node: Relation, others: Mapping[int, Relation]) -> Relation:
-    """Put relations in the places of others, given by ``id()``."""
-    if id(node) in others:
-        return others[id(node)]
+def replaced(node: Relation, others: Mapping[Relation, Relation]) -> Relation:
+    """Put relations in the places of others."""
+    if node in others:
+        return others[node]
     return node.with_children([replaced(child, others) for child in node.children]) if node.children else node
 
 
@@ -112,14 +113,14 @@ def with_plain_input(node: PartialAggregate) -> PartialAggregate:
     counted = (e for call in node.aggregates if call.function is AggregateFunction.COUNT for e in call.arguments)
     if not any(pat.is_nested(dtype) for dtype in (*node.child.schema.types, *(e.type for e in counted))):
         return node
-    outputs: dict[tuple[object, ...], Output] = {}
+    outputs: dict[Structure, Output] = {}
 
     def column_of(value: Expression) -> Expression:
         if isinstance(value, Literal):
             return value
-        outputs.setdefault(value.signature(), Output(f"i{len(outputs)}", value))
+        outputs.setdefault(value.structure, Output(f"i{len(outputs)}", value))
         return ColumnRef(
-            side=Side.LEFT, name=outputs[value.signature()].name, index=list(outputs).index(value.signature()),
+            side=Side.LEFT, name=outputs[value.structure].name, index=list(outputs).index(value.structure),
             type=value.type,
         )  # fmt: skip
 

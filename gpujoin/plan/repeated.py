@@ -29,8 +29,8 @@ _NOT_COMPARED_OF_SCANS = frozenset({"index", "kept", "distinct"})
 class RepeatedParts:
     """Parts with a join, an aggregation or a window that are read several times."""
 
-    kinds: Mapping[int, int]
-    """By ``id()`` of each node at which such a part stands, a number that parts alike have in common."""
+    kinds: Mapping[Relation, int]
+    """By each node at which such a part stands, a number that parts alike have in common."""
     uses: Mapping[int, int]
     """How often each is read, by that number; what stands in a part that is read again is not counted again."""
 
@@ -39,7 +39,7 @@ def repeated_parts(tree: Relation) -> RepeatedParts:
     """Find the parts that are read several times if each is computed once, be they within one another."""
     kinds = Kinds()
     kinds.of(tree)
-    times = Counter(kinds.of(node) for node in tree.walk() if id(node) in kinds.worth_keeping)
+    times = Counter(kinds.of(node) for node in tree.walk() if node in kinds.worth_keeping)
     places: dict[int, list[Relation]] = {}
 
     def visit(node: Relation) -> None:
@@ -53,27 +53,27 @@ def repeated_parts(tree: Relation) -> RepeatedParts:
 
     visit(tree)
     uses = {kind: len(nodes) for kind, nodes in places.items() if len(nodes) > 1}
-    return RepeatedParts({id(node): kind for kind in uses for node in places[kind]}, uses)
+    return RepeatedParts({node: kind for kind in uses for node in places[kind]}, uses)
 
 
 class Kinds:
-    """Gives parts that are alike the same number; each node is looked at once, and has to be kept."""
+    """Gives parts that are alike the same number."""
 
     def __init__(self) -> None:
-        self.worth_keeping: set[int] = set()
-        """Nodes at or above a join, an aggregation or a window, by ``id()``."""
+        self.worth_keeping: set[Relation] = set()
+        """Nodes at or above a join, an aggregation or a window."""
         self._known: dict[Hashable, int] = {}
-        self._kinds: dict[int, int] = {}
+        self._kinds: dict[Relation, int] = {}
 
     def of(self, node: Relation) -> int:
         """Give the number of a part."""
-        kind = self._kinds.get(id(node))
+        kind = self._kinds.get(node)
         if kind is None:
             kind = self._known.setdefault(self._likeness(node), len(self._known))
-            self._kinds[id(node)] = kind
-            below = any(id(child) in self.worth_keeping for child in node.children)
+            self._kinds[node] = kind
+            below = any(child in self.worth_keeping for child in node.children)
             if below or isinstance(node, (Join, PartialAggregate, Window)):
-                self.worth_keeping.add(id(node))
+                self.worth_keeping.add(node)
         return kind
 
     def _likeness(self, value: Any) -> Hashable:

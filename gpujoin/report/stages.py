@@ -239,7 +239,7 @@ class _StageWriter:
             operation=shorten(text, _LONGEST),
             backend=self._facts.backend.value,
             predicted=predicted,
-            measured_as=((self._name, self._names[id(node)]),),
+            measured_as=((self._name, self._names[node]),),
             progress=self._progress(node),
             inputs=tuple(each.operation for each in inputs),
             **facts,
@@ -262,7 +262,7 @@ class _StageWriter:
         if not all(map(_is_plain, node.outputs)):
             shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
             return self._operation(node, f"project {shown}", [below], columns)
-        measured = (*below.operation.measured_as, (self._name, self._names[id(node)]))
+        measured = (*below.operation.measured_as, (self._name, self._names[node]))
         operation = dataclasses.replace(below.operation, measured_as=measured)
         return _Result(operation, columns, self._sizes.of(node))
 
@@ -329,7 +329,7 @@ class _StageWriter:
     # -- leaves --------------------------------------------------------------------------------------------
 
     def _source(self, node: ExchangeSource) -> _Result:
-        taken, name = self._stage.spark, (self._name, self._names[id(node)])
+        taken, name = self._stage.spark, (self._name, self._names[node])
         if taken is not None and taken.source == node.index:
             rows = self._sizes.of(node).rows if taken.rows in self._facts.counts else None
             seconds = None

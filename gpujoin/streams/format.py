@@ -38,6 +38,8 @@ Marks = npt.NDArray[np.bool_]
 """For each row of a chunk, dead ones included, whether it has matched."""
 
 _ID_BYTES = 16
+_OPERANDS = frozenset({"child", "arguments", "conditions", "values", "otherwise"})
+"""Fields of expressions that are expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ def fingerprint(join: StreamJoin) -> str:
     spec = join.spec
     types = [[str(field.type) for field in join.schema(side)] for side in Side]
     parts = [] if spec.condition is None else conjuncts(spec.condition)
-    condition = sorted(repr(_without_names(part).signature()) for part in parts)
+    condition = sorted(repr(_described(part)) for part in parts)
     keys = sorted((key.left, key.right, key.nulls.value) for key in spec.keys)
     times = [join.times(side) for side in Side]
     computed = [join.computed(side) for side in Side]
@@ -156,10 +158,16 @@ def fingerprint(join: StreamJoin) -> str:
     return hashlib.blake2b(described.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
-def _without_names(node: Expression) -> Expression:
+def _described(node: Expression) -> tuple[object, ...]:
+    """What a condition says without names of columns, in the form that states were saved with."""
     if isinstance(node, ColumnRef):
-        return dataclasses.replace(node, name="")
-    return node.with_children([_without_names(child) for child in node.children])
+        node = dataclasses.replace(node, name="")
+    own = tuple(
+        (field.name, repr(getattr(node, field.name)) if field.name == "value" else getattr(node, field.name))
+        for field in dataclasses.fields(node)
+        if field.compare and field.name not in _OPERANDS
+    )
+    return type(node).__name__, own, tuple(map(_described, node.children))
 
 
 def storage_schema(schema: pa.Schema) -> pa.Schema:

@@ -142,7 +142,7 @@ def test_a_side_that_proves_small_is_not_taken_to_be_shuffled_with_the_other() -
     tables = SparkTables({}, 1 << 20, {0: math.inf, 1: math.inf})
     relation = _joined(SparkSource(0, COLUMNS, 5e6), SparkSource(1, COLUMNS, 2e5))
     join = next(node for node in relation.walk() if isinstance(node, Join))
-    assert tables.shuffled(relation) == {id(join)}
+    assert tables.shuffled(relation) == {join}
     assert tables.exchanged_rows(join, Sizes()) == 5.2e6
     assert tables.exchanged_rows(join, Sizes(spark_rows={1: 1e3})) == 1e3
     fixed = SparkTables({}, 1 << 20, {0: math.inf, 1: math.inf}, adapts=False)

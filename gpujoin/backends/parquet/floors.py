@@ -43,8 +43,8 @@ RowGroup: TypeAlias = tuple[int, int]
 """A row group of a scan, by the position of its slice and its own number."""
 
 
-def floors_of(scan: Scan) -> Mapping[int, Mapping[int, Floor]]:
-    """Floors after the row groups of each slice, by the slice's ``id``, for the column in whose order the files are.
+def floors_of(scan: Scan) -> Mapping[FileSlice, Mapping[int, Floor]]:
+    """Floors after the row groups of each slice, for the column in whose order the files are.
 
     That is the first such one among the scan's ``ascending`` columns.
 
@@ -52,7 +52,7 @@ def floors_of(scan: Scan) -> Mapping[int, Mapping[int, Floor]]:
     twice, and where a file is not as planned, which reading it tells.
     """
     slices = scan.slices or ()
-    if not scan.ascending or len(slices) > _MOST_SLICES or len({id(part) for part in slices}) < len(slices):
+    if not scan.ascending or len(slices) > _MOST_SLICES or len(set(slices)) < len(slices):
         return {}
     if not all(is_local(part.path) for part in slices):
         return {}
@@ -62,7 +62,7 @@ def floors_of(scan: Scan) -> Mapping[int, Mapping[int, Floor]]:
         return {}
 
 
-def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[int, Mapping[int, Floor]]:
+def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[FileSlice, Mapping[int, Floor]]:
     footers = [footer_of(part.path, part.size) for part in slices]
     groups = [
         (n, group)
@@ -75,10 +75,10 @@ def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[int, Mapping[
             after: list[Least] = [NoMinimum.ONLY_NULLS]
             for group in reversed(groups[1:]):
                 after.append(_lesser(least(group), after[-1]))
-            known: defaultdict[int, dict[int, Floor]] = defaultdict(dict)
+            known: defaultdict[FileSlice, dict[int, Floor]] = defaultdict(dict)
             for (place, number), value in zip(groups, reversed(after), strict=True):
                 if isinstance(value, Minimum):
-                    known[id(slices[place])][number] = Floor(column, value.value)
+                    known[slices[place]][number] = Floor(column, value.value)
             return known
     return {}
 

@@ -145,10 +145,10 @@ class AggregateNodes:
 
     def _aggregated_in_order(self, node: PartialAggregate) -> Iterator[Piece]:
         """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
-        stopped = id(node) in self._run.may_stop and may_raise(node)
+        stopped = node in self._run.may_stop and may_raise(node)
         read = None if stopped else scanned_keys(node, self._run.repeated)
         if read is not None:
-            self._run.ascending[id(read.scan)] = tuple(read.keys)
+            self._run.ascending[read.scan] = tuple(read.keys)
         return self._aggregated(node, self._run.pieces(node.child), {} if read is None else read.keys)
 
     def _aggregated_late(
@@ -158,13 +158,13 @@ class AggregateNodes:
         pieces, rest = self._joins.build_pieces(late.built)
         build = None if rest is not None else backend.concat(pieces, late.built.schema, self._run.metrics)
         if build is None or not backend.proves(late.keys, [build]):
-            self._run.given[id(late.built)] = itertools.chain(pieces, rest or ())
+            self._run.given[late.built] = itertools.chain(pieces, rest or ())
             finest = node if sets is None else sets.finest
             yield from self._grouped(backend, node, finest, sets, self._run.pieces(finest.child))
             return
         rows = backend.numbered_rows(build, late.keys)
         pieces.clear()
-        self._run.given[id(late.given)] = iter([rows.kept(late.kept)])
+        self._run.given[late.given] = iter([rows.kept(late.kept)])
         joined = self._run.collected(self._run.pieces(late.numbered.child))
         first, joined_rows = [], 0
         for piece in joined:

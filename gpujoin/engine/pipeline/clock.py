@@ -15,15 +15,15 @@ OUTPUT = "output"
 """Under which a clock has the seconds in which the rows of a run leave it."""
 
 
-def operation_names(tree: Relation) -> dict[int, str]:
-    """Name the operations of a tree, by ``id()``: their kind, numbered from the top down where there are several."""
-    names: dict[int, str] = {}
+def operation_names(tree: Relation) -> dict[Relation, str]:
+    """Name the operations of a tree: their kind, numbered from the top down where there are several."""
+    names: dict[Relation, str] = {}
     total = Counter(type(node).__name__ for node in tree.walk())
     seen: Counter[str] = Counter()
     for node in tree.walk():
         kind = type(node).__name__
         seen[kind] += 1
-        names.setdefault(id(node), f"{kind} {seen[kind]}" if total[kind] > 1 else kind)
+        names.setdefault(node, f"{kind} {seen[kind]}" if total[kind] > 1 else kind)
     return names
 
 
@@ -37,7 +37,7 @@ class OperationClock:
 
     def name(self, node: Relation) -> str:
         """Name an operation, by its kind alone if it is none of the tree."""
-        return self._names.get(id(node), type(node).__name__)
+        return self._names.get(node, type(node).__name__)
 
     def timed(self, name: str, source: Iterator[T]) -> Iterator[T]:
         """Pass on the pieces of an operation, and add the time spent inside it."""

@@ -48,8 +48,8 @@ class RunSettings:
     """Whether built sides are kept there."""
     whole: frozenset[int]
     """Scans, by index, that all tasks read whole."""
-    with_kept_rows: frozenset[int]
-    """Build sides, by ``id()``, whose rows are kept whatever they are made of."""
+    with_kept_rows: frozenset[Relation]
+    """Build sides whose rows are kept whatever they are made of."""
 
 
 class RunContext(ABC):
@@ -64,15 +64,15 @@ class RunContext(ABC):
         self.clock = OperationClock(tree, self.metrics.seconds)
         self.counts = OperationCounts(self.clock)
         self.repeated = KeptParts(tree, self.metrics)
-        self.places = Counter(id(node) for node in tree.walk())
-        """How often each node stands in the tree, by ``id()``."""
+        self.places = Counter(tree.walk())
+        """How often each node stands in the tree."""
         self.may_stop = may_stop(tree)
-        self.given: dict[int, Iterator[Piece]] = {}
-        """Pieces of nodes that were computed by another node, by ``id()``; taken by the first that asks for them."""
-        self.wanted: defaultdict[int, list[tuple[int, ValueRanges]]] = defaultdict(list)
-        """Values that rows of a scan need to have a match, by column; scans by ``id()``."""
-        self.ascending: dict[int, tuple[int, ...]] = {}
-        """Columns of scans, by ``id()``, whose smallest value to come is asked for."""
+        self.given: dict[Relation, Iterator[Piece]] = {}
+        """Pieces of nodes that were computed by another node; taken by the first that asks for them."""
+        self.wanted: defaultdict[Relation, list[tuple[int, ValueRanges]]] = defaultdict(list)
+        """Values that rows of a scan need to have a match, by column."""
+        self.ascending: dict[Relation, tuple[int, ...]] = {}
+        """Columns of scans whose smallest value to come is asked for."""
 
     @abstractmethod
     def pieces(self, node: Relation) -> Iterator[Piece]:

@@ -69,12 +69,12 @@ class JoinNodes:
             scans = [
                 (scan, column)
                 for scan, column in scans_of(streamed, of_streamed, read, self._run.repeated)
-                if self._run.places[id(scan)] == 1  # a node that stands elsewhere, too, gives all rows there
+                if self._run.places[scan] == 1  # a node that stands elsewhere, too, gives all rows there
             ]
             ranges = self._run.backend.value_ranges(build, of_build, most) if scans else None
             if ranges is not None:
                 for scan, column in scans:
-                    self._run.wanted[id(scan)].append((column, ranges))
+                    self._run.wanted[scan].append((column, ranges))
 
     def streamed(self, node: Join) -> Iterator[Piece]:
         """Compute the side of a join that is not its build side."""

@@ -199,7 +199,7 @@ class OpaquePipeline:
         piece, expressions = self._evaluated(piece, expressions)
         riding = [self._rides(node) for node in expressions]
         needed = [node if ride is None else ride.condition for node, ride in zip(expressions, riding, strict=True)]
-        computed = {node.signature(): node for node in needed if node is not None}
+        computed = {node.structure: node for node in needed if node is not None}
         values: dict[Any, pa.ChunkedArray] = {}
         if computed:
             results = self._out(self.inner.project(*self._read(piece, [*computed.values()])), [*computed.values()])
@@ -207,7 +207,7 @@ class OpaquePipeline:
         columns = [
             _passed_on(
                 None if ride is None else piece.column(ride.column.index),
-                None if node is None else values[node.signature()],
+                None if node is None else values[node.structure],
             )
             for node, ride in zip(needed, riding, strict=True)
         ]
@@ -367,11 +367,11 @@ class OpaquePipeline:
             if isinstance(node, ColumnRef) or not (reads or gives) or self._rides(node) is not None:
                 result.append(node)
                 continue
-            if node.signature() not in evaluated:
+            if node.structure not in evaluated:
                 place = table.num_columns + len(computed)
-                evaluated[node.signature()] = ColumnRef(side=Side.LEFT, name="computed", index=place, type=node.type)
+                evaluated[node.structure] = ColumnRef(side=Side.LEFT, name="computed", index=place, type=node.type)
                 computed.append(node)
-            result.append(evaluated[node.signature()])
+            result.append(evaluated[node.structure])
         for values in self.inner.evaluate(computed, table) if computed else ():
             table = table.append_column("computed", values)
         return table, result

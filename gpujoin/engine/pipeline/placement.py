@@ -359,12 +359,9 @@ class MixedPipeline:
 
 
 def _join_name(node: Join, options: Options) -> Hashable:
-    """What the built side of a join over given rows is kept under.
-
-    A node, which compares conditions, as specifications of joins do not.
-    """
+    """What the built side of a join over given rows is kept under."""
     left, right = (ExchangeSource(0, node.side(side).schema) for side in Side)
-    return dataclasses.replace(node, left=left, right=right).signature(), options
+    return dataclasses.replace(node, left=left, right=right), options
 
 
 class MixedAggregation:

@@ -48,7 +48,7 @@ class KeptParts:
         self._kept: dict[int, _Kept] = {}
 
     def __contains__(self, node: object) -> bool:
-        return id(node) in self._parts
+        return node in self._parts
 
     def pieces(
         self, node: Relation, computed: Callable[[], Iterator[Any]], size: Callable[[Any], int], limit: int
@@ -66,7 +66,7 @@ class KeptParts:
         limit : int
             Bytes that may be kept.
         """
-        part = self._parts[id(node)]
+        part = self._parts[node]
         self._uses[part] -= 1
         kept = self._kept.get(part) if self._uses[part] > 0 else self._kept.pop(part, None)
         if kept is not None:

@@ -35,11 +35,10 @@ class TableReuse:
         table, streamed = node.side(side), node.side(side.other)
         if not self._settings.keeps_tables or not is_table(table) or is_table(streamed) or not _is_settled(table):
             return None
-        # A node, which compares conditions, as specifications of joins do not.
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
         named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
         schemas = tuple(self._run.backend.join_schema(node, side) for side in Side)
-        return type(self._run.backend), named.signature(), schemas, self._settings.asked
+        return type(self._run.backend), named, schemas, self._settings.asked
 
     def name_of_rows(self, node: Relation) -> Hashable | None:
         """The name under which the rows of a build side are stored; ``None`` where they are not.
@@ -47,16 +46,14 @@ class TableReuse:
         Not those of which this run reads only a part, or that it has or keeps otherwise.
         """
         scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
-        is_whole = id(node) in self._settings.with_kept_rows or all(
-            scan.index in self._settings.whole for scan in scans
-        )
-        if not scans or not is_whole or any(id(scan) in self._run.wanted for scan in scans):
+        is_whole = node in self._settings.with_kept_rows or all(scan.index in self._settings.whole for scan in scans)
+        if not scans or not is_whole or any(scan in self._run.wanted for scan in scans):
             return None
         if not is_table(node) or not _is_settled(node):
             return None
-        if any(id(part) in self._run.given or part in self._run.repeated for part in node.walk()):
+        if any(part in self._run.given or part in self._run.repeated for part in node.walk()):
             return None
-        return "rows", type(self._run.backend), unnumbered(node).signature(), self._settings.asked
+        return "rows", type(self._run.backend), unnumbered(node), self._settings.asked
 
     def rows(self, name: Hashable) -> Sequence[Piece] | None:
         """The pieces of a build side that an earlier run has stored."""

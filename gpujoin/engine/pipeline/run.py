@@ -146,7 +146,7 @@ def run(
             None if on_device else tables,
             keeps_tables=keep_tables and fast,
             whole=frozenset(whole if fast or on_device else ()),
-            with_kept_rows=frozenset(map(id, kept_tables(tree) if keep_tables and on_device else ())),
+            with_kept_rows=frozenset(kept_tables(tree) if keep_tables and on_device else ()),
         )
         return Attempt(rung, _Run(tree, sources, given).batches(), backend.faults)
 
@@ -185,7 +185,7 @@ class _Run(RunContext):
 
     def pieces(self, node: Relation) -> Iterator[Piece]:
         """Compute a node, or give the pieces that were computed of it before."""
-        given = self.given.pop(id(node), None)
+        given = self.given.pop(node, None)
         if given is not None:
             return given
         if node not in self.repeated:
@@ -212,7 +212,7 @@ class _Run(RunContext):
             case Scan():
                 if node.slices is None:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
-                wanted, ascending = self.wanted.get(id(node), ()), self.ascending.get(id(node), ())
+                wanted, ascending = self.wanted.get(node, ()), self.ascending.get(node, ())
                 known = wanted or ascending
                 scan = dataclasses.replace(node, wanted=tuple(wanted), ascending=ascending) if known else node
                 return self.counts.read(

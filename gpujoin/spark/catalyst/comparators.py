@@ -149,7 +149,7 @@ class _Comparator:
         if len(places) != 1 or may_fail(operand) is not MayFail.NEVER:
             raise NotTranslatableError(f"the comparator {self._function} asks for {operand}")
         key = self._of_element(self._reader(operand))
-        self._keys[key.signature()] = key
+        self._keys[key.structure] = key
         return next(place for place in places if place is not None)
 
     def _of_element(self, node: Expression) -> Expression:

@@ -143,7 +143,7 @@ class Island:
 
     def own_nodes(self) -> Iterator[PlanNode]:
         """Yield its nodes, parents first, without those that Spark computes."""
-        nodes = preorder(self.node, {id(source.node) for source in self.spark_sources})
+        nodes = preorder(self.node, {source.node for source in self.spark_sources})
         return with_subqueries(nodes, set()) if self.computes_subqueries else nodes
 
     @property
@@ -281,7 +281,7 @@ def _are_shared(island: Island) -> bool:
     first: set[int] = set()
     spared = 0
     for node in island.relation.walk():
-        kind = repeated.get(id(node))
+        kind = repeated.get(node)
         if kind in first:
             spared += bytes_below(node)
         elif kind is not None:

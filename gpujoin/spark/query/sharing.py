@@ -56,8 +56,6 @@ class _Finder:
         """Indexes of the exchanges, by number."""
         self._known: defaultdict[Hashable, list[tuple[_Read, int]]] = defaultdict(list)
         self._kinds = Kinds()
-        self._trees: list[Relation] = []
-        """Kept, since kinds are known by ``id()``."""
 
     def visit(self, run: StageRun) -> Mapping[int, int]:
         """Number the exchanges that a stage reads, and give the numbers by their indexes."""
@@ -79,13 +77,12 @@ class _Finder:
         numbers = self.visit(before)
         if before.stage.spark is not None:
             return exchange.index
-        tree = _numbered(before.stage.tree, numbers)
-        self._trees.append(tree)
         # The first slices tell most files apart, and only then all are compared.
         first = tuple(tuple((len(slices), slices[:1]) for slices in task) for task in read[:1])
         return (
-            self._kinds.of(tree), first, before.tasks, partitions, exchange.columns, exchange.types,
-            exchange.null_safe, exchange.nulls, exchange.indeterminate, exchange.replicated, exchange.last_complete,
+            self._kinds.of(_numbered(before.stage.tree, numbers)), first, before.tasks, partitions,
+            exchange.columns, exchange.types, exchange.null_safe, exchange.nulls, exchange.indeterminate,
+            exchange.replicated, exchange.last_complete,
         )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def read(
     """
     after = floors_of(scan) if rung is Rung.FAST else {}
     for part in wanted_slices(scan, metrics):
-        yield from _read_slice(scan, part, piece_bytes, metrics, rung, after.get(id(part), {}))
+        yield from _read_slice(scan, part, piece_bytes, metrics, rung, after.get(part, {}))
 
 
 def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:

@@ -221,8 +221,8 @@ class TreeBuilder:
     """Estimated sizes of its relations."""
     spark_sources: list[SparkRows] = field(default_factory=list)
     """The inputs from Spark so far, by their index."""
-    sound: dict[int, Relation] = field(default_factory=dict, repr=False)
-    """Nodes that can be run, by their ``id()``."""
+    sound: set[Relation] = field(default_factory=set, repr=False)
+    """Nodes that can be run."""
     backend: str | None = None
     """The backend that a join of the tree was asked to run on."""
     nearest: Mapping[PlanNode, Nearest] = field(default_factory=dict, repr=False)
@@ -327,12 +327,12 @@ class TreeBuilder:
 
     def obstacles(self, relation: Relation) -> tuple[Reason, ...]:
         """Tell why a tree cannot be run; what was found sound is not looked at again."""
-        if id(relation) in self.sound:
+        if relation in self.sound:
             return ()
         below = [reason for child in relation.children for reason in self.obstacles(child)]
         reasons = tuple(dict.fromkeys([*supports_node(relation), *below]))
         if not reasons:
-            self.sound[id(relation)] = relation
+            self.sound.add(relation)
         return reasons
 
     def reader(self, *fragments: Fragment) -> ColumnReader:

@@ -51,7 +51,7 @@ class Estimates:
             hashed = Call(function=Function.XXHASH64, arguments=(value,), type=pa.int64())
             bits = math.ceil(2.0 * math.log(1.106 / float(function.fields["relativeSD"])) / math.log(2.0))
             register = _call(Function.SHIFT_RIGHT_UNSIGNED, hashed, Literal(value=_HASH_BITS - bits, type=pa.int32()))
-            registers[register.signature()] = register
+            registers[register.structure] = register
             rest = Literal(value=(1 << (_HASH_BITS - bits)) - 1, type=pa.int64())
             following = Case(
                 conditions=(Call(function=Function.IS_NULL, arguments=(value,), type=pa.bool_()),),
