@@ -16,14 +16,13 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from gpujoin.errors import ConditionError
 from gpujoin.model.jointype import Side
-from gpujoin.model.trees import Structural, Structure, preorder
+from gpujoin.model.trees import Structural, preorder
 
 
 class EvalMode(Enum):
@@ -580,10 +579,10 @@ class Literal(Expression):
 
     value: Any
 
-    @cached_property
-    def structure(self) -> Structure:
-        """What the constant says: 0.0 and -0.0 are two, NaN is NaN, and lists are constants too."""
-        return Structure(Literal, repr(self.value), self.type)
+    @property
+    def compared(self) -> tuple[object, ...]:
+        """The value and its type: 0.0 and -0.0 are two values, NaN is NaN, and lists are values too."""
+        return repr(self.value), self.type
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

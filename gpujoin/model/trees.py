@@ -36,8 +36,20 @@ class Structural:
 
     @cached_property
     def structure(self) -> Structure:
-        """What the value says."""
-        return Structure(type(self), *[_structure_of(getattr(self, name)) for name in _compared_fields(type(self))])
+        """What the value says, after that of its parts, however deep they are."""
+        pending: list[Structural] = [self]
+        while pending:
+            parts = [part for part in _parts_of(pending[-1].compared) if "structure" not in part.__dict__]
+            if not parts:
+                value = pending.pop()
+                value.__dict__["structure"] = Structure(type(value), *map(_structure_of, value.compared))
+            pending += parts
+        return self.__dict__["structure"]  # type: ignore[no-any-return]
+
+    @property
+    def compared(self) -> tuple[object, ...]:
+        """The values of the fields that count."""
+        return tuple([getattr(self, name) for name in _compared_fields(type(self))])
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Structural) and self.structure == other.structure)
@@ -47,6 +59,14 @@ class Structural:
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def _parts_of(values: tuple[object, ...]) -> Iterator[Structural]:
+    for value in values:
+        if isinstance(value, Structural):
+            yield value
+        elif type(value) is tuple:
+            yield from _parts_of(value)
 
 
 def _structure_of(value: object) -> object:

@@ -18,14 +18,13 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.relations import (
     Filter,
     Join,
     Limit,
+    Output,
     PartialAggregate,
     Project,
     Relation,
@@ -34,6 +33,7 @@ from gpujoin.model.relations import (
     Window,
 )
 from gpujoin.model.types import is_whole, logical
+from gpujoin.plan.fragments import ColumnTree
 
 
 @dataclass(frozen=True)
@@ -51,31 +51,18 @@ def scanned_keys(node: PartialAggregate, shared: Container[Relation]) -> Scanned
     Between the scan and the aggregation may be filters and projections, none of them among ``shared`` parts, which are
     read for others, too.
     """
-    places = {
-        key.expression.index: n
-        for n, key in enumerate(node.keys)
-        if isinstance(key.expression, ColumnRef) and _is_ordered(key.expression.type)
-    }
-    relation = node.child
-    while places and relation not in shared:
-        match relation:
-            case Scan():
-                return ScannedKeys(relation, places)
-            case Filter():
-                relation = relation.child
-            case Project():
-                sources = {column: relation.outputs[column].expression for column in places}
-                places = {
-                    source.index: places[column] for column, source in sources.items() if isinstance(source, ColumnRef)
-                }
-                relation = relation.child
-            case _:
-                return None
-    return None
+    tree = ColumnTree.of(node)
+    keys = {id_: n for n, (id_, key) in enumerate(zip(tree.ids, node.keys, strict=False)) if _is_ordered(key)}
+    (tree,) = tree.inputs
+    while isinstance(tree.relation, (Filter, Project)) and tree.relation not in shared:
+        (tree,) = tree.inputs
+    places = {at: keys[id_] for id_, at in tree.positions.items() if id_ in keys}
+    scan = tree.relation
+    return ScannedKeys(scan, places) if places and isinstance(scan, Scan) and scan not in shared else None
 
 
-def _is_ordered(dtype: pa.DataType) -> bool:
-    dtype = logical(dtype)
+def _is_ordered(key: Output) -> bool:
+    dtype = logical(key.expression.type)
     return is_whole(dtype) or pat.is_date(dtype) or pat.is_timestamp(dtype)
 
 

@@ -26,18 +26,19 @@ aggregation.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
 import pyarrow as pa
 
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import Attribute, Call, Case, Cast, ColumnId, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ExchangeSource, Join, Output, PartialAggregate, column
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.types import is_whole, logical
+from gpujoin.plan.fragments import ColumnTree, all_bound, attributes, bound, positions
 
 _INT64 = pa.int64()
 _LINEAR = frozenset({Function.ADD, Function.SUBTRACT})
@@ -89,7 +90,8 @@ def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
         return None
     if spec.condition is not None or spec.as_of is not None:
         return None
-    return _Rewrite(node, join).rewrite()
+    (tree,) = ColumnTree.of(node).inputs
+    return _Rewrite(node, join, tree).rewrite()
 
 
 class _NotApplicable(Exception):  # noqa: N818  # says what happened, and never reaches a caller
@@ -98,7 +100,10 @@ class _NotApplicable(Exception):  # noqa: N818  # says what happened, and never 
 
 @dataclass(frozen=True)
 class _Rewritten:
-    """An aggregate, with its argument over a row of the new join and over a single pair of the original one."""
+    """An aggregate, with its argument over a row of the new join and over a single pair of the original one.
+
+    In a rewrite, columns are known by their identities: those of both sides, and the terms.
+    """
 
     function: AggregateFunction
     mode: EvalMode
@@ -110,7 +115,9 @@ class _Rewritten:
 class _Rewrite:
     node: PartialAggregate
     join: Join
-    terms: list[AggregateCall] = field(default_factory=list)
+    tree: ColumnTree
+    """The join with its columns' identities."""
+    terms: dict[ColumnId, AggregateCall] = field(default_factory=dict)
     sums: list[Expression] = field(default_factory=list)
     pairs: list[Expression] = field(default_factory=list)
 
@@ -124,13 +131,14 @@ class _Rewrite:
 
     def rewrite(self) -> EagerAggregation | None:
         try:
-            if any(self._sides(key.expression) - {self.stream} for key in self.node.keys):
+            keys = [self.tree.named(key.expression) for key in self.node.keys]
+            if any(self._sides(key) - {self.stream} for key in keys):
                 return None
-            self._term(AggregateCall(function=AggregateFunction.COUNT, name="n"))
-            rewritten = [self._rewritten(call) for call in self.node.aggregates]
+            self._count_term = self._term(AggregateCall(function=AggregateFunction.COUNT, name="n"))
+            rewritten = [self._rewritten(call.mapped(self.tree.named)) for call in self.node.aggregates]
         except _NotApplicable:
             return None
-        return self._assemble(rewritten)
+        return self._assemble(keys, rewritten)
 
     # -- aggregates ----------------------------------------------------------------------------------------
 
@@ -199,30 +207,19 @@ class _Rewrite:
     # -- columns -------------------------------------------------------------------------------------------
 
     def _sides(self, value: Expression) -> frozenset[Side]:
-        return frozenset(self._place(ref.index)[0] for ref in value.columns())
-
-    def _place(self, index: int) -> tuple[Side, int]:
-        """Side and position of a column of the join's output."""
-        spec = self.join.spec
-        first = len(spec.left_output)
-        return (Side.LEFT, spec.left_output[index]) if index < first else (
-            Side.RIGHT, spec.right_output[index - first],
-        )  # fmt: skip
+        read = attributes([value])
+        return frozenset(side for side in Side if read & self.tree.side(side).positions.keys())
 
     def _of_build(self, value: Expression) -> Expression:
-        """Bring a value of a pair to the build side's rows: one that is null where a row has no match."""
+        """Give a value of a pair as one of the build side's rows: one that is null where a row has no match."""
         if self.join.spec.join_type is not JoinType.INNER and not _is_null_for_nulls(value):
             raise _NotApplicable
-        schema = self.join.side(self.build).schema
-        return _mapped(value, {i: column(schema, at) for i, (side, at) in self._places() if side is self.build})
-
-    def _places(self) -> list[tuple[int, tuple[Side, int]]]:
-        return [(i, self._place(i)) for i in range(len(self.join.schema))]
+        return value
 
     @property
     def _build_count(self) -> Expression:
         """Number of the pairs that a row of the new join replaces; a row without a match stands for itself."""
-        return self._or(self._reference(0), 1)
+        return self._or(self._count_term, 1)
 
     def _or(self, counted: Expression, unmatched: int) -> Expression:
         """A count of build rows, with that of a row without a match."""
@@ -231,83 +228,58 @@ class _Rewrite:
         return Call(function=Function.COALESCE, arguments=(counted, Literal(value=unmatched, type=_INT64)), type=_INT64)
 
     def _term(self, call: AggregateCall) -> Expression:
-        """Add an aggregate of a key's build rows, and return a reference to it. Equal aggregates are added once."""
-        for at, known in enumerate(self.terms):
+        """Add an aggregate of a key's build rows, and refer to it. Equal aggregates are added once."""
+        for id_, known in self.terms.items():
             if dataclasses.replace(call, name=known.name) == known:
-                return self._reference(at)
-        at = len(self.terms)
-        self.terms.append(dataclasses.replace(call, name=f"t{at}"))
-        return self._reference(at)
+                return _reference(id_, known)
+        id_ = ColumnId(f"t{len(self.terms)}")
+        self.terms[id_] = dataclasses.replace(call, name=id_.name)
+        return _reference(id_, self.terms[id_])
 
-    def _reference(self, at: int) -> ColumnRef:
-        """Reference to a term; until the join is made, terms are numbered after all columns of its output."""
-        (buffer,) = self.terms[at].buffer
-        return ColumnRef(side=Side.LEFT, name=buffer.name, index=len(self.join.schema) + at, type=buffer.type)
-
-    def _assemble(self, rewritten: Sequence[_Rewritten]) -> EagerAggregation:
+    def _assemble(self, keys: Sequence[Expression], rewritten: Sequence[_Rewritten]) -> EagerAggregation:
         join, build, stream = self.join, self.build, self.stream
-        spec = join.spec
-        below = join.side(build)
-        keys = tuple(Output(f"k{n}", column(below.schema, key.of(build))) for n, key in enumerate(spec.keys))
-        built = PartialAggregate(below, keys, tuple(self.terms), final=True)
+        spec, of_stream, of_build = join.spec, self.tree.side(stream), self.tree.side(build)
+        below = of_build.relation
+        build_keys = tuple(Output(f"k{n}", column(below.schema, key.of(build))) for n, key in enumerate(spec.keys))
+        terms = tuple(call.mapped(lambda value: bound(value, of_build.positions)) for call in self.terms.values())
+        built = PartialAggregate(below, build_keys, terms, final=True)
         pairs = tuple(
             KeyPair(key.left, n, key.nulls) if build is Side.RIGHT else KeyPair(n, key.right, key.nulls)
             for n, key in enumerate(spec.keys)
         )
-        terms = tuple(len(keys) + n for n in range(len(self.terms)))
-        outputs = {stream: spec.output_of(stream), build: terms}
+        first = len(build_keys)
+        outputs = {stream: spec.output_of(stream), build: tuple(range(first, first + len(terms)))}
         of_groups = JoinSpec(spec.join_type, pairs, None, outputs[Side.LEFT], outputs[Side.RIGHT])
-        sides = {stream: join.side(stream), build: built}
+        sides = {stream: of_stream.relation, build: built}
         joined = Join(sides[Side.LEFT], sides[Side.RIGHT], of_groups, build)
-        of_rows = self._joined_places(joined, terms)
-        of_columns = self._separate_columns(len(keys))
-        groups = tuple(key.expression for key in self.node.keys)
-        plain = (*groups, *(call.plain for call in rewritten))
+        ids = {stream: [of_stream.ids[n] for n in outputs[stream]], build: [*self.terms]}
+        of_joined = positions([*ids[Side.LEFT], *ids[Side.RIGHT]])
+        of_pairs = positions([*of_stream.ids, *of_build.ids])
+        width = len(of_stream.ids) + first
+        of_groups_of_pairs = positions(of_stream.ids) | {id_: width + n for n, id_ in enumerate(self.terms)}
+        plain = [*keys, *(call.plain for call in rewritten)]
         source = ExchangeSource(0, pa.schema([pa.field(f"c{n}", logical(call.type)) for n, call in enumerate(plain)]))
         final = PartialAggregate(
             source,
             tuple(Output(key.name, column(source.schema, n)) for n, key in enumerate(self.node.keys)),
             tuple(
                 AggregateCall(
-                    function=call.function, arguments=(column(source.schema, len(groups) + n),), name=f"a{n}",
+                    function=call.function, arguments=(column(source.schema, len(keys) + n),), name=f"a{n}",
                     mode=call.mode,
                 )
                 for n, call in enumerate(rewritten)
             ),
             final=self.node.final,
         )  # fmt: skip
+        totals = [call.aggregated for call in rewritten if call.function is AggregateFunction.SUM]
         return EagerAggregation(
             join, built, joined,
-            tuple(_mapped(call, of_rows) for call in (*groups, *(call.aggregated for call in rewritten))),
-            plain, final, tuple(self._outputs(final)),
-            tuple(argument for call in self.terms for argument in call.arguments), tuple(self.sums),
-            tuple(_mapped(call, of_columns) for call in self.pairs),
-            tuple(_mapped(call.aggregated, of_columns) for call in rewritten if call.function is AggregateFunction.SUM),
+            all_bound([*keys, *(call.aggregated for call in rewritten)], of_joined),
+            all_bound(plain, self.tree.positions), final, tuple(self._outputs(final)),
+            tuple(argument for call in terms for argument in call.arguments),
+            all_bound(self.sums, of_build.positions),
+            all_bound(self.pairs, of_pairs), all_bound(totals, of_groups_of_pairs),
         )  # fmt: skip
-
-    def _joined_places(self, joined: Join, terms: Sequence[int]) -> dict[int, ColumnRef]:
-        """Column of the new join for each stream column of the original output and for each term."""
-        first = len(joined.spec.left_output)
-        starts = {Side.LEFT: 0, Side.RIGHT: first}
-        offset = 0 if self.stream is Side.LEFT else len(self.join.spec.left_output)
-        references = {
-            i: column(joined.schema, starts[self.stream] + i - offset)
-            for i, (side, _) in self._places() if side is self.stream
-        }  # fmt: skip
-        count = len(self.join.schema)
-        return references | {count + n: column(joined.schema, starts[self.build] + n) for n in range(len(terms))}
-
-    def _separate_columns(self, keys: int) -> dict[int, ColumnRef]:
-        """The same references over the columns of the two sides, aggregated or not, instead of a join's output."""
-        width = len(self.join.side(self.stream).schema)
-        references = {}
-        for i, (side, at) in self._places():
-            ref = column(self.join.side(side).schema, at)
-            references[i] = dataclasses.replace(ref, index=at if side is self.stream else width + at)
-        for at in range(len(self.terms)):
-            term = self._reference(at)
-            references[len(self.join.schema) + at] = dataclasses.replace(term, index=width + keys + at)
-        return references
 
     def _outputs(self, final: PartialAggregate) -> list[Expression]:
         count = len(self.node.keys)
@@ -324,7 +296,7 @@ class _Rewrite:
 def _is_null_for_nulls(value: Expression) -> bool:
     """Whether a value is null where all columns are, as far as that is plain to see."""
     match value:
-        case ColumnRef():
+        case Attribute():
             return True
         case Cast():
             return _is_null_for_nulls(value.child)
@@ -333,12 +305,9 @@ def _is_null_for_nulls(value: Expression) -> bool:
     return False
 
 
-def _mapped(value: Expression, places: Mapping[int, ColumnRef]) -> Expression:
-    if isinstance(value, ColumnRef):
-        return places[value.index]
-    if not value.children:
-        return value
-    return value.with_children([_mapped(child, places) for child in value.children])
+def _reference(id_: ColumnId, term: AggregateCall) -> Expression:
+    (buffer,) = term.buffer
+    return Attribute(id=id_, name=buffer.name, type=buffer.type)
 
 
 def _narrow(value: Expression) -> Expression:

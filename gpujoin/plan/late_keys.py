@@ -19,16 +19,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import Attribute, ColumnId, ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Filter, Join, Output, PartialAggregate, Project, Relation, column
 from gpujoin.model.types import is_bytes, is_text
-from gpujoin.plan.remap import output_source, remapped, remapped_call, remapped_output, remapped_spec, substituted
+from gpujoin.plan.fragments import ColumnTree, Fragment, attributes, bound, with_values
 
 NUMBER = pa.field("row of the build side", pa.int64())
 """The column that stands for the late keys."""
@@ -69,14 +70,16 @@ class LateKeys:
 
 @dataclass(frozen=True)
 class _Numbered:
-    """A relation's required columns in their order, then the number."""
+    """A relation's required columns, and the number."""
 
-    relation: Relation
-    late: Mapping[int, Expression]
-    """The late keys, by place, over the columns of the build side."""
-    built: Relation
-    kept: tuple[int, ...]
+    rows: Fragment[ColumnId]
+    keys: tuple[Expression, ...]
+    """The late keys, over the columns of the build side."""
+    built: ColumnTree
+    kept: tuple[ColumnId, ...]
+    """Columns of the build side that are read before."""
     given: ExchangeSource
+    number: ColumnId
 
 
 def late_keys(node: PartialAggregate, shared: Container[Relation]) -> LateKeys | None:
@@ -87,62 +90,66 @@ def late_keys(node: PartialAggregate, shared: Container[Relation]) -> LateKeys |
     """
     if any(call.gives_list for call in node.aggregates):
         return None
-    for places in _by_origin(node):
-        keys = {n: node.keys[n].expression for n in places}
-        if any(is_text(key.type) or is_bytes(key.type) for key in keys.values()):
-            others = [n for n in range(len(node.keys)) if n not in keys]
-            read = [node.keys[n].expression for n in others]
-            read += [value for call in node.aggregates for value in call.expressions()]
-            numbered = _numbered(node.child, _columns(read), keys, shared)
+    (child,) = ColumnTree.of(node).inputs
+    for late in _by_origin(node, child):
+        keys = [node.keys[n].expression for n in late]
+        if any(is_text(key.type) or is_bytes(key.type) for key in keys):
+            others = [key.expression for n, key in enumerate(node.keys) if n not in late]
+            read = child.read_by([*others, *(value for call in node.aggregates for value in call.expressions())])
+            numbered = _numbered(child, read, list(map(child.named, keys)), shared)
             if numbered is not None:
-                return _late(node, others, _columns(read), numbered)
+                return _late(node, child, late, [id_ for id_ in child.positions if id_ in read], numbered)
     return None
 
 
-def _late(node: PartialAggregate, others: Sequence[int], read: frozenset[int], numbered: _Numbered) -> LateKeys:
-    rows, moved = numbered.relation.schema, _moved(read)
-    late = list(numbered.late)
-    number = Output(NUMBER.name, column(rows, len(rows) - 1))
-    keys = (number, *(remapped_output(node.keys[n], moved) for n in others))
-    calls = tuple(remapped_call(call, moved) for call in node.aggregates)
-    aggregated = dataclasses.replace(node, child=numbered.relation, keys=keys, aggregates=calls)
-    values = [pa.field(f"late key {n}", numbered.late[n].type) for n in late]
-    whole_rows, whole_groups = pa.schema([*rows, *values]), pa.schema([*aggregated.schema, *values])
-    without_number = [n for n in range(len(whole_rows)) if n != len(rows) - 1]
-    of_rows = [column(whole_rows, n) for n in without_number]
-    read_schema = pa.schema([whole_rows.field(n) for n in without_number])
-    by_rows = dataclasses.replace(
-        node,
-        child=ExchangeSource(0, read_schema),
-        keys=tuple(
-            dataclasses.replace(key, expression=column(read_schema, len(rows) - 1 + late.index(n)))
-            if n in numbered.late
-            else remapped_output(key, moved)
-            for n, key in enumerate(node.keys)
-        ),
-        aggregates=calls,
-    )
-    groups = len(aggregated.schema)
-    of_groups = [
-        column(whole_groups, groups + late.index(n) if n in numbered.late else 1 + others.index(n))
-        for n in range(len(node.keys))
-    ]
-    of_groups += [column(whole_groups, n) for n in range(1 + len(others), groups)]
+def _late(
+    node: PartialAggregate, child: ColumnTree, late: Sequence[int], read: Sequence[ColumnId], numbered: _Numbered
+) -> LateKeys:
+    rows = numbered.rows.select([*read, numbered.number])
+    values = [pa.field(f"late key {n}", key.type) for n, key in zip(late, numbered.keys, strict=True)]
+    late_ids = {n: ColumnId(field.name) for n, field in zip(late, values, strict=True)}
+
+    named = [
+        Attribute(id=late_ids[n], name=f"late key {n}", type=key.expression.type) if n in late_ids
+        else child.named(key.expression)
+        for n, key in enumerate(node.keys)
+    ]  # fmt: skip
+
+    def aggregation(
+        relation: Relation, ids: Iterable[ColumnId], keys: Iterable[int], number: Sequence[Output] = ()
+    ) -> PartialAggregate:
+        """The original aggregation of other rows, by some of its keys."""
+        places = {id_: n for n, id_ in enumerate(ids)}
+        bound_keys = (dataclasses.replace(node.keys[n], expression=bound(named[n], places)) for n in keys)
+        calls = tuple(call.mapped(lambda value: bound(child.named(value), places)) for call in node.aggregates)
+        return dataclasses.replace(node, child=relation, keys=(*number, *bound_keys), aggregates=calls)
+
+    others = [n for n in range(len(named)) if n not in late_ids]
+    number = Output(NUMBER.name, column(rows.relation.schema, len(read)))
+    by_number = aggregation(rows.relation, rows.positions, others, [number])
+    with_late = pa.schema([*rows.relation.schema, *values])
+    of_rows = [column(with_late, n) for n, field in enumerate(with_late) if n != len(read)]
+    source = ExchangeSource(0, pa.schema([with_late.field(ref.index) for ref in of_rows]))
+    grouped = pa.schema([*by_number.schema, *values])
+    places = {n: len(by_number.schema) + place for place, n in enumerate(late)}
+    places |= {n: 1 + place for place, n in enumerate(others)}
+    buffers = range(1 + len(others), len(by_number.schema))
     return LateKeys(
-        built=numbered.built, keys=tuple(numbered.late.values()), kept=numbered.kept, given=numbered.given,
-        numbered=aggregated, of_rows=tuple(of_rows), by_rows=by_rows, of_groups=tuple(of_groups),
+        built=numbered.built.relation, keys=tuple(bound(key, numbered.built.positions) for key in numbered.keys),
+        kept=tuple(numbered.built.positions[id_] for id_ in numbered.kept), given=numbered.given, numbered=by_number,
+        of_rows=tuple(of_rows), by_rows=aggregation(source, [*read, *late_ids.values()], range(len(named))),
+        of_groups=tuple(column(grouped, n) for n in [*(places[n] for n in range(len(named))), *buffers]),
     )  # fmt: skip
 
 
-def _by_origin(node: PartialAggregate) -> list[frozenset[int]]:
+def _by_origin(node: PartialAggregate, child: ColumnTree) -> list[list[int]]:
     """The keys by the join of whose build side they are made, the most first."""
-    groups: dict[Join, set[int]] = {}
+    groups: defaultdict[ColumnTree | None, list[int]] = defaultdict(list)
     origins = _Origins()
     for place, key in enumerate(node.keys):
-        join = origins.of_all(node.child, [key.expression])
-        if join is not None:
-            groups.setdefault(join, set()).add(place)
-    return sorted(map(frozenset, groups.values()), key=len, reverse=True)
+        groups[origins.of(child, child.read_by([key.expression]))].append(place)
+    groups.pop(None, None)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 class _Origins:
@@ -152,135 +159,65 @@ class _Origins:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Relation, int], Join | None] = {}
+        self._known: dict[ColumnId, ColumnTree | None] = {}
 
-    def of_all(self, relation: Relation, values: Iterable[Expression]) -> Join | None:
-        """The join that all columns of some expressions come from."""
-        joins = {self._of(relation, n) for n in _columns(values)}
+    def of(self, tree: ColumnTree, ids: Iterable[ColumnId]) -> ColumnTree | None:
+        """The join that all of some columns of a node come from."""
+        joins = {self._of(tree, id_) for id_ in ids}
         return joins.pop() if len(joins) == 1 else None
 
-    def _of(self, relation: Relation, position: int) -> Join | None:
-        key = relation, position
-        if key not in self._known:
-            self._known[key] = self._followed(relation, position)
-        return self._known[key]
+    def _of(self, tree: ColumnTree, id_: ColumnId) -> ColumnTree | None:
+        if id_ not in self._known:
+            self._known[id_] = self._followed(tree, id_)
+        return self._known[id_]
 
-    def _followed(self, relation: Relation, position: int) -> Join | None:
-        match relation:
-            case Filter():
-                return self._of(relation.child, position)
-            case Project():
-                return self.of_all(relation.child, [relation.outputs[position].expression])
-            case Join():
-                origin = output_source(relation.spec, position)
-                if origin is None or origin[0] is relation.build_side:
-                    return None if origin is None else relation
-                return self._of(relation.side(origin[0]), origin[1])
+    def _followed(self, tree: ColumnTree, id_: ColumnId) -> ColumnTree | None:
+        match tree.relation:
+            case Filter() | Project():
+                computed = tree.computed.get(id_)
+                return self.of(tree.inputs[0], [id_] if computed is None else attributes([computed]))
+            case Join() as join:
+                side = next((side for side in Side if id_ in tree.side(side).positions), None)
+                if side is not None:
+                    return tree if side is join.build_side else self._of(tree.side(side), id_)
         return None
 
 
 def _numbered(
-    relation: Relation, required: frozenset[int], late: Mapping[int, Expression], shared: Container[Relation]
+    tree: ColumnTree, required: frozenset[ColumnId], keys: Sequence[Expression], shared: Container[Relation]
 ) -> _Numbered | None:
     """Rewrite a relation to its required columns and the number; ``None`` where late keys cannot be had that way."""
-    if relation in shared:
+    node = tree.relation
+    if node in shared or not isinstance(node, (Filter, Project, Join)):
         return None
-    match relation:
-        case Filter():
-            needed = required | _columns([relation.condition])
-            below = _numbered(relation.child, needed, late, shared)
-            if below is None:
-                return None
-            kept = Filter(below.relation, remapped(relation.condition, _moved(needed)))
-            positions = [_moved(needed)[n] for n in sorted(required)]
-            return dataclasses.replace(below, relation=_chosen(kept, [*positions, len(needed)]))
-        case Project():
-            outputs = [relation.outputs[n] for n in sorted(required)]
-            needed = _columns([output.expression for output in outputs])
-            values = [output.expression for output in relation.outputs]
-            over_child = {n: substituted(key, values) for n, key in late.items()}
-            if any(sum(1 for _ in key.walk()) > _LARGEST for key in over_child.values()):
-                return None
-            below = _numbered(relation.child, needed, over_child, shared)
-            if below is None:
-                return None
-            schema, moved = below.relation.schema, _moved(needed)
-            number = Output(NUMBER.name, column(schema, len(schema) - 1))
-            projected = Project(below.relation, (*(remapped_output(output, moved) for output in outputs), number))
-            return dataclasses.replace(below, relation=projected)
-        case Join():
-            return _numbered_join(relation, required, late, shared)
-    return None
-
-
-def _numbered_join(
-    node: Join, required: frozenset[int], late: Mapping[int, Expression], shared: Container[Relation]
-) -> _Numbered | None:
-    spec = node.spec
-    sources = {n: output_source(spec, n) for key in late.values() for n in _columns([key])}
-    sides = {None if source is None else source[0] for source in sources.values()}
-    side = next(iter(sides), None)
-    if len(sides) != 1 or side is None or spec.as_of is not None:
+    keys = [with_values(key, tree.computed) for key in keys]
+    read = attributes(keys)
+    place = next((n for n, child in enumerate(tree.inputs) if read <= child.positions.keys()), None)
+    if place is None or any(sum(1 for _ in key.walk()) > _LARGEST for key in keys):
         return None
-    if spec.join_type.preserves(side.other) and not all(isinstance(key, ColumnRef) for key in late.values()):
-        return None  # an expression over a row that the join has padded may be something else than null
-    places = {n: source[1] for n, source in sources.items() if source is not None}
-    own = {n: remapped(key, places) for n, key in late.items()}
-    needed = {s: {pair.of(s) for pair in spec.keys} for s in Side}
-    for ref in () if spec.condition is None else spec.condition.columns():
-        needed[ref.side].add(ref.index)
-    chosen: dict[Side, list[int]] = {s: [] for s in Side}
-    for n in sorted(required):
-        source = output_source(spec, n)
-        if source is not None:
-            chosen[source[0]].append(source[1])
-            needed[source[0]].add(source[1])
-    of_side = frozenset(needed[side])
-    if side is node.build_side:
-        below = None if node.side(side) in shared else _given(node.side(side), of_side, own)
+    child, needed = tree.inputs[place], tree.reads(required)[place]
+    if isinstance(node, Join):
+        side = list(Side)[place]
+        if node.spec.as_of is not None:
+            return None
+        if node.spec.join_type.preserves(side.other) and not all(isinstance(key, Attribute) for key in keys):
+            return None  # an expression over a row that the join has padded may be something else than null
+        if side is node.build_side:
+            below = None if child.relation in shared else _given(child, needed, keys)
+        else:
+            below = _numbered(child, needed, keys, shared)
     else:
-        below = _numbered(node.side(side), of_side, own, shared)
+        below = _numbered(child, needed, keys, shared)
     if below is None:
         return None
-    outputs = {Side.LEFT: tuple(chosen[Side.LEFT]), Side.RIGHT: tuple(chosen[Side.RIGHT])}
-    everything = {n: n for n in range(len(node.side(side.other).schema))}
-    stripped = dataclasses.replace(spec, left_output=outputs[Side.LEFT], right_output=outputs[Side.RIGHT])
-    moved = remapped_spec(stripped, {side: _moved(of_side), side.other: everything})
-    number = (len(below.relation.schema) - 1,)
-    left, right = moved.left_output, moved.right_output
-    left, right = (left + number, right) if side is Side.LEFT else (left, right + number)
-    inputs = {Side.LEFT: node.left, Side.RIGHT: node.right, side: below.relation}
-    joined = dataclasses.replace(
-        node, left=inputs[Side.LEFT], right=inputs[Side.RIGHT],
-        spec=dataclasses.replace(moved, left_output=left, right_output=right),
-    )  # fmt: skip
-    place = len(left) - 1 + (len(right) if side is Side.RIGHT else 0)
-    # A flag that tells of a match stands last, and is dropped if it is not required.
-    flag = [len(joined.schema) - 1] if any(output_source(spec, n) is None for n in required) else []
-    order = [*(n for n in range(len(left) + len(right)) if n != place), *flag, place]
-    return dataclasses.replace(below, relation=_chosen(joined, order))
+    inputs = [below.rows if n == place else other for n, other in enumerate(tree.inputs)]
+    return dataclasses.replace(below, rows=tree.over(inputs, required | {below.number}))
 
 
-def _given(built: Relation, required: frozenset[int], late: Mapping[int, Expression]) -> _Numbered:
+def _given(built: ColumnTree, required: frozenset[ColumnId], keys: Sequence[Expression]) -> _Numbered:
     """Put a source of the required columns and the number in the place of a build side."""
-    kept = tuple(sorted(required))
-    given = ExchangeSource(next(_sources), pa.schema([*(built.schema.field(n) for n in kept), NUMBER]))
-    return _Numbered(given, late, built, kept, given)
-
-
-def _chosen(relation: Relation, positions: Sequence[int]) -> Relation:
-    schema = relation.schema
-    if list(positions) == list(range(len(schema))):
-        return relation
-    return Project(
-        relation, tuple(Output(schema.field(n).name, column(schema, n), schema.field(n).nullable) for n in positions)
-    )
-
-
-def _moved(required: frozenset[int]) -> dict[int, int]:
-    """Positions of the required columns among themselves."""
-    return {old: new for new, old in enumerate(sorted(required))}
-
-
-def _columns(expressions: Iterable[Expression]) -> frozenset[int]:
-    return frozenset(ref.index for expression in expressions for ref in expression.columns())
+    kept, number = tuple(id_ for id_ in built.positions if id_ in required), ColumnId(NUMBER.name)
+    fields = [built.relation.schema.field(built.positions[id_]) for id_ in kept]
+    given = ExchangeSource(next(_sources), pa.schema([*fields, NUMBER]))
+    rows = Fragment[ColumnId](given, {id_: n for n, id_ in enumerate([*kept, number])})
+    return _Numbered(rows, tuple(keys), built, kept, given, number)

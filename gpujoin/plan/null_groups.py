@@ -15,15 +15,16 @@ Both are one (`plan/repeated`) if the group is left out above::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeGuard
 
 import pyarrow as pa
 
-from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, conjuncts
+from gpujoin.model.expressions import Call, ColumnId, ColumnRef, Expression, Function, conjuncts
 from gpujoin.model.relation import column
 from gpujoin.model.relations import Filter, PartialAggregate, Project, Relation, Scan
 from gpujoin.plan.complete_groups import may_stop
+from gpujoin.plan.fragments import ColumnTree
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.remap import replaced
 from gpujoin.plan.repeated import Kinds
@@ -52,40 +53,43 @@ def with_null_groups(tree: Relation) -> Relation:
 
 def _filtered_above(node: PartialAggregate) -> Filter | None:
     """Give an aggregation that leaves out groups of null above, and not below; ``None`` where it leaves out none."""
-    keys = {key.expression.index: n for n, key in enumerate(node.keys) if isinstance(key.expression, ColumnRef)}
-    child, asked = _with_nulls(node.child, frozenset(keys))
+    tree = ColumnTree.of(node)
+    (child,) = tree.inputs
+    keys = {id_: n for n, id_ in enumerate(tree.ids[: len(node.keys)]) if id_ in child.positions}
+    below, asked = _with_nulls(child, keys)
     if not asked:
         return None
-    whole = dataclasses.replace(node, child=child)
-    there = (column(whole.schema, keys[position]) for position in sorted(asked))
+    whole = dataclasses.replace(node, child=below)
+    there = (column(whole.schema, keys[id_]) for id_ in child.positions if id_ in asked)
     condition = all_of(Call(function=Function.IS_NOT_NULL, arguments=(key,), type=pa.bool_()) for key in there)
     assert condition is not None
     return Filter(whole, condition)
 
 
-def _with_nulls(node: Relation, columns: frozenset[int]) -> tuple[Relation, frozenset[int]]:
-    """Give the same rows, and those that are left out because one of some columns is null; and which of these are."""
-    match node:
+def _with_nulls(tree: ColumnTree, columns: Collection[ColumnId]) -> tuple[Relation, frozenset[ColumnId]]:
+    """Give also the rows that are left out because one of some columns is null, and the columns that are so asked."""
+    match node := tree.relation:
         case Scan():
-            rest, asked = _without(node.filters, columns)
+            rest, asked = _without(node.filters, tree, columns)
             return (dataclasses.replace(node, filters=rest) if asked else node), asked
         case Filter():
-            child, below = _with_nulls(node.child, columns)
-            rest, asked = _without(conjuncts(node.condition), columns)
+            child, below = _with_nulls(tree.inputs[0], columns)
+            rest, asked = _without(conjuncts(node.condition), tree, columns)
             condition = all_of(rest)
             return (child if condition is None else Filter(child, condition)), asked | below
         case Project():
-            named = {position: node.outputs[position].expression for position in columns}
-            read = {value.index: position for position, value in named.items() if isinstance(value, ColumnRef)}
-            child, below = _with_nulls(node.child, frozenset(read))
-            return dataclasses.replace(node, child=child), frozenset(read[position] for position in below)
+            child, asked = _with_nulls(tree.inputs[0], columns)
+            return dataclasses.replace(node, child=child), asked
     return node, frozenset()
 
 
-def _without(parts: Sequence[Expression], columns: frozenset[int]) -> tuple[tuple[Expression, ...], frozenset[int]]:
+def _without(
+    parts: Sequence[Expression], tree: ColumnTree, columns: Collection[ColumnId]
+) -> tuple[tuple[Expression, ...], frozenset[ColumnId]]:
     """Leave out the parts of a condition that only ask that one of some columns is not null; and tell which."""
     asked = {n: part.arguments[0] for n, part in enumerate(parts) if _asks_for_a_value(part)}
-    left_out = {n: key.index for n, key in asked.items() if isinstance(key, ColumnRef) and key.index in columns}
+    ids = {n: tree.ids[key.index] for n, key in asked.items() if isinstance(key, ColumnRef)}
+    left_out = {n: id_ for n, id_ in ids.items() if id_ in columns}
     return tuple(part for n, part in enumerate(parts) if n not in left_out), frozenset(left_out.values())
 
 

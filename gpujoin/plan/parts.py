@@ -6,25 +6,24 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from gpujoin.model.expressions import ColumnId
 from gpujoin.model.relations import (
     ConstantTable,
     ExchangeSource,
     Join,
-    Output,
-    Project,
     Relation,
     Scan,
     SparkSource,
-    column,
 )
 from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, SparkInput, Stage
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import Sizes, row_bytes
+from gpujoin.plan.fragments import ColumnTree, Fragment
 from gpujoin.plan.splits import OPENING
 
 EXCHANGED = 1.5
@@ -98,35 +97,33 @@ class Partitioning:
     With ``spread`` that does not hold of rows in which one of them is null.
     """
 
-    columns: tuple[int, ...]
+    columns: tuple[ColumnId, ...]
     types: tuple[pa.DataType, ...]
     spread: bool
-
-    def moved(self, positions: Mapping[int, int], *, spread: bool | None = None) -> Partitioning | None:
-        """The same by the positions that columns have in another output; ``None`` if one is not there."""
-        if any(index not in positions for index in self.columns):
-            return None
-        where = tuple(positions[index] for index in self.columns)
-        return Partitioning(where, self.types, self.spread if spread is None else spread)
 
 
 @dataclass(frozen=True)
 class Part:
     """A subtree with its rows shared out among tasks."""
 
-    tree: Relation
-    """The subtree, with sources where it was cut."""
+    rows: Fragment[ColumnId]
+    """The subtree, with sources where it was cut, and where its columns are."""
     branches: tuple[Branch, ...]
     inputs: tuple[Exchange, ...]
     replicated: frozenset[int]
     known: tuple[Partitioning, ...]
-    """How its rows are known to be partitioned."""
+    """How its rows are known to be partitioned, be it by columns that are no longer there."""
     cost: float
     """Cumulative cost, producers included."""
     nbytes: float
     """Compressed bytes of what is divided, or bytes of the rows from Spark."""
     spark: SparkInput | None = None
     """Like the branches, inputs and replicated scans: as in :class:`Stage`."""
+
+    @property
+    def tree(self) -> Relation:
+        """The subtree."""
+        return self.rows.relation
 
     @property
     def partitioned(self) -> tuple[Exchange, ...]:
@@ -157,11 +154,17 @@ class Part:
 
     @property
     def indeterminate(self) -> frozenset[int]:
-        """Columns by whose values no row may be sent anywhere."""
+        """Positions of the columns by whose values no row may be sent anywhere."""
         sources = {exchange.index: exchange.indeterminate for exchange in self.inputs}
         if self.spark is not None:
             sources[self.spark.source] = self.spark.indeterminate
         return indeterminate_columns(self.tree, sources)
+
+    @property
+    def determinate(self) -> frozenset[ColumnId]:
+        """The columns by whose values rows may be sent to other tasks."""
+        indeterminate = self.indeterminate
+        return frozenset(id_ for id_, at in self.rows.positions.items() if at not in indeterminate)
 
     def stage(self, limits: StageLimits) -> Stage:
         """End a stage with these rows."""
@@ -171,9 +174,14 @@ class Part:
         partitions = self.tasks(limits) if inputs else 1
         return Stage(self.tree, (), inputs, partitions, self.replicated, self.spark, self.cost)
 
-    def above(self, tree: Relation, known: Iterable[Partitioning | None] = ()) -> Part:
+    def above(self, rows: Fragment[ColumnId]) -> Part:
         """The same rows shared out the same way, with another tree over them."""
-        return dataclasses.replace(self, tree=tree, known=tuple(by for by in known if by is not None))
+        return dataclasses.replace(self, rows=rows)
+
+    def with_columns(self, used: Collection[ColumnId]) -> Part:
+        """The same rows with the columns that are used."""
+        chosen = [id_ for id_ in self.rows.positions if id_ in used]
+        return self if len(chosen) == len(self.rows.positions) else self.above(self.rows.select(chosen))
 
     def reading(self, scans: frozenset[int]) -> Part:
         """The same, where each task also reads some scans whole."""
@@ -185,8 +193,8 @@ class Part:
 class Cut:
     """What goes into an exchange: columns used further on, and by which of them, as in :class:`Exchange`."""
 
-    used: Sequence[int]
-    columns: Sequence[int]
+    used: Collection[ColumnId]
+    columns: Sequence[ColumnId]
     types: Sequence[pa.DataType]
     null_safe: Sequence[bool]
     nulls: NullKeys
@@ -220,29 +228,30 @@ class Planning:
         """About how many bytes the rows of a node have."""
         return _size(node.schema, self.sizes.of(node).rows)
 
-    def leaf(self, node: Scan | SparkSource | ConstantTable) -> Part:
+    def leaf(self, rows: ColumnTree, node: Scan | SparkSource | ConstantTable) -> Part:
         """Share out the rows of files, or of Spark; those of the query itself are in one task."""
         if isinstance(node, SparkSource):
-            return self._from_spark(node)
+            return self._from_spark(rows, node)
         if isinstance(node, ConstantTable):
-            return Part(node, (Branch(None),), (), frozenset(), (), 0.0, 0.0)
+            return Part(rows, (Branch(None),), (), frozenset(), (), 0.0, 0.0)
         facts = self.facts[node.index]
         nbytes = float(facts.nbytes)
         most = min(self.limits.gathered_bytes, self.limits.task_bytes)
         if self._gathers and nbytes + OPENING * (facts.files - 1) <= most:
-            return Part(node, (Branch(None, frozenset({node.index})),), (), frozenset(), (), nbytes, nbytes)
-        return Part(node, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
+            return Part(rows, (Branch(None, frozenset({node.index})),), (), frozenset(), (), nbytes, nbytes)
+        return Part(rows, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
 
-    def _from_spark(self, node: SparkSource) -> Part:
+    def _from_spark(self, rows: Fragment[ColumnId], node: SparkSource) -> Part:
         """Take rows from Spark, in a task for each of its partitions."""
         number = next(self._source_numbers)
         columns = frozenset(range(len(node.columns)))
         loose = columns if node.level is DeterminismLevel.INDETERMINATE else frozenset[int]()
         nbytes = _size(node.columns, node.rows)
         taken = SparkInput(number, node.index, loose)
-        return Part(ExchangeSource(number, node.columns), (), (), frozenset(), (), nbytes, nbytes, spark=taken)
+        source = rows.under(ExchangeSource(number, node.columns))
+        return Part(source, (), (), frozenset(), (), nbytes, nbytes, spark=taken)
 
-    def in_one_task(self, relation: Relation) -> Part:
+    def in_one_task(self, rows: ColumnTree) -> Part:
         """Have one task read all that a tree reads; rows from Spark are sent to it."""
         inputs: list[Exchange] = []
 
@@ -250,15 +259,15 @@ class Planning:
             if not isinstance(node, SparkSource):
                 children = [visit(child) for child in node.children]
                 return node.with_children(children) if children else node
-            part = self._from_spark(node)
+            part = self._from_spark(ColumnTree.of(node), node)
             inputs.append(self.replicated(part, part.nbytes))
             return ExchangeSource(inputs[-1].index, node.schema)
 
-        tree = visit(relation)
+        tree = visit(rows.relation)
         scans = frozenset(node.index for node in tree.walk() if isinstance(node, Scan))
         nbytes = sum(float(self.facts[index].nbytes) for index in scans if index in self.facts)
         cost = nbytes + sum(STAGE_BYTES + (1 + EXCHANGED) * exchange.nbytes for exchange in inputs)
-        return Part(tree, (Branch(None, scans),), tuple(inputs), frozenset(), (), cost, nbytes)
+        return Part(rows.under(tree), (Branch(None, scans),), tuple(inputs), frozenset(), (), cost, nbytes)
 
     def replicated(self, part: Part, nbytes: float) -> Exchange:
         """End a stage; all its rows go on to every task of the next one."""
@@ -267,21 +276,20 @@ class Planning:
             part.indeterminate, replicated=True,
         )  # fmt: skip
 
-    def cut(self, part: Part, cut: Cut, node: Relation) -> tuple[Part, dict[int, int]]:
+    def cut(self, part: Part, cut: Cut, node: Relation) -> Part:
         """End a stage; its rows, which are the node's, go on partitioned by keys, with the columns that are used."""
-        part, moved = _narrowed(part, cut.used)
-        tree = part.tree
-        nbytes = _size(tree.schema, self.sizes.of(node).rows)
-        columns = tuple(moved[index] for index in cut.columns)
+        part = part.with_columns(cut.used)
+        nbytes = _size(part.tree.schema, self.sizes.of(node).rows)
+        columns = tuple(part.rows.positions[id_] for id_ in cut.columns)
         exchange = Exchange(
             next(self._source_numbers), part.stage(self.limits), columns, tuple(cut.types), tuple(cut.null_safe),
             cut.nulls, nbytes, part.indeterminate, last_complete=cut.last_complete,
         )  # fmt: skip
         spread = cut.nulls is not NullKeys.DROP and not all(cut.null_safe)
         cost = part.cost + EXCHANGED * nbytes * (2 if cut.last_complete else 1) + STAGE_BYTES
-        known = (Partitioning(columns, tuple(cut.types), spread),)
-        fed = Part(ExchangeSource(exchange.index, tree.schema), (), (exchange,), frozenset(), known, cost, 0.0)
-        return fed, moved
+        known = (Partitioning(tuple(cut.columns), tuple(cut.types), spread),)
+        source = part.rows.under(ExchangeSource(exchange.index, part.tree.schema))
+        return Part(source, (), (exchange,), frozenset(), known, cost, 0.0)
 
     def is_small(self, node: Relation, copies: int = 1) -> bool:
         """Whether a node's rows are so few that one task had better take them all.
@@ -291,14 +299,13 @@ class Planning:
         nbytes = max(self.size_of(node), self.sizes.of(node).rows)  # rows without columns are many, too
         return self._gathers and nbytes * copies <= self.limits.gathered_bytes
 
-    def gathered(self, part: Part, node: Relation, used: Sequence[int] | None = None) -> tuple[Part, dict[int, int]]:
-        """End a stage; all its rows, about as many as a node's, go on to one task, with the columns that are used."""
-        part, moved = _narrowed(part, range(len(part.tree.schema)) if used is None else used)
+    def gathered(self, part: Part, node: Relation) -> Part:
+        """End a stage; all its rows, about as many as a node's, go on to one task."""
         nbytes = _size(part.tree.schema, self.sizes.of(node).rows)
         exchange = self.replicated(part, nbytes)
-        source = ExchangeSource(exchange.index, part.tree.schema)
+        source = part.rows.under(ExchangeSource(exchange.index, part.tree.schema))
         cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
-        return Part(source, (Branch(None),), (exchange,), frozenset(), (), cost, nbytes), moved
+        return Part(source, (Branch(None),), (exchange,), frozenset(), (), cost, nbytes)
 
     def spread(self, part: Part, node: Relation) -> Part:
         """End a stage; each row goes on to any task of the next one."""
@@ -307,11 +314,11 @@ class Planning:
             next(self._source_numbers), part.stage(self.limits), (), (), (), NullKeys.SPREAD, nbytes, part.indeterminate
         )  # fmt: skip
         cost = part.cost + EXCHANGED * nbytes + STAGE_BYTES
-        source = ExchangeSource(exchange.index, part.tree.schema)
+        source = part.rows.under(ExchangeSource(exchange.index, part.tree.schema))
         return Part(source, (), (exchange,), frozenset(), (), cost, 0.0)
 
 
-def in_the_same_task(node: Relation, parts: Sequence[Part], limits: StageLimits) -> Part | None:
+def in_the_same_task(node: ColumnTree, parts: Sequence[Part], limits: StageLimits) -> Part | None:
     """Have one task run a node over inputs that are each in one task; ``None`` unless all are, and are few together."""
     nbytes = [part.nbytes for part in parts]
     few = max(_MOST_GATHERED * limits.gathered_bytes, *nbytes)
@@ -319,21 +326,10 @@ def in_the_same_task(node: Relation, parts: Sequence[Part], limits: StageLimits)
         return None
     scans = frozenset[int]().union(*(branch.replicated for part in parts for branch in part.branches))
     return Part(
-        node.with_children([part.tree for part in parts]), (Branch(None, scans),),
+        node.over([part.rows for part in parts]), (Branch(None, scans),),
         tuple(exchange for part in parts for exchange in part.inputs), frozenset(), (),
         sum(part.cost for part in parts), sum(nbytes),
     )  # fmt: skip
-
-
-def _narrowed(part: Part, used: Sequence[int]) -> tuple[Part, dict[int, int]]:
-    """The same rows with the columns that are used, and where each of these is now."""
-    schema = part.tree.schema
-    moved = {old: new for new, old in enumerate(used)}
-    if list(used) == list(range(len(schema))):
-        return part, moved
-    kept = [(schema.field(i), column(schema, i)) for i in used]
-    tree = Project(part.tree, tuple(Output(f.name, ref, f.nullable) for f, ref in kept))
-    return dataclasses.replace(part, tree=tree), moved
 
 
 def sources_in_order(tree: Relation) -> Iterator[int]:

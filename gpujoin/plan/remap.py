@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow.types as pat
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import Side
-from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
+from gpujoin.model.relations import Output, PartialAggregate, Project, Relation
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.trees import Structure
 
@@ -72,37 +71,9 @@ def _of_other_side(node: Expression) -> Expression:
     return node.with_children([_of_other_side(child) for child in node.children]) if node.children else node
 
 
-def remapped_aggregate(node: PartialAggregate, child: Relation, positions: Mapping[int, int]) -> PartialAggregate:
-    """Replace column positions in an aggregation, and its input."""
-    keys = tuple(remapped_output(key, positions) for key in node.keys)
-    calls = tuple(remapped_call(call, positions) for call in node.aggregates)
-    return dataclasses.replace(node, child=child, keys=keys, aggregates=calls)
-
-
 def remapped_output(output: Output, positions: Mapping[int, int]) -> Output:
     """Replace column positions in a named expression."""
     return dataclasses.replace(output, expression=remapped(output.expression, positions))
-
-
-def remapped_call(call: AggregateCall, positions: Mapping[int, int]) -> AggregateCall:
-    """Replace column positions in a call."""
-    return call.mapped(lambda value: remapped(value, positions))
-
-
-def with_key_columns(node: PartialAggregate, child: Relation) -> PartialAggregate:
-    """Project the input so that each grouping key is a column of it."""
-    schema = child.schema
-    computed = [key for key in node.keys if not isinstance(key.expression, ColumnRef)]
-    outputs = [Output(f.name, column(schema, i), f.nullable) for i, f in enumerate(schema)]
-    child = Project(child, (*outputs, *computed))
-    places = itertools.count(len(outputs))
-    keys = tuple(
-        key
-        if isinstance(key.expression, ColumnRef)
-        else dataclasses.replace(key, expression=column(child.schema, next(places)))
-        for key in node.keys
-    )
-    return dataclasses.replace(node, child=child, keys=keys)
 
 
 def with_plain_input(node: PartialAggregate) -> PartialAggregate:
@@ -156,27 +127,9 @@ def _presence(value: Expression) -> Expression:
     return Case(conditions=(there,), values=(true,), otherwise=nothing, type=pa.bool_())
 
 
-def positions_of(outputs: Sequence[Output]) -> dict[int, int]:
-    """Output position of each input column that is passed on."""
-    positions: dict[int, int] = {}
-    for place, output in enumerate(outputs):
-        if isinstance(output.expression, ColumnRef):
-            positions.setdefault(output.expression.index, place)
-    return positions
-
-
 def output_source(spec: JoinSpec, position: int) -> tuple[Side, int] | None:
     """Give the side and the column that an output column of a join is; ``None`` of the flag that tells of a match."""
     side = Side.LEFT if position < len(spec.left_output) else Side.RIGHT
     place = position if side is Side.LEFT else position - len(spec.left_output)
     columns = spec.output_of(side)
     return (side, columns[place]) if place < len(columns) else None
-
-
-def output_positions(spec: JoinSpec, side: Side) -> dict[int, int]:
-    """Output position of each column of a side that a join returns."""
-    before = 0 if side is Side.LEFT else len(spec.left_output)
-    positions: dict[int, int] = {}
-    for place, old in enumerate(spec.output_of(side)):
-        positions.setdefault(old, before + place)
-    return positions

@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from gpujoin.errors import KeyTypeError
-from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.expressions import ColumnId
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (
     ConstantTable,
-    Expand,
-    Explode,
-    Filter,
     Join,
     Limit,
     PartialAggregate,
@@ -41,12 +38,12 @@ from gpujoin.model.relations import (
     Window,
 )
 from gpujoin.model.stages import NullKeys, Stage
+from gpujoin.plan.fragments import ColumnTree, with_key_columns
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
 from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task
 from gpujoin.plan.ranges import Shape, shape_of_node
-from gpujoin.plan.remap import positions_of, remapped_aggregate, with_key_columns
 
 _MANY_PAIRS = 1 << 26
 """Pairs of rows that one task compares in some two seconds (``Costs.pair``)."""
@@ -79,17 +76,18 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     while isinstance(below, Project) or (isinstance(below, (Limit, TopN)) and not below.final):
         top.append(below)
         below = below.child
-    part = _Planner(Planning(facts, limits)).place(below)
+    part = _Planner(Planning(facts, limits)).place(ColumnTree.of(below))
     if part is None:
         return None
+    tree = part.tree
     for node in reversed(top):
-        part = part.above(node.with_children([part.tree]))
-    return part.stage(limits)
+        tree = node.with_children([tree])
+    return part.above(part.rows.under(tree)).stage(limits)
 
 
 def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
     """Make a stage of one task that reads all that a tree reads; rows from Spark are sent to it."""
-    return Planning({}, limits).in_one_task(relation).stage(limits)
+    return Planning({}, limits).in_one_task(ColumnTree.of(relation)).stage(limits)
 
 
 @dataclass(frozen=True)
@@ -98,49 +96,34 @@ class _Planner:
     filters: bool = True
     """Whether keys drop rows before they are exchanged."""
 
-    def place(self, node: Relation) -> Part | None:
+    def place(self, tree: ColumnTree) -> Part | None:
         """Share the rows of a subtree out among tasks, as cheaply as can be; ``None`` where that cannot be."""
-        match node:
+        match node := tree.relation:
             case Scan() | SparkSource() | ConstantTable():
-                return self.planning.leaf(node)
-            case Filter():
-                below = self.place(node.child)
-                return None if below is None else below.above(node.with_children([below.tree]), below.known)
-            case Project():
-                below = self.place(node.child)
-                if below is None:
-                    return None
-                positions = positions_of(node.outputs)
-                return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
-            case Expand():
-                below = self.place(node.child)
-                return None if below is None else below.above(node.with_children([below.tree]))
-            case Explode():
-                below = self.place(node.child)
-                if below is None:
-                    return None
-                places = {old: new for new, old in enumerate(node.kept)}
-                return below.above(node.with_children([below.tree]), (by.moved(places) for by in below.known))
-            case PartialAggregate():
-                return self._final(node) if node.final else self._partial(node)
-            case Window():
-                return self._window(node)
-            case TopN() | Limit():
-                return self._limited(node)
+                return self.planning.leaf(tree, node)
             case Union():
-                return self._union(node)
+                return self._union(tree)
             case Join():
-                divided = self._join(node, self.planning.dividing()) if self._compares_many(node) else None
-                return divided or self._join(node, self.planning)
-            case _:
-                return None
+                divided = self._join(tree, self.planning.dividing()) if self._compares_many(node) else None
+                return divided or self._join(tree, self.planning)
+        below = self.place(tree.inputs[0]) if tree.inputs else None
+        if below is None:
+            return None
+        match node:
+            case PartialAggregate() if node.final:
+                return self._final(tree, node, below)
+            case TopN() | Limit() if node.final:
+                return self._limited(tree, node, below)
+            case Window():
+                return self._window(tree, node, below)
+        return below.above(tree.over([below.rows]))
 
-    def _join(self, node: Join, planning: Planning) -> Part | None:
+    def _join(self, tree: ColumnTree, planning: Planning) -> Part | None:
         below = dataclasses.replace(self, planning=planning)
-        sides = {side: below.place(node.side(side)) for side in Side}
+        sides = {side: below.place(tree.side(side)) for side in Side}
         # Keys are not filtered by keys in turn: at each join of a chain all below it would be placed twice.
         keys = _Planner(planning, filters=False).place if self.filters else None
-        return JoinPlacer(planning, keys).place(node, sides)
+        return JoinPlacer(planning, keys).place(tree, sides)
 
     def _compares_many(self, node: Join) -> bool:
         """Whether a join of few rows compares so many pairs of them that several tasks had better share them."""
@@ -149,59 +132,44 @@ class _Planner:
             return False
         return math.prod(self.planning.sizes.of(rows).rows for rows in inputs) > _MANY_PAIRS
 
-    def _partial(self, node: PartialAggregate) -> Part | None:
-        below = self.place(node.child)
-        if below is None:
-            return None
-        positions = positions_of(node.keys)
-        return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
-
-    def _final(self, node: PartialAggregate) -> Part | None:
+    def _final(self, tree: ColumnTree, node: PartialAggregate, below: Part) -> Part | None:
         """Each group comes out of one task only, which must have all its rows."""
-        below = self.place(node.child)
-        if below is None:
-            return None
-        keys = [key.expression for key in node.keys]
-        if not _together(below, {key.index for key in keys if isinstance(key, ColumnRef)}):
-            two_phases = self._two_phases(node, below)
+        (child,) = tree.inputs
+        keys = tree.ids[: len(node.keys)]
+        if not _together(below, child.positions.keys() & keys):
+            two_phases = self._two_phases(tree, node, below)
             if two_phases is not None:
                 return two_phases
-            if any(not isinstance(key, ColumnRef) for key in keys):
-                node = with_key_columns(node, below.tree)
-                below = below.above(node.child, below.known)
-                keys = [key.expression for key in node.keys]
-            refs = [key.index for key in keys if isinstance(key, ColumnRef)]
-            used = set(refs).union(*({ref.index for ref in part.columns()} for part in node.expressions()))
-            brought = self._brought_together(below, refs, used, node.child)
+            if not child.positions.keys() >= set(keys):
+                tree = with_key_columns(tree)
+                (child,) = tree.inputs
+                below = below.above(child.over([below.rows]))
+            used = child.read_by(tree.relation.expressions())
+            brought = self._brought_together(below, keys, used, node.child)
             if brought is None:
                 return None
-            below, moved = brought
-            node = remapped_aggregate(node, below.tree, moved)
-        positions = positions_of(node.keys)
-        return below.above(node.with_children([below.tree]), (by.moved(positions) for by in below.known))
+            below = brought
+        return below.above(tree.over([below.rows]))
 
-    def _two_phases(self, node: PartialAggregate, below: Part) -> Part | None:
+    def _two_phases(self, tree: ColumnTree, node: PartialAggregate, below: Part) -> Part | None:
         """Aggregate in part, exchange the groups, and merge them; ``None`` where that cannot be."""
         partial = dataclasses.replace(node, final=False)
         if not is_mergeable(node.aggregates, partial.schema):
             return None
-        part = below.above(partial.with_children([below.tree]))
-        brought = self._brought_together(
-            part, range(len(node.keys)), set(range(len(partial.schema))), partial, below.tasks(self.planning.limits)
-        )
-        if brought is None:
+        whole = below.above(tree.over([below.rows]))
+        part = whole.above(tree.under(partial.with_children([below.tree])))
+        keys, tasks = tree.ids[: len(node.keys)], below.tasks(self.planning.limits)
+        fed = self._brought_together(part, keys, tree.positions.keys(), partial, tasks)
+        if fed is None:
             return None
-        fed, _ = brought
         # Which groups come out twice changes when a task runs again; merged, they are the same.
         (exchange,) = fed.inputs
-        settled = dataclasses.replace(
-            exchange, indeterminate=below.above(node.with_children([below.tree])).indeterminate
-        )
-        return dataclasses.replace(fed, inputs=(settled,)).above(merged(fed.tree, node), fed.known)
+        settled = dataclasses.replace(exchange, indeterminate=whole.indeterminate)
+        return dataclasses.replace(fed, inputs=(settled,)).above(tree.under(merged(fed.tree, node)))
 
     def _brought_together(
-        self, below: Part, keys: Sequence[int], used: set[int], node: Relation, copies: int = 1
-    ) -> tuple[Part, dict[int, int]] | None:
+        self, below: Part, keys: Collection[ColumnId], used: Collection[ColumnId], node: Relation, copies: int = 1
+    ) -> Part | None:
         """Exchange a node's rows so that those equal in columns are in one task, with the columns that are used.
 
         Few rows go to one task, all of them, as does the one group that each of ``copies`` tasks gives where there are
@@ -209,48 +177,43 @@ class _Planner:
         """
         one_group = isinstance(node, PartialAggregate) and not keys
         if one_group or self.planning.is_small(node, copies):
-            return self.planning.gathered(below, node, sorted(used))
+            return self.planning.gathered(below.with_columns(used), node)
         cut = _cut_by(below, keys, used)
         return None if cut is None else self.planning.cut(below, cut, node)
 
-    def _window(self, node: Window) -> Part | None:
+    def _window(self, tree: ColumnTree, node: Window, below: Part) -> Part | None:
         """All rows of a partition are in one task."""
-        below = self.place(node.child)
-        if below is None:
-            return None
-        if not _together(below, set(node.partition)):
-            brought = self._brought_together(below, node.partition, set(range(len(node.child.schema))), node.child)
+        (child,) = tree.inputs
+        keys = [child.ids[n] for n in node.partition]
+        if not _together(below, set(keys)):
+            brought = self._brought_together(below, keys, child.positions.keys(), node.child)
             if brought is None:
                 return None
-            below, _ = brought
-        return below.above(node.with_children([below.tree]), below.known)
+            below = brought
+        return below.above(tree.over([below.rows]))
 
-    def _limited(self, node: TopN | Limit) -> Part | None:
-        """Each task gives as many rows as are asked for; of these one task takes as many, if that is said of all."""
-        below = self.place(node.child)
-        if below is None:
-            return None
-        if not node.final:
-            return below.above(node.with_children([below.tree]))
+    def _limited(self, tree: ColumnTree, node: TopN | Limit, below: Part) -> Part:
+        """Each task gives as many rows as are asked for, and of these one task takes as many."""
         each = dataclasses.replace(node, child=below.tree, final=False)
-        gathered, _ = self.planning.gathered(below.above(each), node)
-        return gathered.above(node.with_children([gathered.tree]))
+        gathered = self.planning.gathered(below.above(tree.under(each)), node)
+        return gathered.above(tree.over([gathered.rows]))
 
-    def _union(self, node: Union) -> Part | None:
+    def _union(self, tree: ColumnTree) -> Part | None:
         parts: list[Part] = []
-        for child in node.inputs:
+        for child in tree.inputs:
             part = self.place(child)
             if part is None:
                 return None
             parts.append(part)
-        together = in_the_same_task(node, parts, self.planning.limits)
+        together = in_the_same_task(tree, parts, self.planning.limits)
         if together is not None:
             return together
         # Every task runs all inputs: what it has without reading a file would come out of each, not of one.
         if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):
-            parts = [self.planning.spread(part, child) for part, child in zip(parts, node.inputs, strict=True)]
+            inputs = (child.relation for child in tree.inputs)
+            parts = [self.planning.spread(part, child) for part, child in zip(parts, inputs, strict=True)]
         return Part(
-            node.with_children([part.tree for part in parts]),
+            tree.over([part.rows for part in parts]),
             tuple(branch for part in parts for branch in part.branches),
             tuple(exchange for part in parts for exchange in part.inputs),
             frozenset(),
@@ -270,17 +233,17 @@ def _gives_rows_of_nothing(node: Relation) -> bool:
     return isinstance(node, ConstantTable) or (isinstance(node, PartialAggregate) and not node.keys)
 
 
-def _together(part: Part, columns: set[int]) -> bool:
+def _together(part: Part, columns: Collection[ColumnId]) -> bool:
     """Whether rows with equal values in these columns are in one task."""
-    return part.in_one_task or any(columns.issuperset(by.columns) and not by.spread for by in part.known)
+    return part.in_one_task or any(set(by.columns) <= set(columns) and not by.spread for by in part.known)
 
 
-def _cut_by(part: Part, keys: Sequence[int], used: set[int]) -> Cut | None:
+def _cut_by(part: Part, keys: Collection[ColumnId], used: Collection[ColumnId]) -> Cut | None:
     """An exchange that brings rows together that are equal in columns; ``None`` where none of those can decide."""
-    schema = part.tree.schema
-    places = [i for i in keys if i not in part.indeterminate]
+    chosen = [id_ for id_ in keys if id_ in part.determinate]
+    dtypes = [part.tree.schema.field(part.rows.positions[id_]).type for id_ in chosen]
     try:
-        types = [key_type(schema.field(i).type, schema.field(i).type) for i in places]
+        types = [key_type(dtype, dtype) for dtype in dtypes]
     except KeyTypeError:
         return None
-    return Cut(sorted(used), places, types, [True] * len(places), NullKeys.SPREAD) if places else None
+    return Cut(used, chosen, types, [True] * len(chosen), NullKeys.SPREAD) if chosen else None

@@ -1,0 +1,290 @@
+"""Relations whose columns are known by identity: what rewrites and the planner work on.
+
+Nodes refer to the columns of their inputs by position. So a rewrite that leaves out a column, or adds one, would have
+to number anew what is above. Here a column has an identity, which it keeps wherever a node passes it on, and a node is
+put over other inputs by asking where its columns are now::
+
+    project a + d           by position   identities      over inputs without b, c   by position
+      filter d > 2          0 + 2         a + d                                      0 + 1
+        join on b = c       2             d > 2                                      1
+          scan a, b         1 = 0         b = c           where late keys, exchanges or another aggregation
+          scan c, d                                       have taken their place
+
+Relations stay bound to positions, in which the engine runs them: some rewrites are made by the engine, which has what
+they depend on. Identities are given to a tree when it is rewritten (:class:`ColumnTree`), or are those of Spark's plan
+(`gpujoin.spark.query.trees`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Self, TypeVar
+
+from gpujoin.model.expressions import Attribute, ColumnId, ColumnRef, Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.relations import (
+    Explode,
+    Filter,
+    Join,
+    Limit,
+    Output,
+    PartialAggregate,
+    Project,
+    Relation,
+    TopN,
+    Window,
+    column,
+)
+from gpujoin.plan.remap import remapped, remapped_output, remapped_spec
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment(Generic[Id]):
+    """A relation, and where in its output each column is."""
+
+    relation: Relation
+    """What computes it."""
+    positions: Mapping[Id, int]
+    """Position of each column, by its identity."""
+
+    def reference(self, id_: Id, side: Side = Side.LEFT) -> ColumnRef:
+        """Refer to a column."""
+        return dataclasses.replace(column(self.relation.schema, self.positions[id_]), side=side)
+
+    def under(self, relation: Relation) -> Fragment[Id]:
+        """The columns of a relation over this one that passes all of them on."""
+        return Fragment(relation, self.positions)
+
+    def select(self, ids: Iterable[Id]) -> Fragment[Id]:
+        """The same rows with some columns, in their order."""
+        chosen = list(dict.fromkeys(ids))
+        places, schema = [self.positions[id_] for id_ in chosen], self.relation.schema
+        relation = self.relation
+        if places != list(range(len(schema))):
+            outputs = (Output(schema.field(n).name, column(schema, n), schema.field(n).nullable) for n in places)
+            relation = Project(relation, tuple(outputs))
+        return Fragment(relation, {id_: n for n, id_ in enumerate(chosen)})
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTree(Fragment[ColumnId]):
+    """A node of a tree, with identities for its columns and for those of all nodes below."""
+
+    ids: tuple[ColumnId, ...]
+    """Identities of its columns; a column that is passed on twice has one."""
+    inputs: tuple[ColumnTree, ...]
+
+    @classmethod
+    def of(cls, relation: Relation) -> Self:
+        """Give the columns of a tree identities."""
+        inputs = tuple(map(cls.of, relation.children))
+        ids = _identities(relation, inputs)
+        return cls(relation, positions(ids), ids, inputs)
+
+    def side(self, side: Side) -> ColumnTree:
+        """One of the inputs of a join."""
+        return self.inputs[0] if side is Side.LEFT else self.inputs[1]
+
+    def named(self, expression: Expression) -> Expression:
+        """Write an expression over the columns of this node by their identities."""
+        if isinstance(expression, ColumnRef):
+            id_ = self.ids[expression.index]
+            return Attribute(id=id_, name=expression.name, type=expression.type, written=expression.written)
+        children = expression.children
+        return expression.with_children(list(map(self.named, children))) if children else expression
+
+    def read_by(self, expressions: Iterable[Expression], side: Side = Side.LEFT) -> frozenset[ColumnId]:
+        """The columns of this node that expressions read; it is one side of what they are over."""
+        return frozenset(
+            self.ids[ref.index] for value in expressions for ref in value.columns() if ref.side is side
+        )  # fmt: skip
+
+    @cached_property
+    def computed(self) -> Mapping[ColumnId, Expression]:
+        """What a projection computes, over the identities of its input's columns."""
+        if not isinstance(self.relation, Project):
+            return {}
+        (child,) = self.inputs
+        named = zip(self.ids, self.relation.outputs, strict=True)
+        return {id_: child.named(output.expression) for id_, output in named if id_ not in child.positions}
+
+    def reads(self, required: frozenset[ColumnId]) -> tuple[frozenset[ColumnId], ...]:
+        """The columns of each input that a filter, a projection or a join reads to give the required ones."""
+        match self.relation:
+            case Project():
+                values = [self.computed[id_] for id_ in required if id_ in self.computed]
+                return ((required - self.computed.keys()) | attributes(values),)
+            case Join():
+                return tuple(self._read_of(side, required) for side in Side)
+        (child,) = self.inputs
+        return (required | child.read_by(self.relation.expressions()),)
+
+    def _read_of(self, side: Side, required: frozenset[ColumnId]) -> frozenset[ColumnId]:
+        """The columns of one side of a join that it compares, or gives where they are required."""
+        assert isinstance(self.relation, Join)
+        child, spec = self.side(side), self.relation.spec
+        compared = [pair.of(side) for pair in spec.keys]
+        if spec.as_of is not None:
+            compared.append(spec.as_of.left if side is Side.LEFT else spec.as_of.right)
+        given = {child.ids[n] for n in spec.output_of(side)} & required
+        return given.union((child.ids[n] for n in compared), child.read_by(self.relation.expressions(), side))
+
+    def over(
+        self, inputs: Sequence[Fragment[ColumnId]], required: frozenset[ColumnId] | None = None
+    ) -> Fragment[ColumnId]:
+        """The same node over other inputs, which have the columns that it reads.
+
+        Without ``required`` it gives the columns that it gave. With it, a projection or a join gives the required ones
+        alone, be they its own or columns of an input, and a filter passes on whatever its input has.
+        """
+        places = [
+            {n: new.positions[id_] for n, id_ in enumerate(old.ids) if id_ in new.positions}
+            for old, new in zip(self.inputs, inputs, strict=True)
+        ]
+        node, children = self.relation, [each.relation for each in inputs]
+        same = all(
+            len(each.relation.schema) == len(old.ids) and all(n == at for n, at in where.items())
+            for each, old, where in zip(inputs, self.inputs, places, strict=True)
+        )  # fmt: skip
+        if same and required is None:
+            return Fragment(node.with_children(children), self.positions)
+        match node:
+            case Project():
+                return self._projected(node, inputs[0], places[0], required)
+            case Join():
+                return self._joined(node, inputs, places, required)
+            case Filter():
+                return inputs[0].under(Filter(children[0], remapped(node.condition, places[0])))
+            case PartialAggregate():
+                keys = tuple(remapped_output(key, places[0]) for key in node.keys)
+                calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
+                return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
+        raise AssertionError(f"{type(node).__name__} over an input with other columns")
+
+    def _projected(
+        self, node: Project, child: Fragment[ColumnId], places: Mapping[int, int], required: frozenset[ColumnId] | None
+    ) -> Fragment[ColumnId]:
+        named = list(zip(self.ids, node.outputs, strict=True))
+        if required is None:
+            outputs = tuple(remapped_output(output, places) for _, output in named)
+            return Fragment(Project(child.relation, outputs), self.positions)
+        chosen = {id_: remapped_output(output, places) for id_, output in named if id_ in required}
+        for id_ in required - chosen.keys():
+            field = child.relation.schema.field(child.positions[id_])
+            chosen[id_] = Output(field.name, child.reference(id_), field.nullable)
+        return Fragment(Project(child.relation, tuple(chosen.values())), positions(chosen))
+
+    def _joined(
+        self,
+        node: Join,
+        inputs: Sequence[Fragment[ColumnId]],
+        places: Sequence[Mapping[int, int]],
+        required: frozenset[ColumnId] | None,
+    ) -> Fragment[ColumnId]:
+        ids: list[ColumnId] = []
+        outputs = []
+        for side, new in zip(Side, inputs, strict=True):
+            own = [self.side(side).ids[n] for n in node.spec.output_of(side)]
+            if required is not None:
+                others = (id_ for id_ in new.positions if id_ in required and id_ not in self.positions)
+                own = [*(id_ for id_ in own if id_ in required), *others]
+            outputs.append(tuple(new.positions[id_] for id_ in own))
+            ids += own
+        ids += self.ids[len(node.schema) - 1 :] if node.spec.join_type.flags_rows else ()
+        spec = dataclasses.replace(node.spec, left_output=(), right_output=())
+        spec = dataclasses.replace(
+            remapped_spec(spec, dict(zip(Side, places, strict=True))), left_output=outputs[0], right_output=outputs[1]
+        )
+        left, right = (each.relation for each in inputs)
+        return Fragment(dataclasses.replace(node, left=left, right=right, spec=spec), positions(ids))
+
+
+def positions(ids: Iterable[ColumnId]) -> dict[ColumnId, int]:
+    """Give the position of each column, the first of several."""
+    places: dict[ColumnId, int] = {}
+    for n, id_ in enumerate(ids):
+        places.setdefault(id_, n)
+    return places
+
+
+def attributes(expressions: Iterable[Expression]) -> frozenset[ColumnId]:
+    """The columns that expressions over identities read."""
+    return frozenset(node.id for value in expressions for node in value.walk() if isinstance(node, Attribute))
+
+
+def bound(expression: Expression, positions: Mapping[ColumnId, int]) -> Expression:
+    """Write an expression over identities over the positions that columns have."""
+    if isinstance(expression, Attribute):
+        return ColumnRef(
+            side=Side.LEFT, name=expression.name, index=positions[expression.id], type=expression.type,
+            written=expression.written,
+        )  # fmt: skip
+    children = expression.children
+    return expression.with_children([bound(child, positions) for child in children]) if children else expression
+
+
+def all_bound(expressions: Iterable[Expression], places: Mapping[ColumnId, int]) -> tuple[Expression, ...]:
+    """Bind several expressions."""
+    return tuple(bound(expression, places) for expression in expressions)
+
+
+def with_values(expression: Expression, values: Mapping[ColumnId, Expression]) -> Expression:
+    """Put what computes them in the place of columns; others stay."""
+    if isinstance(expression, Attribute):
+        return values.get(expression.id, expression)
+    children = expression.children
+    return expression.with_children([with_values(child, values) for child in children]) if children else expression
+
+
+def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[ColumnId, ...]:
+    """The identities of a node's columns: those of columns that it passes on, and new ones."""
+    names = relation.schema.names
+    match relation:
+        case Filter() | Limit() | TopN():
+            return inputs[0].ids
+        case Project():
+            return _passed_on(relation.outputs, inputs[0])
+        case PartialAggregate():
+            keys = _passed_on(relation.keys, inputs[0])
+            return (*keys, *map(ColumnId, names[len(keys) :]))
+        case Window():
+            return (*inputs[0].ids, *map(ColumnId, names[len(inputs[0].ids) :]))
+        case Explode():
+            kept = [inputs[0].ids[n] for n in relation.kept]
+            return (*kept, *map(ColumnId, names[len(kept) :]))
+        case Join():
+            given = [
+                child.ids[n] for side, child in zip(Side, inputs, strict=True) for n in relation.spec.output_of(side)
+            ]
+            return (*given, *map(ColumnId, names[len(given) :]))
+    return tuple(map(ColumnId, names))
+
+
+def _passed_on(outputs: Sequence[Output], child: ColumnTree) -> tuple[ColumnId, ...]:
+    return tuple(
+        child.ids[output.expression.index] if isinstance(output.expression, ColumnRef) else ColumnId(output.name)
+        for output in outputs
+    )
+
+
+def with_key_columns(tree: ColumnTree) -> ColumnTree:
+    """Project the input of an aggregation so that each grouping key is a column of it."""
+    node, (child,) = tree.relation, tree.inputs
+    assert isinstance(node, PartialAggregate)
+    schema = child.relation.schema
+    computed = {id_: key for id_, key in zip(tree.ids, node.keys, strict=False) if id_ not in child.positions}
+    outputs = [Output(field.name, column(schema, n), field.nullable) for n, field in enumerate(schema)]
+    project = Project(child.relation, (*outputs, *computed.values()))
+    ids = (*child.ids, *computed)
+    places = positions(ids)
+    keys = tuple(
+        dataclasses.replace(key, expression=column(project.schema, places[id_]))
+        for id_, key in zip(tree.ids, node.keys, strict=False)
+    )
+    below = ColumnTree(project, places, ids, (child,))
+    return ColumnTree(dataclasses.replace(node, child=project, keys=keys), tree.positions, tree.ids, (below,))
