@@ -54,7 +54,9 @@ class Fragment(Generic[Id]):
 
     def reference(self, id_: Id, side: Side = Side.LEFT) -> ColumnRef:
         """Refer to a column."""
-        return dataclasses.replace(column(self.relation.schema, self.positions[id_]), side=side)
+        at = self.positions[id_]
+        field = self.relation.schema.field(at)
+        return ColumnRef(side=side, name=field.name, index=at, type=field.type)
 
     def under(self, relation: Relation) -> Fragment[Id]:
         """The columns of a relation over this one that passes all of them on."""

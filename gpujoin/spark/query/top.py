@@ -33,10 +33,10 @@ class Top:
         Raises ``NotTranslatableError`` if the order is not one that is exactly Spark's.
         """
         if not self.order:
-            return Fragment(Limit(below.relation, self.count), below.positions)
+            return below.under(Limit(below.relation, self.count))
         reader = builder.reader(below)
         keys = tuple(sort_key(reader, order) for order in self.order)
-        return Fragment(TopN(below.relation, keys, self.count), below.positions)
+        return below.under(TopN(below.relation, keys, self.count))
 
 
 def asked_below(node: PlanNode, top: Top | None) -> Top | None:

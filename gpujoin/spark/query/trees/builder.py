@@ -17,12 +17,13 @@ from gpujoin.errors import JoinSpecError, KeyTypeError, RelationError
 from gpujoin.functions import BY_CLASS
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.functions.signatures import cast_to
-from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Output, Project, Relation, SparkSource
 from gpujoin.model.sqltext import bare_name
 from gpujoin.model.stages import Distribution
+from gpujoin.plan import fragments
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
@@ -81,20 +82,8 @@ class OtherBackendError(BrokenError):
     """A part of a plan is to run on another backend than the joins above it."""
 
 
-@dataclass(frozen=True)
-class Fragment:
-    """A part of a plan as a relation."""
-
-    relation: Relation
-    """What computes it."""
-    positions: Mapping[int, int]
-    """Where in the relation's output each attribute is, by expression id."""
-
-    def reference(self, expr_id: int, side: Side = Side.LEFT) -> ColumnRef:
-        """Refer to an attribute's column."""
-        position = self.positions[expr_id]
-        column = self.relation.schema.field(position)
-        return ColumnRef(side=side, name=column.name, index=position, type=column.type)
+Fragment: TypeAlias = fragments.Fragment[int]
+"""A part of a plan as a relation; its columns are known by the ids of Spark's attributes."""
 
 
 @dataclass

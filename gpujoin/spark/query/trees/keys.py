@@ -126,7 +126,7 @@ def known_rows(builder: TreeBuilder, below: Fragment, values: Sequence[Node]) ->
     reader = builder.reader(below)
     present = [Call(function=Function.IS_NOT_NULL, arguments=(reader(value),), type=pa.bool_()) for value in values]
     condition = all_of(present)
-    return below if condition is None else Fragment(Filter(below.relation, condition), below.positions)
+    return below if condition is None else below.under(Filter(below.relation, condition))
 
 
 def with_keys(

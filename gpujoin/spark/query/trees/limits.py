@@ -37,7 +37,7 @@ def local_limit(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) 
     """Keep some rows of an input in each task: a limit above keeps as many in all."""
     below = builder.build(node.children[0], required)
     count = row_count(node.expression("limitExpr"))
-    return below if count is None else Fragment(Limit(below.relation, count), below.positions)
+    return below if count is None else below.under(Limit(below.relation, count))
 
 
 def row_count(node: Node) -> int | None:
@@ -66,7 +66,7 @@ def _first_rows(
     if offset or count is None:
         raise NotTranslatableError("an offset without an order by is not computed here")
     below = builder.build(node, required)
-    return Fragment(Limit(below.relation, count, final=True), below.positions)
+    return below.under(Limit(below.relation, count, final=True))
 
 
 def _in_order(
@@ -89,7 +89,7 @@ def _in_order(
         after = Filter(numbered, Call(function=Function.GT, arguments=operands, type=pa.bool_()))
         kept = range(len(relation.schema))
         relation = Project(after, tuple(Output(relation.schema.field(i).name, column(after.schema, i)) for i in kept))
-    return Fragment(relation, below.positions)
+    return below.under(relation)
 
 
 def _count_of(node: PlanNode, name: str) -> int:

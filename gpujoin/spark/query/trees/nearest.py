@@ -74,7 +74,7 @@ def nearest_join(
     matched = all_of([present, *map(builder.reader(joined), tests)])
     assert matched is not None
     if kind is JoinType.INNER:
-        return Fragment(Filter(joined.relation, matched), joined.positions)
+        return joined.under(Filter(joined.relation, matched))
     return _only_where(matched, joined, first) if tests else joined
 
 
@@ -160,4 +160,4 @@ def _only_where(matched: Expression, joined: Fragment, first: int) -> Fragment:
             nothing = Literal(value=None, type=field_.type)
             value = Case(conditions=(matched,), values=(value,), otherwise=nothing, type=field_.type)
         outputs.append(Output(f"{bare_name(field_.name)}#{at}", value))
-    return Fragment(Project(joined.relation, tuple(outputs)), joined.positions)
+    return joined.under(Project(joined.relation, tuple(outputs)))

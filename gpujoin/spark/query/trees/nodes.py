@@ -80,7 +80,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     builder.sizes.scanned[index] = scanned.rows
     distinct = of_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
     kept = kept_share(filters, scanned.bounds, distinct) if filters else None
-    filtered = Fragment(dataclasses.replace(bare, filters=filters, kept=kept, distinct=distinct), fragment.positions)
+    filtered = fragment.under(dataclasses.replace(bare, filters=filters, kept=kept, distinct=distinct))
     return narrowed(filtered, required)
 
 
@@ -100,7 +100,7 @@ def _filtered(builder: TreeBuilder, child: PlanNode, parts: Sequence[Node], requ
     below = builder.build(child, required.union(*(part.attribute_ids for part in parts)))
     whole = all_of(map(builder.reader(below), parts))
     relation = below.relation if whole is None else Filter(below.relation, whole)
-    return Fragment(relation, below.positions)
+    return below.under(relation)
 
 
 def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
