@@ -44,12 +44,13 @@ class Structural:
                 value = pending.pop()
                 value.__dict__["structure"] = Structure(type(value), *map(_structure_of, value.compared))
             pending += parts
-        return self.__dict__["structure"]  # type: ignore[no-any-return]
+        return self.__dict__["structure"]
 
     @property
     def compared(self) -> tuple[object, ...]:
         """The values of the fields that count."""
-        return tuple([getattr(self, name) for name in _compared_fields(type(self))])
+        kind: type[object] = type(self)
+        return tuple([getattr(self, name) for name in _compared_fields(kind)])
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Structural) and self.structure == other.structure)
@@ -76,7 +77,7 @@ def _structure_of(value: object) -> object:
 
 
 @cache
-def _compared_fields(kind: type) -> tuple[str, ...]:
+def _compared_fields(kind: type[object]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind) if field.compare)
 
 

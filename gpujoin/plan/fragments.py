@@ -133,7 +133,7 @@ class ColumnTree(Fragment[ColumnId]):
         compared = [pair.of(side) for pair in spec.keys]
         if spec.as_of is not None:
             compared.append(spec.as_of.left if side is Side.LEFT else spec.as_of.right)
-        given = {child.ids[n] for n in spec.output_of(side)} & required
+        given = required.intersection(child.ids[n] for n in spec.output_of(side))
         return given.union((child.ids[n] for n in compared), child.read_by(self.relation.expressions(), side))
 
     def over(

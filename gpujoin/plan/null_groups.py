@@ -37,13 +37,15 @@ def with_null_groups(tree: Relation) -> Relation:
     Not those that may then fail, unless another one, of whose rows all are read, fails as well.
     """
     aggregations = [node for node in tree.walk() if isinstance(node, PartialAggregate)]
-    filtered = {node: above for node in aggregations if (above := _filtered_above(node)) is not None}
+    filtered: dict[Relation, Filter] = {
+        node: above for node in aggregations if (above := _filtered_above(node)) is not None
+    }
     if not filtered or len(filtered) == len(aggregations):
         return tree
     kinds, stopped = Kinds(), may_stop(tree)
     known = set(map(kinds.of, aggregations))
     read = {kinds.of(node) for node in aggregations if node not in stopped}
-    shared = {
+    shared: dict[Relation, Relation] = {
         node: above
         for node, above in filtered.items()
         if (kind := kinds.of(above.child)) in read or (kind in known and not may_raise(above.child))
