@@ -150,9 +150,9 @@ class ColumnTree(Fragment[ColumnId]):
         ]
         node, children = self.relation, [each.relation for each in inputs]
         same = all(
-            len(each.relation.schema) == len(old.ids) and all(n == at for n, at in where.items())
-            for each, old, where in zip(inputs, self.inputs, places, strict=True)
-        )  # fmt: skip
+            len(new.relation.schema) == len(old.ids) and new.positions == old.positions
+            for old, new in zip(self.inputs, inputs, strict=True)
+        )
         if same and required is None:
             return Fragment(node.with_children(children), self.positions)
         match node:
