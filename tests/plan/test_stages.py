@@ -176,6 +176,18 @@ def test_keys_that_are_computed_are_exchanged_too() -> None:
         assert stage.inputs[0].schema.names == exchanged
 
 
+def test_rows_of_an_exchange_that_are_grouped_by_a_computed_key_are_as_many_as_the_query_says() -> None:
+    pairs = joined(scan(0), scan(1))
+    key = Call(
+        function=Function.COALESCE, arguments=(column(pairs.schema, 0), column(pairs.schema, 1)), type=pa.int64()
+    )
+    of_rows = AggregateCall(function=AggregateFunction.MODE, arguments=(column(pairs.schema, 1),), name="v")
+    stage = planned(PartialAggregate(pairs, (Output("x", key),), (of_rows,), final=True), BIG, BIG, gathered_bytes=MIB)
+    (exchange,) = stage.inputs
+    assert exchange.columns, "so many rows are not sent to one task"
+    assert stage.partitions > LIMITS.cores
+
+
 def test_partial_results_are_exchanged_and_merged() -> None:
     count = AggregateCall(function=AggregateFunction.COUNT, name="n")
     tree = dataclasses.replace(grouped(scan(0)), aggregates=(count,))
