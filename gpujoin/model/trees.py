@@ -49,7 +49,7 @@ class Structural:
     @property
     def compared(self) -> tuple[object, ...]:
         """The values of the fields that count."""
-        kind: type[object] = type(self)
+        kind: type = type(self)
         return tuple([getattr(self, name) for name in _compared_fields(kind)])
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +77,7 @@ def _structure_of(value: object) -> object:
 
 
 @cache
-def _compared_fields(kind: type[object]) -> tuple[str, ...]:
+def _compared_fields(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind) if field.compare)
 
 
