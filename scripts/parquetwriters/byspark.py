@@ -13,6 +13,7 @@ WORK = FOLDER + "/work"
 SETTINGS = {
     "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "false",
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g",
+    "spark.sql.timeType.enabled": "true",
 }  # fmt: skip
 builder = SparkSession.builder.master("local[1]")
 for key, value in SETTINGS.items():
@@ -69,13 +70,13 @@ write(
 write(
     "pages",
     {"parquet.compression.codec": "none"},
-    {"page.size": "64", "page.row.count.limit": "5", "dictionary.page.size": "16"},
+    {"page.size": "64", "page.row.count.limit": "5", "dictionary.page.size": "64"},
 )
 if not VERSION.startswith("3."):
     blooms = {"bloom.filter.enabled": "true", "bloom.filter.max.bytes": "64"}
     write("v2", {"parquet.compression.codec": "zstd"}, {"writer.version": "PARQUET_2_0", **blooms})
     plain = {"writer.version": "PARQUET_2_0", "enable.dictionary": "false"}
-    write("delta", {"parquet.compression.codec": "lz4raw", "parquet.outputTimestampType": "TIMESTAMP_MILLIS"}, plain)
+    write("delta", {"parquet.compression.codec": "lz4_raw", "parquet.outputTimestampType": "TIMESTAMP_MILLIS"}, plain)
     write("delta-none", {"parquet.compression.codec": "none"}, plain)
     rows.select("id").selectExpr(
         "id", "timestamp_ntz'2024-01-01 00:00:00' + make_dt_interval(id) ntz",
