@@ -137,8 +137,8 @@ class FaultyBackend:
 
     @property
     def name(self) -> BackendName:
-        """The inner backend's."""
-        return self.inner.name
+        """A GPU's, since its memory runs out; the inner backend's where other memory does."""
+        return BackendName.GPU if issubclass(self.error, DeviceMemoryError) else self.inner.name
 
     @property
     def threads(self) -> int:

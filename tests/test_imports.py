@@ -159,9 +159,6 @@ def test_the_fence_holds(module: str, statement: str) -> None:
 
 
 CIRCLES: tuple[tuple[str, set[str]], ...] = (
-    ("gpujoin.engine.join", {
-        "ahead", "build", "early_stop", "framesearch", "morsel", "not_in", "output", "probe", "sinks",
-    }),
     ("gpujoin.model", {"expressions", "sqltext"}),
     ("gpujoin.spark.catalyst", {"nodes", "words"}),
 )  # fmt: skip

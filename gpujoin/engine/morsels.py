@@ -176,32 +176,26 @@ class _ResultQueue(Generic[T]):
             self._changed.notify_all()
 
 
-def with_halving(
-    start: int,
-    length: int,
-    attempt: Callable[[int, int], T],
-    last_resort: Callable[[int, int], T],
-    metrics: JoinMetrics,
-    floor: int = 1024,
-) -> Iterator[T]:
+LEAST_ROWS = 1024
+"""Rows of the smallest range that is halved where memory runs out: fewer take so little that the memory is full."""
+
+
+def with_halving(start: int, length: int, attempt: Callable[[int, int], T], metrics: JoinMetrics) -> Iterator[T]:
     """Do work on a range of rows. Where memory runs out, the range is halved again and again.
 
-    Where a device is lost it is not halved: ``last_resort`` does all of it.
-    ``attempt`` must be repeatable, and leave no trace when it raises ``OutOfMemoryError``. ``last_resort`` is the
-    same work in a way that does not run out of memory; it is called for ranges of at most ``floor`` rows that failed.
-    Yields the result of each range, in order.
+    ``attempt`` must be repeatable, and leave no trace when it raises ``OutOfMemoryError``. Yields the result of each
+    range, in order. Raises the error of a range of at most :data:`LEAST_ROWS` rows, and of a device that is lost.
     """
-    pieces = [(start, length)]
-    while pieces:
-        start, length = pieces.pop()
+    ranges = [(start, length)]
+    while ranges:
+        start, length = ranges.pop()
         try:
             result = attempt(start, length)
         except OutOfMemoryError as problem:
+            if length <= LEAST_ROWS or isinstance(problem, DeviceLostError):
+                raise
             metrics.retries += 1
-            if length > floor and not isinstance(problem, DeviceLostError):
-                half = length // 2
-                pieces += [(start + half, length - half), (start, half)]
-                continue
-            metrics.count_fallback(problem)
-            result = last_resort(start, length)
-        yield result
+            half = length // 2
+            ranges += [(start + half, length - half), (start, half)]
+        else:
+            yield result

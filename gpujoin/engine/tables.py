@@ -27,7 +27,7 @@ from gpujoin.engine.arguments import (
 from gpujoin.engine.devicetables import DeviceTable, OpenedTable, adopt_both, concat, open_keys, open_tables
 from gpujoin.engine.gathermaps import GatherMaps, device_maps
 from gpujoin.engine.join.checks import check_product
-from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
+from gpujoin.engine.join.framejoin import FrameRun, build_frames
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.keys import in_common_type
@@ -300,7 +300,7 @@ def _joined_on_device(
     built, probed = tables[build_side], tables[build_side.other]
     counters = metrics if metrics is not None else JoinMetrics()
     layout = JoinLayout.of(spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side)
-    run = FrameRun(FrameBuild(layout, built.device, [built], options, counters), counters)
+    run = FrameRun(build_frames(layout, [built], options, counters), counters)
     made = [*run.probe_table(probed), *run.rest()]
     return concat(made, layout.output_schema, built.device)
 

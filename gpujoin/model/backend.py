@@ -10,8 +10,7 @@ Contracts that hold for every method:
 
 - A frame or vector, once made, is not changed, except by :meth:`Backend.mark` and :meth:`Probe.mark_build`.
 - Every method may be called from several threads at once.
-- When memory runs out a method raises :class:`~gpujoin.errors.DeviceMemoryError` and leaves no trace.
-  Copies to the host (``indices_to_host``, ``mask_to_host``) take no device memory: they are the way off a full device.
+- When memory runs out a method raises :class:`~gpujoin.errors.DeviceMemoryError` and leaves no trace but marks.
 - *Key frames* have been normalised by `gpujoin.engine.keys`: each column is int32, int64 or large_binary; equal keys
   have equal values; a null in any column means that the row matches nothing.
 """
@@ -52,9 +51,7 @@ class PairSlice:
     probe: RowMap
     build: RowMap
     """Row of the probe frame and row of the build frame, for each pair; equal lengths, never out of bounds. Over all
-    slices of a probe the pairs ascend by probe row, then by build row (in a :class:`RangeBuild` by point, then build
-    row), so that another backend can go on where one ran out of memory. The matches of one probe row may be cut
-    between slices."""
+    slices of a probe the pairs ascend by probe row. The matches of one probe row may be cut between slices."""
 
     @property
     def length(self) -> int:
@@ -117,7 +114,7 @@ class Build(Protocol[KeyFrame, Vector]):
 class Resumable(Protocol):
     """A probe that can return the pairs of any rows, from any position on.
 
-    Joins that stop at the first true pair (`gpujoin.engine.join.early_stop`) look at a few candidates of each row, then
+    Joins that stop at the first true pair (`gpujoin.engine.join.rounds`) look at a few candidates of each row, then
     at more of the rows that are still without a match.
     """
 
@@ -146,8 +143,7 @@ class RangeProbe(Probe[Vector], Resumable, Protocol[Vector]):
 class RangeBuild(Protocol[KeyFrame, Vector]):
     """A build side searched by order: each row has one or two *points*, integers, and may belong to a group.
 
-    A probe row brings a range for each point and matches the rows of its group whose points lie in the ranges. Its
-    pairs ascend by point, then row, in an order that is the same on all backends, as is what they decide from counts.
+    A probe row brings a range for each point and matches the rows of its group whose points lie in the ranges.
     """
 
     @property
@@ -338,8 +334,8 @@ class Backend(Protocol[Frame, Vector]):
         Returns
         -------
         JoinOutput or None
-            The output rows, in the order of the pairs of :class:`PairSlice`. ``None``: gather maps must be used,
-            because they are faster or because the backend cannot do without, out of memory included.
+            The output rows. ``None``: gather maps must be used, because they are faster or because the backend cannot
+            do without, out of memory included.
         """
 
     def fetch(self, build: Any, keys: Frame, own: Frame, other: Frame, *, padded: bool) -> JoinOutput[Frame] | None:
@@ -359,8 +355,8 @@ class Backend(Protocol[Frame, Vector]):
         Returns
         -------
         JoinOutput or None
-            The output rows, in the order of the probe rows. ``None``: the build must be probed, because that is
-            faster or because the backend cannot do without.
+            The output rows. ``None``: the build must be probed, because that is faster or because the backend cannot do
+            without.
         """
 
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ from gpujoin.model.relations import (
     SortKey,
     Window,
 )
+from gpujoin.model.spec import AsOf, KeyPair
 
 FAN_OUT = 16
 """Parts into which rows are divided when they exceed their share of memory.
@@ -371,16 +372,12 @@ class NearestRows(Protocol[KeyFrame]):
     def nbytes(self) -> int:
         """Memory held."""
 
-    def probe(self, frame: KeyFrame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
-        """Find the nearest build row of each row of a frame, by the positions of its order key and equality keys."""
+    def probe(self, frame: KeyFrame) -> Probe[Any]:
+        """Find the nearest build row of each row of a frame."""
 
 
 class RangedRows(Protocol[KeyFrame]):
     """Rows of a frame, searchable by ranges."""
-
-    @property
-    def axes(self) -> Sequence[Axis]:
-        """The ranges."""
 
     @property
     def build(self) -> RangeBuild[Any, Any]:
@@ -390,8 +387,8 @@ class RangedRows(Protocol[KeyFrame]):
     def spread(self) -> float:
         """Average number of rows in the group of a row; 0 without equality keys."""
 
-    def probe(self, frame: KeyFrame, key_at: Sequence[int]) -> RangeProbe[Any]:
-        """Find the matches of each row of a frame, by the positions of its equality keys; raises as the build."""
+    def probe(self, frame: KeyFrame) -> RangeProbe[Any]:
+        """Find the matches of each row of a frame; raises as the build."""
 
 
 class DevicePipelineBackend(Protocol[Piece]):
@@ -489,8 +486,8 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Whether rows are searched by these ranges on the device."""
 
     def ranges(
-        self, frame: Piece, axes: Sequence[Axis], key_at: Sequence[int], key_types: Sequence[pa.DataType],
-        null_safe: Sequence[bool], *, kernels: bool,
+        self, frame: Piece, side: Side, axes: Sequence[Axis], keys: Sequence[KeyPair],
+        key_types: Sequence[pa.DataType], *, kernels: bool,
     ) -> RangedRows[Piece]:  # fmt: skip
         """Build a search by ranges over the rows of a frame, whose expressions name its columns by position.
 
@@ -501,16 +498,18 @@ class DevicePipelineBackend(Protocol[Piece]):
         ----------
         frame : Frame
             Build rows.
+        side : Side
+            Side of the join that they are of.
         axes : sequence of Axis
             One or two, for which :meth:`searches` is true.
-        key_at, key_types, null_safe
-            Positions of the equality keys, the type in which each is compared, and whether null equals null in it.
+        keys, key_types
+            Equality keys, and the type in which each is compared.
         kernels : bool
             As in :meth:`gpujoin.model.backend.Backend.build_ranges`.
         """
 
     def as_of(
-        self, frame: Piece, order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        self, frame: Piece, order: AsOf, keys: Sequence[KeyPair], key_types: Sequence[pa.DataType],
         terms: NearestTerms, *, kernels: bool,
     ) -> NearestRows[Piece]:  # fmt: skip
         """Build a search for the nearest row of a frame.
@@ -518,11 +517,11 @@ class DevicePipelineBackend(Protocol[Piece]):
         Parameters
         ----------
         frame : Frame
-            Build rows.
-        order_at : int
-            Position of the order key.
-        key_at, key_types
-            Positions of the equality keys, and the type in which each is compared.
+            Right rows.
+        order : AsOf
+            Positions of the order keys.
+        keys, key_types
+            Equality keys, and the type in which each is compared.
         terms : NearestTerms
             Which row is wanted.
         kernels : bool

@@ -261,7 +261,7 @@ class SymmetricJoin:
             if run is None:
                 sink = Sink(self._layouts[build_side], self.backend, self.options)
                 built = BuiltSide.with_fallback(sink, new.rows, self.join_metrics)
-                run = Run.with_fallback(built, self.join_metrics)
+                run = Run.start(built, self.join_metrics)
             matched = yield from self._probed(run, part.rows)
             if matched is None or not matched.any():
                 continue
@@ -270,10 +270,9 @@ class SymmetricJoin:
                 yield self._left_output(rows_at(part.rows, matched))
         if run is None or run.marks is None:
             return
-        marks = run.host_marks()
-        new.matched[marks] = True
+        new.matched[run.marks] = True
         if self.plan.ends_at_match:
-            yield self._left_output(rows_at(new.rows, marks))
+            yield self._left_output(rows_at(new.rows, run.marks))
 
     def _probed(self, run: Run, rows: pa.RecordBatch) -> Generator[pa.RecordBatch, None, Marks | None]:
         """Probe with rows; returns which of them have matched, or ``None`` if that is not counted."""

@@ -6,11 +6,13 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing import assert_same_rows
+from tests.backends.cudf.host import HostBackend
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 from tests.faults import ALLOCATING, FaultyBackend
 from tests.generate import KeyShape
@@ -99,6 +101,37 @@ def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
     assert_same_rows(actual, plain, context=f"seed {seed}")
     assert metrics.retries > 0
     assert metrics.fallbacks == 0
+
+
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda t: t.value)
+def test_a_morsel_with_more_output_than_is_held_back_comes_in_parts(join_type: JoinType, seed: int) -> None:
+    """No part has more than sixteen batches, and none is joined on the CPU."""
+    left, right = sides(seed, [pa.int64()], (300, 200), distinct=3, nulls=0)
+    spec = keyed(join_type, left, right)
+    for every in (None, 7):
+        backend = FaultyBackend(HostBackend(), every=every, operations={"probe"})
+        metrics = JoinMetrics()
+        actual = run_join(spec, left, right, backend=backend, options=SMALL, metrics=metrics)
+        assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}")
+        assert backend.calls["probe"] > 10
+        assert metrics.output_batches > 10 * 16
+        assert metrics.fallbacks == backend.faults
+
+
+def test_output_of_one_row_goes_out_where_it_is_too_large_to_be_held_back() -> None:
+    """What fails then cannot be joined again: rows of it are out already."""
+    left, right = pa.table({"k0": [1]}), pa.table({"k0": [1] * 20_000, "row": range(20_000)})
+    spec = keyed(JoinType.INNER, left, right)
+    collected: list[pa.RecordBatch] = []
+    with HashJoin(
+        spec, left.schema, right.schema, options=SMALL,
+        backend=FaultyBackend(HostBackend(), after=40, operations={"gather"}),
+    ) as join:  # fmt: skip
+        join.build(right.to_batches())
+        output = join.probe(left.to_batches())
+        with pytest.raises(DeviceMemoryError, match="injected"):
+            collected.extend(output)
+    assert 0 < sum(batch.num_rows for batch in collected) < 20_000
 
 
 def test_a_build_side_that_does_not_fit_is_divided(backend: AnyBackend, seed: int) -> None:

@@ -107,7 +107,7 @@ def test_searches_are_those_of_the_patterns_that_occur(backend: AnyBackend) -> N
         assert isinstance(built, BuiltSide)
         assert isinstance(built.null_patterns, NullPatterns)
         assert set(built.null_patterns.rows) == {0, 1 << 7}
-        assert built.null_patterns.searches <= 3
+        assert len(built.null_patterns.searches) <= 3
 
 
 def test_against_duckdb(backend: AnyBackend, duck: duckdb.DuckDBPyConnection, rng: np.random.Generator) -> None:

@@ -25,6 +25,8 @@ from gpujoin.errors import HostMemoryError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import left
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.relations import ExchangeSource, Join
 from gpujoin.testing import assert_same_rows
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 from tests.faults import failing_cpu
@@ -202,9 +204,32 @@ def test_memory_of_the_cpu_that_runs_out_at_any_call(join_type: JoinType, build_
     assert counting.faults == 0
     for number in range(1, counting.total_calls + 1):
         with failing_cpu(at={number}) as faulty:
-            actual = run_spec(backend=cpu())
+            try:
+                actual = run_spec(backend=cpu())
+            except HostMemoryError:
+                continue  # few rows do not fit: who asked for the join does it again
         assert faulty.faults == 1
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, call {number}")
+
+
+@pytest.mark.parametrize("how", [JoinType.INNER, JoinType.FULL], ids=lambda t: t.value)
+def test_a_pipeline_joins_again_in_small_pieces_where_memory_of_the_cpu_runs_out(how: JoinType, seed: int) -> None:
+    """At any call of the join: the pipeline's recovery is the layer that does it again."""
+    left_table, right_table = sides(seed, [pa.int32()], (40, 37), KeyShape.UNIFORM)
+    spec = keyed(how, left_table, right_table, condition=CONDITIONS["l.v < r.v"])
+    node = Join(ExchangeSource(0, left_table.schema), ExchangeSource(1, right_table.schema), spec, Side.RIGHT)
+    inputs = {0: left_table, 1: right_table}
+    expected = oracle_join(left_table, right_table, spec)
+    with failing_cpu() as counting:
+        assert_same_rows(pa.Table.from_batches(run(node, inputs), node.schema), expected)
+    assert counting.total_calls > 4
+    for number in range(1, counting.total_calls + 1):
+        metrics = PipelineMetrics()
+        with failing_cpu(at={number}) as faulty:
+            result = pa.Table.from_batches(run(node, inputs, metrics=metrics), node.schema)
+        assert faulty.faults == 1
+        assert sum(metrics.recovered.values()) == 1, number
+        assert_same_rows(result, expected, context=f"seed {seed}, call {number}")
 
 
 @pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)

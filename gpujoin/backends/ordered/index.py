@@ -22,8 +22,7 @@ probe row that asks for those that contain 4, so ``c <= 4`` and ``d >= 4``::
 - Else a wavelet matrix of the second points counts and finds the matches within the stretch
   (`gpujoin.backends.ordered.wavelet`).
 
-The choice between the last two depends on counts alone, so every backend makes the same choice and returns pairs in the
-same order.
+The choice between the last two depends on counts alone.
 """
 
 from __future__ import annotations

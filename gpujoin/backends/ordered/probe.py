@@ -1,8 +1,7 @@
 """The base class of probes of range indexes: it chooses the method, and implements the probe protocol.
 
 The methods themselves are array operations (:mod:`gpujoin.backends.ordered.index`) or, on a device, kernels. The choice
-between testing candidates and searching a wavelet matrix is made here, from counts alone, so all backends return pairs
-in the same order.
+between testing candidates and searching a wavelet matrix is made here, from counts alone.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@
 ``layout``       what a join needs of each side; ``derive``: every join type from pairs and match marks
 ``build``        the searchable build side: by key, by order (``ranges``), by the nearest (``as_of``), by null patterns
                  (``not_in``)
-``probe``        candidates of probe rows, residual condition, marks, pairs, and the rest of either side
+``probe``        a morsel of probe rows and its states: candidates, pairs, rest; halved, or joined on the CPU, where
+                 memory is short; ``rounds``: candidates of rows that only ask for a match
 ``sinks``        how rows come in and go out: Arrow or frames; ``output``: batches from gather maps
-``early_stop``   candidates and rows that are skipped, since a match is known already
+``passes``       all morsels of one side: on threads, with keys copied ahead (``ahead``), or no further than needed
+                 (``early_stop``)
 ``spill``        a build side beyond the memory budget
 ``hash_join``    the public interface
 ===============  ======================================================================================================

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.hostgather import own_bytes, take
+from gpujoin.engine.hostgather import take
 from gpujoin.engine.join.as_of import AsOfBuild
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls, FrameRangeBuild
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.engine.join.not_in import NullPatterns
+from gpujoin.engine.join.not_in import FrameNulls, NullPatterns
 from gpujoin.engine.join.ranges import BuiltRanges
 from gpujoin.engine.join.sinks import FrameSink, Sink
 from gpujoin.engine.join.uploads import Uploads
@@ -26,6 +25,7 @@ from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import BackendName, Build, RangeBuild
 from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import NearestRows, RangedRows
 from gpujoin.plan.ranges import LEAST_SPREAD
 
 
@@ -41,8 +41,8 @@ class BuiltSide:
         self.rows = rows
         self.num_rows = sink.count(rows)
         self.build: Build[Any, Any] | None = None
-        self.ranges: BuiltRanges | FrameRangeBuild | None = None
-        self.as_of: AsOfBuild | FrameAsOfBuild | None = None
+        self.ranges: BuiltRanges | RangedRows[Any] | None = None
+        self.as_of: AsOfBuild | NearestRows[Any] | None = None
         self._twin: BuiltSide | None = None
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
@@ -64,10 +64,12 @@ class BuiltSide:
 
     @classmethod
     def with_fallback(cls, sink: Sink, rows: Any, metrics: JoinMetrics) -> BuiltSide:
-        """Build on the backend, or on the CPU if it does not fit there."""
+        """Build on the backend, or on the CPU if it does not fit a device."""
         try:
             return cls(sink, rows, metrics)
         except OutOfMemoryError as problem:
+            if sink.backend.name is BackendName.CPU:
+                raise
             metrics.count_fallback(problem)
             return cls(sink.on_cpu(), sink.to_host(rows, sink.layout.build), metrics)
 
@@ -113,7 +115,7 @@ class BuiltSide:
         return f"{Algorithm.CUDF.value}: {ASKED_FOR}"
 
     @property
-    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | FrameAsOfBuild | None:
+    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | NearestRows[Any] | None:
         if self.as_of is not None:
             return self.as_of
         return self.build if self.ranges is None else self.ranges.build
@@ -125,8 +127,8 @@ class BuiltSide:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the rows, on the host, and of the search structure."""
-        return self.search_bytes + own_bytes(self.rows)
+        """Memory of the rows and of the search structure."""
+        return self.search_bytes + self.sink.nbytes(self.rows)
 
     @cached_property
     def null_patterns(self) -> NullPatterns | FrameNulls | None:
@@ -144,7 +146,7 @@ class BuiltSide:
         return self.ranges is not None and len(self.layout.axes) > 1
 
     def on_cpu(self, metrics: JoinMetrics) -> BuiltSide:
-        """The same side built on the CPU backend, for morsels that do not fit the device; made once."""
+        """The same side built on the CPU, for morsels that do not fit the device; made once."""
         with self._twin_lock:
             if self._twin is None:
                 rows = self.sink.to_host(self.rows, self.layout.build)

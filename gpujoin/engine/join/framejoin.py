@@ -17,43 +17,30 @@ from gpujoin.config import Options
 from gpujoin.engine.devicetables import DeviceTable, OpenedTable, adopt_each, concat, open_batches
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_frames, check_product
-from gpujoin.engine.join.framesearch import on_device
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
-from gpujoin.engine.join.probe import Run, join_morsel
+from gpujoin.engine.join.probe import Run, join_morsel, rest_of_build
 from gpujoin.engine.join.sinks import FrameSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.pipeline import AnyDevicePipeline
 
 
-class FrameBuild:
-    """A build side on a device.
+def build_frames(
+    layout: JoinLayout, tables: Sequence[DeviceTable], options: Options, metrics: JoinMetrics
+) -> BuiltSide:
+    """Build the side of a join whose tables lie on a device.
 
     Raises ``JoinSpecError`` for a join that the device does not compute, ``DeviceMemoryError`` if it does not fit.
     """
-
-    def __init__(
-        self, layout: JoinLayout, device: AnyDevicePipeline, tables: Sequence[DeviceTable], options: Options,
-        metrics: JoinMetrics,
-    ) -> None:  # fmt: skip
-        check_frames(layout, device)
-        self.layout = on_device(layout, device)
-        self.device = device
-        self.options = options
-        sink = FrameSink(
-            self.layout, device.backend, options, device=device, piece_bytes=device.budget(0)
-        )  # fmt: skip
-        for table in tables:
-            _check(table, layout.build, device)
-        rows = concat(tables, layout.build.schema, device)
-        metrics.build_rows += rows.num_rows
-        metrics.build_bytes += rows.nbytes
-        self.built = BuiltSide(sink, rows.frame, metrics)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the build side's rows and of their search structure."""
-        return self.built.search_bytes + int(self.device.backend.frame_bytes(self.built.rows))
+    device = tables[0].device
+    check_frames(layout, device)
+    sink = FrameSink.on_device(layout, device, options, device.budget(0))
+    for table in tables:
+        _check(table, layout.build, device)
+    rows = concat(tables, layout.build.schema, device)
+    metrics.build_rows += rows.num_rows
+    metrics.build_bytes += rows.nbytes
+    return BuiltSide(sink, rows.frame, metrics)
 
 
 class FrameRun:
@@ -61,10 +48,11 @@ class FrameRun:
 
     can_stop = False
 
-    def __init__(self, build: FrameBuild, metrics: JoinMetrics) -> None:
+    def __init__(self, built: BuiltSide, metrics: JoinMetrics) -> None:
+        assert isinstance(built.sink, FrameSink)
         self.metrics = metrics
-        self._build = build
-        self._run = Run(build.built, metrics)
+        self._layout, self._device = built.layout, built.sink.device
+        self._run = Run.start(built, metrics)
         self._probe_rows = 0
         self._kind: OpenedTable | None = None
 
@@ -78,7 +66,7 @@ class FrameRun:
             if not isinstance(batches, (list, tuple)) or batches:
                 raise JoinSpecError("the build side is on a GPU, the probe side on the host; copy one of them")
             return
-        for kind, table in adopt_each(opened, batches, self._build.device.backend):
+        for kind, table in adopt_each(opened, batches, self._device.backend):
             self._kind = kind
             for joined in self.probe_table(table):
                 yield kind.to_same_kind(joined)
@@ -90,24 +78,24 @@ class FrameRun:
 
     def probe_table(self, table: DeviceTable) -> Iterator[DeviceTable]:
         """Join the rows of a table."""
-        build, metrics = self._build, self.metrics
-        _check(table, build.layout.probe, build.device)
+        metrics, built = self.metrics, self._run.built
+        _check(table, self._layout.probe, self._device)
         metrics.probe_rows += table.num_rows
         metrics.probe_bytes += table.nbytes
         self._probe_rows += table.num_rows
-        check_product(build.layout, build.options, build.built.num_rows, self._probe_rows)
+        check_product(self._layout, built.options, built.num_rows, self._probe_rows)
         if table.num_rows:
             yield from map(self._out, join_morsel(self._run, table.frame))
 
     def rest(self) -> Iterator[DeviceTable]:
         """Build rows that the join returns when all probe rows have been seen."""
-        yield from map(self._out, self._run.rest_of_build())
+        yield from map(self._out, rest_of_build(self._run))
 
     def close(self) -> None:
         """Nothing to free: no rows were spilled."""
 
     def _out(self, rows: Any) -> DeviceTable:
-        device, schema = self._build.device, self._build.layout.output_schema
+        device, schema = self._device, self._layout.output_schema
         if isinstance(rows, pa.RecordBatch):  # finished on the CPU
             rows = device.take_in(pa.Table.from_batches([rows]), schema)
         table = DeviceTable(schema, rows, device)

@@ -13,10 +13,10 @@ from gpujoin.engine.arguments import backend_choice, check_metrics, options_of
 from gpujoin.engine.devicetables import adopt_each, open_batches
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_evaluable, check_product
-from gpujoin.engine.join.framejoin import FrameBuild, FrameRun
+from gpujoin.engine.join.framejoin import FrameRun, build_frames
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
-from gpujoin.engine.join.probe import Run
-from gpujoin.engine.join.sinks import Sink
+from gpujoin.engine.join.passes import Pass
+from gpujoin.engine.join.sinks import FrameSink, Sink
 from gpujoin.engine.join.spill import Spilled, SpilledRun, take_in
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import ConfigurationError, JoinSpecError, type_name
@@ -93,7 +93,7 @@ class HashJoin:
         check_evaluable(spec.condition)
         self._sink = Sink(self.layout, self.backend, self.options)
         self._given_backend = backend
-        self._built: BuiltSide | Spilled | FrameBuild | None = None
+        self._built: BuiltSide | Spilled | None = None
         self._run: AnyRun | None = None
 
     @property
@@ -109,7 +109,7 @@ class HashJoin:
     @property
     def build_bytes(self) -> int:
         """Memory of the build side's rows and of their search structure; 0 where they are on disk, or not built yet."""
-        return self._built.nbytes if isinstance(self._built, BuiltSide | FrameBuild) else 0
+        return self._built.nbytes if isinstance(self._built, BuiltSide) else 0
 
     def build(self, batches: Batches) -> None:
         """Read the build side. Beyond the memory budget it goes to disk; on a GPU it has to fit.
@@ -127,7 +127,7 @@ class HashJoin:
         if opened is not None:
             wanted = self._given_backend or BackendChoice.AUTO
             tables = [table for _, table in adopt_each(opened, batches, wanted)]
-            self._built = FrameBuild(self.layout, tables[0].device, tables, self.options, self.metrics)
+            self._built = build_frames(self.layout, tables, self.options, self.metrics)
             return
         self._built = take_in(self._sink, self._counted(batches), self.metrics)
 
@@ -148,7 +148,8 @@ class HashJoin:
         if self._built is None:
             raise JoinSpecError("call build() before probing")
         metrics = metrics if metrics is not None else self.metrics
-        if isinstance(self._built, FrameBuild):
+        if isinstance(self._built.sink, FrameSink):
+            assert isinstance(self._built, BuiltSide)
             return FrameRun(self._built, metrics)
         return JoinRun(self._built, metrics)
 
@@ -197,7 +198,7 @@ class JoinRun:
         self._sink = built.sink
         self._build_rows = built.num_rows
         self._probe_rows = 0
-        self._run = SpilledRun(built, metrics) if isinstance(built, Spilled) else Run.with_fallback(built, metrics)
+        self._run = SpilledRun(built, metrics) if isinstance(built, Spilled) else Pass(built, metrics)
 
     def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Join some probe rows.
@@ -220,19 +221,19 @@ class JoinRun:
         if isinstance(self._run, SpilledRun):
             self._run.take(counted)
             return
-        for batch in self._run.probe_all(counted):
+        for batch in self._run.probe(counted):
             yield self._out(batch)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Return the rows that can only be returned when all probe rows have been seen."""
-        source = self._run.finish() if isinstance(self._run, SpilledRun) else self._run.rest_of_build()
+        source = self._run.finish() if isinstance(self._run, SpilledRun) else self._run.rest()
         for batch in source:
             yield self._out(batch)
 
     @property
     def can_stop(self) -> bool:
         """Whether no further probe row can change the result: only build rows are returned, and all have a match."""
-        return isinstance(self._run, Run) and self._run.progress.complete
+        return isinstance(self._run, Pass) and self._run.complete
 
     def close(self) -> None:
         """Free the space of the rows that this pass spilled."""

@@ -5,7 +5,6 @@ Rows that follow one another are slices of the columns on the host, which need n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,19 +22,6 @@ from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 
 @dataclass(frozen=True)
-class SharedColumns:
-    """Columns of a payload that are taken from frames which an earlier use has copied to the device."""
-
-    uploads: Uploads
-    positions: tuple[int, ...]
-    """Position of each column in the rows."""
-
-    def frame(self, columns: Sequence[int], table: pa.Table) -> Any:
-        """Frame of some of the columns, whose values are those of a table."""
-        return self.uploads.frame([self.positions[i] for i in columns], table)
-
-
-@dataclass(frozen=True)
 class Payload:
     """Columns of one side that will be gathered."""
 
@@ -45,31 +31,29 @@ class Payload:
     """Backend that gathers them where it can."""
     kernels: bool = False
     """Whether a device may gather by gpujoin's own kernels."""
-    shared: SharedColumns | None = None
-    """What of the columns may be on the backend already; ``None``: nothing."""
+    positions: tuple[int, ...] = ()
+    """Position of each column in the rows that it is of."""
+    uploads: Uploads | None = None
+    """Columns of the rows that may be on the backend already; ``None``: none are."""
 
     @classmethod
     def of(
-        cls,
-        rows: pa.RecordBatch,
-        columns: tuple[int, ...],
-        backend: AnyBackend,
-        uploads: Uploads | None = None,
-        *,
+        cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend, uploads: Uploads | None = None, *,
         kernels: bool = False,
-    ) -> Payload:
+    ) -> Payload:  # fmt: skip
         """Select columns of a batch by position."""
-        shared = None if uploads is None else SharedColumns(uploads, columns)
-        return cls(pa.Table.from_batches([rows.select(list(columns))]), backend, kernels, shared)
+        return cls(pa.Table.from_batches([rows.select(list(positions))]), backend, kernels, positions, uploads)
 
     @classmethod
     def of_condition(
-        cls, table: pa.Table, backend: AnyBackend, shared: SharedColumns | None = None, *, kernels: bool = False
-    ) -> Payload:
-        """The columns that a condition reads: all on the backend, converted to a layout that it can hold.
+        cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend, uploads: Uploads | None = None, *,
+        kernels: bool = False,
+    ) -> Payload:  # fmt: skip
+        """Select the columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
         """
+        table = pa.Table.from_batches([rows.select(list(positions))])
         for i, field in enumerate(table.schema):
             if backend.can_gather(field.type):
                 continue
@@ -80,7 +64,7 @@ class Payload:
                     " compute what it asks as a column before the join"
                 )
             table = table.set_column(i, field.with_type(known.type), known)
-        return cls(table, backend, kernels, shared)
+        return cls(table, backend, kernels, positions, uploads)
 
     @cached_property
     def rows(self) -> int:
@@ -102,9 +86,9 @@ class Payload:
     def frame(self) -> Any:
         """The columns that the backend holds."""
         table = self.table.select(list(self.on_backend))
-        if self.shared is None:
+        if self.uploads is None:
             return self.backend.from_arrow(table)
-        return self.shared.frame(self.on_backend, table)
+        return self.uploads.frame([self.positions[i] for i in self.on_backend], table)
 
     @cached_property
     def row_bytes(self) -> float:

@@ -8,255 +8,463 @@ besides. An example: ``l LEFT JOIN r ON l.k = r.k AND l.v < r.w``, right side bu
        1 2          1 9       pairs               (0, 1) (1, 0) (1, 1)     returned; rows 0 and 1 are marked
        7 0                    rest          row 2                          unmarked: returned with nulls
 
-Candidates are evaluated slice by slice for every join type, so every join supports every condition.
+Candidates are evaluated slice by slice for every join type, so every join supports every condition. The states of a
+morsel, and what leads from one to the next::
+
+               start                     output
+    rows ──► CANDIDATES ──► PAIRS ─────────────────────► REST ──► COMPLETE
+      ▲          │          Emission  by the backend       │      its marks are those of the run,
+      │          │          Lookup    one map              │      its output is given out
+      │          │          Slices    slices of pairs      │
+      │          │          Tested    under a condition    │
+      │          └─────────────────────┬───────────────────┘
+      │                                │ memory is short
+      ├──── half of the rows ◄─────────┤
+      └──── the same rows, on the CPU ◄┘ few rows; or a value that the device does not compute
+
+On a device output is held back until the morsel is complete, so whatever fails has left no trace. A morsel with more
+output than is held back comes in parts.
 """
 
 from __future__ import annotations
 
-import copy
-import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from gpujoin.engine.join.ahead import with_keys_ahead
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.early_stop import Progress, until_all_match
-from gpujoin.engine.join.morsel import Morsel
-from gpujoin.engine.join.output import Emitter
+from gpujoin.engine.join.marks import Mask, on_backend
+from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
-from gpujoin.engine.join.sinks import Mask
+from gpujoin.engine.join.rounds import pairs_of, probe_rounds, product_rounds
+from gpujoin.engine.join.sinks import Columns
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.morsels import in_order, morsels, with_halving
-from gpujoin.errors import DeviceLostError, OutOfMemoryError
+from gpujoin.engine.morsels import LEAST_ROWS, with_halving
+from gpujoin.errors import DeviceLostError, DeviceValueError, ExpressionEvaluationError, OutOfMemoryError
+from gpujoin.logs import log
+from gpujoin.model.backend import BackendName, PairSlice, Probe
+from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
+from gpujoin.model.maps import Indices, OutOfBounds, RowMap, Span, cross_maps, slice_map
+
+Marks: TypeAlias = npt.NDArray[np.bool_]
 
 
-@dataclass
-class _Shared:
-    """What all views of a run share: the runs that replace it (on the CPU, without ranges), and their marks.
-
-    ``saved`` are the marks of the run itself on the host, should it lose its device.
-    """
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    twin: Run | None = None
-    plain: Run | None = None
-    marked: npt.NDArray[np.bool_] | None = None
-    fewer: tuple[npt.NDArray[np.int64], Run] | None = None
-    saved: npt.NDArray[np.bool_] | None = None
-    progress: Progress = field(default_factory=Progress)
-
-
+@dataclass(frozen=True, eq=False)
 class Run:
     """One pass of probe rows over a build side: the marks of build rows with a match, and one thread's counters."""
 
-    def __init__(self, built: BuiltSide, metrics: JoinMetrics) -> None:
-        self.built = built
-        self.metrics = metrics
-        wants_marks = built.layout.derivation.build_rest is not Rest.NOTHING
-        self.marks: Any = built.backend.marks(built.num_rows) if wants_marks else None
-        self._shared = _Shared()
+    built: BuiltSide
+    metrics: JoinMetrics
+    marks: Marks | None
+    """Build rows that have a match, on the host; ``None`` where the join does not ask."""
 
     @classmethod
-    def with_fallback(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
-        """Start a run on the backend, or on the CPU if not even the marks fit there."""
-        try:
-            return cls(built, metrics)
-        except OutOfMemoryError as problem:
-            metrics.count_fallback(problem)
-            return cls(built.on_cpu(metrics), metrics)
+    def start(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
+        """Start a pass, without any marks."""
+        asks = built.layout.derivation.build_rest is not Rest.NOTHING
+        return cls(built, metrics, np.zeros(built.num_rows, np.bool_) if asks else None)
 
     def view(self, metrics: JoinMetrics) -> Run:
         """The same run with its own counters, for one thread."""
-        other = copy.copy(self)
-        other.metrics = metrics
-        return other
+        return dataclasses.replace(self, metrics=metrics)
 
     def on_cpu(self) -> Run:
-        """The run over the same side built on the CPU."""
-        with self._shared.lock:
-            if self._shared.twin is None:
-                self._shared.twin = Run(self.built.on_cpu(self.metrics), self.metrics)
-        return self._shared.twin.view(self.metrics)
+        """The same run over the same side built on the CPU."""
+        return dataclasses.replace(self, built=self.built.on_cpu(self.metrics))
 
     def without_ranges(self) -> Run:
-        """The run over the same side built without ranges."""
-        with self._shared.lock:
-            if self._shared.plain is None:
-                built = self.built.without_ranges(self.metrics)
-                self._shared.plain = Run.with_fallback(built, self.metrics)
-        return self._shared.plain.view(self.metrics)
-
-    def host_marks(self) -> npt.NDArray[np.bool_]:
-        """Mask of the build rows that have a match, on the host."""
-        shared = self._shared
-        try:
-            marks = self.built.backend.mask_to_host(self.marks)
-        except DeviceLostError:
-            marks = np.zeros(self.built.num_rows, np.bool_) if shared.saved is None else shared.saved
-        for other in (shared.twin, shared.plain):
-            if other is not None:
-                marks = marks | other.host_marks()
-        if shared.marked is not None:
-            marks = marks | shared.marked
-        if shared.fewer is not None:
-            rows, run = shared.fewer
-            marks = marks.copy()
-            marks[rows] |= run.host_marks()
-        return marks
-
-    def save_marks(self) -> None:
-        """Copy the marks of build rows to the host, where rows there are joined on a device, which may be lost."""
-        backend = self.built.backend
-        if self.marks is not None and self.built.sink.copies_rows:
-            self._shared.saved = backend.mask_to_host(self.marks)
+        """The same run over the same side built without ranges."""
+        return dataclasses.replace(self, built=self.built.without_ranges(self.metrics))
 
     @property
-    def stops_early(self) -> bool:
-        """Whether only build rows are returned, so that a build row with a match needs no further probe rows."""
-        derivation = self.built.layout.derivation
-        return not derivation.pairs and derivation.probe_rest is Rest.NOTHING
-
-    @property
-    def progress(self) -> Progress:
-        """Progress of a run that may stop early."""
-        return self._shared.progress
-
-    @property
-    def current(self) -> Run:
-        """The run that joins further probe rows: this one, or that over the build rows left by :meth:`leave_out`."""
-        fewer = self._shared.fewer
-        return self if fewer is None else fewer[1]
-
-    def leave_out(self, marks: npt.NDArray[np.bool_], waiting: npt.NDArray[np.int64], metrics: JoinMetrics) -> None:
-        """Search only the build rows ``waiting`` for a match for further probe rows. No probe may be in progress.
-
-        The marks are those of :meth:`host_marks`; the counters are for building the new search structure.
-        """
-        self._shared.marked, self._shared.fewer = marks, None
-        self._shared.fewer = waiting, Run.with_fallback(self.built.only(waiting, metrics), metrics)
-
-    def probe_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join batches of probe rows, morsel by morsel, on as many threads as the backend asks for."""
-        merging = threading.Lock()
-        backend = self.built.backend
-
-        def merge(metrics: JoinMetrics) -> None:
-            with merging:
-                self.metrics.merge(metrics)
-
-        def join(run: Run, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-            metrics = JoinMetrics()
-            try:
-                yield from join_morsel(run.view(metrics), rows)
-            finally:
-                merge(metrics)
-
-        parts = morsels(batches, self.built.layout.probe.schema, backend.morsel_rows)
-        if self.stops_early:
-            return until_all_match(self, parts, join, merge)
-        if self.built.build is not None and self.built.sink.copies_rows:
-            return self._probe_ahead(parts)
-        return in_order(lambda rows: join(self, rows), parts, backend.threads)
-
-    def _probe_ahead(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join morsels one after the other, while the keys of the next one are copied to the device."""
-        for rows, uploads in with_keys_ahead(parts, self.built.sink, self.metrics):
-            yield from join_morsel(self, rows, uploads=uploads)
-
-    def rest_of_build(self) -> Iterator[Any]:
-        """Build rows that the join returns once all probe rows have been seen."""
-        built, layout, shared = self.built, self.built.layout, self._shared
-        kind = layout.derivation.build_rest
-        if kind is Rest.NOTHING or not built.num_rows:
-            return
-        alone = shared.twin is None and shared.plain is None and shared.fewer is None
-        matched = Mask(self.marks, built.backend) if alone else Mask(self.host_marks(), None)
-        emitter = Emitter(self, built.sink.no_rows(layout.probe))
-        rows_out = 0
-        try:
-            for batch in emitter.rest(layout.build.side, kind, matched):
-                rows_out += built.sink.count(batch)
-                yield batch
-            return
-        except DeviceLostError as problem:
-            self.metrics.count_fallback(problem)
-        matched, twin = Mask(self.host_marks(), None), self.on_cpu()
-        emitter = Emitter(twin, twin.built.sink.no_rows(layout.probe))
-        yield from _without_rows(emitter.rest(layout.build.side, kind, matched), rows_out)
+    def holds_back(self) -> bool:
+        """Whether the output of a morsel is held back, since another backend may have to make it."""
+        return self.built.backend.name is not BackendName.CPU
 
 
-def join_morsel(
-    run: Run, rows: Any, deferred: npt.NDArray[np.bool_] | None = None, uploads: Uploads | None = None
-) -> Iterator[Any]:
+def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Uploads | None = None) -> Iterator[Any]:
     """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
 
-    A morsel whose probe does not fit the device is halved again and again, and finally probed on the CPU.
     ``deferred`` is given where the build side comes in slices: only pairs are returned then, and rows with a match
     are marked there, since the rest is known only after the last slice. ``uploads`` is what of the rows lies on the
-    device already.
+    device already. Raises ``OutOfMemoryError`` where few rows do not fit, on the CPU too.
     """
     sink = run.built.sink
-    ready = [] if uploads is None else [uploads]  # for the first attempt, on all rows
-
-    def morsel_of(target: Run, rows: Any, start: int, length: int) -> Morsel:
-        marks = None if deferred is None else deferred[start : start + length]
-        try:
-            return Morsel(target, rows, marks, ready.pop() if ready else None).start()
-        except RangeEvaluationError:
-            return Morsel(target.without_ranges(), rows, marks).start()
-
-    def on_cpu(start: int, length: int) -> Morsel:
-        morsel_rows = sink.to_host(sink.slice(rows, start, length), sink.layout.probe)
-        return morsel_of(run.on_cpu(), morsel_rows, start, length)
-
-    probed = with_halving(
-        0,
-        sink.count(rows),
-        lambda start, length: morsel_of(run, sink.slice(rows, start, length), start, length),
-        on_cpu,
-        run.metrics,
-    )
-    for morsel in probed:
-        yield from _with_fallback(morsel)
-
-
-def _with_fallback(morsel: Morsel) -> Iterator[Any]:
-    """Join a morsel, and finish it on the CPU if the device runs out of memory in the middle.
-
-    All backends return pairs in the same order, so the CPU skips as many pairs as were returned already.
-    """
-    rows_out = 0
-    sink = morsel.sink
+    length, parts = sink.count(rows), 1
+    output: Iterator[Any] = iter(())
     try:
-        for batch in morsel.output():
-            rows_out += sink.count(batch)
-            yield batch
-        if morsel.untested is not None:  # marks are set while pairs are tested
-            morsel.run.save_marks()
-        return
+        morsel = _started(run, rows, deferred, uploads)
+        parts = morsel.parts if run.holds_back else 1
+        if run.holds_back and parts == 1:
+            output = iter(list(morsel.output()))
+        elif parts == 1 or length == 1:  # output of one row is not held back where it is too large for that
+            output = morsel.output()
+        del morsel
     except OutOfMemoryError as problem:
-        morsel.run.metrics.count_fallback(problem)
-        rows = sink.to_host(morsel.rows, sink.layout.probe)
-        if morsel.row_by_row:
-            # The CPU tests the condition on pairs and returns rows without a match last: it starts after these rows.
-            rows, rows_out = rows.slice(rows_out), 0
-        twin = Morsel(morsel.run.on_cpu(), rows, morsel.deferred).start()
-        if rows_out and twin.by_lookup != morsel.by_lookup:
+        if length > LEAST_ROWS and not isinstance(problem, DeviceLostError):
+            run.metrics.retries += 1
+            parts = 2
+        elif run.holds_back:
+            run.metrics.count_fallback(problem)
+            output = _joined_on_cpu(run, rows, deferred)
+        else:
             raise
-    yield from _without_rows(twin.output(), rows_out)
+    except DeviceValueError as problem:
+        log.debug("a morsel is joined on the CPU: %s", problem)
+        output = _joined_on_cpu(run, rows, deferred)
+    if parts == 1 or length == 1:
+        yield from output
+        return
+    size = -(-length // parts)
+    for start in range(0, length, size):
+        part = sink.slice(rows, start, min(size, length - start))
+        yield from join_morsel(run, part, None if deferred is None else deferred[start : start + size])
 
 
-def _without_rows(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
-    """Skip the first ``count`` rows of batches."""
-    for batch in batches:
-        seen = min(count, batch.num_rows)
-        count -= seen
-        if seen < batch.num_rows:
-            yield batch.slice(seen)
+def _joined_on_cpu(run: Run, rows: Any, deferred: Marks | None) -> Iterator[Any]:
+    sink = run.built.sink
+    return join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
+
+
+def _started(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> Morsel:
+    try:
+        morsel = Morsel(run, rows, deferred, uploads)
+        morsel.start()
+    except RangeEvaluationError:
+        morsel = Morsel(run.without_ranges(), rows, deferred)
+        morsel.start()
+    return morsel
+
+
+def rest_of_build(run: Run) -> Iterator[Any]:
+    """Build rows that the join returns once all probe rows have been seen."""
+    built, done = run.built, 0
+    kind = built.layout.derivation.build_rest
+    if kind is Rest.NOTHING or not built.num_rows:
+        return
+    try:
+        for batch in _rest_of_build(run, kind):
+            done += built.sink.count(batch)
+            yield batch
+    except OutOfMemoryError as problem:
+        if not run.holds_back:
+            raise
+        run.metrics.count_fallback(problem)
+        yield from _rest_of_build(run.on_cpu(), kind, done)
+
+
+def _rest_of_build(run: Run, kind: Rest, first: int = 0) -> Iterator[Any]:
+    built, layout = run.built, run.built.layout
+    emitter = Emitter(built, built.sink.no_rows(layout.probe), run.metrics)
+    return emitter.rest(layout.build.side, kind, Mask(run.marks, None), first)
+
+
+# -- states of a morsel ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Pairs of probe rows that have at most one match each, by one map of each side."""
+
+    probe: RowMap
+    build: RowMap
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Pairs in slices, each no larger than an output batch."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Pairs for which a condition is true, tested slice by slice."""
+
+    condition: Expression
+
+
+class Morsel:
+    """A morsel of probe rows on its way from its candidates to its output; see the module.
+
+    ``deferred`` and ``uploads`` are as for :func:`join_morsel`. Both methods raise ``OutOfMemoryError`` where it does
+    not fit.
+    """
+
+    def __init__(self, run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None = None) -> None:
+        self.run = run
+        self.metrics = run.metrics
+        self.rows = rows
+        self.built = run.built
+        self.sink = run.built.sink
+        self.num_rows = self.sink.count(rows)
+        self.layout = run.built.layout
+        self.derivation = run.built.layout.derivation
+        self.backend = run.built.backend
+        self.deferred = deferred
+        self._uploads = self.sink.uploads(rows) if uploads is None else uploads
+        self._emitter = Emitter(run.built, rows, run.metrics, self._uploads)
+        self.probe: Probe[Any] | None = None
+        """Candidates; ``None``: every build row is one of every row, or output needs none."""
+        self.pairs: Emission | Lookup | Slices | Tested | None = None
+        """How pairs come; ``None``: none are asked for."""
+        self.rest: Emission | Mask | None = None
+        """The rest, or the rows with a match that it is derived from; ``None``: there is none."""
+        self._build_marks: Any = None
+
+    def start(self) -> None:
+        """Find the candidates of the rows, and decide how the output comes of them."""
+        with self.metrics.timing("probe"):
+            self.pairs = self._find_candidates()
+        condition = self._restrict() if self.pairs is None else None
+        with self.metrics.timing("probe"):
+            if self.derivation.build_rest is not Rest.NOTHING:
+                in_place = not self.run.holds_back
+                self._build_marks = self.run.marks if in_place else self.backend.marks(self.built.num_rows)
+            if condition is not None:
+                self.pairs = Tested(condition)
+                if self.derivation.probe_rest is not Rest.NOTHING:
+                    self.rest = Mask(self.backend.marks(self.num_rows), self.backend)
+                return
+            if self.derivation.build_rest is not Rest.NOTHING:
+                self._mark_build()
+            padded = False
+            if self.derivation.pairs and self.pairs is None:
+                self.pairs, padded = self._choose_pairs()
+            elif self.derivation.pairs:
+                padded = True  # what the backend has fetched by keys is padded
+            if self.derivation.probe_rest is not Rest.NOTHING and not padded:
+                self.rest = self._rest_at_once() or self._matched()
+
+    @property
+    def parts(self) -> int:
+        """Parts of which each has no more output than is held back, if every candidate is a pair."""
+        rows = 0
+        if self.derivation.probe_rest is not Rest.NOTHING and self.deferred is None:
+            rows = self.num_rows
+        if self.derivation.pairs:
+            pairs = self.num_rows * self.built.num_rows if self.probe is None else self.probe.pairs
+            rows = max(rows, self.pairs.output.rows if isinstance(self.pairs, Emission) else pairs)
+        return max(1, math.ceil(rows / (self.sink.held_batches * self._emitter.rows_per_batch)))
+
+    def output(self) -> Iterator[Any]:
+        """Pairs, then the rest, unless it is deferred. At the end the run has the marks of build rows."""
+        match self.pairs:
+            case Emission() as emission:
+                yield from emission.batches()
+            case Lookup(probe, build):
+                yield from self._emitter.pairs(probe, build)
+            case Slices():
+                for pairs in self._slices(self._emitter.rows_per_batch):
+                    yield from self._emitter.pairs(pairs.probe, pairs.build)
+            case Tested(condition):
+                yield from self._tested(condition)
+        if isinstance(self.rest, Emission):
+            yield from self.rest.batches()
+        elif self.rest is not None and self.deferred is not None:
+            self.deferred |= self.rest.on_host
+        elif self.rest is not None:
+            yield from self._emitter.rest(self.layout.probe.side, self.derivation.probe_rest, self.rest)
+        if self.run.holds_back and self.run.marks is not None:
+            self.run.marks[:] |= self.backend.mask_to_host(self._build_marks)
+
+    # -- candidates ----------------------------------------------------------------------------------------
+
+    def _find_candidates(self) -> Emission | None:
+        """Probe the build side, unless the backend makes the output by the keys alone."""
+        built = self.built
+        if built.as_of is not None:
+            self.probe = built.as_of.probe(self.rows)
+        elif built.ranges is not None:
+            try:
+                self.probe = built.ranges.probe(self.rows)
+            except (ExpressionEvaluationError, DeviceValueError) as problem:
+                raise RangeEvaluationError(str(problem)) from problem
+        elif built.build is not None:
+            keys = self.sink.keys(self.rows, self.layout.probe, self._uploads)
+            fetched = self._fetch(keys)
+            if fetched is not None:
+                return fetched
+            self.probe = built.build.probe(keys)
+        return None
+
+    def _fetch(self, keys: Any) -> Emission | None:
+        """Make the output of an inner or left join by unique keys, and nothing else, without a probe."""
+        layout, derivation, build = self.layout, self.derivation, self.built.build
+        if (
+            build is None or not build.unique or not derivation.pairs or derivation.build_rest is not Rest.NOTHING
+            or layout.condition is not None or self.deferred is not None or self.built.null_patterns is not None
+            or self.backend.name is BackendName.CPU or not layout.build.output
+        ):  # fmt: skip
+            return None
+        return self._emitter.by_keys(keys, padded=derivation.probe_rest is Rest.UNMATCHED_PADDED)
+
+    def _restrict(self) -> Expression | None:
+        """Evaluate the condition in a kernel of the backend, if possible. Returns the condition left to test."""
+        condition, built = self.layout.condition, self.built
+        if (
+            condition is None or self.probe is None or built.build is None or not built.build.unique
+            or built.null_patterns is not None or self.sink.evaluator is not self.backend
+            or not self.sink.kernels or self.backend.name is BackendName.CPU
+        ):  # fmt: skip
+            return condition
+        with self.metrics.timing("condition"):
+            own, other = self._condition_columns.frame, built.condition.frame
+            left = self.backend.restrict(self.probe, condition, own, other, self.layout.probe.side)
+        if left is None:
+            return condition
+        self.metrics.candidate_pairs += self.probe.pairs
+        self.metrics.compiled_probes += 1
+        self.probe = left
+        return None
+
+    # -- without a condition -------------------------------------------------------------------------------
+
+    def _choose_pairs(self) -> tuple[Emission | Lookup | Slices, bool]:
+        """Decide how pairs come, and whether rows without a match come with them, padded."""
+        emission = self._pairs_at_once()
+        if emission is not None:
+            return emission, False
+        if not self._by_lookup:
+            return Slices(), False
+        assert self.probe is not None
+        build_rows, everything = self.probe.lookup(), Span(0, self.num_rows)
+        padded = self.derivation.probe_rest is Rest.UNMATCHED_PADDED
+        if self.probe.pairs == self.num_rows:
+            return Lookup(everything, dataclasses.replace(build_rows, out_of_bounds=OutOfBounds.NEVER)), padded
+        if padded:
+            return Lookup(everything, build_rows), True
+        matched = self.probe.matched()
+        present = self.backend.filter_map(build_rows, matched)
+        if isinstance(present, Indices):
+            present = dataclasses.replace(present, out_of_bounds=OutOfBounds.NEVER)
+        return Lookup(self.backend.selection(matched, True), present), False
+
+    def _pairs_at_once(self) -> Emission | None:
+        """Let the backend make the pairs without maps.
+
+        Not those of left joins with at most one match a row: all their probe rows are returned, unmoved, so their maps
+        cost nothing.
+        """
+        build = self.built.build
+        if self.probe is None or build is None or self.built.null_patterns is not None:
+            return None
+        if build.unique and not (self._by_lookup and self.derivation.probe_rest is Rest.NOTHING):
+            return None
+        return self._emitter.at_once(self.probe, pairs=True, matched=True)
+
+    @property
+    def _by_lookup(self) -> bool:
+        """Whether no probe row has two matches, so that a single map suffices."""
+        build, rest = self.built.build, self.derivation.probe_rest
+        return (self.built.as_of is not None or (build is not None and build.unique)) and not (
+            self.deferred is not None and rest is not Rest.NOTHING
+        )
+
+    def _rest_at_once(self) -> Emission | None:
+        """Let the backend make the rest of a semi or anti join without maps."""
+        kind, without_patterns = self.derivation.probe_rest, self.built.null_patterns is None
+        asked = not self.derivation.pairs and self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED)
+        if not asked or not without_patterns or self.probe is None or self.built.build is None:
+            return None
+        return self._emitter.at_once(self.probe, pairs=False, matched=kind is Rest.MATCHED)
+
+    def _matched(self) -> Mask:
+        """Rows that have a match, where there is no condition."""
+        if self.probe is None:
+            return Mask(np.full(self.num_rows, self.built.num_rows > 0), None)
+        matched = Mask(self.probe.matched(), self.backend)
+        patterns = self.built.null_patterns
+        return matched if patterns is None else patterns.with_matches(self.rows, matched)
+
+    def _mark_build(self) -> None:
+        if self.probe is not None:
+            self.probe.mark_build(self._build_marks)
+        elif self.num_rows:
+            self.backend.mark(self._build_marks, Span(0, self.built.num_rows))
+
+    def _slices(self, limit: int) -> Iterator[PairSlice]:
+        """Candidate pairs, at most ``limit`` at a time."""
+        if self.probe is not None:
+            yield from self.probe.slices(limit)
+            return
+        for outer, inner in cross_maps(self.num_rows, self.built.num_rows, limit):
+            yield PairSlice(outer, inner)
+
+    # -- under a condition ---------------------------------------------------------------------------------
+
+    def _tested(self, condition: Expression) -> Iterator[Any]:
+        for candidates in self._candidates():
+            for pairs in self._satisfying(condition, candidates):
+                if isinstance(self.rest, Mask):
+                    self.backend.mark(self.rest.values, pairs.probe)
+                if self._build_marks is not None:
+                    self.backend.mark(self._build_marks, pairs.build)
+                if self.derivation.pairs:
+                    yield from self._emitter.pairs(pairs.probe, pairs.build)
+
+    def _candidates(self) -> Iterator[PairSlice]:
+        limit = self.sink.candidate_pairs(self._emitter.rows_per_batch)
+        yield from self._rounds(limit) or self._slices(limit)
+        if self.built.null_patterns is not None:
+            yield from self.built.null_patterns.candidates(self.rows, self._marked, limit)
+
+    def _rounds(self, limit: int) -> Iterator[PairSlice] | None:
+        """Candidates of the rows that have no match yet, in rounds; ``None`` where the join needs all pairs."""
+        of_probe_rows = self.derivation.build_rest is Rest.NOTHING
+        if self.derivation.pairs:
+            return None
+        if self.probe is not None:
+            if not of_probe_rows:
+                return None
+            return probe_rounds(self.backend, self.probe, self.num_rows, self._marked, limit)
+        if of_probe_rows:
+            rounds = product_rounds(np.arange(self.num_rows), self.built.num_rows, limit, self._marked)
+            return (pairs_of(self.backend, rows, others) for rows, others in rounds)
+        rounds = product_rounds(np.flatnonzero(~self._build_marked()), self.num_rows, limit, self._build_marked)
+        return (pairs_of(self.backend, others, rows) for rows, others in rounds)
+
+    def _marked(self) -> Marks:
+        """Rows that have a match among the candidates tested so far."""
+        assert isinstance(self.rest, Mask)
+        return self.backend.mask_to_host(self.rest.values)
+
+    def _build_marked(self) -> Marks:
+        """Build rows that have had a match so far."""
+        assert self.run.marks is not None
+        return self.run.marks | self.backend.mask_to_host(self._build_marks)
+
+    def _satisfying(self, condition: Expression, candidates: PairSlice) -> Iterator[PairSlice]:
+        """Keep the pairs of a slice for which the condition is true."""
+
+        def tested(start: int, length: int) -> PairSlice:
+            probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)
+            mask = Mask(self._evaluate(condition, probe, build), self.sink.evaluator).on(self.backend)
+            return PairSlice(self.backend.filter_map(probe, mask), self.backend.filter_map(build, mask))
+
+        self.metrics.candidate_pairs += candidates.length
+        with self.metrics.timing("condition"):
+            parts = list(with_halving(0, candidates.length, tested, self.metrics))
+        yield from (pairs for pairs in parts if pairs.length)
+
+    def _evaluate(self, condition: Expression, probe: RowMap, build: RowMap) -> Any:
+        evaluator = self.sink.evaluator
+        frames = {
+            side: evaluator.gather(columns.frame, on_backend(rows, self.backend, evaluator), kernels=self.sink.kernels)
+            for side, columns, rows in (
+                (self.layout.probe.side, self._condition_columns, probe),
+                (self.layout.build.side, self.built.condition, build),
+            )
+        }
+        return evaluator.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
+
+    @cached_property
+    def _condition_columns(self) -> Columns:
+        return self.sink.condition(self.rows, self.layout.probe, self._uploads)

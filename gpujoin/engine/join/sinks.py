@@ -33,55 +33,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
-from gpujoin.engine.hostgather import one_batch
-from gpujoin.engine.join.as_of import AsOfBuild
-from gpujoin.engine.join.framesearch import FrameAsOfBuild, FrameNulls, FrameRangeBuild
+from gpujoin.engine.hostgather import one_batch, own_bytes
+from gpujoin.engine.join.as_of import AsOfBuild, nearest_terms
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
-from gpujoin.engine.join.not_in import NullPatterns
-from gpujoin.engine.join.payload import Payload, SharedColumns
+from gpujoin.engine.join.marks import Mask
+from gpujoin.engine.join.not_in import FrameNulls, NullPatterns
+from gpujoin.engine.join.payload import Payload
 from gpujoin.engine.join.ranges import BuiltRanges
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.keys import key_frame, takes_typed
+from gpujoin.errors import DeviceValueError, ExpressionEvaluationError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_type
-from gpujoin.model.maps import Indices, RowMap, Span
-from gpujoin.model.pipeline import AnyDevicePipeline
+from gpujoin.model.maps import RowMap, Span
+from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows, RangedRows
 from gpujoin.model.types import logical, wide_offsets
-
-
-@dataclass(frozen=True)
-class Mask:
-    """Marks of the rows of a side that have a match, on a backend or on the host."""
-
-    values: Any
-    """Mask of a backend, or NumPy booleans."""
-    backend: AnyBackend | None
-    """Backend of the mask; ``None``: NumPy."""
-
-    def on(self, backend: AnyBackend) -> Any:
-        """The mask on a backend."""
-        return self.values if backend is self.backend else backend.mask_from_host(self.on_host)
-
-    @cached_property
-    def on_host(self) -> npt.NDArray[np.bool_]:
-        """The mask as NumPy booleans; needs no memory of a device."""
-        if self.backend is None:
-            return np.asarray(self.values)
-        return self.backend.mask_to_host(self.values)
-
-
-def on_backend(rows: RowMap, source: AnyBackend, target: AnyBackend) -> RowMap:
-    """Convert a map of one backend to a map of another. Only maps that store indices need to be copied."""
-    if not isinstance(rows, Indices) or source is target:
-        return rows
-    return target.indices_from_host(source.indices_to_host(rows), rows.out_of_bounds)
 
 
 @dataclass(frozen=True)
@@ -124,6 +95,8 @@ class Sink:
     options: Options
 
     least_batch_rows: ClassVar[int] = 1
+    held_batches: ClassVar[int] = 16
+    """Batches of output that are held back on the host until the morsel of a device is complete: 512 MiB."""
 
     @property
     def kernels(self) -> bool:
@@ -164,6 +137,10 @@ class Sink:
         """Rows ``start`` to ``start + length - 1``."""
         return rows.slice(start, length)
 
+    def nbytes(self, rows: Any) -> int:
+        """Memory of rows."""
+        return own_bytes(rows)
+
     def no_rows(self, side_layout: SideLayout) -> Any:
         """An empty input of a side."""
         return one_batch((), side_layout.schema)
@@ -197,13 +174,13 @@ class Sink:
             uploads.note([key.of(side) for key in self.layout.spec.keys], codec.types, frame)
         return frame
 
-    def as_of(self, rows: Any) -> AsOfBuild | FrameAsOfBuild:
+    def as_of(self, rows: Any) -> AsOfBuild | NearestRows[Any]:
         """Build the search for the nearest of right rows."""
         terms, layout = self.layout.spec.as_of, self.layout
         assert terms is not None
         return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend, kernels=self.kernels)
 
-    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> BuiltRanges | FrameRangeBuild | None:
+    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> BuiltRanges | RangedRows[Any] | None:
         """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful.
 
         ``least_spread`` is the least average number of rows of a key for which it is.
@@ -216,24 +193,14 @@ class Sink:
         algorithm = self.options.gpu_algorithm
         return NullPatterns(self.layout.codec, self.backend, rows, self.layout.build.side, algorithm, pairs=pairs)
 
-    def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
-        """Add the probe rows that match because of a null to those that match by equal keys."""
-        assert isinstance(patterns, NullPatterns)
-        by_null = matched.on_host.copy()
-        patterns.matched(rows, by_null)
-        return Mask(by_null, None)
-
     def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns that the join returns of a side."""
         return Payload.of(rows, side_layout.output, self.backend, uploads, kernels=self.kernels)
 
     def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
         """The columns of a side that the residual condition reads, on the backend that evaluates it."""
-        read = pa.Table.from_batches([rows.select(list(side_layout.condition))])
-        shared = None
-        if uploads is not None and self.evaluator is self.backend:
-            shared = SharedColumns(uploads, side_layout.condition)
-        return Payload.of_condition(read, self.evaluator, shared, kernels=self.kernels)
+        shared = uploads if self.evaluator is self.backend else None
+        return Payload.of_condition(rows, side_layout.condition, self.evaluator, shared, kernels=self.kernels)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
@@ -282,6 +249,15 @@ class FrameSink(Sink):
 
     least_batch_rows: ClassVar[int] = 1024
     """Least rows of a batch: fewer are not worth the kernel launches."""
+    held_batches: ClassVar[int] = 4
+    """Frames of output that are held back on the device: a piece gives one or two, unless keys are repeated."""
+
+    @classmethod
+    def on_device(cls, layout: JoinLayout, device: AnyDevicePipeline, options: Options, piece_bytes: int) -> FrameSink:
+        """Make the sink of a join: without ranges where the device does not search by them."""
+        if layout.ranged is not None and not device.searches(layout.ranged.axes):
+            layout = dataclasses.replace(layout, ranged=None)
+        return cls(layout, device.backend, options, device=device, piece_bytes=piece_bytes)
 
     @property
     def batch_bytes(self) -> int:
@@ -305,6 +281,10 @@ class FrameSink(Sink):
         """Rows ``start`` to ``start + length - 1``."""
         return rows if length == self.count(rows) else self.device.slice(rows, start, length)
 
+    def nbytes(self, rows: Any) -> int:
+        """Memory of rows."""
+        return self.backend.frame_bytes(rows)
+
     def no_rows(self, side_layout: SideLayout) -> Any:
         """An empty input of a side."""
         return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
@@ -324,22 +304,26 @@ class FrameSink(Sink):
         positions = [key.of(side_layout.side) for key in self.layout.spec.keys]
         return self.device.keys(rows, positions, codec.types, codec.null_safe)
 
-    def as_of(self, rows: Any) -> FrameAsOfBuild:
+    def as_of(self, rows: Any) -> NearestRows[Any]:
         """Build the search for the nearest of right rows."""
-        return FrameAsOfBuild.of(self.layout, rows, self.device, kernels=self.kernels)
+        layout, order, dtype = self.layout, self.layout.spec.as_of, self.layout.as_of_type
+        assert order is not None
+        assert dtype is not None
+        terms = nearest_terms(order, dtype)
+        return self.device.as_of(rows, order, layout.spec.keys, layout.codec.types, terms, kernels=self.kernels)
 
-    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> FrameRangeBuild | None:
+    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> RangedRows[Any] | None:
         """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful."""
-        return FrameRangeBuild.of(layout, rows, self.device, least_spread, kernels=self.kernels)
+        side, keys = layout.build.side, layout.spec.keys
+        try:
+            search = self.device.ranges(rows, side, layout.axes, keys, layout.codec.types, kernels=self.kernels)
+        except (ExpressionEvaluationError, DeviceValueError):
+            return None
+        return None if keys and search.spread < least_spread else search
 
     def null_patterns(self, rows: Any, *, pairs: bool) -> FrameNulls:
         """Search of build rows of a null-aware join by null keys."""
         return FrameNulls(self.layout, rows, self.device, self.options.gpu_algorithm, pairs=pairs)
-
-    def with_null_matches(self, patterns: NullPatterns | FrameNulls, rows: Any, matched: Mask) -> Mask:
-        """Add the probe rows that match because of a null to those that match by equal keys."""
-        assert isinstance(patterns, FrameNulls)
-        return Mask(patterns.marked(rows, matched.on(self.backend)), self.backend)
 
     def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
         """The columns that the join returns of a side."""
@@ -369,10 +353,7 @@ class FrameSink(Sink):
         layout = self.layout
         schemas = {side_layout.side: _host_schema(side_layout.schema) for side_layout in (layout.build, layout.probe)}
         host = JoinLayout.of(layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], layout.build.side)
-        cpu = create(BackendName.CPU, BackendRequest())
-        # Pairs come in the order of the search, so both sides search in the same way.
-        by_order = host.ranged if layout.axes else None
-        return Sink(by_order or dataclasses.replace(host, ranged=None), cpu, self.options)
+        return Sink(host, create(BackendName.CPU, BackendRequest()), self.options)
 
     def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:
         """Copy rows to the host, in the form of the join that :meth:`on_cpu` returns."""

@@ -33,9 +33,11 @@ from gpujoin.engine.join.as_of import AsOfBuild, NearestOfSlices, RankedRows
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
+from gpujoin.engine.join.marks import Mask
 from gpujoin.engine.join.output import Emitter
-from gpujoin.engine.join.probe import Run, join_morsel
-from gpujoin.engine.join.sinks import Mask, Sink
+from gpujoin.engine.join.passes import Pass
+from gpujoin.engine.join.probe import join_morsel
+from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.keys import rows_matching_nothing
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
@@ -241,9 +243,9 @@ class SpilledRun:
         sink, depth = self.spilled.sink, self.spilled.depth + 1
         built = take_in(sink, build.read(), self.metrics, depth=depth, stuck=stuck)
         if isinstance(built, BuiltSide):
-            run = Run.with_fallback(built, self.metrics)
-            yield from run.probe_all(probe.read())
-            yield from run.rest_of_build()
+            probing = Pass(built, self.metrics)
+            yield from probing.probe(probe.read())
+            yield from probing.rest()
             return
         try:
             with SpilledRun(built, self.metrics) as deeper:
@@ -260,22 +262,22 @@ class SpilledRun:
             yield from self._nearest(sink, matched)
         for part in () if layout.spec.as_of is not None else self.spilled.parts:
             rows = one_batch(list(part.read()), layout.build.schema)
-            run = Run.with_fallback(BuiltSide.with_fallback(sink, rows, self.metrics), self.metrics)
-            size = run.built.backend.morsel_rows
-            if run.stops_early:
-                yield from run.probe_all(morsel for _, morsel in self._probe_rows(size))
+            built = BuiltSide.with_fallback(sink, rows, self.metrics)
+            probing, size = Pass(built, self.metrics), built.backend.morsel_rows
+            if probing.early_stop is not None:
+                yield from probing.probe(morsel for _, morsel in self._probe_rows(size))
             else:
                 for start, morsel in self._probe_rows(size):
-                    yield from join_morsel(run, morsel, matched[start : start + morsel.num_rows])
-            yield from run.rest_of_build()
+                    yield from join_morsel(probing.run, morsel, matched[start : start + morsel.num_rows])
+            yield from probing.rest()
         kind = layout.derivation.probe_rest
         if kind is Rest.NOTHING:
             return
         cpu = sink.on_cpu()
-        run = Run(BuiltSide(cpu, cpu.no_rows(layout.build), self.metrics), self.metrics)
+        none = BuiltSide(cpu, cpu.no_rows(layout.build), self.metrics)
         for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
             of_morsel = Mask(matched[start : start + morsel.num_rows], None)
-            yield from Emitter(run, morsel).rest(layout.probe.side, kind, of_morsel)
+            yield from Emitter(none, morsel, self.metrics).rest(layout.probe.side, kind, of_morsel)
 
     def _nearest(self, sink: Sink, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
         """Pairs of an as-of join: a first pass over the slices finds the nearest rows, a second one gathers them."""
@@ -287,10 +289,10 @@ class SpilledRun:
         matched |= nearest.slices >= 0
         cpu = sink.on_cpu()
         for number, part in enumerate(self.spilled.parts):
-            run = Run(BuiltSide(cpu, one_batch(list(part.read()), schema), JoinMetrics()), self.metrics)
+            built = BuiltSide(cpu, one_batch(list(part.read()), schema), JoinMetrics())
             for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
                 maps = (Indices(rows, len(rows)) for rows in nearest.of(number, start, morsel.num_rows))
-                yield from Emitter(run, morsel).pairs(*maps)
+                yield from Emitter(built, morsel, self.metrics).pairs(*maps)
 
     def _ranked(self, built: BuiltSide, rows: pa.RecordBatch) -> RankedRows:
         assert isinstance(built.as_of, AsOfBuild)

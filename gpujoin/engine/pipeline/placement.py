@@ -17,9 +17,8 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_product
-from gpujoin.engine.join.framesearch import on_device
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.engine.join.probe import Run, join_morsel
+from gpujoin.engine.join.probe import Run, join_morsel, rest_of_build
 from gpujoin.engine.join.sinks import FrameSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
@@ -276,7 +275,7 @@ class MixedPipeline:
             return None
         try:
             built = self._built(node, build, frame)
-            return None if built is None else _DeviceLookup(self, node, Run(built, self.join_metrics))
+            return None if built is None else _DeviceLookup(self, node, Run.start(built, self.join_metrics))
         except DeviceMemoryError as problem:
             self.metrics.count_device_retry(problem)
             return None
@@ -291,12 +290,9 @@ class MixedPipeline:
         if table is not None and name in table.built:
             return table.built[name].side
         layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
-        given = on_device(layout, self.device)
-        sink = FrameSink(
-            given, self.device.backend, self.options, device=self.device, piece_bytes=self.piece_bytes
-        )  # fmt: skip
+        sink = FrameSink.on_device(layout, self.device, self.options, self.piece_bytes)
         built = BuiltSide(sink, frame, self.join_metrics)
-        if given is not layout and (built.build is None or not built.build.unique):
+        if sink.layout is not layout and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
         if self.residents is not None and table is not None:
@@ -490,7 +486,7 @@ class _DeviceLookup:
 
     def finish(self) -> Iterator[MixedPiece]:
         """Build rows that are returned only after the stream side has ended."""
-        return self._given(self.run.rest_of_build())
+        return self._given(rest_of_build(self.run))
 
     def _given(self, output: Iterator[Any]) -> Iterator[MixedPiece]:
         mixed, schema = self.mixed, self.node.schema

@@ -25,7 +25,7 @@ from gpujoin.backends.cudf.ranges import LookupProbe
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.model.backend import Build, NearestBuild, NearestTerms, Probe, RangeBuild
-from gpujoin.model.spec import Direction
+from gpujoin.model.spec import AsOf, Direction, KeyPair
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
@@ -77,9 +77,12 @@ class FrameNearest(Generic[Frame]):
     columns: Columns[Frame]
     entered: Callable[[], AbstractContextManager[None]]
     terms: NearestTerms
+    order_at: int
+    key_at: tuple[int, ...]
+    """Positions of the left side's order key and equality keys."""
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
-    order: RankCodes[Frame] | None
+    ranks: RankCodes[Frame] | None
     """How order keys are coded; ``None``: by themselves."""
     codes: Array
     """Code of each build row's order key."""
@@ -89,21 +92,23 @@ class FrameNearest(Generic[Frame]):
     @classmethod
     def of(
         cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        as_of: AsOf, keys: Sequence[KeyPair], key_types: Sequence[pa.DataType],
         terms: NearestTerms, *, kernels: bool,
     ) -> FrameNearest[Frame]:  # fmt: skip
-        """Build the search structure over the rows of a frame."""
-        ranked: RankCodes[Frame] | None = None
-        if is_ranked(columns.types(frame)[order_at]):
-            ranked, order = RankCodes.of(columns, columns.select(frame, (order_at,)))
+        """Build the search structure over right rows."""
+        ranks: RankCodes[Frame] | None = None
+        if is_ranked(columns.types(frame)[as_of.right]):
+            ranks, order = RankCodes.of(columns, columns.select(frame, (as_of.right,)))
         else:
-            order = order_codes(columns, frame, order_at)
+            order = order_codes(columns, frame, as_of.right)
         groups, numbers = None, None
-        if key_at:
-            groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, (False,) * len(key_at))
+        if keys:
+            key_at = [key.right for key in keys]
+            groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, (False,) * len(keys))
         points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
         search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
-        return cls(columns, entered, terms, groups, ranked, order.data, search)
+        left_at = tuple(key.left for key in keys)
+        return cls(columns, entered, terms, as_of.left, left_at, groups, ranks, order.data, search)
 
     @property
     def algorithm(self) -> str:
@@ -115,17 +120,17 @@ class FrameNearest(Generic[Frame]):
         """Memory held."""
         return self.search.nbytes + int(self.codes.nbytes)
 
-    def probe(self, frame: Frame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
-        """Find the nearest build row of each row of a frame."""
+    def probe(self, frame: Frame) -> Probe[Any]:
+        """Find the nearest build row of each left row."""
         with self.entered():
-            return self._probe(frame, order_at, key_at)
+            return self._probe(frame)
 
-    def _probe(self, frame: Frame, order_at: int, key_at: Sequence[int]) -> Probe[Any]:
-        if self.order is None:
-            order = order_codes(self.columns, frame, order_at)
+    def _probe(self, frame: Frame) -> Probe[Any]:
+        if self.ranks is None:
+            order = order_codes(self.columns, frame, self.order_at)
         else:
-            order = self.order.codes(self.columns.select(frame, (order_at,)))
-        numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
+            order = self.ranks.codes(self.columns.select(frame, (self.order_at,)))
+        numbers = [] if self.groups is None else [self.groups.numbers(frame, self.key_at)]
         if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
             return self.search.nearest(code_frame(self.columns, frame, [*numbers, order]), self.terms)
         rows = self._nearest(frame, numbers, order)

@@ -21,11 +21,13 @@ from gpujoin.backends.cudf.pipeline.windows import window
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
+from gpujoin.model.jointype import Side
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey, Window
+from gpujoin.model.spec import AsOf, KeyPair
 from gpujoin.model.types import logical
 
 _MEMORY_SHARE = 4
@@ -176,22 +178,18 @@ class DevicePipeline(Generic[Frame]):
         return can_search(axes)
 
     def ranges(
-        self, frame: Frame, axes: Sequence[Axis], key_at: Sequence[int], key_types: Sequence[pa.DataType],
-        null_safe: Sequence[bool], *, kernels: bool,
+        self, frame: Frame, side: Side, axes: Sequence[Axis], keys: Sequence[KeyPair],
+        key_types: Sequence[pa.DataType], *, kernels: bool,
     ) -> FrameRanges[Frame]:  # fmt: skip
         with self.entered():
-            return FrameRanges.of(
-                self.columns, self.entered, frame, axes, key_at, key_types, null_safe, kernels=kernels
-            )
+            return FrameRanges.of(self.columns, self.entered, frame, side, axes, keys, key_types, kernels=kernels)
 
     def as_of(
-        self, frame: Frame, order_at: int, key_at: Sequence[int], key_types: Sequence[pa.DataType],
+        self, frame: Frame, order: AsOf, keys: Sequence[KeyPair], key_types: Sequence[pa.DataType],
         terms: NearestTerms, *, kernels: bool,
     ) -> FrameNearest[Frame]:  # fmt: skip
         with self.entered():
-            return FrameNearest.of(
-                self.columns, self.entered, frame, order_at, key_at, key_types, terms, kernels=kernels
-            )
+            return FrameNearest.of(self.columns, self.entered, frame, order, keys, key_types, terms, kernels=kernels)
 
 
 def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:

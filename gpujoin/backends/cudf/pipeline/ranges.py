@@ -30,6 +30,7 @@ from gpujoin.model.backend import RangeBuild, RangeProbe
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import LEAST, MOST, Axis, Extent, narrowed, outward, reached, shifted, too_far, units
+from gpujoin.model.spec import KeyPair, NullEquality
 from gpujoin.model.types import is_whole, logical
 
 
@@ -63,6 +64,8 @@ class FrameRanges(Generic[Frame]):
     entered: Callable[[], AbstractContextManager[None]]
     axes: tuple[Axis, ...]
     """Ranges of the condition, one or two."""
+    key_at: tuple[int, ...]
+    """Positions of the probe side's equality keys."""
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
     orders: tuple[RankCodes[Frame] | None, ...]
@@ -77,8 +80,7 @@ class FrameRanges(Generic[Frame]):
     @classmethod
     def of(
         cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        axes: Sequence[Axis], key_at: Sequence[int], key_types: Sequence[pa.DataType], null_safe: Sequence[bool],
-        *, kernels: bool,
+        side: Side, axes: Sequence[Axis], keys: Sequence[KeyPair], key_types: Sequence[pa.DataType], *, kernels: bool,
     ) -> FrameRanges[Frame]:  # fmt: skip
         """Build the search structure over the rows of a frame.
 
@@ -100,17 +102,19 @@ class FrameRanges(Generic[Frame]):
             points.append(_codes(columns, value))
             extents.append(None if axis.widest is None else _extent(columns, value))
         groups, numbers = None, None
-        if key_at:
-            groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, null_safe)
+        if keys:
+            null_safe = [key.nulls is NullEquality.EQUAL for key in keys]
+            groups, numbers = FrameGroups.of(columns, frame, [key.of(side) for key in keys], key_types, null_safe)
         whole = code_frame(columns, frame, points if numbers is None else [numbers, *points])
         build = columns.backend.build_ranges(whole, grouped=groups is not None, kernels=kernels)
         spread = 0.0 if numbers is None else _spread(columns, numbers)
-        return cls(columns, entered, tuple(axes), groups, tuple(orders), tuple(extents), build, spread)
+        key_at = tuple(key.of(side.other) for key in keys)
+        return cls(columns, entered, tuple(axes), key_at, groups, tuple(orders), tuple(extents), build, spread)
 
-    def probe(self, frame: Frame, key_at: Sequence[int]) -> RangeProbe[Any]:
+    def probe(self, frame: Frame) -> RangeProbe[Any]:
         """Find the matches of each row of a frame. Raises as :meth:`of`."""
         with self.entered():
-            numbers = [] if self.groups is None else [self.groups.numbers(frame, key_at)]
+            numbers = [] if self.groups is None else [self.groups.numbers(frame, self.key_at)]
             sought = zip(self.axes, self.orders, self.extents, strict=True)
             bounds = [end for axis, order, extent in sought for end in self._bounds(frame, axis, order, extent)]
             return self.build.probe(code_frame(self.columns, frame, [*numbers, *bounds]))

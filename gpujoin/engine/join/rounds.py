@@ -1,0 +1,74 @@
+"""Rounds of candidates: rows that only ask whether they have a match are searched no further than their first one.
+
+The first round takes four candidates of every row. Each further round takes four times as many, of the rows that are
+still without a match. At most about four times as many pairs are evaluated as needed, and never more at a time than in
+other joins. An example, ``l LEFT SEMI JOIN r ON l.k = r.k AND l.a < r.b``, where each of three left rows has 100
+candidates. A ``*`` is a pair for which the condition is true::
+
+    round 1, 4 candidates each     row 0 [. * . .]   row 1 [. . . .]            row 2 [. . . *]
+    round 2, 16 candidates each                      row 1 [. . . . . * . . …]
+
+28 pairs are evaluated, not 300, and all three rows are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
+from gpujoin.model.maps import Indices, OutOfBounds
+
+RowNumbers: TypeAlias = npt.NDArray[np.int64]
+Matched: TypeAlias = Callable[[], npt.NDArray[np.bool_]]
+"""Gives the mask of the rows that have a match so far; it is asked after each round."""
+
+FIRST_CANDIDATES = 4
+"""Candidates of a row that the first round looks at."""
+GROWTH = 4
+"""Factor by which each round is larger than the one before."""
+
+
+def probe_rounds(
+    backend: AnyBackend, probe: Probe[Any], rows: int, matched: Matched, limit: int
+) -> Iterator[PairSlice]:
+    """Candidate pairs of a probe, in rounds; all pairs, row by row, if the probe is not :class:`Resumable`."""
+    if not (isinstance(probe, Resumable) and probe.resumable):
+        yield from probe.slices(limit)
+        return
+    counts = backend.indices_to_host(Indices(probe.counts, rows))
+    waiting = np.flatnonzero(counts)
+    offset, width = 0, FIRST_CANDIDATES
+    while len(waiting):
+        for chunk in _chunks(waiting, max(1, limit // width)):
+            yield probe.pairs_at(chunk, offset, min(width, limit))
+        offset, width = offset + min(width, limit), min(width * GROWTH, limit)
+        waiting = waiting[~matched()[waiting] & (counts[waiting] > offset)]
+
+
+def product_rounds(
+    waiting: RowNumbers, others: int, limit: int, matched: Matched
+) -> Iterator[tuple[RowNumbers, RowNumbers]]:
+    """Pairs of each waiting row with the rows ``0 … others - 1``, in rounds, as long as the row has no match."""
+    offset, width = 0, FIRST_CANDIDATES
+    while len(waiting) and offset < others:
+        width = min(width, limit, others - offset)
+        candidates = np.arange(offset, offset + width)
+        for rows in _chunks(waiting, max(1, limit // width)):
+            yield np.repeat(rows, width), np.tile(candidates, len(rows))
+        offset, width = offset + width, width * GROWTH
+        waiting = waiting[~matched()[waiting]]
+
+
+def pairs_of(backend: AnyBackend, probe: RowNumbers, build: RowNumbers) -> PairSlice:
+    """Convert row numbers to a slice of pairs of a backend."""
+    take = backend.indices_from_host
+    return PairSlice(take(probe, OutOfBounds.NEVER), take(build, OutOfBounds.NEVER))
+
+
+def _chunks(rows: RowNumbers, size: int) -> Iterator[RowNumbers]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
