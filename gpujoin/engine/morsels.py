@@ -46,6 +46,13 @@ def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> 
         yield one_batch(waiting, schema)
 
 
+def drain(items: list[T]) -> Iterator[T]:
+    """Yield the items of a list, removing each from it, so that none is held longer than its consumer needs it."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
 def halved(start: int, length: int, is_too_long: Callable[[int, int], bool]) -> Iterator[tuple[int, int]]:
     """Halve a range of rows, by start and length, until no part is too long; a single row never is."""
     parts = [(start, length)]

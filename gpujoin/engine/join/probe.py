@@ -47,7 +47,7 @@ from gpujoin.engine.join.rounds import pairs_of, probe_rounds, product_rounds
 from gpujoin.engine.join.sinks import Columns
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.morsels import LEAST_ROWS, with_halving
+from gpujoin.engine.morsels import LEAST_ROWS, drain, with_halving
 from gpujoin.errors import DeviceLostError, DeviceValueError, ExpressionEvaluationError, OutOfMemoryError
 from gpujoin.logs import log
 from gpujoin.model.backend import BackendName, PairSlice, Probe
@@ -105,7 +105,7 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
         morsel = _started(run, rows, deferred, uploads)
         parts = morsel.parts if run.holds_back else 1
         if run.holds_back and parts == 1:
-            output = iter(list(morsel.output()))
+            output = drain(list(morsel.output()))
         elif parts == 1 or length == 1:  # output of one row is not held back where it is too large for that
             output = morsel.output()
         del morsel

@@ -249,7 +249,7 @@ class FrameSink(Sink):
 
     least_batch_rows: ClassVar[int] = 1024
     """Least rows of a batch: fewer are not worth the kernel launches."""
-    held_batches: ClassVar[int] = 4
+    held_batches: ClassVar[int] = 2
     """Frames of output that are held back on the device: a piece gives one or two, unless keys are repeated."""
 
     @classmethod

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -41,7 +42,7 @@ from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.keys import rows_matching_nothing
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.morsels import morsels
+from gpujoin.engine.morsels import drain, morsels
 from gpujoin.engine.ordering import by_rank
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import DeviceLostError, JoinSpecError, OutOfMemoryError
@@ -125,7 +126,7 @@ def take_in(
         del together
     store = SpillStore(options, metrics)
     try:
-        left = _letting_go(rows, source)
+        left = chain(drain(rows), source)
         if division is Division.HASH:
             parts = store.new_parts(layout.build.schema, FAN_OUT)
             scatter(layout, layout.build, parts, depth, left)
@@ -185,14 +186,6 @@ def _sliced(
                 parts += store.new_parts(schema, 1)
             parts[-1].append(piece)
     return parts
-
-
-def _letting_go(batches: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a list, removing each from it, then the rest."""
-    batches.reverse()
-    while batches:
-        yield batches.pop()
-    yield from rest
 
 
 class SpilledRun:
