@@ -156,7 +156,7 @@ def test_cudf_asked_for_launches_no_kernel(emulated: EmulatedDevice, seed: int) 
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT_ANTI], ids=lambda k: k.value)
 @pytest.mark.parametrize("every", [2, 3, 7])
 def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, kind: JoinType, every: int, seed: int) -> None:
-    """Output made at once comes in the order of the CPU backend's, so nothing is lost or repeated."""
+    """Nothing is lost or repeated."""
     inner: Any = HostBackend(ops=emulated_ops(emulated))
     backend = FaultyBackend(inner, every=every, operations={"emit", "gather", "to_arrow"})
     joined(backend, tables(seed), kind, Options(batch_bytes=1000), 100)
@@ -289,7 +289,7 @@ def test_long_keys_that_repeat_are_verified_before_output(emulated: EmulatedDevi
 def test_running_out_of_memory_among_repeated_keys(
     emulated: EmulatedDevice, kind: JoinType, every: int, seed: int
 ) -> None:
-    """Slices that do not fit are halved, and what is left goes to the CPU, in the same order."""
+    """A morsel of few rows that does not fit is joined by the CPU."""
     inner: Any = HostBackend(ops=emulated_ops(emulated))
     backend: Any = FaultyBackend(inner, every=every, operations={"emit", "gather", "to_arrow"})
     left, right = repeated("one heavy key", seed)

@@ -185,7 +185,7 @@ def test_as_of_by_bytes_and_of_special_floats(emulated: EmulatedDevice) -> None:
 
 @pytest.mark.parametrize("every", [2, 5])
 def test_running_out_of_memory_now_and_then(emulated: EmulatedDevice, every: int, seed: int) -> None:
-    """Pairs come in the order of the CPU backend's, so that nothing is lost or repeated where it takes over."""
+    """Nothing is lost or repeated where the CPU takes over."""
     left_table, right_table = tables(seed, pa.int64(), (60, 50))
     spec = keyed(JoinType.FULL, left_table, right_table, keys=0, condition=SHAPES["overlap"][0])
     backend: Any = FaultyBackend(backend_on(emulated), every=every)

@@ -247,7 +247,7 @@ def test_joins_of_frames_that_stay_on_the_device(emulated: EmulatedDevice, kind:
 @pytest.mark.parametrize("kind", [JoinType.LEFT, JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)
 @pytest.mark.parametrize("after", [2, 9, 12, 14])
 def test_a_device_that_fills_up_half_way(emulated: EmulatedDevice, kind: JoinType, after: int, seed: int) -> None:
-    """What is out already is neither lost nor repeated, though pairs come in another order on the CPU."""
+    """Nothing is lost or repeated, though pairs come in another order on the CPU."""
     backend: Any = FaultyBackend(HostBackend(ops=emulated_ops(emulated)), after=after)
     options = Options(batch_bytes=1500, candidate_pairs=16)
     metrics = joined(backend, tables(seed), kind, CONDITIONS["integers"], options=options)
@@ -256,13 +256,13 @@ def test_a_device_that_fills_up_half_way(emulated: EmulatedDevice, kind: JoinTyp
 
 
 def test_a_device_that_gives_up_in_the_middle_of_a_left_join(emulated: EmulatedDevice, seed: int) -> None:
-    """Not even its maps can be copied any more: the CPU starts from the first row that is not out yet."""
+    """Not even its maps can be copied any more: the CPU joins the morsel again, whose output was held back."""
     for after in (1, 4, 8):
         backend: Any = FaultyBackend(
             HostBackend(ops=emulated_ops(emulated)), after=after, operations={"gather", "indices_to_host"}
         )
         metrics = joined(
-            backend, tables(seed), JoinType.LEFT, CONDITIONS["integers"], options=Options(batch_bytes=1500)
+            backend, tables(seed), JoinType.LEFT, CONDITIONS["integers"], options=Options(batch_bytes=3000)
         )
         assert metrics.compiled_probes == 1
-        assert metrics.fallbacks == 2
+        assert metrics.fallbacks == 1
