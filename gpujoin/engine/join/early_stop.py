@@ -14,6 +14,7 @@ Probe rows that only ask for a match of their own are searched in rounds too (`g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class EarlyStop:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._searched = run
+        self._target = run
         """The run that joins further probe rows: over all build rows, or over those without a match."""
         self._numbers: npt.NDArray[np.int64] | None = None
         """Numbers of its build rows; ``None``: it has all."""
@@ -57,12 +58,8 @@ class EarlyStop:
         largest = max(built.backend.morsel_rows * threads, built.num_rows)
         self._round_rows = self._round_rows or min(FIRST_ROWS, largest)
         while not self.complete and source.has_rows():
-            searched = self._searched
-
-            def joined(rows: pa.RecordBatch, target: Run = searched) -> Iterator[Any]:
-                return join(target, rows)
-
-            yield from in_order(joined, source.take(self._round_rows - self._rows), threads)
+            taken = source.take(self._round_rows - self._rows)
+            yield from in_order(partial(join, self._target), taken, threads)
             self._rows += source.taken
             marks = self._marks()
             if self._rows < self._round_rows:
@@ -73,23 +70,23 @@ class EarlyStop:
 
     def _marks(self) -> npt.NDArray[np.bool_]:
         """Marks of all build rows, those of the run that joined the last rows included."""
-        marks, found = self._run.marks, self._searched.marks
+        marks, further = self._run.marks, self._target.marks
         assert marks is not None
-        assert found is not None
+        assert further is not None
         if self._numbers is not None:
-            marks[self._numbers] |= found
+            marks[self._numbers] |= further
         return marks
 
     def _leave_out(self, waiting: npt.NDArray[np.int64]) -> None:
         """Build the search structure anew over the rows that wait for a match, where that pays."""
-        built, rows = self._run.built, self._searched.built.num_rows
+        built, rows = self._run.built, self._target.built.num_rows
         matched = rows - len(waiting)
         self.complete = not len(waiting)
         if self.complete or not matched or not built.counts_pairs:
             return
         if matched * REBUILD_SHARE >= rows or self._rows_since_build >= REBUILD_SHARE * rows:
             metrics = self._run.metrics
-            self._searched, self._numbers = Run.start(built.only(waiting, metrics), metrics), waiting
+            self._target, self._numbers = Run.start(built.only(waiting, metrics), metrics), waiting
             self._rows_since_build = 0
 
 

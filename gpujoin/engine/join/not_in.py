@@ -92,19 +92,19 @@ class NullSearches:
         self._algorithm = algorithm
         self._frame = frame
         self._pairs = pairs
-        self._made: dict[tuple[int, int], Build[Any, Any]] = {}
+        self._by_pattern: dict[tuple[int, int], Build[Any, Any]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._by_pattern)
 
     def of(self, pattern: int, keys: int) -> Build[Any, Any]:
         """Give the search among the rows of a pattern by a set of keys."""
         with self._lock:
-            if (pattern, keys) not in self._made:
+            if (pattern, keys) not in self._by_pattern:
                 frame = self._frame(pattern, keys)
-                self._made[pattern, keys] = self._backend.build(frame, self._algorithm, pairs=self._pairs)
-            return self._made[pattern, keys]
+                self._by_pattern[pattern, keys] = self._backend.build(frame, self._algorithm, pairs=self._pairs)
+            return self._by_pattern[pattern, keys]
 
 
 class NullPatterns:

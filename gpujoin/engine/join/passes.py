@@ -38,16 +38,16 @@ class Pass:
         built = self.run.built
         parts = morsels(batches, built.layout.probe.schema, built.backend.morsel_rows)
         if self.early_stop is not None:
-            return self.early_stop.probe(parts, self._joined)
+            return self.early_stop.probe(parts, self._join)
         if built.build is not None and built.sink.copies_rows:
-            return self._joined_ahead(parts)
-        return in_order(partial(self._joined, self.run), parts, built.backend.threads)
+            return self._join_ahead(parts)
+        return in_order(partial(self._join, self.run), parts, built.backend.threads)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Build rows that the join returns once all probe rows have been seen."""
         return rest_of_build(self.run)
 
-    def _joined(self, run: Run, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _join(self, run: Run, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         metrics = JoinMetrics()
         try:
             yield from join_morsel(run.view(metrics), rows)
@@ -55,7 +55,7 @@ class Pass:
             with self._merging:
                 self.run.metrics.merge(metrics)
 
-    def _joined_ahead(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _join_ahead(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join morsels one after the other, while the keys of the next one are copied to the device."""
         for rows, uploads in with_keys_ahead(parts, self.run.built.sink, self.run.metrics):
             yield from join_morsel(self.run, rows, uploads=uploads)

@@ -16,7 +16,7 @@ morsel, and what leads from one to the next::
       ▲          │          Emission  by the backend       │      its marks are those of the run,
       │          │          Lookup    one map              │      its output is given out
       │          │          Slices    slices of pairs      │
-      │          │          Tested    under a condition    │
+      │          │          Residual  under a condition    │
       │          └─────────────────────┬───────────────────┘
       │                                │ memory is short
       ├──── half of the rows ◄─────────┤
@@ -102,7 +102,7 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
     length, parts = sink.count(rows), 1
     output: Iterator[Any] = iter(())
     try:
-        morsel = _started(run, rows, deferred, uploads)
+        morsel = _start(run, rows, deferred, uploads)
         parts = morsel.parts if run.holds_back else 1
         if run.holds_back and parts == 1:
             output = drain(list(morsel.output()))
@@ -115,12 +115,12 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
             parts = 2
         elif run.holds_back:
             run.metrics.count_fallback(problem)
-            output = _joined_on_cpu(run, rows, deferred)
+            output = _join_on_cpu(run, rows, deferred)
         else:
             raise
     except DeviceValueError as problem:
         log.debug("a morsel is joined on the CPU: %s", problem)
-        output = _joined_on_cpu(run, rows, deferred)
+        output = _join_on_cpu(run, rows, deferred)
     if parts == 1 or length == 1:
         yield from output
         return
@@ -130,12 +130,12 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
         yield from join_morsel(run, part, None if deferred is None else deferred[start : start + size])
 
 
-def _joined_on_cpu(run: Run, rows: Any, deferred: Marks | None) -> Iterator[Any]:
+def _join_on_cpu(run: Run, rows: Any, deferred: Marks | None) -> Iterator[Any]:
     sink = run.built.sink
     return join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
 
 
-def _started(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> Morsel:
+def _start(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> Morsel:
     try:
         morsel = Morsel(run, rows, deferred, uploads)
         morsel.start()
@@ -185,7 +185,7 @@ class Slices:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Residual:
     """Pairs for which a condition is true, tested slice by slice."""
 
     condition: Expression
@@ -213,7 +213,7 @@ class Morsel:
         self._emitter = Emitter(run.built, rows, run.metrics, self._uploads)
         self.probe: Probe[Any] | None = None
         """Candidates; ``None``: every build row is one of every row, or output needs none."""
-        self.pairs: Emission | Lookup | Slices | Tested | None = None
+        self.pairs: Emission | Lookup | Slices | Residual | None = None
         """How pairs come; ``None``: none are asked for."""
         self.rest: Emission | Mask | None = None
         """The rest, or the rows with a match that it is derived from; ``None``: there is none."""
@@ -229,7 +229,7 @@ class Morsel:
                 in_place = not self.run.holds_back
                 self._build_marks = self.run.marks if in_place else self.backend.marks(self.built.num_rows)
             if condition is not None:
-                self.pairs = Tested(condition)
+                self.pairs = Residual(condition)
                 if self.derivation.probe_rest is not Rest.NOTHING:
                     self.rest = Mask(self.backend.marks(self.num_rows), self.backend)
                 return
@@ -241,7 +241,7 @@ class Morsel:
             elif self.derivation.pairs:
                 padded = True  # what the backend has fetched by keys is padded
             if self.derivation.probe_rest is not Rest.NOTHING and not padded:
-                self.rest = self._rest_at_once() or self._matched()
+                self.rest = self._rest_at_once() or self._rows_with_match()
 
     @property
     def parts(self) -> int:
@@ -264,8 +264,8 @@ class Morsel:
             case Slices():
                 for pairs in self._slices(self._emitter.rows_per_batch):
                     yield from self._emitter.pairs(pairs.probe, pairs.build)
-            case Tested(condition):
-                yield from self._tested(condition)
+            case Residual(condition):
+                yield from self._pairs_under(condition)
         if isinstance(self.rest, Emission):
             yield from self.rest.batches()
         elif self.rest is not None and self.deferred is not None:
@@ -376,7 +376,7 @@ class Morsel:
             return None
         return self._emitter.at_once(self.probe, pairs=False, matched=kind is Rest.MATCHED)
 
-    def _matched(self) -> Mask:
+    def _rows_with_match(self) -> Mask:
         """Rows that have a match, where there is no condition."""
         if self.probe is None:
             return Mask(np.full(self.num_rows, self.built.num_rows > 0), None)
@@ -400,9 +400,9 @@ class Morsel:
 
     # -- under a condition ---------------------------------------------------------------------------------
 
-    def _tested(self, condition: Expression) -> Iterator[Any]:
+    def _pairs_under(self, condition: Expression) -> Iterator[Any]:
         for candidates in self._candidates():
-            for pairs in self._satisfying(condition, candidates):
+            for pairs in self._filter(condition, candidates):
                 if isinstance(self.rest, Mask):
                     self.backend.mark(self.rest.values, pairs.probe)
                 if self._build_marks is not None:
@@ -414,7 +414,7 @@ class Morsel:
         limit = self.sink.candidate_pairs(self._emitter.rows_per_batch)
         yield from self._rounds(limit) or self._slices(limit)
         if self.built.null_patterns is not None:
-            yield from self.built.null_patterns.candidates(self.rows, self._marked, limit)
+            yield from self.built.null_patterns.candidates(self.rows, self._probe_marks, limit)
 
     def _rounds(self, limit: int) -> Iterator[PairSlice] | None:
         """Candidates of the rows that have no match yet, in rounds; ``None`` where the join needs all pairs."""
@@ -424,34 +424,34 @@ class Morsel:
         if self.probe is not None:
             if not of_probe_rows:
                 return None
-            return probe_rounds(self.backend, self.probe, self.num_rows, self._marked, limit)
+            return probe_rounds(self.backend, self.probe, self.num_rows, self._probe_marks, limit)
         if of_probe_rows:
-            rounds = product_rounds(np.arange(self.num_rows), self.built.num_rows, limit, self._marked)
+            rounds = product_rounds(np.arange(self.num_rows), self.built.num_rows, limit, self._probe_marks)
             return (pairs_of(self.backend, rows, others) for rows, others in rounds)
-        rounds = product_rounds(np.flatnonzero(~self._build_marked()), self.num_rows, limit, self._build_marked)
+        rounds = product_rounds(np.flatnonzero(~self._all_build_marks()), self.num_rows, limit, self._all_build_marks)
         return (pairs_of(self.backend, others, rows) for rows, others in rounds)
 
-    def _marked(self) -> Marks:
+    def _probe_marks(self) -> Marks:
         """Rows that have a match among the candidates tested so far."""
         assert isinstance(self.rest, Mask)
         return self.backend.mask_to_host(self.rest.values)
 
-    def _build_marked(self) -> Marks:
+    def _all_build_marks(self) -> Marks:
         """Build rows that have had a match so far."""
         assert self.run.marks is not None
         return self.run.marks | self.backend.mask_to_host(self._build_marks)
 
-    def _satisfying(self, condition: Expression, candidates: PairSlice) -> Iterator[PairSlice]:
+    def _filter(self, condition: Expression, candidates: PairSlice) -> Iterator[PairSlice]:
         """Keep the pairs of a slice for which the condition is true."""
 
-        def tested(start: int, length: int) -> PairSlice:
+        def matches(start: int, length: int) -> PairSlice:
             probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)
             mask = Mask(self._evaluate(condition, probe, build), self.sink.evaluator).on(self.backend)
             return PairSlice(self.backend.filter_map(probe, mask), self.backend.filter_map(build, mask))
 
         self.metrics.candidate_pairs += candidates.length
         with self.metrics.timing("condition"):
-            parts = list(with_halving(0, candidates.length, tested, self.metrics))
+            parts = list(with_halving(0, candidates.length, matches, self.metrics))
         yield from (pairs for pairs in parts if pairs.length)
 
     def _evaluate(self, condition: Expression, probe: RowMap, build: RowMap) -> Any:
