@@ -22,7 +22,6 @@ from gpujoin.model.backend import (
     BackendName,
     Build,
     JoinOutput,
-    NearestBuild,
     NearestTerms,
     PairSlice,
     Probe,
@@ -419,10 +418,6 @@ class _FaultyProbe:
 class _FaultyRangeBuild(_FaultySearch):
     """The inner backend's build by order."""
 
-    @property
-    def finds_nearest(self) -> bool:
-        return isinstance(self._inner, NearestBuild) and self._inner.finds_nearest
-
-    def nearest(self, points: Any, terms: NearestTerms) -> Probe[Any]:
+    def nearest(self, points: Any, codes: Any, terms: NearestTerms) -> Probe[Any]:
         self._owner.check("probe", self._owner.inner.frame_rows(points))
-        return _FaultyProbe(self._inner.nearest(points, terms), self._owner)
+        return _FaultyProbe(self._inner.nearest(points, codes, terms), self._owner)

@@ -164,7 +164,7 @@ class OrderEngine:
         of_build, of_probe = prepared.payload
         if self.workload.shape is Shape.AS_OF:
             (points,) = prepared.probe
-            row = self._nearest(build, [*(groups[1] if groups else [])], points)
+            row = self._nearest(build, [*(groups[1] if groups else [])], points, prepared.build[0])
             some = xp.flatnonzero(row >= 0)
             yield int(some.shape[0]), [of_probe[some], of_build[row[some]]]
             return
@@ -177,13 +177,9 @@ class OrderEngine:
             probe_row, build_row = (side.values for side in (part.probe, part.build))  # type: ignore[union-attr]
             yield part.length, [of_probe[probe_row], of_build[build_row]]
 
-    def _nearest(self, build: DeviceRangeBuild, groups: list[Points], points: Any) -> Any:
-        if build.finds_nearest:
-            terms = NearestTerms(Direction.BACKWARD, True, 0, None)
-            return build.nearest_columns([*groups, Points(points, None)], terms).lookup().values
-        low = self.ops.xp.full(int(points.shape[0]), _LEAST, dtype=self.ops.xp.int64)
-        probe = build.probe_columns([*groups, Points(low, None), Points(points, None)])
-        return probe.edge(last=True).values
+    def _nearest(self, build: DeviceRangeBuild, groups: list[Points], points: Any, codes: Any) -> Any:
+        terms = NearestTerms(Direction.BACKWARD, True, 0, None)
+        return build.nearest_columns([*groups, Points(points, None)], codes, terms).lookup().values
 
 
 def _entered() -> AbstractContextManager[None]:

@@ -140,6 +140,20 @@ class RangeProbe(Probe[Vector], Resumable, Protocol[Vector]):
         """
 
 
+@dataclass(frozen=True)
+class NearestTerms:
+    """Terms of a search for the nearest row: direction, exactness and tolerance."""
+
+    direction: Direction
+    """Whether to look backward, forward or both ways."""
+    allow_exact: bool
+    """Whether a row at the point itself counts."""
+    float_bytes: int
+    """4 or 8: points are codes of floats of that size, and distances are those of the floats. 0: points are values."""
+    tolerance: int | float | None
+    """Largest distance; ``None``: any."""
+
+
 class RangeBuild(Protocol[KeyFrame, Vector]):
     """A build side searched by order: each row has one or two *points*, integers, and may belong to a group.
 
@@ -164,31 +178,8 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
             both included. A null in any means that the row matches nothing.
         """
 
-
-@dataclass(frozen=True)
-class NearestTerms:
-    """Terms of a search for the nearest row: direction, exactness and tolerance."""
-
-    direction: Direction
-    """Whether to look backward, forward or both ways."""
-    allow_exact: bool
-    """Whether a row at the point itself counts."""
-    float_bytes: int
-    """4 or 8: points are codes of floats of that size, and distances are those of the floats. 0: points are values."""
-    tolerance: int | float | None
-    """Largest distance; ``None``: any."""
-
-
-@runtime_checkable
-class NearestBuild(Protocol[KeyFrame, Vector]):
-    """A :class:`RangeBuild` of one point a row that may search for the nearest rows by itself."""
-
-    @property
-    def finds_nearest(self) -> bool:
-        """Whether :meth:`nearest` is possible."""
-
-    def nearest(self, points: KeyFrame, terms: NearestTerms) -> Probe[Vector]:
-        """Find the nearest row for each row.
+    def nearest(self, points: KeyFrame, codes: KeyFrame, terms: NearestTerms) -> Probe[Vector]:
+        """Find the nearest row for each row. Only for builds of one point a row.
 
         Ties are broken the same way everywhere. Of two rows at the same distance the earlier one is taken. Of several
         rows at the same point the last one is taken when looking backward or both ways, and the first one when looking
@@ -198,6 +189,8 @@ class NearestBuild(Protocol[KeyFrame, Vector]):
         ----------
         points : Frame
             int64 columns: the group, if the build has any, and the point. A null means that the row matches nothing.
+        codes : Frame
+            One int64 column: the point of each build row.
         terms : NearestTerms
             Which row is wanted.
         """

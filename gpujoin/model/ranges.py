@@ -12,6 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression
@@ -110,6 +111,23 @@ def reached(xp: Any, numbers: _Array, offset: float, comparison: Comparison) -> 
     room = abs(offset) * _ROUNDING + _SMALLEST
     moved = numbers + math.nextafter(offset + math.copysign(room, outward_end), outward_end)
     return xp.nextafter(xp.nextafter(moved, outward_end), outward_end)
+
+
+def distances(xp: Any, codes: _Array, others: _Array, float_bytes: int) -> _Array:
+    """Distance of values from others, by their codes; ``float_bytes`` is 4 or 8 for codes of floats, else 0."""
+    if not float_bytes:
+        # The difference of two 64-bit integers is exact modulo 2**64.
+        return xp.maximum(codes, others).view("uint64") - xp.minimum(codes, others).view("uint64")
+    numbers, other_numbers = (_decoded(xp, values, float_bytes) for values in (codes, others))
+    with np.errstate(invalid="ignore"):  # infinity less infinity is not a number
+        return xp.where(numbers == other_numbers, 0.0, xp.abs(numbers - other_numbers))
+
+
+def _decoded(xp: Any, codes: _Array, width: int) -> _Array:
+    """The floats of codes, in double precision."""
+    codes = codes.astype(f"int{8 * width}")
+    bits = xp.where(codes < 0, codes ^ codes.dtype.type((1 << (8 * width - 1)) - 1), codes)
+    return bits.view(f"float{8 * width}").astype("float64")
 
 
 def shifted(xp: Any, codes: _Array, offset: int) -> _Array:

@@ -14,8 +14,10 @@ from gpujoin.backends.cpu.build import make_locator
 from gpujoin.backends.cpu.frame import Frame, from_arrow
 from gpujoin.backends.cpu.memory import empty, memory_errors
 from gpujoin.backends.cpu.rowmaps import index_type
-from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
+from gpujoin.backends.ordered.index import Points, Range, RangeIndex, RangeProbe
+from gpujoin.backends.ordered.nearest import LookupProbe, nearest_rows
 from gpujoin.backends.ordered.ops import OrderOps
+from gpujoin.model.backend import NearestTerms
 
 _BLOCK = 1 << 14
 """Searches of a wavelet matrix at a time: their state stays in the second-level cache from step to step."""
@@ -138,6 +140,16 @@ class CpuRangeBuild:
         columns = [Points(view(column, np.int64), validity(column)) for column in bounds.columns]
         groups = columns.pop(0) if self._grouped else None
         return RangeProbe(self._index, list(zip(columns[::2], columns[1::2], strict=True)), groups)
+
+    @memory_errors
+    def nearest(self, points: Frame, codes: Frame, terms: NearestTerms) -> LookupProbe:
+        columns = [Points(view(column, np.int64), validity(column)) for column in points.columns]
+        groups = columns.pop(0) if self._grouped else None
+
+        def find(bounds: Range) -> RangeProbe:
+            return RangeProbe(self._index, [bounds], groups)
+
+        return nearest_rows(self._index.ops, find, view(codes.columns[0], np.int64), columns[0], terms)
 
 
 class CpuGrouper:

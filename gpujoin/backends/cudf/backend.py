@@ -21,10 +21,11 @@ from gpujoin.backends.cudf.gathering import gather, gathered_bytes, output_at_on
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
 from gpujoin.backends.cudf.pipeline.offers import can_test
-from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate, restrict
 from gpujoin.backends.ordered.index import Points
+from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
@@ -67,9 +68,9 @@ class CudfRangeBuild(DeviceRangeBuild):
         with self._device.entered():
             return self.probe_columns(_points(bounds))
 
-    def nearest(self, points: CudfFrame, terms: NearestTerms) -> LookupProbe:
+    def nearest(self, points: CudfFrame, codes: CudfFrame, terms: NearestTerms) -> LookupProbe:
         with self._device.entered():
-            return self.nearest_columns(_points(points), terms)
+            return self.nearest_columns(_points(points), _points(codes)[0].values, terms)
 
 
 def _points(frame: CudfFrame) -> list[Points]:

@@ -27,6 +27,7 @@ from gpujoin.backends.cudf.algorithm import Choice
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
 from gpujoin.backends.cudf.grouping import match_by_arrays
 from gpujoin.backends.cudf.kernels import kernel_codings, match_by_kernels
+from gpujoin.backends.ordered.nearest import lookup_slices
 from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.device import Device
@@ -35,7 +36,7 @@ from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import PairSlice
-from gpujoin.model.maps import Indices, MapOrder, OutOfBounds, RowMap, Span
+from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 
 
 class Keys(Protocol):
@@ -299,7 +300,8 @@ class IndexProbe:
             return
         index, matches = self._index, self._matches
         if isinstance(matches, UniqueMatches):
-            yield from unique_slices(index.ops, index.entered, matches, max_pairs)
+            xp = index.ops.xp
+            yield from lookup_slices(xp, xp.int32, index.entered, matches.row, matches.pairs, max_pairs)
             return
         with index.entered():
             running = index.ops.xp.cumsum(matches.count, dtype=index.ops.xp.int64)
@@ -328,19 +330,3 @@ class IndexProbe:
 def _group_of_place(ops: ArrayOps, places: Places) -> Array:
     first = places.first
     return owners(ops, first[1:] - first[:-1], first[:-1], int(places.rows.shape[0]))
-
-
-def unique_slices(ops: ArrayOps, entered: EnterDevice, matches: UniqueMatches, max_pairs: int) -> Iterator[PairSlice]:
-    """All pairs of probe rows with at most one match, in slices."""
-    with entered():
-        all_match = matches.pairs == int(matches.row.shape[0])
-        probe = None if all_match else positions(ops, matches.row >= 0)
-        build = matches.row if probe is None else matches.row[probe]
-    for start in range(0, matches.pairs, max_pairs):
-        length = min(matches.pairs - start, max_pairs)
-        of_probe: RowMap = Span(start, length)
-        with entered():
-            if probe is not None:
-                of_probe = Indices(probe[start : start + length], length, order=MapOrder.ASCENDING)
-            of_build = Indices(build[start : start + length], length)
-        yield PairSlice(of_probe, of_build)

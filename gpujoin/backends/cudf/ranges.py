@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners_of
-from gpujoin.backends.cudf.index import unique_slices
 from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProbe, kernel_index
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
+from gpujoin.backends.ordered.nearest import LookupProbe, nearest_rows
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.backends.ordered.probe import OrderedProbe
-from gpujoin.launch.matches import UniqueMatches
-from gpujoin.model.backend import NearestTerms, PairSlice
-from gpujoin.model.maps import Indices, OutOfBounds
+from gpujoin.model.backend import NearestTerms
 
 
 def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]]) -> OrderOps:
@@ -61,11 +59,6 @@ class DeviceRangeBuild:
     def nbytes(self) -> int:
         return self._index.nbytes
 
-    @property
-    def finds_nearest(self) -> bool:
-        with self._entered():
-            return isinstance(self._index, KernelRangeIndex) and self._index.finds_nearest
-
     def _grouped_apart(self, columns: Sequence[Points]) -> tuple[Points | None, Sequence[Points]]:
         return (columns[0], columns[1:]) if self._grouped else (None, columns)
 
@@ -77,35 +70,12 @@ class DeviceRangeBuild:
             return KernelRangeProbe(self._index, pairs, groups)
         return RangeProbe(self._index, pairs, groups)
 
-    def nearest_columns(self, columns: Sequence[Points], terms: NearestTerms) -> LookupProbe:
-        """Find the nearest row of each row, given the columns of its key frame."""
-        assert isinstance(self._index, KernelRangeIndex)
+    def nearest_columns(self, columns: Sequence[Points], codes: Array, terms: NearestTerms) -> LookupProbe:
+        """Find the nearest row of each row, given the columns of its key frame and the points of build rows."""
+        index = self._index
         groups, (points,) = self._grouped_apart(columns)
-        matches = self._index.nearest(points, groups, terms)
-        return LookupProbe(self._ops, self._entered, matches)
-
-
-class LookupProbe:
-    """A probe whose matches are known, at most one for each probe row."""
-
-    def __init__(
-        self, ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]], matches: UniqueMatches
-    ) -> None:
-        self._ops, self._entered = ops, entered
-        self._matches = matches
-        self.rows, self.pairs = int(matches.row.shape[0]), matches.pairs
-
-    def matched(self) -> Array:
-        with self._entered():
-            return self._matches.row >= 0
-
-    def lookup(self) -> Indices:
-        return Indices(self._matches.row, self.rows, OutOfBounds.NULLIFY)
-
-    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        if self.pairs:
-            yield from unique_slices(self._ops, self._entered, self._matches, max_pairs)
-
-    def mark_build(self, marks: Array) -> None:
-        with self._entered():
-            marks[self._matches.row[self._matches.row >= 0]] = True
+        if isinstance(index, KernelRangeIndex) and index.finds_nearest:
+            matches = index.nearest(points, groups, terms)
+            return LookupProbe(index.ops, matches.row, matches.pairs)
+        own = [] if groups is None else [groups]
+        return nearest_rows(index.ops, lambda bounds: self.probe_columns([*own, *bounds]), codes, points, terms)

@@ -16,7 +16,6 @@ of 1, and not row 2, at a distance of 4. A tolerance is checked last: if the nea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,15 +34,12 @@ from gpujoin.engine.ordering import Codes, OrderCodec
 from gpujoin.model.backend import (
     AnyBackend,
     Grouper,
-    NearestBuild,
     NearestTerms,
-    PairSlice,
     Probe,
     RangeBuild,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.model.maps import Indices, OutOfBounds
-from gpujoin.model.ranges import LEAST, MOST
+from gpujoin.model.ranges import distances
 from gpujoin.model.spec import AsOf, Direction
 from gpujoin.plan.asof import as_of_type, tolerance_in
 
@@ -61,8 +57,8 @@ class AsOfBuild:
     codec: OrderCodec
     codes: Codes
     """Code of each build row's order key."""
-    numbers: npt.NDArray[Any] | None
-    """Value of each order key, for floats, whose distances are not those of their codes; else ``None``."""
+    points: Any
+    """The same as a frame of the backend."""
     grouper: Grouper | None
     """Numbers the equality keys; ``None``: there are none."""
     search: RangeBuild[Any, Any]
@@ -94,7 +90,8 @@ class AsOfBuild:
             columns.insert(0, group_column(grouper, key_codes))
         points = backend.from_arrow(code_table(columns))
         search = backend.build_ranges(points, grouped=grouper is not None, kernels=kernels)
-        return cls(terms, keys, codec, codes, _numbers(values), grouper, search, backend)
+        own = backend.assemble([(points, len(columns) - 1)])
+        return cls(terms, keys, codec, codes, own, grouper, search, backend)
 
     @property
     def algorithm(self) -> str:
@@ -104,31 +101,16 @@ class AsOfBuild:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        own = self.codes.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
-        return self.search.nbytes + own
+        return self.search.nbytes + self.codes.nbytes
 
     def probe(self, rows: pa.RecordBatch) -> Probe[Any]:
         """Find the nearest right row of each left row."""
         values = _order_values(rows, self.terms.left, self.codec.dtype)
         codes, valid = self.codec.codes(values)
         groups = None if self.grouper is None else group_column(self.grouper, self.keys.codes(rows, Side.LEFT))
-        if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
-            columns = [] if groups is None else [groups]
-            columns.append(code_column(codes, valid))
-            return self.search.nearest(self.backend.from_arrow(code_table(columns)), self._nearest)
-        numbers = _numbers(values)
-        back = ahead = None
-        if self.terms.direction is not Direction.FORWARD:
-            back = self._edge(codes, valid, groups, backward=True)
-        if self.terms.direction is not Direction.BACKWARD:
-            ahead = self._edge(codes, valid, groups, backward=False)
-        rows_at = back if ahead is None else ahead if back is None else self._nearer(back, ahead, codes, numbers)
-        assert rows_at is not None
-        if self.terms.tolerance is not None:
-            most = tolerance_in(self.codec.dtype, self.terms.tolerance)
-            distance = self._distance(rows_at, codes, numbers)
-            rows_at = np.where((rows_at >= 0) & ~(distance <= most), -1, rows_at)
-        return LookupProbe(self.backend, rows_at)
+        columns = [] if groups is None else [groups]
+        points = self.backend.from_arrow(code_table([*columns, code_column(codes, valid)]))
+        return self.search.nearest(points, self.points, self._nearest)
 
     @cached_property
     def _nearest(self) -> NearestTerms:
@@ -146,47 +128,8 @@ class AsOfBuild:
                 return RankedRows(build_rows, ~their_codes, np.zeros(len(codes), np.bool_))
             case Direction.FORWARD:
                 return RankedRows(build_rows, their_codes, np.ones(len(codes), np.bool_))
-        return RankedRows(build_rows, self._distance(build_rows, codes, _numbers(values)), their_codes > codes)
-
-    def _edge(
-        self, codes: Codes, valid: npt.NDArray[np.bool_] | None, groups: pa.Array | None, *, backward: bool
-    ) -> BuildRows:
-        low, high = np.full(len(codes), LEAST), np.full(len(codes), MOST)
-        if backward:
-            high = codes
-        else:
-            low = codes
-        if not self.terms.allow_exact:
-            # There is no code beyond the outermost one.
-            inner = codes != (LEAST if backward else MOST)
-            valid = inner if valid is None else valid & inner
-            if backward:
-                high = codes - inner
-            else:
-                low = codes + inner
-        columns = [] if groups is None else [groups]
-        columns += [code_column(low, valid), code_column(high, None)]
-        rows_at = self.search.probe(self.backend.from_arrow(code_table(columns))).edge(last=backward)
-        return self.backend.indices_to_host(rows_at)
-
-    def _nearer(self, back: BuildRows, ahead: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None) -> BuildRows:
-        """The nearer of two rows; the earlier one if both are equally near."""
-        later = self._distance(ahead, codes, numbers) < self._distance(back, codes, numbers)
-        return np.where((back < 0) | ((ahead >= 0) & later), ahead, back)
-
-    def _distance(self, rows_at: BuildRows, codes: Codes, numbers: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-        """Distance of each left row to its right row; arbitrary where there is none."""
-        if not len(self.codes):
-            return np.zeros(len(rows_at), np.uint64)
-        at = np.maximum(rows_at, 0)
-        if numbers is not None and self.numbers is not None:
-            with np.errstate(invalid="ignore"):
-                distance = np.abs(numbers - self.numbers[at])
-            return np.where(numbers == self.numbers[at], 0.0, distance)  # infinity less infinity is not a number
-        other_codes = self.codes[at]
-        # The difference of two 64-bit integers is exact modulo 2**64.
-        low, high = np.minimum(codes, other_codes), np.maximum(codes, other_codes)
-        return high.view(np.uint64) - low.view(np.uint64)
+        distance = distances(np, codes, their_codes, self._nearest.float_bytes)
+        return RankedRows(build_rows, distance, their_codes > codes)
 
 
 def nearest_terms(terms: AsOf, dtype: pa.DataType) -> NearestTerms:
@@ -239,45 +182,6 @@ class NearestOfSlices:
         return probe_rows, self.build_rows[start : start + rows][probe_rows]
 
 
-class LookupProbe:
-    """A probe whose matches are known, at most one for each probe row: its build row, or −1."""
-
-    def __init__(self, backend: AnyBackend, build_rows: BuildRows) -> None:
-        self._backend = backend
-        self._build_rows = build_rows
-        self.rows = len(build_rows)
-
-    @cached_property
-    def _mask(self) -> npt.NDArray[np.bool_]:
-        return self._build_rows >= 0
-
-    @cached_property
-    def pairs(self) -> int:
-        """Number of rows with a match."""
-        return int(np.count_nonzero(self._mask))
-
-    def matched(self) -> Any:
-        """Mask of the probe rows that have a match."""
-        return self._backend.mask_from_host(self._mask)
-
-    def lookup(self) -> Indices:
-        """Map from each probe row to its build row, −1 where it has none."""
-        return self._backend.indices_from_host(self._build_rows, OutOfBounds.NULLIFY)
-
-    def slices(self, max_pairs: int) -> Iterator[PairSlice]:
-        """All pairs."""
-        rows = np.flatnonzero(self._mask)
-        for start in range(0, len(rows), max_pairs):
-            slice_rows = rows[start : start + max_pairs]
-            take = self._backend.indices_from_host
-            yield PairSlice(take(slice_rows, OutOfBounds.NEVER), take(self._build_rows[slice_rows], OutOfBounds.NEVER))
-
-    def mark_build(self, marks: Any) -> None:
-        """Set ``marks`` wherever a build row has a match."""
-        rows = self._build_rows[self._mask]
-        self._backend.mark(marks, self._backend.indices_from_host(rows, OutOfBounds.NEVER))
-
-
 def _order_values(rows: pa.RecordBatch, position: int, dtype: pa.DataType) -> pa.Array:
     """Order key in its common type; NaN becomes null, which matches nothing."""
     column = rows.column(position)
@@ -285,9 +189,3 @@ def _order_values(rows: pa.RecordBatch, position: int, dtype: pa.DataType) -> pa
     if pat.is_floating(dtype):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)
     return values
-
-
-def _numbers(values: pa.Array) -> npt.NDArray[Any] | None:
-    if not pat.is_floating(values.type):
-        return None
-    return np.asarray(values.cast(pa.float64()).fill_null(0.0).to_numpy())

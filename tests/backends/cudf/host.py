@@ -25,10 +25,11 @@ from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gather_by_rows
 from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import can_test
-from gpujoin.backends.cudf.ranges import DeviceRangeBuild, LookupProbe
+from gpujoin.backends.cudf.ranges import DeviceRangeBuild
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
 from gpujoin.backends.ordered.index import Points
+from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
@@ -408,8 +409,8 @@ class HostRangeBuild(DeviceRangeBuild):
     def probe(self, bounds: pa.Table) -> OrderedProbe:
         return self.probe_columns(_points(self._ops, bounds))
 
-    def nearest(self, points: pa.Table, terms: NearestTerms) -> LookupProbe:
-        return self.nearest_columns(_points(self._ops, points), terms)
+    def nearest(self, points: pa.Table, codes: pa.Table, terms: NearestTerms) -> LookupProbe:
+        return self.nearest_columns(_points(self._ops, points), _points(self._ops, codes)[0].values, terms)
 
 
 def _points(ops: ArrayOps, table: pa.Table) -> list[Points]:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -21,13 +20,10 @@ from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import key_frame, plain_keys, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
-from gpujoin.backends.cudf.ranges import LookupProbe
-from gpujoin.backends.ordered.reductions import total
-from gpujoin.launch.matches import UniqueMatches
-from gpujoin.model.backend import Build, NearestBuild, NearestTerms, Probe, RangeBuild
-from gpujoin.model.spec import AsOf, Direction, KeyPair
+from gpujoin.model.backend import Build, NearestTerms, Probe, RangeBuild
+from gpujoin.model.ranges import LEAST
+from gpujoin.model.spec import AsOf, KeyPair
 
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
 
 
@@ -84,7 +80,7 @@ class FrameNearest(Generic[Frame]):
     """Numbers the equality keys; ``None``: there are none."""
     ranks: RankCodes[Frame] | None
     """How order keys are coded; ``None``: by themselves."""
-    codes: Array
+    codes: Frame
     """Code of each build row's order key."""
     search: RangeBuild[Frame, Any]
     """Build rows, searchable by order."""
@@ -107,8 +103,9 @@ class FrameNearest(Generic[Frame]):
             groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, (False,) * len(keys))
         points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
         search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
+        codes = columns.select(points, (0 if numbers is None else 1,))
         left_at = tuple(key.left for key in keys)
-        return cls(columns, entered, terms, as_of.left, left_at, groups, ranks, order.data, search)
+        return cls(columns, entered, terms, as_of.left, left_at, groups, ranks, codes, search)
 
     @property
     def algorithm(self) -> str:
@@ -118,7 +115,7 @@ class FrameNearest(Generic[Frame]):
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self.search.nbytes + int(self.codes.nbytes)
+        return self.search.nbytes + self.columns.backend.frame_bytes(self.codes)
 
     def probe(self, frame: Frame) -> Probe[Any]:
         """Find the nearest build row of each left row."""
@@ -131,53 +128,8 @@ class FrameNearest(Generic[Frame]):
         else:
             order = self.ranks.codes(self.columns.select(frame, (self.order_at,)))
         numbers = [] if self.groups is None else [self.groups.numbers(frame, self.key_at)]
-        if isinstance(self.search, NearestBuild) and self.search.finds_nearest:
-            return self.search.nearest(code_frame(self.columns, frame, [*numbers, order]), self.terms)
-        rows = self._nearest(frame, numbers, order)
-        return LookupProbe(self.columns.ops, self.entered, UniqueMatches(rows, total(rows >= 0)))
-
-    def _nearest(self, frame: Frame, numbers: list[Value], order: Value) -> Array:
-        """Nearest build row of each row as int32, by array operations; −1 where there is none."""
-        xp, direction = self.columns.ops.xp, self.terms.direction
-        if not self.codes.shape[0] or not order.data.shape[0]:
-            return xp.full(order.data.shape[0], -1, dtype="int32")
-        back = None if direction is Direction.FORWARD else self._edge(frame, numbers, order, backward=True)
-        ahead = None if direction is Direction.BACKWARD else self._edge(frame, numbers, order, backward=False)
-        if back is not None and ahead is not None:
-            later = self._distance(ahead, order.data) < self._distance(back, order.data)
-            rows = xp.where((back < 0) | ((ahead >= 0) & later), ahead, back)
-        else:
-            rows = back if ahead is None else ahead
-        if self.terms.tolerance is not None:
-            distance = self._distance(rows, order.data)
-            rows = xp.where((rows >= 0) & ~(distance <= distance.dtype.type(self.terms.tolerance)), -1, rows)
-        return rows.astype("int32")
-
-    def _edge(self, frame: Frame, numbers: list[Value], order: Value, *, backward: bool) -> Array:
-        xp, codes, valid = self.columns.ops.xp, order.data, order.valid
-        bound = codes
-        if not self.terms.allow_exact:
-            inner = codes != (_LEAST if backward else _MOST)  # There is no code beyond the outermost one.
-            valid = mask_and(valid, inner)
-            bound = codes - inner if backward else codes + inner
-        low, high = (_LEAST, bound) if backward else (bound, _MOST)
-        ends = [
-            Value(pa.int64(), xp.full(codes.shape[0], end, dtype="int64") if isinstance(end, int) else end, mask)
-            for end, mask in ((low, valid), (high, None))
-        ]
-        probe = self.search.probe(code_frame(self.columns, frame, [*numbers, *ends]))
-        return probe.edge(last=backward).values
-
-    def _distance(self, rows: Array, codes: Array) -> Array:
-        """Distance of each row to its build row; arbitrary where it has none."""
-        xp = self.columns.ops.xp
-        other = self.codes[xp.maximum(rows, 0)]
-        if self.terms.float_bytes:
-            numbers, others = (_decoded(xp, c, self.terms.float_bytes) for c in (codes, other))
-            with np.errstate(invalid="ignore"):  # infinity less infinity is not a number
-                return xp.where(numbers == others, 0.0, xp.abs(numbers - others))
-        # The difference of two 64-bit integers is exact modulo 2**64.
-        return xp.maximum(codes, other).view("uint64") - xp.minimum(codes, other).view("uint64")
+        points = code_frame(self.columns, frame, [*numbers, order])
+        return self.search.nearest(points, self.codes, self.terms)
 
 
 def order_codes(columns: Columns[Frame], frame: Frame, at: int) -> Value:
@@ -187,7 +139,7 @@ def order_codes(columns: Columns[Frame], frame: Frame, at: int) -> Value:
         return Value(pa.int64(), xp.zeros(0, dtype="int64"))
     value = values_of(columns, frame, at)
     if pat.is_unsigned_integer(value.dtype) and value.data.dtype.itemsize == 8:
-        return Value(pa.int64(), value.data.view("int64") ^ _LEAST, value.valid)
+        return Value(pa.int64(), value.data.view("int64") ^ LEAST, value.valid)
     if not pat.is_floating(value.dtype):
         return Value(pa.int64(), value.data.astype("int64"), value.valid)
     width = value.data.dtype.itemsize
@@ -196,14 +148,6 @@ def order_codes(columns: Columns[Frame], frame: Frame, at: int) -> Value:
     code = xp.where((bits < 0) & (magnitude != 0), ~magnitude, magnitude)
     valid = magnitude <= _INFINITY[width]
     return Value(pa.int64(), code.astype("int64"), mask_and(value.valid, valid))
-
-
-def _decoded(xp: Any, codes: Array, width: int) -> Array:
-    """The floats of codes, in double precision."""
-    kind = f"int{8 * width}"
-    codes = codes.astype(kind)
-    bits = xp.where(codes < 0, codes ^ codes.dtype.type((1 << (8 * width - 1)) - 1), codes)
-    return bits.view(f"float{8 * width}").astype("float64")
 
 
 def _plain(columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType]) -> Frame:
