@@ -270,9 +270,10 @@ class SymmetricJoin:
                 yield self._left_output(rows_at(part.rows, matched))
         if run is None or run.marks is None:
             return
-        new.matched[run.marks] = True
+        marks = run.marks.on_host
+        new.matched[marks] = True
         if self.plan.ends_at_match:
-            yield self._left_output(rows_at(new.rows, run.marks))
+            yield self._left_output(rows_at(new.rows, marks))
 
     def _probed(self, run: Run, rows: pa.RecordBatch) -> Generator[pa.RecordBatch, None, Marks | None]:
         """Probe with rows; returns which of them have matched, or ``None`` if that is not counted."""

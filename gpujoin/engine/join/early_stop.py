@@ -74,8 +74,8 @@ class EarlyStop:
         assert marks is not None
         assert further is not None
         if self._numbers is not None:
-            marks[self._numbers] |= further
-        return marks
+            marks.on_host[self._numbers] |= further.on_host
+        return marks.on_host
 
     def _leave_out(self, waiting: npt.NDArray[np.int64]) -> None:
         """Build the search structure anew over the rows that wait for a match, where that pays."""

@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.marks import Mask, on_backend
+from gpujoin.engine.join.marks import BuildMarks, Mask, on_backend
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
 from gpujoin.engine.join.rounds import pairs_of, probe_rounds, product_rounds
@@ -64,14 +64,14 @@ class Run:
 
     built: BuiltSide
     metrics: JoinMetrics
-    marks: Marks | None
-    """Build rows that have a match, on the host; ``None`` where the join does not ask."""
+    marks: BuildMarks | None
+    """Build rows that have a match; ``None`` where the join does not ask."""
 
     @classmethod
     def start(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
         """Start a pass, without any marks."""
         asks = built.layout.derivation.build_rest is not Rest.NOTHING
-        return cls(built, metrics, np.zeros(built.num_rows, np.bool_) if asks else None)
+        return cls(built, metrics, BuildMarks(built.num_rows, built.sink.marks_on) if asks else None)
 
     def view(self, metrics: JoinMetrics) -> Run:
         """The same run with its own counters, for one thread."""
@@ -164,8 +164,9 @@ def rest_of_build(run: Run) -> Iterator[Any]:
 
 def _rest_of_build(run: Run, kind: Rest, first: int = 0) -> Iterator[Any]:
     built, layout = run.built, run.built.layout
+    assert run.marks is not None
     emitter = Emitter(built, built.sink.no_rows(layout.probe), run.metrics)
-    return emitter.rest(layout.build.side, kind, Mask(run.marks, None), first)
+    return emitter.rest(layout.build.side, kind, run.marks.matched, first)
 
 
 # -- states of a morsel ------------------------------------------------------------------------------------------
@@ -225,15 +226,14 @@ class Morsel:
             self.pairs = self._find_candidates()
         condition = self._restrict() if self.pairs is None else None
         with self.metrics.timing("probe"):
-            if self.derivation.build_rest is not Rest.NOTHING:
-                in_place = not self.run.holds_back
-                self._build_marks = self.run.marks if in_place else self.backend.marks(self.built.num_rows)
+            if self.run.marks is not None:
+                self._build_marks = self.run.marks.on(self.backend)
             if condition is not None:
                 self.pairs = Residual(condition)
                 if self.derivation.probe_rest is not Rest.NOTHING:
                     self.rest = Mask(self.backend.marks(self.num_rows), self.backend)
                 return
-            if self.derivation.build_rest is not Rest.NOTHING:
+            if self.run.marks is not None:
                 self._mark_build()
             padded = False
             if self.derivation.pairs and self.pairs is None:
@@ -272,8 +272,8 @@ class Morsel:
             self.deferred |= self.rest.on_host
         elif self.rest is not None:
             yield from self._emitter.rest(self.layout.probe.side, self.derivation.probe_rest, self.rest)
-        if self.run.holds_back and self.run.marks is not None:
-            self.run.marks[:] |= self.backend.mask_to_host(self._build_marks)
+        if self.run.marks is not None:
+            self.run.marks.add(self._build_marks, self.backend)
 
     # -- candidates ----------------------------------------------------------------------------------------
 
@@ -439,7 +439,7 @@ class Morsel:
     def _all_build_marks(self) -> Marks:
         """Build rows that have had a match so far."""
         assert self.run.marks is not None
-        return self.run.marks | self.backend.mask_to_host(self._build_marks)
+        return self.run.marks.matched.on_host | self.backend.mask_to_host(self._build_marks)
 
     def _filter(self, condition: Expression, candidates: PairSlice) -> Iterator[PairSlice]:
         """Keep the pairs of a slice for which the condition is true."""

@@ -146,6 +146,11 @@ class Sink:
         return one_batch((), side_layout.schema)
 
     @property
+    def marks_on(self) -> AnyBackend | None:
+        """Device on which build rows are marked; ``None``: the host, which has the rows too."""
+        return None
+
+    @property
     def copies_rows(self) -> bool:
         """Whether rows in host memory are copied to a device."""
         return self.backend.name is BackendName.GPU
@@ -288,6 +293,11 @@ class FrameSink(Sink):
     def no_rows(self, side_layout: SideLayout) -> Any:
         """An empty input of a side."""
         return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
+
+    @property
+    def marks_on(self) -> AnyBackend:
+        """The device."""
+        return self.backend
 
     @property
     def copies_rows(self) -> bool:
