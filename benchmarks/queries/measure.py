@@ -13,6 +13,7 @@ from benchmarks.answers import TOLERANCE, difference
 from benchmarks.queries.coverage import Operations, coverage
 from benchmarks.queries.suite import Suite
 from gpujoin.cli import session
+from gpujoin.spark.jvm.gateway import optimized_plan
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +35,8 @@ class Measured:
         Which.
     spark, accelerated : tuple of float
         Seconds from the text to the rows in the driver, of each timed run.
+    planning : tuple of float
+        Seconds of the same runs that planning took beside Spark's own: what a query pays that is left to Spark.
     all, here : Operations
         Operations of the optimized plan, and those that run here.
     explanation : str
@@ -47,6 +50,7 @@ class Measured:
     number: int
     spark: tuple[float, ...]
     accelerated: tuple[float, ...]
+    planning: tuple[float, ...]
     all: Operations
     here: Operations
     explanation: str
@@ -101,7 +105,14 @@ def measure(
         return spark.sql(text).collect()
 
     def accelerated() -> list[Any]:
-        return gpujoin.accelerate(spark.sql(text)).collect()
+        query = spark.sql(text)
+        optimized_plan(query)
+        begin = time.perf_counter()
+        planned = gpujoin.accelerate(query)
+        planning.append(time.perf_counter() - begin)
+        return planned.collect()
+
+    planning: list[float] = []
 
     start = time.perf_counter()
     expected = native()
@@ -124,6 +135,7 @@ def measure(
         number=number,
         spark=tuple(times[native]) or first[:1],
         accelerated=tuple(times[accelerated]) or first[1:],
+        planning=tuple(planning[1:] or planning),
         all=covered.all,
         here=covered.here,
         explanation=str(covered.explanation),

@@ -17,7 +17,7 @@ from benchmarks.queries.suite import Suite
 from gpujoin.errors import BackendUnavailableError, pip_install
 from gpujoin.report.amounts import align
 
-_HEADER = ("query", "Spark, s", "here, s", "times faster", "joins", "aggregations", "windows", "answer")
+_HEADER = ("query", "Spark, s", "here, s", "planning, s", "times faster", "joins", "aggregations", "windows", "answer")
 _MOST_EXPLAINED = 30
 """Pages of more queries do not say what ran where: JSON does."""
 
@@ -59,7 +59,7 @@ def write(
         The table, for people.
     """
     rows = [_cells(query) for query in measured]
-    shown = "\n".join(align([_HEADER, *rows], numbers=7))
+    shown = "\n".join(align([_HEADER, *rows], numbers=8))
     if folder is not None:
         machine = describe()
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,9 @@ def _cells(query: Measured) -> tuple[str, ...]:
     counts = zip(dataclasses.astuple(query.here), dataclasses.astuple(query.all), strict=True)
     shown = tuple(f"{some}/{every}" if every else "–" for some, every in counts)
     answer = "WRONG" if query.differences else "equal"
-    return str(query.number), f"{spark:.2f}", f"{here:.2f}", f"{query.ratio:.2f}", *shown, answer
+    planning = statistics.median(query.planning)
+    seconds = (f"{spark:.2f}", f"{here:.2f}", f"{planning:.3f}", f"{query.ratio:.2f}")
+    return str(query.number), *seconds, *shown, answer
 
 
 def _summary(measured: Sequence[Measured]) -> str:
@@ -152,6 +154,7 @@ def _page(
         f"Python {machine['python']}, {versions}.",
         "",
         *_timing(repeats),
+        "*planning*: the part of *here* in which gpujoin planned, which a query pays too that is left to Spark.",
         "*joins*, *aggregations*, *windows*: how many of those in Spark's optimized plan gpujoin runs.",
         "",
         "| " + " | ".join(_HEADER) + " |",
