@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpujoin.functions import maths
+from gpujoin.functions.maths import SPARK_ONLY
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class LeftToSpark:
 
 
 LEFT_TO_SPARK = (
-    *(LeftToSpark(row.why, tuple(name.lower() for name in row.classes)) for row in maths.SPARK_ONLY),
+    *(LeftToSpark(row.why, tuple(name.lower() for name in row.classes)) for row in SPARK_ONLY),
     LeftToSpark(
         "random: another run gives other values",
         ("rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle"),

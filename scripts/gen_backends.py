@@ -162,8 +162,8 @@ def _function_rows() -> Iterable[str]:
         for evaluator in (Evaluator.POLARS, Evaluator.CUDF):
             by_reason: dict[str, list[FunctionSpec]] = {}
             for spec in specs:
-                if evaluator in spec.lacks:
-                    by_reason.setdefault(spec.lacks[evaluator], []).append(spec)
+                if missing := spec.missing(evaluator):
+                    by_reason.setdefault(missing.why, []).append(spec)
             for why, lacking in by_reason.items():
                 names = ", ".join(f"`{spec.function.value}`" for spec in lacking)
                 yield f"| {family} | {evaluator.value} | {names.replace('|', chr(92) + '|')} | {why} |"

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow as pa
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.errors import ConditionError
 from gpujoin.functions import FAMILIES, SPARK_ONLY
+from gpujoin.functions.evaluate import can_evaluate
 from gpujoin.functions.spec import Evaluator, FunctionSpec
 from gpujoin.model.expressions import EvalMode, Expression, call, left, right, when
 from gpujoin.plan.resolve import resolve_value
@@ -181,8 +181,8 @@ def rows() -> str:
     lines = [_row(heads), "|---" * len(heads) + "|\n"]
     notes: dict[str, int] = {}
     for spec in _specs():
-        lacks = [spec.lacks.get(e) for e in Evaluator]
-        marks = [YES if why is None else f"no ({notes.setdefault(why, len(notes) + 1)})" for why in lacks]
+        lacks = [spec.missing(e) for e in Evaluator]
+        marks = [YES if gap is None else f"no ({notes.setdefault(gap.why, len(notes) + 1)})" for gap in lacks]
         lines.append(_row([_title(spec), _names(spec.classes), spec.raises.value, *marks]))
     return "".join(lines) + "\n" + "".join(f"{number}. {why}\n" for why, number in notes.items())
 

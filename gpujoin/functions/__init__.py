@@ -1,19 +1,20 @@
-"""Tables of the functions that expressions may call: a table for each family, a row for each function.
+"""What expressions compute: a module for each family of functions, a row for each function.
 
 A row (:class:`~gpujoin.functions.spec.FunctionSpec`) says from which of Spark's expression classes a function is read,
-which operands it takes and what type it gives, when it may raise, what it makes of nulls, and which evaluators lack it
-and why. The evaluators are the backends' own; each keeps a table from function to implementation. A test holds the
-tables together: every function is either implemented by an evaluator or declared as lacking, with a reason.
+which operands it takes and what type it gives, when it may raise, what it makes of nulls, and which calls have Spark's
+result; and it holds the implementations: ``numpy`` over NumPy and Arrow arrays, which every function has, ``polars``
+as an expression of Polars, ``device`` over arrays of CuPy. Importing the rows loads neither Polars nor CuPy.
 
-A function is a member of :class:`~gpujoin.model.expressions.Function`, a row in its family's table, an implementation
-for each evaluator that is to have it, and one in the row-loop oracle of the tests. All of ``weekday``::
+A function is a member of :class:`~gpujoin.model.expressions.Function` and a row with its implementations. All of
+``weekday``, in ``functions/dates.py``::
 
-    WEEKDAY = "weekday"                                                   # model/expressions.py
-    FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),                        # functions/dates.py
-    Function.WEEKDAY: of_arrays(weekday),                                 # backends/cpu/expressions/dates.py
-    Function.WEEKDAY: _part(lambda date: date.dt.weekday() - 1, 0, 6),    # backends/cpu/pipeline/lowering
-    Function.WEEKDAY: strict(lambda _, date: (_days(date) + 3) % 7),      # backends/cudf/expressions/dates.py
-    Function.WEEKDAY: _of_day(lambda day: (day + 3) % 7),                 # tests/oracle/moments.py
+    FunctionSpec(
+        _F.WEEKDAY, ("WeekDay",), _PART,
+        numpy=of_arrays(weekday), polars=_lower_part(lambda date: date.dt.weekday() - 1, 0, 6),
+        device=strict(lambda _, date: (_device_days(date) + 3) % 7),
+    ),
+
+Three modules evaluate trees of calls: :mod:`.evaluate`, :mod:`.lower` and :mod:`.evaluate_device`.
 """
 
 from __future__ import annotations
@@ -21,22 +22,27 @@ from __future__ import annotations
 from gpujoin.errors import ConditionError
 from gpujoin.functions import (
     arithmetic,
-    arrays,
     bits,
     comparison,
     dates,
     encodings,
+    formatting,
     hashes,
+    lambdas,
+    lists,
     logic,
+    maps,
     maths,
+    nestedbytes,
     rounding,
     structs,
     text,
+    timetexts,
+    zones,
 )
-from gpujoin.functions.casts import is_lossless
-from gpujoin.functions.signatures import MANY, types_of
-from gpujoin.functions.spec import FunctionSpec, SparkOnly
-from gpujoin.model.expressions import Call, Cast, EvalMode, Expression
+from gpujoin.functions.signatures import MANY
+from gpujoin.functions.spec import SPECS, FunctionSpec, SparkOnly
+from gpujoin.model.expressions import Call, Expression
 
 FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Logic": logic.TABLE,
@@ -45,16 +51,16 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Rounding": rounding.TABLE,
     "Mathematics": maths.TABLE,
     "Bits": bits.TABLE,
-    "Text": text.TABLE,
+    "Text": (*text.TABLE, *formatting.TABLE),
     "Hashes": hashes.TABLE,
     "Encodings": encodings.TABLE,
-    "Dates and timestamps": dates.TABLE,
+    "Dates and timestamps": (*dates.TABLE, *timetexts.TABLE, *zones.TABLE),
     "Structs": structs.TABLE,
-    "Arrays and maps": arrays.TABLE,
+    "Arrays and maps": (*lists.TABLE, *maps.TABLE, *lambdas.TABLE, *nestedbytes.TABLE),
 }
 SPARK_ONLY: tuple[SparkOnly, ...] = (*maths.SPARK_ONLY, *dates.SPARK_ONLY)
 
-SPECS = {spec.function: spec for family in FAMILIES.values() for spec in family}
+SPECS.update((spec.function, spec) for family in FAMILIES.values() for spec in family)
 BY_CLASS = {name: spec for spec in SPECS.values() for name in spec.classes}
 """Functions by the classes of Spark's expressions that they are read from."""
 SPARK_ONLY_BY_CLASS = {name: row for row in SPARK_ONLY for name in row.classes}
@@ -75,19 +81,3 @@ def coerce(node: Call) -> Expression:
         types = " and ".join(f"{a} ({a.type})" for a in node.arguments)
         raise ConditionError(f"{node}: {name} cannot be applied to {types}; cast the operands to fitting types")
     return resolved
-
-
-def can_raise(tree: Expression) -> bool:
-    """Whether evaluating a typed tree might raise, so that it must not be evaluated for more rows than in Spark."""
-    return any(_may_raise(node) for node in tree.walk())
-
-
-def _may_raise(node: Expression) -> bool:
-    if isinstance(node, Cast):
-        source = node.child.type
-        return node.mode is EvalMode.ANSI and source is not None and not is_lossless(source, node.to)
-    if not isinstance(node, Call):
-        return False
-    spec = SPECS[node.function]
-    operand = types_of(node)[0] if node.arguments else None
-    return spec.raises.may(node.mode, operand) and not (spec.safe is not None and spec.safe(node))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.functions.device import Active, Offer, Operands, strict
+from gpujoin.functions.implementation import fail, of_arrays
 from gpujoin.functions.signatures import INT, Parameter, Signature, first, kept, over, takes, type_of, types_of
-from gpujoin.functions.spec import NOT_FUSED, FunctionSpec, Raises
+from gpujoin.functions.spec import FunctionSpec, Raises
+from gpujoin.functions.values import Value
+from gpujoin.functions.vector import Array, Vector, mask_and
 from gpujoin.functions.widening import tightest
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.types import is_whole
@@ -40,7 +47,6 @@ _PAIR = Signature(_bitwise, _alike_integers)
 _INTEGER = Parameter(is_whole, _same_integer)
 _SHIFT = takes(Parameter(_is_shifted, kept(pat.is_int64, INT.convert)), INT, gives=first)
 _COUNTED = Parameter(_is_counted, lambda source, mode: source if _is_counted(source) else _same_integer(source, mode))
-_F = Function
 
 
 def _is_low_bit(node: Call) -> bool:
@@ -49,17 +55,122 @@ def _is_low_bit(node: Call) -> bool:
     return isinstance(position, Literal) and (position.value is None or 0 <= position.value < 8)
 
 
+# -- NumPy and Arrow --------------------------------------------------------------------------------------------------
+
+
+def _bit_get(node: Call, operands: list[Vector], length: int) -> Vector:
+    """One bit of an integer; in every mode an error where it has none of that number."""
+    values, positions = operands
+    valid = mask_and(values.valid, positions.valid)
+    outside = np.asarray((positions.values < 0) | (positions.values >= values.dtype.bit_width))
+    if (outside if valid is None else outside & valid).any():
+        fail(node, f"integers of {values.dtype.bit_width} bits have no such bit")
+    return of_arrays(lambda v, n: (v.astype(np.int64) >> np.clip(n, 0, 63)) & 1)(node, operands, length)
+
+
+def _bit_count(values: Array) -> Array:
+    if values.dtype == np.bool_:
+        return values.astype(np.int32)
+    return np.asarray(np.bitwise_count(values.astype(np.int64).view(np.uint64)))
+
+
+def _shifted(node: Call, operands: list[Vector], length: int) -> Vector:
+    """Shift by the lowest 5 or 6 bits of the second operand."""
+    bits = 64 if pat.is_int64(operands[0].dtype) else 32
+
+    def shift(values: Array, count: Array) -> Array:
+        places = (count & (bits - 1)).astype(values.dtype)
+        match node.function:
+            case Function.SHIFT_LEFT:
+                return np.asarray(np.left_shift(values, places))
+            case Function.SHIFT_RIGHT:
+                return np.asarray(np.right_shift(values, places))
+        unsigned = np.dtype(f"u{bits // 8}")
+        return np.asarray(np.right_shift(values.view(unsigned), places.view(unsigned)).view(values.dtype))
+
+    return of_arrays(shift)(node, operands, length)
+
+
+# -- device -----------------------------------------------------------------------------------------------------------
+
+
+def _places(value: Value, count: Value) -> Array:
+    """Number of places to shift by: the lowest five or six bits of a count, in the value's type."""
+    return (count.data & (value.data.dtype.itemsize * 8 - 1)).astype(value.data.dtype)
+
+
+def _unsigned(array: Array) -> Array:
+    return array.view(f"uint{array.dtype.itemsize * 8}")
+
+
+def _device_shift_left(_: Any, value: Value, count: Value) -> Array:
+    return (_unsigned(value.data) << _unsigned(_places(value, count))).view(value.data.dtype)
+
+
+def _device_shift_right_unsigned(_: Any, value: Value, count: Value) -> Array:
+    return (_unsigned(value.data) >> _unsigned(_places(value, count))).view(value.data.dtype)
+
+
+def _device_bit_count(_: Any, value: Value) -> Array:
+    """Number of ones among 64 bits, as sums of neighbouring bits, of pairs, of fours; a product adds the bytes."""
+    if pat.is_boolean(value.dtype):
+        return value.data
+    bits = value.data.astype("int64").view("uint64")
+    word = bits.dtype.type
+    bits = bits - ((bits >> word(1)) & word(0x5555555555555555))
+    bits = (bits & word(0x3333333333333333)) + ((bits >> word(2)) & word(0x3333333333333333))
+    bits = (bits + (bits >> word(4))) & word(0x0F0F0F0F0F0F0F0F)
+    return (bits * word(0x0101010101010101)) >> word(56)
+
+
+def _device_bit_get(operands: Operands, node: Call, active: Active) -> Value:
+    """One bit of an integer; in every mode an error where it has none of that number."""
+    value = operands.fixed(node.arguments[0], active)
+    position = operands.fixed(node.arguments[1], mask_and(active, value.valid))
+    valid = mask_and(value.valid, position.valid)
+    width = value.data.dtype.itemsize * 8
+    outside = (position.data < 0) | (position.data >= width)
+    operands.fail_if(mask_and(mask_and(outside, valid), active), f"{node}: integers of {width} bits have no such bit")
+    places = operands.xp.clip(position.data, 0, width - 1).astype("int64")
+    bit = (value.data.astype("int64") >> places) & 1
+    return Value(pa.int8(), bit.astype("int8"), valid)
+
+
+_F = Function
+
 TABLE = (
-    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, lacks=NOT_FUSED),
-    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, lacks=NOT_FUSED),
-    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, lacks=NOT_FUSED),
-    FunctionSpec(_F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first), lacks=NOT_FUSED),
-    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, lacks=NOT_FUSED),
-    FunctionSpec(_F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT, lacks=NOT_FUSED),
-    FunctionSpec(_F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT, lacks=NOT_FUSED),
+    FunctionSpec(
+        _F.BIT_AND, ("BitwiseAnd",), _PAIR,
+        numpy=of_arrays(np.bitwise_and), device=strict(lambda _, left, right: left.data & right.data),
+    ),
+    FunctionSpec(
+        _F.BIT_OR, ("BitwiseOr",), _PAIR,
+        numpy=of_arrays(np.bitwise_or), device=strict(lambda _, left, right: left.data | right.data),
+    ),
+    FunctionSpec(
+        _F.BIT_XOR, ("BitwiseXor",), _PAIR,
+        numpy=of_arrays(np.bitwise_xor), device=strict(lambda _, left, right: left.data ^ right.data),
+    ),
+    FunctionSpec(
+        _F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first),
+        numpy=of_arrays(np.invert), device=strict(lambda _, value: ~value.data),
+    ),
+    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, numpy=_shifted, device=strict(_device_shift_left)),
+    FunctionSpec(
+        _F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT,
+        numpy=_shifted, device=strict(lambda _, value, count: value.data >> _places(value, count)),
+    ),
+    FunctionSpec(
+        _F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT,
+        numpy=_shifted, device=strict(_device_shift_right_unsigned),
+    ),
     FunctionSpec(
         _F.BIT_GET, ("BitwiseGet",), takes(_INTEGER, INT, gives=pa.int8()),
-        raises=Raises.ALWAYS, safe=_is_low_bit, lacks=NOT_FUSED,
+        raises=Raises.ALWAYS, safe=_is_low_bit,
+        numpy=_bit_get, device=Offer(_device_bit_get),
     ),
-    FunctionSpec(_F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()), lacks=NOT_FUSED),
+    FunctionSpec(
+        _F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()),
+        numpy=of_arrays(_bit_count), device=strict(_device_bit_count),
+    ),
 )  # fmt: skip

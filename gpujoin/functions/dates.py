@@ -1,32 +1,60 @@
-"""Parts, shifts and differences of dates and timestamps, in the proleptic Gregorian calendar."""
+"""Dates and timestamps: parts, shifts, differences, and conversion, in the proleptic Gregorian calendar."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import re
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions import values as v
+from gpujoin.functions.calendar import (
+    DAYS,
+    MONTHS,
+    day_of_month,
+    day_of_year,
+    days_from_months,
+    month_of,
+    months_of,
+    plus_months,
+    weekday,
+    year_of,
+)
+from gpujoin.functions.device import Active, Offer, Operands, operand_types, strict
+from gpujoin.functions.implementation import Run, fail, null_or_raise, of_arrays
+from gpujoin.functions.libraries import pl
+from gpujoin.functions.lowered import Bounds, Lowered, NotLowered, Rule, known, polars_type, within
 from gpujoin.functions.signatures import (
     BOOLEAN,
     DATE,
     DURATION,
+    INSTANT,
     INT,
     NUMBER,
     TEXT,
     TIMESTAMP,
     Parameter,
     first,
-    kept,
     takes,
     to,
     type_of,
     types_of,
 )
-from gpujoin.functions.spec import NOT_FUSED, ON_CPU, FunctionSpec, Raises, SparkOnly
+from gpujoin.functions.spec import FunctionSpec, Raises, SparkOnly
+from gpujoin.functions.values import Value
+from gpujoin.functions.vector import Array, Mask, Vector, from_arrow, mask_and
+from gpujoin.functions.zones import clock, starts_of_day
 from gpujoin.model.expressions import Call, Expression, Function, Literal
 from gpujoin.model.types import is_numeric, is_text, is_whole
+from gpujoin.model.zones import ZoneLiteral
 
 DATE_UNITS = {
     "WEEK": "week",
@@ -65,21 +93,13 @@ _TIME = takes(TIMESTAMP, gives=pa.int32())
 _SHIFT = takes(DATE, INT, gives=pa.date32())
 _MICROS = Parameter(lambda t: pat.is_timestamp(t) and t.unit == "us", TIMESTAMP.convert)
 _TIMESTAMP_SHIFT = takes(_MICROS, DURATION, gives=first)
-
-
-def _is_instant(dtype: pa.DataType) -> bool:
-    return bool(pat.is_timestamp(dtype) and dtype.unit == "us" and dtype.tz is not None)
-
-
-_INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
-_TEXT_ONLY = Parameter(is_text, to(pa.string(), is_text))
 _SECONDS = Parameter(
     lambda t: pat.is_decimal128(t) and t.scale == 6 and t.precision <= 16,
     to(pa.decimal128(16, 6), is_numeric, is_text),
 )
-_WHOLE = Parameter(is_whole, NUMBER.convert)
+WHOLE = Parameter(is_whole, NUMBER.convert)
 _DATE_ONLY = Parameter(pat.is_date, to(pa.date32(), pat.is_date))
-_UTC = pa.timestamp("us", "UTC")
+UTC = pa.timestamp("us", "UTC")
 
 
 def constant_word(node: Expression) -> str:
@@ -99,126 +119,9 @@ def _names_a_day(node: Call) -> bool:
     return constant_word(node.arguments[1]) in DAYS_OF_WEEK
 
 
-def _writes_constantly(node: Call) -> bool:
-    """Whether the pattern is a constant; evaluators take known ones alone."""
-    return isinstance(node.arguments[1], Literal)
-
-
 def _fits_micros(node: Call) -> bool:
     return types_of(node)[0].bit_width <= 32
 
-
-_F = Function
-
-TABLE = (
-    FunctionSpec(_F.YEAR, ("Year",), _PART),
-    FunctionSpec(_F.QUARTER, ("Quarter",), _PART),
-    FunctionSpec(_F.MONTH, ("Month",), _PART),
-    FunctionSpec(_F.DAY, ("DayOfMonth",), _PART),
-    FunctionSpec(_F.DAY_OF_WEEK, ("DayOfWeek",), _PART),
-    FunctionSpec(_F.WEEKDAY, ("WeekDay",), _PART),
-    FunctionSpec(_F.DAY_OF_YEAR, ("DayOfYear",), _PART),
-    FunctionSpec(_F.WEEK_OF_YEAR, ("WeekOfYear",), _PART, lacks=NOT_FUSED),
-    FunctionSpec(_F.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), lacks=ON_CPU),
-    FunctionSpec(_F.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()), lacks=ON_CPU),
-    FunctionSpec(_F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32())),
-    FunctionSpec(
-        _F.NEXT_DAY, ("NextDay",), takes(DATE, TEXT, gives=pa.date32()),
-        raises=Raises.ANSI, safe=_names_a_day, lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.TRUNC, ("TruncDate",), takes(DATE, TEXT, gives=pa.date32()),
-        lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.DATE_TRUNC, ("TruncTimestamp",), takes(TEXT, _INSTANT, gives=lambda types: types[1]),
-        zoned=True, lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.DATE_FORMAT, ("DateFormatClass",), takes(_INSTANT, TEXT, gives=pa.string()),
-        raises=Raises.VARIABLE, safe=_writes_constantly, zoned=True, lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.FROM_UNIXTIME, ("FromUnixTime",), takes(_WHOLE, TEXT, gives=pa.string()),
-        raises=Raises.VARIABLE, safe=_writes_constantly, lacks=ON_CPU,
-    ),
-    FunctionSpec(_F.HOUR, ("Hour",), _TIME, zoned=True, lacks=NOT_FUSED),
-    FunctionSpec(_F.MINUTE, ("Minute",), _TIME, zoned=True, lacks=NOT_FUSED),
-    FunctionSpec(_F.SECOND, ("Second",), _TIME, zoned=True, lacks=NOT_FUSED),
-    FunctionSpec(_F.DATE_ADD, ("DateAdd",), _SHIFT),
-    FunctionSpec(_F.DATE_SUB, ("DateSub",), _SHIFT),
-    FunctionSpec(_F.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()), zoned=True),
-    FunctionSpec(
-        _F.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
-        raises=Raises.VARIABLE, safe=shifts_little, lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.MONTHS_BETWEEN, ("MonthsBetween",),
-        takes(_INSTANT, _INSTANT, BOOLEAN, TEXT, gives=pa.float64(), optional=1),
-        zoned=True, lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.MAKE_DATE, ("MakeDate",), takes(INT, INT, INT, gives=pa.date32()),
-        raises=Raises.ALWAYS, lacks=ON_CPU,
-    ),
-    FunctionSpec(_F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()), lacks=NOT_FUSED),
-    FunctionSpec(
-        _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(INT, gives=pa.date32()),
-        lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(_INSTANT, gives=pa.int64()),
-        lacks=NOT_FUSED,
-    ),
-    FunctionSpec(_F.UNIX_SECONDS, ("UnixSeconds",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED),
-    FunctionSpec(_F.UNIX_MILLIS, ("UnixMillis",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED),
-    FunctionSpec(_F.UNIX_MICROS, ("UnixMicros",), takes(_INSTANT, gives=pa.int64()), lacks=NOT_FUSED),
-    FunctionSpec(
-        _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(_WHOLE, gives=_UTC),
-        raises=Raises.ALWAYS, safe=_fits_micros, lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(_WHOLE, gives=_UTC),
-        raises=Raises.ALWAYS, safe=_fits_micros, lacks=NOT_FUSED,
-    ),
-    FunctionSpec(
-        _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(_WHOLE, gives=_UTC), lacks=NOT_FUSED
-    ),
-    FunctionSpec(
-        _F.TIMESTAMP_ADD_MONTHS, ("TimestampAddYMInterval",), takes(_MICROS, INT, gives=first),
-        raises=Raises.VARIABLE, safe=shifts_little, lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(TEXT, _INSTANT, _INSTANT, gives=pa.int64()),
-        zoned=True, lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.MAKE_TIMESTAMP, ("MakeTimestamp",),
-        takes(INT, INT, INT, INT, INT, _SECONDS, gives=_UTC),
-        raises=Raises.ALWAYS, lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.SECOND_WITH_FRACTION, ("SecondWithFraction",), takes(_MICROS, gives=pa.decimal128(8, 6)),
-        zoned=True, lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, TEXT, gives=_UTC),
-        raises=Raises.ANSI, lacks=ON_CPU,
-    ),
-    FunctionSpec(_F.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, TEXT, gives=_UTC), raises=Raises.ANSI, lacks=ON_CPU),
-    FunctionSpec(
-        _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(_INSTANT, TEXT, gives=first), lacks=ON_CPU,
-    ),
-    FunctionSpec(
-        _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(_INSTANT, TEXT, _INSTANT, gives=first, optional=1),
-        lacks=ON_CPU,
-    ),
-    FunctionSpec(_F.START_OF_DAY, (), takes(_INSTANT, TEXT, _INSTANT, gives=first, optional=1), lacks=ON_CPU),
-    FunctionSpec(
-        _F.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
-        raises=Raises.VARIABLE, zoned=True, lacks=ON_CPU,
-    ),
-)  # fmt: skip
 
 SPARK_ONLY = (SparkOnly(("YearOfWeek",)),)
 
@@ -260,3 +163,722 @@ def _shifted_timestamp(node: Call, moment: Expression, shift: Expression) -> Exp
     return _TIMESTAMP_SHIFT.resolve(
         dataclasses.replace(node, function=Function.TIMESTAMP_ADD, arguments=(moment, shift))
     )
+
+
+# -- NumPy and Arrow --------------------------------------------------------------------------------------------------
+
+
+_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY = 86_400
+_DAY_MICROS = _DAY * 10**6
+_MONTH_SECONDS = 31 * _DAY
+_MOST_YEARS = 999_999_999
+"""Java's calendar ends at this year, and begins as many before the year 0."""
+_DAY_NAMES, _MONTH_NAMES = (tuple(name[:3] for name in names) for names in (DAYS, MONTHS))
+_UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Etc/Universal"})
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z")
+
+
+def zone_offset(dtype: pa.DataType) -> int | None:
+    """Offset from UTC of a timestamp type, in seconds, where it is the same for all times; 0 without a zone.
+
+    ``None`` for zones whose offset changes: the rules of the JVM and of this machine may differ, so nothing that
+    needs them is computed here.
+    """
+    if dtype.tz is None or dtype.tz in _UTC_NAMES:
+        return 0
+    match = _OFFSET.match(dtype.tz)
+    if match is None or int(match[2]) > 18 or int(match[3]) > 59:
+        return None
+    seconds = int(match[2]) * 3600 + int(match[3]) * 60
+    return -seconds if match[1] == "-" else seconds
+
+
+def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:
+    """Shift timestamps to local time; also give the units per second."""
+    per_second = _UNITS_PER_SECOND[dtype.unit]
+    offset = zone_offset(dtype)
+    assert offset is not None, dtype
+    return (values + offset * per_second if offset else values), per_second
+
+
+def _last_day(days: Array) -> Array:
+    return days_from_months(months_of(days) + 1) - 1
+
+
+def _week_of_year(days: Array) -> Array:
+    """ISO week: it belongs to the year of its Thursday."""
+    days = days.astype(np.int64)
+    return (day_of_year(days + 3 - weekday(days)) - 1) // 7 + 1
+
+
+def _first_day(days: Array, unit: str) -> Array:
+    """First day of the week, month, quarter or year of each day, as int64."""
+    days = days.astype(np.int64)
+    if unit == "week":
+        return np.asarray(days - weekday(days))
+    months = months_of(days)
+    months -= months % {"month": 1, "quarter": 3, "year": 12}[unit]
+    return days_from_months(months)
+
+
+def _trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
+    days = operands[0]
+    first = _first_day(days.values, DATE_UNITS[constant_word(node.arguments[1])])
+    return Vector(pa.date32(), first.astype(np.int32), days.valid)
+
+
+def _date_trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
+    moment = operands[1]
+    assert node.type is not None
+    values, per_second = local(moment.values, type_of(node.arguments[1]))
+    word = constant_word(node.arguments[0])
+    micros = TIME_UNITS.get(word)
+    if micros is None:
+        cut = _first_day(values // _DAY_MICROS, DATE_UNITS[word]) * _DAY_MICROS
+    else:
+        cut = values - values % micros
+    offset = zone_offset(type_of(node.arguments[1])) or 0
+    return Vector(node.type, np.asarray(cut - offset * per_second), moment.valid)
+
+
+def _next_day(node: Call, operands: list[Vector], _length: int) -> Vector:
+    days = operands[0].values.astype(np.int64)
+    wanted = DAYS_OF_WEEK[constant_word(node.arguments[1])]
+    later = days + 1 + (wanted - weekday(days) - 1) % 7
+    return Vector(pa.date32(), later.astype(np.int32), operands[0].valid)
+
+
+def _named(names: tuple[str, ...], position: Callable[[Array], Array]) -> Run:
+    """Make a function that names a part of a date."""
+
+    def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
+        (days,) = operands
+        mask = None if days.valid is None else ~days.valid
+        indices = pa.array(position(days.values), pa.int64(), mask=mask)
+        return from_arrow(pa.array(names, pa.string()).take(indices))
+
+    return run
+
+
+def _dates_within(node: Call, days: Array, valid: Mask | None) -> Vector:
+    """Dates from day numbers; one that does not fit 32 bits is an error in every mode."""
+    outside = np.asarray(days != days.astype(np.int32))
+    if (outside if valid is None else outside & valid).any():
+        fail(node, "the date does not fit 32 bits")
+    return Vector(pa.date32(), days.astype(np.int32), valid)
+
+
+def _add_months(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Keep the day of the month, or take the last one of a shorter month."""
+    days, shift = operands
+    shifted = plus_months(days.values, shift.values.astype(np.int64))
+    return _dates_within(node, shifted, mask_and(days.valid, shift.valid))
+
+
+def _make_date(node: Call, operands: list[Vector], _length: int) -> Vector:
+    year, month, day = (operand.values.astype(np.int64) for operand in operands)
+    valid = mask_and(mask_and(operands[0].valid, operands[1].valid), operands[2].valid)
+    bad = np.asarray((np.abs(year) > _MOST_YEARS) | (month < 1) | (month > 12) | (day < 1))
+    months = np.where(bad, 0, (year - 1970) * 12 + month - 1)
+    first = days_from_months(months)
+    bad |= np.asarray(day > days_from_months(months + 1) - first)
+    valid = null_or_raise(node, bad, valid, "there is no such date")
+    return _dates_within(node, np.where(bad, 0, first + day - 1), valid)
+
+
+def _days_and_seconds(moment: Vector, node: Call, operand: Expression) -> tuple[Array, Array]:
+    """Local dates, and the whole seconds that have passed since they began."""
+    zone = node.arguments[3] if len(node.arguments) > 3 else None
+    if not isinstance(zone, ZoneLiteral):
+        days, micros = np.divmod(local(moment.values, type_of(operand))[0], _DAY_MICROS)
+        return days, micros // 10**6
+    days = clock(moment.values, moment.valid, zone.rules) // _DAY_MICROS
+    begun = starts_of_day(days * _DAY_MICROS, moment.valid, zone.rules)
+    return days, (moment.values - begun) // 10**6
+
+
+def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Whole months between equal days of the month, or between last days; else with 31 days to a month."""
+    later, earlier = operands[:2]
+    rounded = node.arguments[2]
+    assert isinstance(rounded, Literal)
+    days, seconds = zip(
+        *(_days_and_seconds(m, node, a) for m, a in zip((later, earlier), node.arguments, strict=False)), strict=True
+    )
+    months = [months_of(d) for d in days]
+    of_month = [day_of_month(d) for d in days]
+    last = [_last_day(d) == d for d in days]
+    whole = (months[0] - months[1]).astype(np.float64)
+    rest = (of_month[0] - of_month[1]) * _DAY + seconds[0] - seconds[1]
+    between = whole + rest / float(_MONTH_SECONDS)
+    if rounded.value:
+        # Java's rounding: halves upwards.
+        scaled = between * 1e8
+        floor = np.floor(scaled)
+        between = (floor + (scaled - floor >= 0.5)) / 1e8
+    even = (of_month[0] == of_month[1]) | (last[0] & last[1])
+    return Vector(pa.float64(), np.where(even, whole, between), mask_and(later.valid, earlier.valid))
+
+
+def _since_epoch(unit: int) -> Run:
+    """Make the number of whole units since 1970, from microseconds."""
+
+    def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
+        return Vector(pa.int64(), np.asarray(operands[0].values // unit), operands[0].valid)
+
+    return run
+
+
+def _unix_timestamp(_node: Call, operands: list[Vector], _length: int) -> Vector:
+    (moment,) = operands
+    values = np.asarray(moment.values)
+    # Rounded towards zero: upwards before 1970.
+    seconds = values // 10**6 + ((values < 0) & (values % 10**6 != 0))
+    return Vector(pa.int64(), seconds, moment.valid)
+
+
+def _from_epoch(unit: int) -> Run:
+    """Make timestamps of units since 1970; one that does not fit 64 bits is an error in every mode."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        (count,) = operands
+        assert node.type is not None
+        values = count.values.astype(np.int64)
+        most = ((1 << 63) - 1) // unit
+        outside = np.asarray((values > most) | (values < -most))
+        if unit > 1 and (outside if count.valid is None else outside & count.valid).any():
+            fail(node, "the timestamp overflows")
+        with np.errstate(over="ignore"):
+            return Vector(node.type, np.asarray(values * unit), count.valid)
+
+    return run
+
+
+def exact_months(node: Call) -> bool:
+    """Whether a shift by months is by a column, or by a constant that no usual date overflows."""
+    months = node.arguments[1]
+    return not isinstance(months, Literal) or (months.value is not None and shifts_little(node))
+
+
+def exact_trunc(node: Call) -> bool:
+    """Whether the unit of a ``trunc`` is a constant that is known."""
+    return constant_word(node.arguments[1]) in DATE_UNITS
+
+
+def exact_date_trunc(node: Call) -> bool:
+    """Whether the unit of a ``date_trunc`` is a constant that is known, and the zone has one offset."""
+    word = constant_word(node.arguments[0])
+    return (word in DATE_UNITS or word in TIME_UNITS) and zone_offset(type_of(node.arguments[1])) is not None
+
+
+def exact_next_day(node: Call) -> bool:
+    """Whether the day of the week is a constant that is known."""
+    return constant_word(node.arguments[1]) in DAYS_OF_WEEK
+
+
+def exact_months_between(node: Call) -> bool:
+    """Whether both zones have one offset, or their rules are given, and whether to round is a constant."""
+    rounded = node.arguments[2]
+    if len(node.arguments) > 3 and not isinstance(node.arguments[3], ZoneLiteral):
+        return False
+    zones = [zone_offset(type_of(a)) for a in node.arguments[:2]]
+    return None not in zones and isinstance(rounded, Literal) and rounded.value is not None
+
+
+def _time_part(seconds: int, modulus: int) -> Run:
+    """Make a part of the time of day, in the zone of the argument's type."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        values, per_second = local(operands[0].values, type_of(node.arguments[0]))
+        part = values // (per_second * seconds) % modulus
+        return Vector(pa.int32(), part.astype(np.int32), operands[0].valid)
+
+    return run
+
+
+def has_fixed_offset(node: Call) -> bool:
+    """Whether the zone of a call's timestamp has one offset for all times."""
+    return zone_offset(type_of(node.arguments[0])) is not None
+
+
+def _timestamp_add(node: Call, operands: list[Vector], _length: int) -> Vector:
+    moment, shift = operands
+    assert node.type is not None
+    with np.errstate(over="ignore"):
+        values = np.asarray(moment.values + shift.values)
+    valid = mask_and(moment.valid, shift.valid)
+    overflows = np.asarray(((moment.values ^ values) & (shift.values ^ values)) < 0)
+    if (overflows if valid is None else overflows & valid).any():
+        fail(node, "the timestamp overflows")
+    return Vector(node.type, values, valid)
+
+
+def exact_shift(node: Call) -> bool:
+    """Whether a shift is one of instants: Spark shifts whole days by the clock of the session's time zone."""
+    shift = interval_micros(node.arguments[1])
+    return (shift is not None and abs(shift) < _DAY * _UNITS_PER_SECOND["us"]) or has_fixed_offset(node)
+
+
+# -- conversions -------------------------------------------------------------------------------------------------
+
+
+def to_date(vector: Vector, source: pa.DataType) -> Vector:
+    """Take the local date of timestamps."""
+    values, per_second = local(vector.values, source)
+    return Vector(pa.date32(), (values // (per_second * _DAY)).astype(np.int32), vector.valid)
+
+
+def to_timestamp(vector: Vector, source: pa.DataType, target: pa.DataType) -> tuple[Vector, npt.NDArray[np.bool_]]:
+    """Convert dates and timestamps to another timestamp type; also mark values out of range.
+
+    A date becomes its local midnight. Between types with and without a zone the local time is kept.
+    """
+    per_second = _UNITS_PER_SECOND[target.unit]
+    shift_by = 0
+    if pat.is_date(source):
+        scale: tuple[int, int] = (_DAY * per_second, 1)
+        shift_by = -(zone_offset(target) or 0)
+    else:
+        before = _UNITS_PER_SECOND[source.unit]
+        scale = (per_second // before, 1) if per_second >= before else (1, before // per_second)
+        if (source.tz is None) != (target.tz is None):
+            shift_by = (zone_offset(source) or 0) - (zone_offset(target) or 0)
+    values = vector.values.astype(np.int64)
+    limit = ((1 << 63) - 1 - abs(shift_by) * per_second) // scale[0]
+    bad = np.asarray((values > limit) | (values < -limit))
+    with np.errstate(all="ignore"):
+        values = values * scale[0] // scale[1] + shift_by * per_second
+    return Vector(target, values, vector.valid), bad
+
+
+def needs_zone(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether converting between two types depends on a zone."""
+    if pat.is_timestamp(source) and pat.is_timestamp(target):
+        return (source.tz is None) != (target.tz is None)
+    return True
+
+
+_SECOND = 10**6
+_MOST_DAYS = ((1 << 63) - 1) // _DAY_MICROS - 1
+
+
+def _within(node: Call, days: Array, micros: Array, valid: Mask | None) -> Vector:
+    """Timestamps from days and microseconds of the day; one that does not fit 64 bits is an error in every mode."""
+    assert node.type is not None
+    outside = np.abs(days) > _MOST_DAYS
+    if outside.any() and (outside if valid is None else outside & valid).any():
+        fail(node, "the timestamp overflows")
+    with np.errstate(over="ignore"):
+        return Vector(node.type, days * _DAY_MICROS + micros, valid)
+
+
+def _add_months_to_timestamp(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Keep the time of day, and the day of the month or the last one of a shorter month."""
+    moment, shift = operands
+    days, micros = np.divmod(moment.values, _DAY_MICROS)
+    shifted = plus_months(days, shift.values.astype(np.int64))
+    return _within(node, shifted, micros, mask_and(moment.valid, shift.valid))
+
+
+def _timestamp_difference(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Whole units from the first timestamp to the second, rounded towards zero."""
+    _, start, end = operands
+    valid = mask_and(start.valid, end.valid)
+    unit = constant_word(node.arguments[0])
+    if unit in DIFFERENCE_MONTHS:
+        whole = _whole_months_between(np.asarray(start.values), np.asarray(end.values))
+        return Vector(pa.int64(), _towards_zero(whole, DIFFERENCE_MONTHS[unit]), valid)
+    with np.errstate(over="ignore"):
+        micros = np.asarray(end.values - start.values)
+    overflows = ((end.values ^ start.values) & (end.values ^ micros)) < 0
+    if overflows.any() and (overflows if valid is None else overflows & valid).any():
+        raise UnsupportedValueError("a difference of timestamps beyond 64 bits is left to Spark")
+    return Vector(pa.int64(), _towards_zero(micros, DIFFERENCE_UNITS[unit]), valid)
+
+
+def _towards_zero(values: Array, unit: int) -> Array:
+    quotient = values // unit
+    return np.asarray(quotient + ((values < 0) & (quotient * unit != values)))
+
+
+def _whole_months_between(start: Array, end: Array) -> Array:
+    """Whole months as Java counts them: the last day is complete or left out, then days of the month are compared."""
+    (start_days, start_micros), (end_days, end_micros) = np.divmod(start, _DAY_MICROS), np.divmod(end, _DAY_MICROS)
+    early = (end_days > start_days) & (end_micros < start_micros)
+    late = (end_days < start_days) & (end_micros > start_micros)
+    end_days = end_days - early + late
+    months = months_of(end_days) - months_of(start_days)
+    return _towards_zero(months * 32 + day_of_month(end_days) - day_of_month(start_days), 32)
+
+
+def _make_timestamp(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """A clock's time from year, month, day, hour, minute, and seconds with six digits; 60 seconds are a minute."""
+    year, month, day, hour, minute, second = (o.values.astype(np.int64) for o in operands)
+    valid = reduce(mask_and, (o.valid for o in operands))
+    wide = np.abs(second) >= 1 << 31
+    if wide.any() and (wide if valid is None else wide & valid).any():
+        raise UnsupportedValueError("seconds of ten digits and more are left to Spark")
+    bad_day = (np.abs(year) > _MOST_YEARS) | (month < 1) | (month > 12) | (day < 1)
+    # Each operand may be one value for all rows.
+    bad = bad_day | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59) | (second < 0) | (second > 60 * _SECOND)
+    months = np.where(bad_day, 0, (year - 1970) * 12 + month - 1)
+    first = days_from_months(months)
+    bad = bad | (day > days_from_months(months + 1) - first)
+    valid = null_or_raise(node, bad, valid, "there is no such time")
+    micros = (hour * 60 + minute) * 60 * _SECOND + second
+    return _within(node, np.where(bad, 0, first + day - 1), np.where(bad, 0, micros), valid)
+
+
+def _second_with_fraction(_node: Call, operands: list[Vector], _length: int) -> Vector:
+    moment = operands[0]
+    return Vector(pa.decimal128(8, 6), np.asarray(moment.values % (60 * _SECOND)), moment.valid)
+
+
+def exact_difference(node: Call) -> bool:
+    """Whether the unit is a constant that is known."""
+    unit = constant_word(node.arguments[0])
+    return unit in DIFFERENCE_UNITS or unit in DIFFERENCE_MONTHS
+
+
+# -- Polars -----------------------------------------------------------------------------------------------------------
+
+
+_CALENDAR: Bounds = (-719162, 2932896)
+"""Days of the years 1 to 9999, in which Polars computes all parts of a date."""
+
+
+def _lower_date(compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bounds: Callable[[Bounds], Bounds]) -> Rule:
+    """Make the rule of a function of a date, which ``compute`` gives exactly in the years 1 to 9999."""
+
+    def rule(_node: Call, values: list[Lowered]) -> Lowered:
+        (date,) = values
+        if not within(known(date), _CALENDAR):
+            raise NotLowered("a date outside the years 1 to 9999")
+        return Lowered(compute(date.expr).cast(polars_type(dtype)), dtype, bounds(known(date)))
+
+    return rule
+
+
+def _lower_part(compute: Callable[[pl.Expr], pl.Expr], least: int, most: int) -> Rule:
+    return _lower_date(compute, pa.int32(), lambda _: (least, most))
+
+
+def _lower_shift(sign: int) -> Rule:
+    def rule(_node: Call, values: list[Lowered]) -> Lowered:
+        date, days = values
+        low, high = sorted(sign * bound for bound in known(days))
+        bounds = (known(date)[0] + low, known(date)[1] + high)
+        if not within(bounds, _CALENDAR):
+            raise NotLowered("a date outside the years 1 to 9999")
+        shift = days.expr.cast(pl.Int32)
+        shifted = date.expr.cast(pl.Int32) + (shift if sign > 0 else -shift)
+        return Lowered(shifted.cast(pl.Date), pa.date32(), bounds)
+
+    return rule
+
+
+def _lower_difference(_node: Call, values: list[Lowered]) -> Lowered:
+    end, start = values
+    bounds = (known(end)[0] - known(start)[1], known(end)[1] - known(start)[0])
+    if not within(bounds, (-(1 << 31), (1 << 31) - 1)):
+        raise NotLowered("a difference that may overflow")
+    return Lowered(end.expr.cast(pl.Int32) - start.expr.cast(pl.Int32), pa.int32(), bounds)
+
+
+# -- device -----------------------------------------------------------------------------------------------------------
+
+
+_SECOND_MICROS = 1_000_000
+_ZONES_OF_UTC = (None, "UTC", "Etc/UTC", "Z", "+00:00")
+
+
+def _device_days(date: Value) -> Array:
+    return date.data.astype("int64")
+
+
+def _device_last_day(xp: Any, date: Value) -> Array:
+    year, month, day = v.civil(xp, date.data)
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    return _device_days(date) - day + xp.where(month == 2, 28 + leap, 30 + (month + month // 8) % 2)
+
+
+def _device_time_part(divisor: int, modulus: int) -> Offer:
+    return strict(lambda _, time: v.second_of_day(time) // divisor % modulus, _zone_free)
+
+
+def _is_local(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.tz in _ZONES_OF_UTC and dtype.unit == "us")
+
+
+def _zone_free(node: Call) -> bool:
+    return all(pat.is_timestamp(t) and t.tz in _ZONES_OF_UTC for t in operand_types(node))
+
+
+def _device_weekday(days: Array) -> Array:
+    return (days + 3) % 7
+
+
+def _device_week_of_year(xp: Any, date: Value) -> Array:
+    """ISO week: it belongs to the year of its Thursday."""
+    days = _device_days(date)
+    thursday = days + 3 - _device_weekday(days)
+    return (thursday - v.days_before_year(v.civil(xp, thursday)[0])) // 7 + 1
+
+
+def _device_first_day(xp: Any, days: Array, unit: str) -> Array:
+    """First day of the week, month, quarter or year of each day, as int64."""
+    if unit == "week":
+        return days - _device_weekday(days)
+    months, _ = v.months_since_1970(xp, days)
+    return v.first_of_month(months - months % {"month": 1, "quarter": 3, "year": 12}[unit])
+
+
+def _device_trunc(operands: Operands, node: Call, active: Active) -> Value:
+    date = operands.fixed(node.arguments[0], active)
+    first = _device_first_day(operands.xp, _device_days(date), DATE_UNITS[constant_word(node.arguments[1])])
+    return Value(pa.date32(), first.astype("int32"), date.valid)
+
+
+def _device_date_trunc(operands: Operands, node: Call, active: Active) -> Value:
+    moment, word = operands.fixed(node.arguments[1], active), constant_word(node.arguments[0])
+    assert node.type is not None
+    micros = TIME_UNITS.get(word)
+    if micros is not None:
+        return Value(node.type, moment.data - moment.data % micros, moment.valid)
+    first = _device_first_day(operands.xp, moment.data // _DAY_MICROS, DATE_UNITS[word])
+    return Value(node.type, first * _DAY_MICROS, moment.valid)
+
+
+def _device_next_day(operands: Operands, node: Call, active: Active) -> Value:
+    date = operands.fixed(node.arguments[0], active)
+    days, wanted = _device_days(date), DAYS_OF_WEEK[constant_word(node.arguments[1])]
+    later = days + 1 + (wanted - _device_weekday(days) - 1) % 7
+    return Value(pa.date32(), later.astype("int32"), date.valid)
+
+
+def _device_add_months(operands: Operands, node: Call, active: Active) -> Value:
+    """Keep the day of the month, or take the last one of a shorter month."""
+    date, shift, valid = operands.pair(node, active)
+    months, day = v.months_since_1970(operands.xp, date.data)
+    months = months + shift.data.astype("int64")
+    first = v.first_of_month(months)
+    days = first + operands.xp.minimum(day, v.first_of_month(months + 1) - first) - 1
+    narrow = days.astype("int32")
+    operands.fail_if(mask_and(mask_and(narrow != days, valid), active), f"{node}: the date does not fit 32 bits")
+    return Value(pa.date32(), narrow, valid)
+
+
+def _of_micros(node: Call) -> bool:
+    return all(pat.is_timestamp(t) and t.unit == "us" for t in operand_types(node))
+
+
+def _device_since_epoch(unit: int) -> Offer:
+    return strict(lambda _, moment: moment.data // unit, _of_micros)
+
+
+def _device_unix_timestamp(_: Any, moment: Value) -> Array:
+    """Whole seconds since 1970, rounded towards zero."""
+    seconds = moment.data // _SECOND_MICROS
+    return seconds + ((moment.data < 0) & (moment.data % _SECOND_MICROS != 0))
+
+
+def _device_from_epoch(unit: int) -> Offer:
+    """Make timestamps of seconds, or other units, since 1970; raises in every mode if one does not fit 64 bits."""
+
+    def evaluate(operands: Operands, node: Call, active: Active) -> Value:
+        count = operands.fixed(node.arguments[0], active)
+        assert node.type is not None
+        number, most = count.data.astype("int64"), ((1 << 63) - 1) // unit
+        if unit > 1:
+            outside = (number > most) | (number < -most)
+            operands.fail_if(mask_and(mask_and(outside, count.valid), active), f"{node}: the timestamp overflows")
+        return Value(node.type, number * unit, count.valid)
+
+    return Offer(evaluate)
+
+
+_F = Function
+
+TABLE = (
+    FunctionSpec(
+        _F.YEAR, ("Year",), _PART,
+        numpy=of_arrays(year_of), polars=_lower_part(lambda date: date.dt.year(), 1, 9999),
+        device=strict(lambda xp, date: v.civil(xp, date.data)[0]),
+    ),
+    FunctionSpec(
+        _F.QUARTER, ("Quarter",), _PART,
+        numpy=of_arrays(lambda days: (month_of(days) - 1) // 3 + 1),
+        polars=_lower_part(lambda date: date.dt.quarter(), 1, 4),
+        device=strict(lambda xp, date: (v.civil(xp, date.data)[1] - 1) // 3 + 1),
+    ),
+    FunctionSpec(
+        _F.MONTH, ("Month",), _PART,
+        numpy=of_arrays(month_of), polars=_lower_part(lambda date: date.dt.month(), 1, 12),
+        device=strict(lambda xp, date: v.civil(xp, date.data)[1]),
+    ),
+    FunctionSpec(
+        _F.DAY, ("DayOfMonth",), _PART,
+        numpy=of_arrays(day_of_month), polars=_lower_part(lambda date: date.dt.day(), 1, 31),
+        device=strict(lambda xp, date: v.civil(xp, date.data)[2]),
+    ),
+    FunctionSpec(
+        _F.DAY_OF_WEEK, ("DayOfWeek",), _PART,
+        numpy=of_arrays(lambda days: (days.astype(np.int64) + 4) % 7 + 1),
+        polars=_lower_part(lambda date: date.dt.weekday() % 7 + 1, 1, 7),
+        device=strict(lambda _, date: (_device_days(date) + 4) % 7 + 1),
+    ),
+    FunctionSpec(
+        _F.WEEKDAY, ("WeekDay",), _PART,
+        numpy=of_arrays(weekday), polars=_lower_part(lambda date: date.dt.weekday() - 1, 0, 6),
+        device=strict(lambda _, date: (_device_days(date) + 3) % 7),
+    ),
+    FunctionSpec(
+        _F.DAY_OF_YEAR, ("DayOfYear",), _PART,
+        numpy=of_arrays(day_of_year), polars=_lower_part(lambda date: date.dt.ordinal_day(), 1, 366),
+        device=strict(lambda xp, date: _device_days(date) - v.days_before_year(v.civil(xp, date.data)[0]) + 1),
+    ),
+    FunctionSpec(
+        _F.WEEK_OF_YEAR, ("WeekOfYear",), _PART,
+        numpy=of_arrays(_week_of_year), device=strict(_device_week_of_year),
+    ),
+    FunctionSpec(_F.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), numpy=_named(_DAY_NAMES, weekday)),
+    FunctionSpec(
+        _F.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()),
+        numpy=_named(_MONTH_NAMES, lambda days: month_of(days) - 1),
+    ),
+    FunctionSpec(
+        _F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32()),
+        numpy=of_arrays(_last_day),
+        polars=_lower_date(
+            lambda date: date.dt.month_end(), pa.date32(), lambda days: (days[0], min(days[1] + 30, _CALENDAR[1]))
+        ),
+        device=strict(_device_last_day),
+    ),
+    FunctionSpec(
+        _F.NEXT_DAY, ("NextDay",), takes(DATE, TEXT, gives=pa.date32()),
+        raises=Raises.ANSI, safe=_names_a_day,
+        exact=exact_next_day, numpy=_next_day,
+        device=Offer(_device_next_day),
+    ),
+    FunctionSpec(
+        _F.TRUNC, ("TruncDate",), takes(DATE, TEXT, gives=pa.date32()),
+        exact=exact_trunc, numpy=_trunc,
+        device=Offer(_device_trunc),
+    ),
+    FunctionSpec(
+        _F.DATE_TRUNC, ("TruncTimestamp",), takes(TEXT, INSTANT, gives=lambda types: types[1]),
+        zoned=True,
+        exact=exact_date_trunc, numpy=_date_trunc,
+        device=Offer(_device_date_trunc, lambda node: _is_local(operand_types(node)[1])),
+    ),
+    FunctionSpec(
+        _F.HOUR, ("Hour",), _TIME,
+        zoned=True,
+        exact=has_fixed_offset, numpy=_time_part(3600, 24), device=_device_time_part(3600, 24),
+    ),
+    FunctionSpec(
+        _F.MINUTE, ("Minute",), _TIME,
+        zoned=True,
+        exact=has_fixed_offset, numpy=_time_part(60, 60), device=_device_time_part(60, 60),
+    ),
+    FunctionSpec(
+        _F.SECOND, ("Second",), _TIME,
+        zoned=True,
+        exact=has_fixed_offset, numpy=_time_part(1, 60), device=_device_time_part(1, 60),
+    ),
+    FunctionSpec(
+        _F.DATE_ADD, ("DateAdd",), _SHIFT,
+        numpy=of_arrays(lambda days, shift: days + shift.astype(np.int32)), polars=_lower_shift(1),
+        device=strict(lambda _, date, days: date.data + days.data.astype("int32")),
+    ),
+    FunctionSpec(
+        _F.DATE_SUB, ("DateSub",), _SHIFT,
+        numpy=of_arrays(lambda days, shift: days - shift.astype(np.int32)), polars=_lower_shift(-1),
+        device=strict(lambda _, date, days: date.data - days.data.astype("int32")),
+    ),
+    FunctionSpec(
+        _F.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()),
+        zoned=True,
+        numpy=of_arrays(lambda end, start: end - start), polars=_lower_difference,
+        device=strict(lambda _, end, start: end.data - start.data),
+    ),
+    FunctionSpec(
+        _F.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
+        raises=Raises.VARIABLE, safe=shifts_little,
+        exact=exact_months, numpy=_add_months, device=Offer(_device_add_months),
+    ),
+    FunctionSpec(
+        _F.MONTHS_BETWEEN, ("MonthsBetween",), takes(INSTANT, INSTANT, BOOLEAN, TEXT, gives=pa.float64(), optional=1),
+        zoned=True,
+        exact=exact_months_between, numpy=_months_between,
+    ),
+    FunctionSpec(
+        _F.MAKE_DATE, ("MakeDate",), takes(INT, INT, INT, gives=pa.date32()),
+        raises=Raises.ALWAYS,
+        numpy=_make_date,
+    ),
+    FunctionSpec(
+        _F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()),
+        numpy=of_arrays(lambda days: days), device=strict(lambda _, date: date.data),
+    ),
+    FunctionSpec(
+        _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(INT, gives=pa.date32()),
+        numpy=of_arrays(lambda days: days), device=strict(lambda _, days: days.data),
+    ),
+    FunctionSpec(
+        _F.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(INSTANT, gives=pa.int64()),
+        numpy=_unix_timestamp, device=strict(_device_unix_timestamp, _of_micros),
+    ),
+    FunctionSpec(
+        _F.UNIX_SECONDS, ("UnixSeconds",), takes(INSTANT, gives=pa.int64()),
+        numpy=_since_epoch(10**6), device=_device_since_epoch(_SECOND_MICROS),
+    ),
+    FunctionSpec(
+        _F.UNIX_MILLIS, ("UnixMillis",), takes(INSTANT, gives=pa.int64()),
+        numpy=_since_epoch(10**3), device=_device_since_epoch(1_000),
+    ),
+    FunctionSpec(
+        _F.UNIX_MICROS, ("UnixMicros",), takes(INSTANT, gives=pa.int64()),
+        numpy=_since_epoch(1), device=_device_since_epoch(1),
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(WHOLE, gives=UTC),
+        raises=Raises.ALWAYS, safe=_fits_micros,
+        numpy=_from_epoch(10**6), device=_device_from_epoch(_SECOND_MICROS),
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(WHOLE, gives=UTC),
+        raises=Raises.ALWAYS, safe=_fits_micros,
+        numpy=_from_epoch(10**3), device=_device_from_epoch(1_000),
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(WHOLE, gives=UTC),
+        numpy=_from_epoch(1), device=_device_from_epoch(1),
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_ADD_MONTHS, ("TimestampAddYMInterval",), takes(_MICROS, INT, gives=first),
+        raises=Raises.VARIABLE, safe=shifts_little,
+        exact=exact_months, numpy=_add_months_to_timestamp,
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(TEXT, INSTANT, INSTANT, gives=pa.int64()),
+        zoned=True,
+        exact=exact_difference, numpy=_timestamp_difference,
+    ),
+    FunctionSpec(
+        _F.MAKE_TIMESTAMP, ("MakeTimestamp",), takes(INT, INT, INT, INT, INT, _SECONDS, gives=UTC),
+        raises=Raises.ALWAYS,
+        numpy=_make_timestamp,
+    ),
+    FunctionSpec(
+        _F.SECOND_WITH_FRACTION, ("SecondWithFraction",), takes(_MICROS, gives=pa.decimal128(8, 6)),
+        zoned=True,
+        numpy=_second_with_fraction,
+    ),
+    FunctionSpec(
+        _F.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
+        raises=Raises.VARIABLE, zoned=True,
+        exact=exact_shift, numpy=_timestamp_add,
+    ),
+)  # fmt: skip

@@ -2,21 +2,173 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import string
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import quote_plus, unquote_to_bytes
+
 import pyarrow as pa
 
+from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.hashes import BYTES_OF_TEXT
-from gpujoin.functions.signatures import TEXT, takes
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, Raises
-from gpujoin.model.expressions import Function
+from gpujoin.functions.implementation import Run, fail, of_python
+from gpujoin.functions.signatures import INT, TEXT, takes
+from gpujoin.functions.spec import FunctionSpec, Raises
+from gpujoin.functions.utf8 import as_bytes, check_utf8, is_utf8
+from gpujoin.functions.vector import Vector, from_arrow, per_distinct
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
+from gpujoin.model.types import is_text, wide_offsets
+
+# -- NumPy and Arrow --------------------------------------------------------------------------------------------------
+
+
+_HEX = re.compile(r"[0-9A-Fa-f]*")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4}|\r\n)*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_LINE = 76
+_BASES = range(2, 37)
+_DIGITS = string.digits + string.ascii_uppercase
+_BITS = 64
+_LARGEST = (1 << _BITS) - 1
+_URL = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
+
+
+def _unhex(text: str) -> bytes | None:
+    """Bytes of hexadecimal digits, of which the first may be one of its own; null if any character is none."""
+    if not _HEX.fullmatch(text):
+        return None
+    return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
+
+
+def _conv(node: Call, operands: list[Vector], length: int) -> Vector:
+    return of_python(partial(_converted, node))(node, operands, length)
+
+
+def _converted(node: Call, text: str, base: int, to_base: int) -> str | None:
+    """Write a number of one base in another, as an unsigned 64-bit integer, or a signed one for a base below 0.
+
+    What follows the first character that is no digit is ignored. A number that is too large is the largest one, or an
+    error in ANSI mode. The negative of a number is, unsigned, what is missing to 2**64::
+
+        conv('-1zz', 10, 16)    FFFFFFFFFFFFFFFF        conv('-1zz', 10, -16)    -1
+    """
+    text = text.strip(" ")
+    if base not in _BASES or abs(to_base) not in _BASES or not text:
+        return None
+    is_negative = text.startswith("-")
+    number = _leading_number(text[is_negative:], base)
+    if number > _LARGEST:
+        if node.mode is EvalMode.ANSI:
+            fail(node, "the number is larger than 64 bits")
+        number = _LARGEST
+    has_high_bit = number > _LARGEST >> 1
+    if to_base > 0:
+        if is_negative:
+            number = _LARGEST if has_high_bit else -number & _LARGEST
+        return _digits(number, to_base)
+    if has_high_bit:
+        number = _LARGEST + 1 - number
+    if not is_negative and not has_high_bit:
+        return _digits(number, -to_base)
+    if to_base == -2 and number.bit_length() == _BITS and len(text) <= _BITS:
+        raise UnsupportedValueError(f"{node}: the sign of a number of 64 binary digits is left to Spark")
+    return "-" + _digits(number, -to_base)
+
+
+def _leading_number(text: str, base: int) -> int:
+    number = 0
+    for char in text:
+        digit = _DIGITS.find(char.upper()) if char.isascii() else -1
+        if not 0 <= digit < base or number > _LARGEST:
+            break
+        number = number * base + digit
+    return number
+
+
+def _digits(number: int, base: int) -> str:
+    written = ""
+    while number or not written:
+        number, digit = divmod(number, base)
+        written = _DIGITS[digit] + written
+    return written
+
+
+def _base64(value: bytes) -> str:
+    """Lines of 76 characters, as MIME has them."""
+    text = base64.b64encode(value).decode()
+    return "\r\n".join(text[at : at + _LINE] for at in range(0, len(text), _LINE))
+
+
+def _unbase64(text: str) -> bytes:
+    if not _BASE64.fullmatch(text):
+        raise UnsupportedValueError(f"unbase64 of {text[:50]!r}, which is no strict Base64, is left to Spark")
+    return base64.b64decode(text.replace("\r\n", ""))
+
+
+def _encode(node: Call, operands: list[Vector], _length: int) -> Vector:
+    text = operands[0].values
+    check_utf8(text, node)
+    return from_arrow(as_bytes(text))
+
+
+def _decode(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Read bytes as UTF-8; in every mode an error for those that are none."""
+    values = operands[0].values
+    text = values.cast(pa.large_binary()).view(pa.large_string()) if not is_text(values.type) else values
+    if not is_utf8(text):
+        fail(node, "some bytes are no UTF-8")
+    return from_arrow(text)
+
+
+def _url_encode(text: str) -> str:
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def _url_decode(text: str) -> str:
+    try:
+        return _unquoted(text)
+    except ValueError:
+        raise UnsupportedValueError(f"url_decode of {text[:50]!r} is left to Spark") from None
+
+
+def _unquoted(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError(text)
+    return unquote_to_bytes(text.replace("+", " ")).decode()
+
+
+def _of_bytes(compute: Callable[[bytes], Any]) -> Run:
+    """Make an implementation from a function of a value's bytes."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        assert node.type is not None
+        values = operands[0].values.cast(pa.large_binary())
+        return from_arrow(per_distinct(values, compute, wide_offsets(node.type)))
+
+    return run
+
+
+def is_utf8_named(node: Call) -> bool:
+    """Whether the name of a character set is a constant, and UTF-8's."""
+    name = node.arguments[1]
+    return isinstance(name, Literal) and isinstance(name.value, str) and name.value.upper() == "UTF-8"
+
 
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.UNHEX, ("Unhex",), takes(TEXT, gives=pa.binary()), lacks=ON_CPU),
-    FunctionSpec(_F.BASE64, (), takes(BYTES_OF_TEXT, gives=pa.string()), lacks=ON_CPU),
-    FunctionSpec(_F.UNBASE64, ("UnBase64",), takes(TEXT, gives=pa.binary()), lacks=ON_CPU),
-    FunctionSpec(_F.ENCODE, (), takes(TEXT, TEXT, gives=pa.binary()), lacks=ON_CPU),
-    FunctionSpec(_F.DECODE, (), takes(BYTES_OF_TEXT, TEXT, gives=pa.string()), raises=Raises.ALWAYS, lacks=ON_CPU),
-    FunctionSpec(_F.URL_ENCODE, (), takes(TEXT, gives=pa.string()), lacks=ON_CPU),
-    FunctionSpec(_F.URL_DECODE, (), takes(TEXT, gives=pa.string()), raises=Raises.ALWAYS, lacks=ON_CPU),
-)
+    FunctionSpec(_F.CONV, ("Conv",), takes(TEXT, INT, INT, gives=pa.string()), raises=Raises.ANSI, numpy=_conv),
+    FunctionSpec(_F.UNHEX, ("Unhex",), takes(TEXT, gives=pa.binary()), numpy=of_python(_unhex)),
+    FunctionSpec(_F.BASE64, (), takes(BYTES_OF_TEXT, gives=pa.string()), numpy=_of_bytes(_base64)),
+    FunctionSpec(_F.UNBASE64, ("UnBase64",), takes(TEXT, gives=pa.binary()), numpy=of_python(_unbase64)),
+    FunctionSpec(_F.ENCODE, (), takes(TEXT, TEXT, gives=pa.binary()), exact=is_utf8_named, numpy=_encode),
+    FunctionSpec(
+        _F.DECODE, (), takes(BYTES_OF_TEXT, TEXT, gives=pa.string()),
+        raises=Raises.ALWAYS,
+        exact=is_utf8_named, numpy=_decode,
+    ),
+    FunctionSpec(_F.URL_ENCODE, (), takes(TEXT, gives=pa.string()), numpy=of_python(_url_encode)),
+    FunctionSpec(_F.URL_DECODE, (), takes(TEXT, gives=pa.string()), raises=Raises.ALWAYS, numpy=of_python(_url_decode)),
+)  # fmt: skip

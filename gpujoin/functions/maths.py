@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
+import numpy as np
 import pyarrow as pa
 
+from gpujoin.functions import fdlibm
+from gpujoin.functions.arithmetic import to_int64
+from gpujoin.functions.implementation import Run, of_arrays
 from gpujoin.functions.signatures import DOUBLE, INT, LONG, takes
-from gpujoin.functions.spec import ON_CPU, FunctionSpec, SparkOnly
-from gpujoin.model.expressions import Function
+from gpujoin.functions.spec import FunctionSpec, SparkOnly
+from gpujoin.functions.vector import INT64_MAX, Array, Vector, mask_and_not
+from gpujoin.model.expressions import Call, Function
 
 _MAPPED = takes(DOUBLE, gives=pa.float64())
 _PAIR = takes(DOUBLE, DOUBLE, gives=pa.float64())
-_F = Function
-
-TABLE = (
-    FunctionSpec(_F.EXP, ("Exp",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.EXPM1, ("Expm1",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.LN, ("Log",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.LOG2, ("Log2",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.LOG10, ("Log10",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.LOG1P, ("Log1p",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.LOG, ("Logarithm",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.POW, ("Pow",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.CBRT, ("Cbrt",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.HYPOT, ("Hypot",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.ACOS, ("Acos",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.ASIN, ("Asin",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.ATAN, ("Atan",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.ATAN2, ("Atan2",), _PAIR, lacks=ON_CPU),
-    FunctionSpec(_F.SINH, ("Sinh",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.COSH, ("Cosh",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.TANH, ("Tanh",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.ATANH, ("Atanh",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.RINT, ("Rint",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.FACTORIAL, ("Factorial",), takes(INT, gives=pa.int64()), lacks=ON_CPU),
-    FunctionSpec(_F.SIGN, ("Signum",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.DEGREES, ("ToDegrees",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(_F.RADIANS, ("ToRadians",), _MAPPED, lacks=ON_CPU),
-    FunctionSpec(
-        _F.WIDTH_BUCKET, ("WidthBucket",), takes(DOUBLE, DOUBLE, DOUBLE, LONG, gives=pa.int64()), lacks=ON_CPU
-    ),
-)
 
 SPARK_ONLY = (
     SparkOnly(
@@ -50,7 +28,115 @@ SPARK_ONLY = (
 )
 
 UNINTRINSIC = (
-    _F.CBRT, _F.HYPOT, _F.ACOS, _F.ASIN, _F.ATAN, _F.ATAN2, _F.SINH, _F.COSH, _F.TANH,
+    Function.CBRT, Function.HYPOT, Function.ACOS, Function.ASIN, Function.ATAN, Function.ATAN2, Function.SINH,
+    Function.COSH, Function.TANH,
 )  # fmt: skip
 """Functions that Spark calls in ``Math``, not ``StrictMath``. Both are one in HotSpot of Java 17 to 23; from Java 24 on
 it has routines of the processor's own for some of them, beginning with ``tanh``."""
+
+
+# -- NumPy and Arrow --------------------------------------------------------------------------------------------------
+
+
+_DEGREES_OF_RADIAN = 57.29577951308232
+_RADIANS_OF_DEGREE = 0.017453292519943295
+"""Java's constants: each is the double next to its quotient."""
+
+
+def _sign(values: Array) -> Array:
+    """−1 or 1; zeros keep their sign, and NaN stays."""
+    return np.asarray(np.where((values == 0) | np.isnan(values), values, np.copysign(1.0, values)))
+
+
+def _width_bucket(node: Call, operands: list[Vector], length: int) -> Vector:
+    """Number of the bucket of a value among equally wide ones; null for ranges that are empty or endless."""
+    rows = 1 if all(o.constant for o in operands) else length
+    operands = [o.expand(rows) for o in operands]
+    value, first, last, count = (o.values for o in operands)
+    assert node.type is not None
+    unknown = (
+        (count <= 0)
+        | (count == INT64_MAX)
+        | np.isnan(value)
+        | (first == last)
+        | ~np.isfinite(first)
+        | ~np.isfinite(last)
+    )
+    with np.errstate(all="ignore"):
+        ascending = first < last
+        passed = np.where(ascending, value - first, first - value)
+        width = np.where(ascending, last - first, first - last)
+        inside = to_int64(np.asarray(count.astype(np.float64) * passed / width)) + 1
+        before = np.where(ascending, value < first, value > first)
+        after = np.where(ascending, value >= last, value <= last)
+        buckets = np.where(before, 0, np.where(after, count + 1, inside))
+    valid = mask_and_not(None, unknown)
+    for operand in operands:
+        mask = operand.mask()
+        valid = valid if mask is None else valid & mask
+    return Vector(node.type, buckets.astype(np.int64), valid)
+
+
+def _logarithm(compute: Callable[[Array], Array], least: float = 0.0) -> Run:
+    """Make an implementation that gives null for numbers up to a limit."""
+
+    def run(node: Call, operands: list[Vector], length: int) -> Vector:
+        result = of_arrays(compute)(node, operands, length)
+        low = np.asarray(operands[0].values <= least)
+        return result.with_valid(mask_and_not(result.valid, low)) if low.any() else result
+
+    return run
+
+
+def _log(node: Call, operands: list[Vector], length: int) -> Vector:
+    """Logarithm to a base; null if either number is not positive."""
+    result = of_arrays(lambda base, x: fdlibm.log(x) / fdlibm.log(base))(node, operands, length)
+    low = np.asarray((operands[0].values <= 0) | (operands[1].values <= 0))
+    return result.with_valid(mask_and_not(result.valid, low)) if low.any() else result
+
+
+_LN2 = math.log(2.0)
+"""The double next to ln 2, which fdlibm gives too."""
+_FACTORIALS = np.array([math.factorial(n) for n in range(21)], np.int64)
+
+
+def _factorial(node: Call, operands: list[Vector], _length: int) -> Vector:
+    """Product of the numbers from 1 to 20 at most; null for other numbers."""
+    (vector,) = operands
+    assert node.type is not None
+    outside = np.asarray((vector.values < 0) | (vector.values > 20))
+    values = _FACTORIALS[np.where(outside, 0, vector.values)]
+    return Vector(node.type, values, mask_and_not(vector.valid, outside) if outside.any() else vector.valid)
+
+
+_F = Function
+
+TABLE = (
+    FunctionSpec(_F.EXP, ("Exp",), _MAPPED, numpy=of_arrays(fdlibm.exp)),
+    FunctionSpec(_F.EXPM1, ("Expm1",), _MAPPED, numpy=of_arrays(fdlibm.expm1)),
+    FunctionSpec(_F.LN, ("Log",), _MAPPED, numpy=_logarithm(fdlibm.log)),
+    FunctionSpec(_F.LOG2, ("Log2",), _MAPPED, numpy=_logarithm(lambda x: fdlibm.log(x) / _LN2)),
+    FunctionSpec(_F.LOG10, ("Log10",), _MAPPED, numpy=_logarithm(fdlibm.log10)),
+    FunctionSpec(_F.LOG1P, ("Log1p",), _MAPPED, numpy=_logarithm(fdlibm.log1p, -1.0)),
+    FunctionSpec(_F.LOG, ("Logarithm",), _PAIR, numpy=_log),
+    FunctionSpec(_F.POW, ("Pow",), _PAIR, numpy=of_arrays(fdlibm.pow)),
+    FunctionSpec(_F.CBRT, ("Cbrt",), _MAPPED, numpy=of_arrays(fdlibm.cbrt)),
+    FunctionSpec(_F.HYPOT, ("Hypot",), _PAIR, numpy=of_arrays(fdlibm.hypot)),
+    FunctionSpec(_F.ACOS, ("Acos",), _MAPPED, numpy=of_arrays(fdlibm.acos)),
+    FunctionSpec(_F.ASIN, ("Asin",), _MAPPED, numpy=of_arrays(fdlibm.asin)),
+    FunctionSpec(_F.ATAN, ("Atan",), _MAPPED, numpy=of_arrays(fdlibm.atan)),
+    FunctionSpec(_F.ATAN2, ("Atan2",), _PAIR, numpy=of_arrays(lambda y, x: fdlibm.atan2(y + 0.0, x + 0.0))),
+    FunctionSpec(_F.SINH, ("Sinh",), _MAPPED, numpy=of_arrays(fdlibm.sinh)),
+    FunctionSpec(_F.COSH, ("Cosh",), _MAPPED, numpy=of_arrays(fdlibm.cosh)),
+    FunctionSpec(_F.TANH, ("Tanh",), _MAPPED, numpy=of_arrays(fdlibm.tanh)),
+    FunctionSpec(_F.ATANH, ("Atanh",), _MAPPED, numpy=of_arrays(lambda x: 0.5 * (fdlibm.log1p(x) - fdlibm.log1p(-x)))),
+    FunctionSpec(_F.RINT, ("Rint",), _MAPPED, numpy=of_arrays(np.rint)),
+    FunctionSpec(_F.FACTORIAL, ("Factorial",), takes(INT, gives=pa.int64()), numpy=_factorial),
+    FunctionSpec(_F.SIGN, ("Signum",), _MAPPED, numpy=of_arrays(_sign)),
+    FunctionSpec(_F.DEGREES, ("ToDegrees",), _MAPPED, numpy=of_arrays(lambda values: values * _DEGREES_OF_RADIAN)),
+    FunctionSpec(_F.RADIANS, ("ToRadians",), _MAPPED, numpy=of_arrays(lambda values: values * _RADIANS_OF_DEGREE)),
+    FunctionSpec(
+        _F.WIDTH_BUCKET, ("WidthBucket",), takes(DOUBLE, DOUBLE, DOUBLE, LONG, gives=pa.int64()),
+        numpy=_width_bucket,
+    ),
+)  # fmt: skip

@@ -165,3 +165,10 @@ TEXT_OR_BYTES = Parameter(lambda t: is_text(t) or is_bytes(t), _TO_TEXT)
 DATE = Parameter(pat.is_date, to(pa.date32(), pat.is_date, pat.is_timestamp, is_text))
 DURATION = Parameter(_is_micros, kept(_is_micros, to(pa.duration("us"))))
 TIMESTAMP = Parameter(pat.is_timestamp, kept(pat.is_timestamp, to(pa.timestamp("us"), pat.is_date)))
+
+
+def _is_instant(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) and dtype.unit == "us" and dtype.tz is not None)
+
+
+INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))

@@ -1,16 +1,20 @@
-"""Describes a function: operands, result type, errors, nulls, and which evaluators lack it."""
+"""Describes a function: operands, result type, errors, nulls, and its implementations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.signatures import Signature
-from gpujoin.model.expressions import Call, EvalMode, Function
+from gpujoin.functions.device import Offer
+from gpujoin.functions.implementation import Lazy, Run
+from gpujoin.functions.kinds import is_lossless
+from gpujoin.functions.lowered import Rule
+from gpujoin.functions.signatures import Signature, types_of
+from gpujoin.model.expressions import Call, Cast, EvalMode, Expression, Function
 from gpujoin.model.types import is_float
 
 
@@ -55,7 +59,7 @@ class Order(Enum):
 
 
 class Evaluator(Enum):
-    """The libraries that compute expressions. Each has its own table of implementations, keyed by function."""
+    """The libraries that compute expressions."""
 
     NUMPY = "CPU"
     """NumPy and Arrow over batches: the reference, and what the others fall back to."""
@@ -63,6 +67,18 @@ class Evaluator(Enum):
     """Expressions of one lazy Polars query, where the bounds of the columns prove that nothing raises."""
     CUDF = "GPU"
     """CuPy and libcudf."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Stands in a row for an implementation that there is none of."""
+
+    why: str
+    """What keeps the library from computing the function."""
+
+
+NOT_FUSED = Missing("computed by NumPy and Arrow between Polars' steps")
+NOT_ON_GPU = Missing("not written; the node is computed on the CPU")
 
 
 @dataclass(frozen=True)
@@ -87,8 +103,33 @@ class FunctionSpec:
     """Whether the result depends on the session's time zone if an operand is a timestamp with one."""
     selectivity: float | None = None
     """Estimated share of rows that a predicate keeps."""
-    lacks: Mapping[Evaluator, str] = field(default_factory=dict)
-    """Reason for each evaluator that does not compute the function."""
+    exact: Callable[[Call], bool] | None = None
+    """Whether a call has Spark's result for all data; ``None``: every call that the signature accepts has."""
+    numpy: Run | Lazy
+    """Computes a call over NumPy and Arrow arrays."""
+    polars: Rule | Missing = NOT_FUSED
+    """Translates a call to a Polars expression."""
+    device: Offer | Missing = NOT_ON_GPU
+    """Computes a call on the device, if its operands fit."""
+
+    def missing(self, evaluator: Evaluator) -> Missing | None:
+        """Why an evaluator does not compute the function; ``None`` if it does."""
+        implementation = {Evaluator.NUMPY: self.numpy, Evaluator.POLARS: self.polars, Evaluator.CUDF: self.device}
+        found = implementation[evaluator]
+        return found if isinstance(found, Missing) else None
+
+    def supports(self, node: Call) -> bool:
+        """Whether a typed call has Spark's result for all data."""
+        return self.signature.accepts(node) and (self.exact is None or self.exact(node))
+
+    def runs_on_device(self, node: Call) -> bool:
+        """Whether a typed call has Spark's result on the device."""
+        offer = self.device
+        return isinstance(offer, Offer) and self.supports(node) and (offer.fits is None or offer.fits(node))
+
+
+SPECS: dict[Function, FunctionSpec] = {}
+"""The row of each function. The package fills it with those of its families."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +144,17 @@ class SparkOnly:
     """When they may raise."""
 
 
-def lacking(why: str, *evaluators: Evaluator) -> dict[Evaluator, str]:
-    """Reason shared by several evaluators that lack a function."""
-    return dict.fromkeys(evaluators, why)
+def can_raise(tree: Expression) -> bool:
+    """Whether evaluating a typed tree might raise, so that it must not be evaluated for more rows than in Spark."""
+    return any(_may_raise(node) for node in tree.walk())
 
 
-NOT_FUSED = lacking("computed by NumPy and Arrow between Polars' steps", Evaluator.POLARS)
-NOT_ON_GPU = lacking("not written; the node is computed on the CPU", Evaluator.CUDF)
-ON_CPU = NOT_FUSED | NOT_ON_GPU
+def _may_raise(node: Expression) -> bool:
+    if isinstance(node, Cast):
+        source = node.child.type
+        return node.mode is EvalMode.ANSI and source is not None and not is_lossless(source, node.to)
+    if not isinstance(node, Call):
+        return False
+    spec = SPECS[node.function]
+    operand = types_of(node)[0] if node.arguments else None
+    return spec.raises.may(node.mode, operand) and not (spec.safe is not None and spec.safe(node))

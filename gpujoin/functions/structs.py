@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError, did_you_mean
 from gpujoin.functions.signatures import Signature, type_of, typed, types_of
-from gpujoin.functions.spec import ON_CPU, FunctionSpec
-from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.functions.spec import FunctionSpec
+from gpujoin.functions.vector import Vector, from_arrow
+from gpujoin.model.expressions import (
+    Call,
+    Function,
+    Literal,
+)
 
 
 def _get_field(node: Call) -> Call | None:
@@ -36,11 +42,18 @@ def field_position(node: Call, struct: pa.DataType) -> int:
     return [field.name for field in struct].index(str(name.value))
 
 
+# -- NumPy and Arrow --------------------------------------------------------------------------------------------------
+
+
+def _field(node: Call, operands: list[Vector], _length: int) -> Vector:
+    return from_arrow(pc.struct_field(operands[0].values, [field_position(node, type_of(node.arguments[0]))]))
+
+
+_F = Function
+
 TABLE = (
     FunctionSpec(
-        Function.GET_FIELD,
-        ("GetStructField",),
-        Signature(_get_field, lambda node: pat.is_struct(types_of(node)[0])),
-        lacks=ON_CPU,
+        Function.GET_FIELD, ("GetStructField",), Signature(_get_field, lambda node: pat.is_struct(types_of(node)[0])),
+        numpy=_field,
     ),
-)
+)  # fmt: skip

@@ -26,7 +26,7 @@ from typing import TypeGuard
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.comparison import has_floats, is_written
+from gpujoin.functions.kinds import has_floats, is_written
 from gpujoin.functions.signatures import type_of
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import Call, Case, ColumnRef, Expression, Function, Literal, Variable

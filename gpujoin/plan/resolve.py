@@ -13,7 +13,7 @@ import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError, did_you_mean
 from gpujoin.functions import coerce
-from gpujoin.functions.casts import can_cast
+from gpujoin.functions.kinds import can_cast
 from gpujoin.functions.signatures import cast_to, type_of
 from gpujoin.functions.widening import wider_of
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal

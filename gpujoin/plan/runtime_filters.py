@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from gpujoin.functions import can_raise
+from gpujoin.functions.spec import can_raise
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from gpujoin.functions import SPECS
 from gpujoin.functions.comparison import MIRRORED
+from gpujoin.functions.spec import SPECS
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.files import Bounds
 from gpujoin.plan.distinct import DistinctValues, values_asked

@@ -21,8 +21,7 @@ import pyarrow.types as pat
 
 from gpujoin.config import Strategy
 from gpujoin.engine.pipeline.clock import OUTPUT, operation_names
-from gpujoin.functions import SPECS
-from gpujoin.functions.spec import Nulls
+from gpujoin.functions.spec import SPECS, Nulls
 from gpujoin.model.expressions import Call, Cast, Expression, Function, conjuncts
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import (

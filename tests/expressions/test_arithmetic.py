@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from gpujoin.functions import can_raise
+from gpujoin.functions.spec import can_raise
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
 from tests.brief import each_once

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
 from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import assert_same_rows, cells

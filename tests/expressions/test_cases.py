@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.backends.cpu.expressions.cases import is_settled
-from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.cases import is_settled
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.model.expressions import Function, call, left
 from gpujoin.plan.resolve import resolve_value
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
-from gpujoin.functions.casts import can_cast
+from gpujoin.functions.evaluate import can_evaluate
+from gpujoin.functions.kinds import can_cast
 from gpujoin.model.expressions import Cast, EvalMode, Expression, Function, call, left
 from gpujoin.plan.resolve import resolve_value
 from tests.brief import each_once

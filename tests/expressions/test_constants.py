@@ -9,10 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
 from gpujoin.functions import FAMILIES
-from gpujoin.functions.spec import Evaluator
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
 from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, left
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge, comparable
@@ -76,8 +75,6 @@ def _cases(family: str, mode: EvalMode, types: dict[str, pa.DataType]) -> Iterat
     """Calls over columns, each with the same call that has constants in place of some."""
     resolve = _resolver(mode)
     for spec in FAMILIES[family]:
-        if Evaluator.NUMPY in spec.lacks:
-            continue
         for tree in calls_over_columns(spec, types, _column, resolve):
             if can_evaluate(resolve(tree)):
                 yield from ((tree, made) for made in with_constants(tree, _value))
@@ -133,11 +130,7 @@ def test_a_constant_is_as_a_column_of_it(family: str, mode: EvalMode, types: dic
         seen.add(tree.function)
     assert not problems, f"{len(problems)} differences:\n" + "\n".join(problems)
     if types is TYPES:
-        several = {
-            spec.function
-            for spec in FAMILIES[family]
-            if Evaluator.NUMPY not in spec.lacks and spec.signature.arity[1] > 1
-        }
+        several = {spec.function for spec in FAMILIES[family] if spec.signature.arity[1] > 1}
         assert several - seen <= UNTRIED, "functions of several arguments are all tried"
 
 

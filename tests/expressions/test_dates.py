@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge

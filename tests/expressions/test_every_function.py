@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
 from gpujoin.functions import FAMILIES
-from gpujoin.functions.spec import Evaluator
+from gpujoin.functions.evaluate import can_evaluate
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, left, right
 from tests.expressions.oracle import Judge
 from tests.expressions.values import VALUES
@@ -31,7 +30,7 @@ def test_functions_are_sparks(judge: Callable[..., Judge], family: str, mode: Ev
     trees = [
         tree
         for spec in FAMILIES[family]
-        if Evaluator.NUMPY not in spec.lacks and spec.function not in WITHOUT_SQL | GIVEN_BACK
+        if spec.function not in WITHOUT_SQL | GIVEN_BACK
         for tree in calls(spec, kinds, lambda kind, position: (right if position else left)(kind))
         if not _with_zone(tree)
     ]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
+from gpujoin.functions.evaluate import can_evaluate, evaluate, evaluate_column
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from gpujoin.plan.resolve import resolve, resolve_value
 from tests.expressions.oracle import Judge, comparable

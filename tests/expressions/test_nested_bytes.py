@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
-from gpujoin.backends.cpu.expressions.nestedbytes import from_bytes, to_bytes
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.nestedbytes import from_bytes, to_bytes
 from gpujoin.model.expressions import Call, Expression, Function, call, left
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import Cell, cells

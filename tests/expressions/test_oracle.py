@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.model.expressions import EvalMode, Expression, left
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions import oracle

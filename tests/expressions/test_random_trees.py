@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
+from gpujoin.functions.evaluate import can_evaluate
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from tests.expressions.oracle import Judge
 

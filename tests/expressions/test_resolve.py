@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate, evaluate_column
 from gpujoin.errors import ConditionError
+from gpujoin.functions.evaluate import can_evaluate, evaluate, evaluate_column
 from gpujoin.model.expressions import (
     Call,
     Cast,

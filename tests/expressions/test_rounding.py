@@ -8,9 +8,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
-from gpujoin.functions import can_raise
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.spec import can_raise
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge

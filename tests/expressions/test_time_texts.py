@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.model.expressions import EvalMode, left
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.translated import SqlJudge

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
 from gpujoin.model.expressions import Expression, Function, call, left
 from gpujoin.model.zones import GREGORIAN_CYCLE, ZoneRules, zone_literal
 from gpujoin.plan.resolve import resolve_value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError
-from gpujoin.functions import SPECS
-from gpujoin.functions.spec import FunctionSpec
+from gpujoin.functions.spec import SPECS, FunctionSpec
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable, lit
 from gpujoin.model.jointype import Side
 from tests.functions.examples import example

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.functions import SPECS
-from gpujoin.functions.spec import Evaluator
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.spec import SPECS, Evaluator
 from gpujoin.model.expressions import Call, Case, Expression, Function, call, coalesce, left, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import cells
@@ -113,5 +112,5 @@ def test_every_function_of_nested_values_is_among_them() -> None:
     """What is called here is derived from the tables; a few functions of nested values show that it is."""
     known = {Function.ARRAY_UNION, Function.AGGREGATE, Function.MAP_FROM_ENTRIES, Function.GET_FIELD, Function.COALESCE}
     assert {function.value for function in known} <= BY_NAME.keys()
-    assert not [spec for spec in SPECS.values() if Evaluator.NUMPY in spec.lacks and spec.function.value in BY_NAME]
+    assert not [spec for spec in SPECS.values() if spec.missing(Evaluator.NUMPY) and spec.function.value in BY_NAME]
     assert isinstance(BY_NAME["case"][0].node, Case)

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cudf import residual
-from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 from gpujoin.backends.cudf.residual import compiled_mask, write
 from gpujoin.errors import ExpressionEvaluationError, KernelArgumentError
+from gpujoin.functions.evaluate_device import Evaluator
 from gpujoin.launch import residual as launcher
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn

@@ -48,7 +48,7 @@ def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> CpuPipel
 
 def column_evaluator() -> ColumnEvaluator:
     """The function that computes single expressions."""
-    from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
+    from gpujoin.functions.evaluate import evaluate_column
 
     return evaluate_column
 

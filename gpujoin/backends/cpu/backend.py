@@ -53,7 +53,7 @@ class CpuBackend:
         return gathering.can_gather(dtype)
 
     def can_evaluate(self, condition: Expression) -> bool:
-        from gpujoin.backends.cpu.expressions.evaluate import can_evaluate
+        from gpujoin.functions.evaluate import can_evaluate
 
         return can_evaluate(condition)
 
@@ -115,7 +115,7 @@ class CpuBackend:
 
     @memory_errors
     def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Mask:
-        from gpujoin.backends.cpu.expressions.evaluate import evaluate
+        from gpujoin.functions.evaluate import evaluate
 
         return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
 

@@ -20,13 +20,13 @@ from gpujoin.backends.cudf.frames import CudfFrame, as_array, assembled, device_
 from gpujoin.backends.cudf.gathering import gather, gathered_bytes, output_at_once, output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.keys import FrameKeys
-from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.cudf.text import evaluate, restrict
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
+from gpujoin.functions.evaluate_device import can_test
 from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
 from gpujoin.model.expressions import Expression

@@ -5,7 +5,7 @@ drops the matches for which the condition is not true.
 
 Conditions over fixed-width values are translated to C++: logic, comparisons, null tests, widening casts, sums and
 differences of integers, and sums, differences and products of doubles. All others, and those that fail for some pair,
-are evaluated by :class:`~gpujoin.backends.cudf.pipeline.evaluate.PipelineEvaluator`, which knows for which rows Spark
+are evaluated by :class:`~gpujoin.functions.evaluate_device.PipelineEvaluator`, which knows for which rows Spark
 evaluates each node.
 """
 
@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.expressions.evaluator import cast_fits
-from gpujoin.backends.cudf.expressions.operands import Source
-from gpujoin.backends.cudf.expressions.values import Value, constant, is_wide
-from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.errors import GpuJoinError, KernelCompileError
+from gpujoin.functions.device import Source
+from gpujoin.functions.evaluate_device import PipelineEvaluator, cast_fits
+from gpujoin.functions.values import Value, constant, is_wide
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn, mask, restrict

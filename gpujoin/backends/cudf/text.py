@@ -13,8 +13,6 @@ import pylibcudf as plc
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.device import STREAM
-from gpujoin.backends.cudf.expressions.operands import Text
-from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -28,6 +26,8 @@ from gpujoin.backends.cudf.frames import (
 from gpujoin.backends.cudf.index import IndexProbe
 from gpujoin.backends.cudf.residual import evaluated, restrict_matches
 from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
+from gpujoin.functions.device import Text
+from gpujoin.functions.values import Value, in_words
 from gpujoin.model.expressions import ColumnRef, Expression, Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical

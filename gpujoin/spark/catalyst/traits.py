@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 
 from gpujoin.errors import JoinSpecError
 from gpujoin.functions import BY_CLASS, SPARK_ONLY_BY_CLASS
-from gpujoin.functions.casts import is_lossless
+from gpujoin.functions.kinds import is_lossless
 from gpujoin.functions.spec import Raises
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.jointype import Side

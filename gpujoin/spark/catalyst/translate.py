@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from gpujoin.cache import cached_by_life
-from gpujoin.functions import BY_CLASS, SPECS
+from gpujoin.functions import BY_CLASS
 from gpujoin.functions.maths import UNINTRINSIC
+from gpujoin.functions.spec import SPECS
 from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal, operation_name
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 import pyspark
 from pyspark.sql import types as t
 
-from gpujoin.functions.comparison import has_floats
+from gpujoin.functions.kinds import has_floats
 from gpujoin.model.aggregates import (
     FINAL_ONLY,
     LISTS,

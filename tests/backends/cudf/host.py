@@ -18,19 +18,18 @@ import pyarrow.types as pat
 from gpujoin.backends.cudf import canonical, residual, rowmaps
 from gpujoin.backends.cudf.arrays import ArrayOps, pack
 from gpujoin.backends.cudf.emission import OutputColumns, OutputSide, RunsOutput, write_output
-from gpujoin.backends.cudf.expressions.operands import Text
-from gpujoin.backends.cudf.expressions.values import Value, in_words
 from gpujoin.backends.cudf.fetching import output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gather_by_rows
-from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
-from gpujoin.backends.cudf.pipeline.offers import can_test
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
+from gpujoin.functions.device import Text
+from gpujoin.functions.evaluate_device import PipelineEvaluator, can_test
+from gpujoin.functions.values import Value, in_words
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
 from gpujoin.launch.normalise import KeyColumn, Kind
@@ -201,7 +200,7 @@ class HostKeys:
 
 @dataclass(frozen=True, eq=False)
 class HostText:
-    """Text in PyArrow; see `gpujoin.backends.cudf.expressions.evaluator.Text`."""
+    """Text in PyArrow; see `gpujoin.functions.device.Text`."""
 
     content: pa.Array | str | None
 
@@ -304,7 +303,7 @@ class HostText:
 
 @dataclass(frozen=True)
 class HostSource:
-    """Columns of two tables; see `gpujoin.backends.cudf.expressions.evaluator.Source`."""
+    """Columns of two tables; see `gpujoin.functions.device.Source`."""
 
     tables: dict[Side, pa.Table]
     ops: ArrayOps = HOST

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import ArrayOps
-from gpujoin.backends.cudf.expressions.operands import Text
-from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.errors import DecodeError, DeviceMemoryError
+from gpujoin.functions.device import Text
+from gpujoin.functions.values import Value
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Span
 from gpujoin.model.types import is_bytes, is_text, logical

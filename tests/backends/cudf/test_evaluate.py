@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cudf.expressions import evaluator as offers
-from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.evaluator import Evaluator
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.functions import values as v
+from gpujoin.functions.evaluate_device import Evaluator, can_evaluate
 from gpujoin.model.expressions import (
     Case,
     EvalMode,
@@ -192,7 +191,7 @@ def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> 
 def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
     left_table, right_table = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
-    assert offers.can_evaluate(condition), condition
+    assert can_evaluate(condition), condition
     wanted = by_row(condition, left_table, right_table)
     failed = [i for i, value in enumerate(wanted) if isinstance(value, Exception)]
     if failed:
@@ -217,15 +216,15 @@ def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
 
 @pytest.mark.parametrize("name", DECLINED)
 def test_left_to_the_cpu(name: str) -> None:
-    assert not offers.can_evaluate(resolve(DECLINED[name], SCHEMA, SCHEMA))
+    assert not can_evaluate(resolve(DECLINED[name], SCHEMA, SCHEMA))
 
 
 def test_zones_with_rules_are_left_to_the_cpu() -> None:
-    assert not offers.can_evaluate(zoned())
+    assert not can_evaluate(zoned())
 
 
 def test_unresolved_trees_are_not_offered() -> None:
-    assert not offers.can_evaluate(left("i32") == right("i32"))
+    assert not can_evaluate(left("i32") == right("i32"))
 
 
 def test_ansi_errors_only_where_spark_looks() -> None:

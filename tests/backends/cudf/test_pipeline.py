@@ -16,16 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin import join_tables
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
-from gpujoin.backends.cudf.pipeline import quotients, words
-from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute
-from gpujoin.backends.cudf.pipeline.words import Words
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import DecodeError, DeviceLostError, DeviceMemoryError, ExpressionEvaluationError, ScanError
-from gpujoin.functions import FAMILIES
+from gpujoin.functions import FAMILIES, quotients, words
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate_device import can_carry, can_compute
 from gpujoin.functions.spec import Evaluator, FunctionSpec
+from gpujoin.functions.words import Words
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import (
@@ -386,7 +385,7 @@ def test_conditions_over_decimals_of_rows_on_the_host(
     assert backend.tested > 0
 
 
-OFFERED = [spec for family in FAMILIES.values() for spec in family if Evaluator.CUDF not in spec.lacks]
+OFFERED = [spec for family in FAMILIES.values() for spec in family if not spec.missing(Evaluator.CUDF)]
 KINDS = {kind: dtype for kind, (dtype, _) in SMALL.items()}
 
 

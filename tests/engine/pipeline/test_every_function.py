@@ -13,7 +13,7 @@ from tests.engine.pipeline.test_lowering import DATA, SMALL, check
 from tests.functions.calls import calls
 from tests.functions.constants import calls_over_columns, with_constants
 
-SPECS = [spec for family in FAMILIES.values() for spec in family if Evaluator.POLARS not in spec.lacks]
+SPECS = [spec for family in FAMILIES.values() for spec in family if not spec.missing(Evaluator.POLARS)]
 KINDS = {kind: dtype for kind, (dtype, _) in SMALL.items()}
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.backends.cpu.expressions.evaluate import evaluate_column
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.pipeline import PipelineMetrics

@@ -15,10 +15,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, as_text
-from gpujoin.backends.cpu.pipeline.lowering import Extent
+from gpujoin.backends.cpu.pipeline.columns import as_text
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.states import ExactSum, Segments, SegmentState, one_width, state_of
+from gpujoin.functions.lower import Extent
+from gpujoin.functions.lowered import Column
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics

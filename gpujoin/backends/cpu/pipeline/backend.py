@@ -10,17 +10,16 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from gpujoin.backends.cpu.expressions.evaluate import can_evaluate, evaluate_column
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
-from gpujoin.backends.cpu.pipeline.columns import Unmeasured, can_carry
 from gpujoin.backends.cpu.pipeline.joins import OneRowJoin, QueryJoin
 from gpujoin.backends.cpu.pipeline.latekeys import NumberedRows
-from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
-from gpujoin.backends.cpu.pipeline.lowering.lowered import NotLowered
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
+from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.lower import Extent, lower
+from gpujoin.functions.lowered import NotLowered, Unmeasured, can_carry
 from gpujoin.model.expressions import Cast, ColumnRef, Expression
 from gpujoin.model.files import FileFormat, Floor, ValueRanges
 from gpujoin.model.jointype import Side

@@ -9,8 +9,7 @@ their zone. All other values have their natural Polars type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from decimal import Context, Decimal
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -18,143 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.utf8 import as_bytes, as_characters, is_utf8
+from gpujoin.functions.lowered import INT64, Bounds, Column, LazyBounds, polars_type, within
+from gpujoin.functions.utf8 import as_bytes, as_characters, is_utf8
 from gpujoin.model.types import is_bytes, is_text, logical
-
-Bounds = tuple[int, int]
-"""Least and greatest value that may occur, not counting nulls."""
-
-INT64: Bounds = (-(1 << 63), (1 << 63) - 1)
-INT128: Bounds = (-(1 << 127), (1 << 127) - 1)
-
-
-def within(bounds: Bounds, limits: Bounds) -> bool:
-    """Whether all values within bounds are within limits."""
-    return limits[0] <= bounds[0] and bounds[1] <= limits[1]
-
-
-def magnitude(bounds: Bounds) -> int:
-    """Largest absolute value within bounds."""
-    return max(abs(bounds[0]), abs(bounds[1]))
-
-
-def type_bounds(dtype: pa.DataType) -> Bounds | None:
-    """Bound values by their type: integers, unscaled decimals, days; ``None`` for other types."""
-    if pat.is_signed_integer(dtype):
-        edge = 1 << (dtype.bit_width - 1)
-        return -edge, edge - 1
-    if pat.is_decimal(dtype):
-        return 1 - 10**dtype.precision, 10**dtype.precision - 1
-    if pat.is_date32(dtype):
-        return -(1 << 31), (1 << 31) - 1
-    return None
-
-
-_EXACT = Context(prec=100)
-
-
-def unscaled(value: Decimal, scale: int) -> int | None:
-    """Unscaled integer of a decimal; ``None`` if the decimal has more digits after the point."""
-    shifted = value.scaleb(scale, _EXACT)
-    whole = int(shifted)
-    return whole if whole == shifted else None
-
-
-class Unmeasured(Exception):  # noqa: N818  # says what is missing, and never reaches a user
-    """Bounds were needed of a column whose values have not been read yet."""
-
-
-class LazyBounds:
-    """Bounds of a column's integers, decimals or dates, computed at the first use.
-
-    Bounds are used as proofs that nothing overflows. So they are computed from the values themselves, and not taken
-    from a file's statistics, which may be wrong. ``compute`` returns ``None`` if all values are null; without it the
-    values have not been read.
-    """
-
-    __slots__ = ("_bounds", "_compute", "_dtype")
-
-    def __init__(self, dtype: pa.DataType, compute: Callable[[], Bounds | None] | None = None) -> None:
-        self._dtype = dtype
-        self._compute = compute
-        self._bounds: Bounds | None = None
-
-    @property
-    def measured(self) -> bool:
-        """Whether the bounds are known, or can be computed."""
-        return self._compute is not None or self._bounds is not None or type_bounds(self._dtype) is None
-
-    def get(self) -> Bounds | None:
-        """The bounds; ``None`` for a type that has none. Raises ``Unmeasured`` if the values have not been read.
-
-        Several threads may ask: what one has not found yet, another computes too.
-        """
-        compute = self._compute
-        if self._bounds is None and type_bounds(self._dtype) is not None:
-            if compute is None:
-                raise Unmeasured
-            self._bounds = compute() or (0, 0)
-            self._compute = None
-        return self._bounds
-
-
-def as_lazy(bounds: Bounds | LazyBounds | None, dtype: pa.DataType) -> LazyBounds:
-    """Convert bounds, which may be known already, to :class:`LazyBounds`."""
-    return bounds if isinstance(bounds, LazyBounds) else LazyBounds(dtype, lambda: bounds)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a piece."""
-
-    name: str
-    """Name of the column in the frame; unique there."""
-    dtype: pa.DataType
-    """Spark's type, as an Arrow type."""
-    bounds: LazyBounds
-    """Bounds of integers, unscaled decimals or days."""
-    wide: bool = False
-    """Whether values are carried in the wider of two forms: decimals in 128 bits, text as bytes."""
-    constant: bool = False
-    """Whether it has one value for all rows, of which Polars may know."""
-
-
-_PLAIN: dict[pa.DataType, type[pl.DataType]] = {
-    pa.bool_(): pl.Boolean,
-    pa.int8(): pl.Int8,
-    pa.int16(): pl.Int16,
-    pa.int32(): pl.Int32,
-    pa.int64(): pl.Int64,
-    pa.float32(): pl.Float32,
-    pa.float64(): pl.Float64,
-    pa.date32(): pl.Date,
-}
-
-
-def can_carry(dtype: pa.DataType) -> bool:
-    """Whether values of a type can be carried in a piece."""
-    dtype = logical(dtype)
-    if pat.is_timestamp(dtype) or pat.is_duration(dtype):
-        return bool(dtype.unit == "us")
-    return dtype in _PLAIN or pat.is_decimal128(dtype) or is_text(dtype) or is_bytes(dtype)
-
-
-def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type[pl.DataType]:
-    """Polars type that carries values of a type, in the wider form if ``wide``."""
-    dtype = logical(dtype)
-    if pat.is_decimal(dtype):
-        return pl.Int128 if wide else pl.Int64
-    if is_text(dtype) and wide:
-        return pl.Binary
-    if pat.is_timestamp(dtype):
-        return pl.Datetime("us")
-    if pat.is_duration(dtype):
-        return pl.Duration("us")
-    if is_text(dtype):
-        return pl.String
-    if is_bytes(dtype):
-        return pl.Binary
-    return _PLAIN[dtype]
 
 
 def is_wide(series: pl.Series, dtype: pa.DataType) -> bool:

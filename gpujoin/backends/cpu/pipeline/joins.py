@@ -10,9 +10,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, arrow_of, ascends, column_of, polars_type, series_of
+from gpujoin.backends.cpu.pipeline.columns import arrow_of, ascends, column_of, series_of
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
-from gpujoin.backends.cpu.utf8 import as_characters
+from gpujoin.functions.lowered import Column, polars_type
+from gpujoin.functions.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics

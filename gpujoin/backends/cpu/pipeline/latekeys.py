@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from gpujoin.backends.cpu.pipeline.aggregate import key_of
-from gpujoin.backends.cpu.pipeline.columns import Column, as_lazy
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh
+from gpujoin.functions.lowered import Column, as_lazy
 from gpujoin.model.types import is_float
 
 _ROW = "row"

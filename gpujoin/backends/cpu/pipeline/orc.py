@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.lowering import Extent
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.backends.orc.files import CALENDARS_AGREE, OrcFile, early_dates, footer, opened
 from gpujoin.backends.parquet.footers import wanted_slices
 from gpujoin.errors import ScanError
+from gpujoin.functions.lower import Extent
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import FileSlice, Scan
 

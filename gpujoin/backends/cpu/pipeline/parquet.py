@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, LazyBounds, as_lazy, polars_type, series_of
+from gpujoin.backends.cpu.pipeline.columns import series_of
 from gpujoin.backends.cpu.pipeline.decoding import (
     check_readable,
     polars_decodes,
@@ -24,8 +24,6 @@ from gpujoin.backends.cpu.pipeline.decoding import (
     read_row_groups,
     scan_by_polars,
 )
-from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
-from gpujoin.backends.cpu.pipeline.lowering.lowered import as_column
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
 from gpujoin.backends.parquet.floors import floors_of
@@ -42,6 +40,8 @@ from gpujoin.backends.parquet.footers import (
 from gpujoin.backends.parquet.footers import footer as read_footer
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.errors import ScanError
+from gpujoin.functions.lower import Extent, lower
+from gpujoin.functions.lowered import Column, LazyBounds, as_column, as_lazy, polars_type
 from gpujoin.model.expressions import Literal
 from gpujoin.model.files import Floor
 from gpujoin.model.pipeline import PipelineMetrics, Rung

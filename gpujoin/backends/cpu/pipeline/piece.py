@@ -12,21 +12,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.expressions.evaluate import evaluate, evaluate_column
-from gpujoin.backends.cpu.pipeline.columns import (
-    Column,
-    Unmeasured,
-    arrow_of,
-    as_lazy,
-    column_of,
-    is_wide,
-    polars_type,
-    remeasured,
-    series_of,
-)
-from gpujoin.backends.cpu.pipeline.lowering import Extent, lower
-from gpujoin.backends.cpu.pipeline.lowering.lowered import Lowered, NotLowered, as_column
+from gpujoin.backends.cpu.pipeline.columns import arrow_of, column_of, is_wide, remeasured, series_of
 from gpujoin.errors import DecodeError
+from gpujoin.functions.evaluate import evaluate, evaluate_column
+from gpujoin.functions.lower import Extent, lower
+from gpujoin.functions.lowered import Column, Lowered, NotLowered, Unmeasured, as_column, as_lazy, polars_type
 from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.files import Floor
 from gpujoin.model.jointype import Side

@@ -11,9 +11,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import ascends, polars_type
+from gpujoin.backends.cpu.pipeline.columns import ascends
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.backends.parquet.pruning import Statistics
+from gpujoin.functions.lowered import polars_type
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.types import is_bytes, is_text, is_whole
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import (
     computed,
@@ -33,6 +32,7 @@ from gpujoin.backends.cudf.pipeline.states import (
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import DeviceMemoryError
 from gpujoin.functions.signatures import type_of
+from gpujoin.functions.values import Value
 from gpujoin.model.aggregates import MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.maps import Span
 from gpujoin.model.pipeline import FAN_OUT

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import key_frame, plain_keys, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
+from gpujoin.functions.values import Value
+from gpujoin.functions.vector import mask_and
 from gpujoin.model.backend import Build, NearestTerms, Probe, RangeBuild
 from gpujoin.model.ranges import LEAST
 from gpujoin.model.spec import AsOf, KeyPair

@@ -8,17 +8,18 @@ from typing import Any, Generic
 
 import pyarrow as pa
 
-from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline import resident
 from gpujoin.backends.cudf.pipeline import scan as parquet
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.asof import FrameNearest
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, sortable
-from gpujoin.backends.cudf.pipeline.offers import can_carry, can_compute, carried, node_obstacles
+from gpujoin.backends.cudf.pipeline.offers import carried, node_obstacles
 from gpujoin.backends.cudf.pipeline.ranges import FrameRanges, can_search
 from gpujoin.backends.cudf.pipeline.windows import window
+from gpujoin.functions.evaluate_device import can_carry, can_compute
 from gpujoin.functions.signatures import type_of
+from gpujoin.functions.values import Value
 from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.expressions.operands import Source, Text
-from gpujoin.backends.cudf.expressions.values import Value
+from gpujoin.functions.device import Source, Text
+from gpujoin.functions.values import Value
 from gpujoin.model.backend import Backend
 
 Frame = TypeVar("Frame")

@@ -9,13 +9,13 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.canonical import float_bits
-from gpujoin.backends.cudf.expressions.operands import Text
-from gpujoin.backends.cudf.expressions.values import Value, constant, ordered
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
-from gpujoin.backends.cudf.pipeline.evaluate import PipelineEvaluator
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.errors import GpuJoinError
+from gpujoin.functions.device import Text
+from gpujoin.functions.evaluate_device import PipelineEvaluator
 from gpujoin.functions.signatures import type_of
+from gpujoin.functions.values import Value, constant, ordered
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side

@@ -14,10 +14,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduction
 from gpujoin.backends.cudf.pipeline.states import Reducer, State
 from gpujoin.backends.ordered.moments import replay_rows, replay_states
+from gpujoin.functions.values import Value
+from gpujoin.functions.vector import mask_and
 from gpujoin.model.aggregates import CENTRAL_MOMENTS, REGRESSIONS, AggregateCall, AggregateFunction
 
 _Powers: TypeAlias = tuple[int, ...]

@@ -14,8 +14,6 @@ import pylibcudf as plc
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.backends.cudf.backend import CudfBackend
 from gpujoin.backends.cudf.device import STREAM, device_errors, is_out_of_memory
-from gpujoin.backends.cudf.expressions.operands import Text
-from gpujoin.backends.cudf.expressions.values import NARROW_DIGITS, Value
 from gpujoin.backends.cudf.frames import (
     CudfFrame,
     as_array,
@@ -31,6 +29,8 @@ from gpujoin.backends.cudf.pipeline.columns import FilterTerm, Reduce, Reduced, 
 from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.text import CudfText, FrameSource
 from gpujoin.errors import DecodeError, GpuJoinError
+from gpujoin.functions.device import Text
+from gpujoin.functions.values import NARROW_DIGITS, Value
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import is_bytes, is_text

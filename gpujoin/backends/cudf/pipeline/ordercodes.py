@@ -15,9 +15,9 @@ from typing import Generic
 import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, is_wide
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import valid_of
+from gpujoin.functions.values import Value, is_wide
 from gpujoin.model.types import is_bytes, is_text, logical
 
 

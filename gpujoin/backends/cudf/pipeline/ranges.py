@@ -17,15 +17,17 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions import values as v
-from gpujoin.backends.cudf.expressions.values import Value, mask_and
 from gpujoin.backends.cudf.pipeline.asof import FrameGroups, code_frame
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, evaluator
-from gpujoin.backends.cudf.pipeline.offers import can_compute, carried
+from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.functions import values as v
+from gpujoin.functions.evaluate_device import can_compute
+from gpujoin.functions.values import Value
+from gpujoin.functions.vector import mask_and
 from gpujoin.model.backend import RangeBuild, RangeProbe
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Expression
 from gpujoin.model.jointype import Side

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.canonical import takes_key
-from gpujoin.backends.cudf.expressions.values import Value
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import rows_at, valid_of, values_of, widened_key
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.backends.ordered.reductions import any_true
+from gpujoin.functions.values import Value
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.types import is_whole, logical
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cudf.expressions.operands import Text
-from gpujoin.backends.cudf.expressions.values import Value, constant
 from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
@@ -18,6 +16,8 @@ from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
+from gpujoin.functions.device import Text
+from gpujoin.functions.values import Value, constant
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.maps import AllNull, Indices
 from gpujoin.model.pipeline import PipelineMetrics

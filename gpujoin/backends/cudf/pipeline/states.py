@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array
-from gpujoin.backends.cudf.expressions.values import Value, is_wide, mask_and
-from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame, Reduce, Reduced, Reduction
 from gpujoin.backends.cudf.pipeline.compute import rows_at, sortable, valid_of, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.functions import words
+from gpujoin.functions.values import Value, is_wide
+from gpujoin.functions.vector import mask_and
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_float, is_text
@@ -285,7 +286,7 @@ class FloatSumState(State[Frame]):
 
 def doubled(xp: Any, value: Value) -> Array:
     """Convert values to doubles, as Spark casts them."""
-    from gpujoin.backends.cudf.expressions.values import widened
+    from gpujoin.functions.values import widened
 
     if pat.is_float32(value.dtype):
         return widened(xp, value.data)

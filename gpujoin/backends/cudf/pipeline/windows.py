@@ -23,8 +23,6 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps, owners_of
-from gpujoin.backends.cudf.expressions.values import Value, mask_and, ordered
-from gpujoin.backends.cudf.pipeline import words
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed as columns_of
@@ -32,13 +30,16 @@ from gpujoin.backends.cudf.pipeline.compute import inputs_of, nothing, rows_at, 
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.ordercodes import is_ranked, ranks
 from gpujoin.backends.cudf.pipeline.states import doubled
-from gpujoin.backends.cudf.pipeline.words import Words, of_words, words_of
 from gpujoin.backends.ordered.reductions import all_true
 from gpujoin.backends.ordered.windows.calls import BY_PLACE, computed, is_framed
 from gpujoin.backends.ordered.windows.results import Numbers, Result
 from gpujoin.backends.ordered.windows.rows import SIGN, Codes, RowOps, SortedRows, codes_of, sort_rows
 from gpujoin.backends.ordered.windows.spans import Members, Presence, RangeKey, Span
 from gpujoin.errors import DeviceValueError
+from gpujoin.functions import words
+from gpujoin.functions.values import Value, ordered
+from gpujoin.functions.vector import mask_and
+from gpujoin.functions.words import Words, of_words, words_of
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import Expression
 from gpujoin.model.relations import ExchangeSource, Output, PartialAggregate, Window, column

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from gpujoin.errors import KeyTypeError
-from gpujoin.functions.comparison import has_lists, is_alike
+from gpujoin.functions.kinds import has_lists, is_alike
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Filter, Output, Project

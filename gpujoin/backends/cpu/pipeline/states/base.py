@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import Column, polars_type
 from gpujoin.backends.cpu.pipeline.states.segments import Segments
+from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.types import is_text
 

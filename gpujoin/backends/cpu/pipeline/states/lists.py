@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpujoin.backends.cpu.pipeline.columns import Column
 from gpujoin.backends.cpu.pipeline.piece import float_key
 from gpujoin.backends.cpu.pipeline.states.base import State, null_of, one_width
+from gpujoin.functions.lowered import Column
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.types import is_float, logical
 

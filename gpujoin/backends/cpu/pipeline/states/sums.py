@@ -12,9 +12,9 @@ from typing import ClassVar
 import polars as pl
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import INT64, Column, magnitude, within
 from gpujoin.backends.cpu.pipeline.states.base import State
 from gpujoin.errors import ExpressionEvaluationError
+from gpujoin.functions.lowered import INT64, Column, magnitude, within
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
 

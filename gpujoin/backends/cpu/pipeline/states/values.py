@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
-from gpujoin.backends.cpu.pipeline.columns import Column
 from gpujoin.backends.cpu.pipeline.states.base import State, null_of, one_width
+from gpujoin.functions.lowered import Column
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.types import is_float
 

@@ -12,8 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from gpujoin.backends.cpu.pipeline.aggregate import PolarsAggregation, guarded
-from gpujoin.backends.cpu.pipeline.columns import Column, as_text, column_of, is_wide, polars_type
-from gpujoin.backends.cpu.pipeline.lowering import Extent
+from gpujoin.backends.cpu.pipeline.columns import as_text, column_of, is_wide
 from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
 from gpujoin.backends.cpu.pipeline.windows.arguments import Integers, SeriesArgument, range_key, series_of_numbers
 from gpujoin.backends.cpu.pipeline.windows.ordering import OPS, series_codes
@@ -21,6 +20,8 @@ from gpujoin.backends.ordered.windows.calls import computed, is_framed
 from gpujoin.backends.ordered.windows.results import Places, Result
 from gpujoin.backends.ordered.windows.rows import SortedRows, sort_rows
 from gpujoin.backends.ordered.windows.spans import Members, RangeKey, Span
+from gpujoin.functions.lower import Extent
+from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import PipelineMetrics

@@ -1,0 +1,234 @@
+"""Texts by their form and by their sound: masks, check digits, quotes, numbers with commas, soundex, distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.implementation import of_python
+from gpujoin.functions.signatures import INT, TEXT, Parameter, first, kept, takes, to
+from gpujoin.functions.spec import FunctionSpec, Nulls
+from gpujoin.functions.utf8 import check_utf8
+from gpujoin.functions.vector import Vector, bytes_layout, from_arrow, mask_and, per_distinct
+from gpujoin.model.expressions import Call, Function, Literal
+from gpujoin.model.types import is_numeric, is_text, is_whole
+
+
+def _is_exact_number(dtype: pa.DataType) -> bool:
+    return is_whole(dtype) or bool(pat.is_decimal128(dtype))
+
+
+_EXACT_NUMBER = Parameter(_is_exact_number, kept(_is_exact_number, to(pa.float64(), is_numeric, is_text)))
+
+_MASKS = ("X", "x", "n", None)
+_MOST_DIGITS = 340
+"""Digits after the point; Java's ``DecimalFormat`` writes no more of them."""
+_EXACT = Context(prec=_MOST_DIGITS + 80)
+
+
+def _ascii(text: str, function: str) -> str:
+    if not text.isascii():
+        raise UnsupportedValueError(f"{function} of {text[:50]!r} depends on Java's version of Unicode; left to Spark")
+    return text
+
+
+def _masker(characters: Sequence[str | None]) -> Callable[[str], str]:
+    """Make the function that puts characters in place of capitals, small letters, digits and others; ``None`` keeps."""
+    table = {}
+    for code in range(128):
+        char = chr(code)
+        kind = 0 if char.isupper() else 1 if char.islower() else 2 if char.isdigit() else 3
+        table[code] = char if characters[kind] is None else characters[kind]
+    return lambda text: _ascii(text, "mask").translate(table)
+
+
+def _mask(node: Call, operands: list[Vector], _length: int) -> Vector:
+    text = operands[0].values
+    check_utf8(text, node)
+    given = [a.value for a in node.arguments[1:] if isinstance(a, Literal)]
+    return from_arrow(per_distinct(text, _masker([*given, *_MASKS[len(given) :]]), text.type))
+
+
+def constant_masks(node: Call) -> bool:
+    """Whether the characters of a mask are constants, of one character each."""
+    return all(isinstance(a, Literal) and (a.value is None or _is_ascii_char(a.value)) for a in node.arguments[1:])
+
+
+def _is_ascii_char(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isascii()
+
+
+def _luhn_check(text: str) -> bool:
+    """Whether digits end with their check digit: every other one doubled, their digits add up to a multiple of 10."""
+    if not text.isascii():
+        raise UnsupportedValueError(f"luhn_check of {text[:50]!r} is left to Spark")
+    if not text.isdigit():
+        return False
+    doubled = (int(digit) * 2 for digit in text[-2::-2])
+    total = sum(map(int, text[-1::-2])) + sum(value // 10 + value % 10 for value in doubled)
+    return total % 10 == 0
+
+
+def _format_number(value: int | Decimal, digits: int) -> str | None:
+    """Round half to even, and write with commas; a negative number stays negative even where it rounds to zero."""
+    if digits < 0:
+        return None
+    if digits > _MOST_DIGITS:
+        raise UnsupportedValueError(f"format_number with {digits} digits is left to Spark")
+    exact = Decimal(value)
+    rounded = exact.copy_abs().quantize(Decimal(1).scaleb(-digits), ROUND_HALF_EVEN, _EXACT)
+    return f"{'-' if exact < 0 else ''}{rounded:,f}"
+
+
+_SOUNDS = "01230127022455012623017202"
+"""Codes of the letters; 0 is a vowel, and 7 a letter that is passed over."""
+_CELLS = 1 << 20
+"""Most cells of the tables of edits that are computed at once."""
+
+
+def _soundex(text: str) -> str:
+    """Code of an English word: its first letter, and three digits for the consonants that follow."""
+    if not text or not _is_letter(text[0]):
+        return text
+    first = text[0].upper()
+    code, last = first, _sound(first)
+    for char in text[1:]:
+        if not _is_letter(char):
+            last = "0"
+            continue
+        sound = _sound(char.upper())
+        if sound == "7":
+            continue
+        if sound not in ("0", last):
+            code += sound
+            if len(code) == 4:
+                break
+        last = sound
+    return code.ljust(4, "0")
+
+
+def _is_letter(char: str) -> bool:
+    return char.isascii() and char.isalpha()
+
+
+def _sound(letter: str) -> str:
+    return _SOUNDS[ord(letter) - ord("A")]
+
+
+def _levenshtein(node: Call, operands: list[Vector], length: int) -> Vector:
+    """Least number of characters to insert, remove or replace; -1 if it is more than a third operand.
+
+    The tables of many pairs of texts are computed row by row together. In a row each cell is the least of what comes
+    from the row above, and of the cell before it plus one; taking off the column's number makes the latter a running
+    minimum::
+
+        above    0 1 2 3      from above    1 1 2 3      less columns    1 0 0 0      minima    1 0 0 0
+    """
+    rows = 1 if all(operand.constant for operand in operands) else length
+    expanded = [operand.expand(rows) for operand in operands]
+    valid = reduce(mask_and, (operand.mask() for operand in expanded))
+    for operand in expanded[:2]:
+        check_utf8(operand.values, node)
+    left, right = (_Texts.of(operand.values) for operand in expanded[:2])
+    distances = np.zeros(rows, np.int32)
+    for part in _parts(left.sizes, right.sizes):
+        distances[part] = _distances(left, right, part)
+    if len(operands) > 2:
+        distances = np.where(distances <= expanded[2].values, distances, -1).astype(np.int32)
+    return Vector(pa.int32(), distances, valid)
+
+
+class _Texts:
+    """Texts as the numbers of their characters."""
+
+    def __init__(self, characters: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> None:
+        self._characters = characters
+        self._starts = np.cumsum(sizes) - sizes
+        self.sizes = sizes
+
+    @classmethod
+    def of(cls, texts: pa.Array) -> _Texts:
+        texts = pc.fill_null(texts, "")
+        starts, data = bytes_layout(texts)
+        whole = data[starts[0] : starts[-1]].tobytes().decode().encode("utf-32-le")
+        sizes = pc.utf8_length(texts).to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls(np.frombuffer(whole, np.uint32), sizes)
+
+    def table(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+        """The characters of some texts, each in a row, filled up with what is no character."""
+        sizes = self.sizes[rows]
+        table = np.full((len(rows), int(sizes.max(initial=0))), np.iinfo(np.uint32).max, np.uint32)
+        columns = np.arange(table.shape[1])
+        present = columns < sizes[:, None]
+        table[present] = self._characters[(self._starts[rows][:, None] + columns)[present]]
+        return table
+
+
+def _parts(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Divide the rows, texts of like lengths together, so that the tables of each part are small."""
+    longest = np.maximum(left, right)
+    order = np.argsort(longest, kind="stable")
+    widths = longest[order] + 1
+    start = 0
+    while start < len(order):
+        window = widths[start : start + max(1, _CELLS // int(widths[start]))]
+        fitting = int(np.searchsorted(window * np.arange(1, len(window) + 1), _CELLS, side="right"))
+        yield order[start : start + max(1, fitting)]
+        start += max(1, fitting)
+
+
+def _distances(left: _Texts, right: _Texts, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    first, second = left.table(rows), right.table(rows)
+    lengths, ends = left.sizes[rows], right.sizes[rows]
+    columns = np.arange(second.shape[1] + 1, dtype=np.int32)
+    above = np.tile(columns, (len(rows), 1))
+    every = np.arange(len(rows))
+    result = above[every, ends]
+    for number in range(first.shape[1]):
+        cells = np.empty_like(above)
+        cells[:, 0] = number + 1
+        replaced = above[:, :-1] + (first[:, number, None] != second)
+        np.minimum(above[:, 1:] + 1, replaced, out=cells[:, 1:])
+        above = np.minimum.accumulate(cells - columns, axis=1) + columns
+        ending = lengths == number + 1
+        result[ending] = above[every[ending], ends[ending]]
+    return result.astype(np.int32)
+
+
+def constant_limit(node: Call) -> bool:
+    """Whether the third operand of ``levenshtein``, if there is one, is a constant; Spark reads a null one as 0."""
+    limit = node.arguments[2] if len(node.arguments) > 2 else Literal(value=0)
+    return isinstance(limit, Literal) and limit.value is not None
+
+
+_F = Function
+
+TABLE = (
+    FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), numpy=of_python(_soundex)),
+    FunctionSpec(
+        _F.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
+        exact=constant_limit, numpy=_levenshtein,
+    ),
+    FunctionSpec(
+        _F.MASK, ("Mask",), takes(TEXT, TEXT, TEXT, TEXT, TEXT, gives=first, optional=4),
+        nulls=Nulls.READ,
+        exact=constant_masks, numpy=_mask,
+    ),
+    FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), numpy=of_python(_luhn_check)),
+    FunctionSpec(
+        _F.QUOTE, (), takes(TEXT, gives=pa.string()),
+        numpy=of_python(lambda text: "'" + text.replace("'", "\\'") + "'"),
+    ),
+    FunctionSpec(
+        _F.FORMAT_NUMBER, ("FormatNumber",), takes(_EXACT_NUMBER, INT, gives=pa.string()),
+        numpy=of_python(_format_number),
+    ),
+)  # fmt: skip

@@ -1,0 +1,328 @@
+"""Elements of arrays and maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.implementation import Evaluate, Lazy
+from gpujoin.functions.kinds import has_floats, is_alike, is_written
+from gpujoin.functions.lists import (
+    Lists,
+    is_list,
+    is_present,
+    listed,
+    numbered,
+    ordered_places,
+    same_list,
+    spans,
+    zipped,
+)
+from gpujoin.functions.logic import is_true
+from gpujoin.functions.maps import maps_of
+from gpujoin.functions.rows import Rows, scatter
+from gpujoin.functions.signatures import Signature, type_of, typed, types_of
+from gpujoin.functions.spec import FunctionSpec, Nulls, can_raise
+from gpujoin.functions.vector import Mask, Vector, from_arrow, mask_and, nulls, to_arrow
+from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
+from gpujoin.model.layouts import in_type
+
+
+def _of_elements(node: Call) -> Call | None:
+    array, body = map(type_of, node.arguments[:2])
+    if not is_list(array):
+        return None
+    match node.function:
+        case Function.TRANSFORM:
+            return typed(node, pa.list_(body))
+        case Function.FILTER:
+            return typed(node, array)
+    return typed(node, pa.bool_())
+
+
+def _accepts_lambda(node: Call) -> bool:
+    array, body = types_of(node)[:2]
+    named = all(isinstance(argument, Variable) for argument in node.arguments[2:])
+    return is_list(array) and named and (node.function is Function.TRANSFORM or pat.is_boolean(body))
+
+
+def _accepts_zip(node: Call) -> bool:
+    named = all(isinstance(argument, Variable) for argument in node.arguments[3:])
+    return all(map(is_list, types_of(node)[:2])) and named
+
+
+def _zip_of(node: Call) -> Call | None:
+    types = types_of(node)
+    return typed(node, pa.list_(types[2])) if all(map(is_list, types[:2])) else None
+
+
+def _map_zip_of(node: Call) -> Call | None:
+    first, second, body = types_of(node)[:3]
+    return typed(node, pa.map_(first.key_type, body)) if pat.is_map(first) and pat.is_map(second) else None
+
+
+def _accepts_map_zip(node: Call) -> bool:
+    first, second = types_of(node)[:2]
+    named = all(isinstance(argument, Variable) for argument in node.arguments[3:])
+    if not named or not pat.is_map(first) or not pat.is_map(second):
+        return False
+    key = first.key_type
+    return is_alike(key, second.key_type) and is_written(key, compared=True) and not has_floats(key)
+
+
+def _accepts_sort_key(node: Call) -> bool:
+    array, key, *_ = types_of(node)
+    element, *options = node.arguments[2:]
+    constants = all(isinstance(option, Literal) for option in options)
+    return is_list(array) and isinstance(element, Variable) and constants and is_written(key, compared=True)
+
+
+def _of_map_entries(node: Call) -> Call | None:
+    dtype, body = types_of(node)[:2]
+    if not pat.is_map(dtype):
+        return None
+    filtered = node.function is Function.MAP_FILTER
+    return typed(node, dtype if filtered else pa.map_(dtype.key_type, body))
+
+
+def _accepts_map_lambda(node: Call) -> bool:
+    dtype, body = types_of(node)[:2]
+    named = all(isinstance(argument, Variable) for argument in node.arguments[2:])
+    return pat.is_map(dtype) and named and (node.function is Function.TRANSFORM_VALUES or pat.is_boolean(body))
+
+
+def _folded(node: Call) -> Call | None:
+    types = types_of(node)
+    return typed(node, types[5]) if is_list(types[0]) else None
+
+
+def _accepts_fold(node: Call) -> bool:
+    types = types_of(node)
+    variables = (node.arguments[3], node.arguments[4], node.arguments[6])
+    named = all(isinstance(variable, Variable) for variable in variables)
+    return is_list(types[0]) and is_alike(types[1], types[2]) and named
+
+
+_ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4))
+_QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3))
+_MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4))
+_SORTED_BY = Signature(same_list, _accepts_sort_key, (5, 5))
+_MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6))
+
+
+# -- NumPy and Arrow --------------------------------------------------------------------------------------------------
+
+
+def _evaluated(node: Call, rows: Rows, evaluate: Evaluate) -> tuple[Lists, Vector]:
+    """The lists of all rows, their elements one after the other, and the value of the body for each element."""
+    array, body, *variables = node.arguments
+    assert body.type is not None
+    source = Lists.of(evaluate(array, rows).expand(rows.length))
+    owners, places = source.rows, source.places
+    starts = np.cumsum(source.counts) - source.counts
+    lists = Lists(starts, source.counts, source.valid, source.elements.take(pa.array(places)))
+    if not len(places):
+        return lists, nulls(body.type).expand(0)
+    positions = np.arange(len(places)) - starts[owners]
+    values = (from_arrow(lists.elements), Vector(pa.int32(), positions.astype(np.int32)))
+    names = [variable.name for variable in variables if isinstance(variable, Variable)]
+    elements = rows.repeated(owners, dict(zip(names, values, strict=False)))
+    return lists, evaluate(body, elements).expand(len(places))
+
+
+def _transform(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    assert node.type is not None
+    lists, results = _evaluated(node, rows, evaluate)
+    elements = to_arrow(results, node.type.value_type, len(lists.elements))
+    return Vector(node.type, listed(node.type, lists, elements))
+
+
+def _filter(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    assert node.type is not None
+    lists, results = _evaluated(node, rows, evaluate)
+    kept = np.flatnonzero(is_true(results))
+    starts, counts = spans(lists.rows[kept], len(lists.counts))
+    filtered = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(kept)))
+    return Vector(node.type, listed(node.type, filtered, filtered.elements))
+
+
+def _quantified(*, deciding: bool) -> Callable[[Call, Rows, Evaluate], Vector]:
+    """Whether the body is ``deciding`` for any element; else null if it is null for any, else not ``deciding``."""
+
+    def run(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+        lists, results = _evaluated(node, rows, evaluate)
+        known: Mask = np.ones(len(lists.elements), np.bool_) if results.valid is None else results.valid
+        decided = _rows_with(known & (results.values == deciding), lists)
+        valid = mask_and(lists.valid, decided | ~_rows_with(~known, lists))
+        return Vector(pa.bool_(), decided if deciding else ~decided, valid)
+
+    return run
+
+
+def _rows_with(elements: Mask, lists: Lists) -> Mask:
+    """Rows of which any element is in a mask."""
+    present = np.zeros(len(lists.counts), np.bool_)
+    present[lists.rows[elements]] = True
+    return present
+
+
+def _sort_by(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    assert node.type is not None
+    lists, results = _evaluated(node, rows, evaluate)
+    descending, nulls = (option.value for option in node.arguments[3:] if isinstance(option, Literal))
+    if nulls is None and not is_present(results.mask(), len(lists.elements))[lists.counts[lists.rows] > 1].all():
+        raise UnsupportedValueError(f"{node}: where elements without a key go is left to Spark")
+    keys = Lists(lists.starts, lists.counts, None, to_arrow(results, results.dtype, len(lists.elements)))
+    order = ordered_places(keys, ascending=not descending, nulls_first=nulls == "first")
+    return Vector(node.type, listed(node.type, lists, lists.elements, order))
+
+
+def _zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    assert node.type is not None
+    first, second, body, *variables = node.arguments
+    lists = [Lists.of(evaluate(array, rows).expand(rows.length)) for array in (first, second)]
+    owners, valid, elements = zipped(lists)
+    results = _values_of(body, rows.repeated(owners, _bound(variables, map(from_arrow, elements))), evaluate)
+    starts, counts = spans(owners, rows.length)
+    made = to_arrow(results, node.type.value_type, len(owners))
+    return Vector(node.type, listed(node.type, Lists(starts, counts, valid, made), made))
+
+
+def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    """Values of a map's key are null where the map lacks the key; keys of the first map come first.
+
+    An example, ``map_zip_with(a, b, (k, x, y) -> …)``::
+
+        a               b               entries for which the expression is evaluated
+        {p: 1, q: 2}    {r: 5, q: 6}    p 1 null    q 2 6    r null 5
+    """
+    assert node.type is not None
+    first, second, body, *variables = node.arguments
+    maps = [evaluate(operand, rows).expand(rows.length) for operand in (first, second)]
+    valid = mask_and(maps[0].mask(), maps[1].mask())
+    keys = [_where(Lists.of(each), valid) for each in maps]
+    numbers = [number for number, _ in numbered(keys)]
+    _, seen, entries = np.unique(np.concatenate(numbers), return_index=True, return_inverse=True)
+    owners = np.concatenate([each.rows for each in keys])[seen]
+    order = np.lexsort((seen, owners))
+    all_keys = [each.elements.take(pa.array(each.places)) for each in keys]
+    known = pa.concat_arrays([in_type(each, node.type.key_type) for each in all_keys]).take(pa.array(seen[order]))
+    values = []
+    for each, source, of_map in zip(keys, maps, np.split(entries, [len(numbers[0])]), strict=True):
+        places = np.full(len(seen), -1)
+        places[of_map[::-1]] = each.places[::-1]  # of equal keys the first counts
+        places = places[order]
+        items = Lists.of(source, items=True).elements
+        values.append(from_arrow(items.take(pa.array(np.maximum(places, 0), mask=places < 0))))
+    bound = _bound(variables, (from_arrow(known), *values))
+    results = _values_of(body, rows.repeated(owners[order], bound), evaluate)
+    made = to_arrow(results, node.type.item_type, len(order))
+    return maps_of(node.type, owners[order], rows.length, valid, known, made)
+
+
+def _where(lists: Lists, valid: Mask | None) -> Lists:
+    """Lists without elements where a mask is false."""
+    counts = lists.counts if valid is None else np.where(valid, lists.counts, 0)
+    return Lists(lists.starts, counts, valid, lists.elements)
+
+
+def _values_of(body: Expression, rows: Rows, evaluate: Evaluate) -> Vector:
+    """Values of an expression; of no rows without evaluating it."""
+    assert body.type is not None
+    return evaluate(body, rows).expand(rows.length) if rows.length else nulls(body.type).expand(0)
+
+
+def _bound(variables: Sequence[Expression], values: Iterable[Vector]) -> dict[str, Vector]:
+    names = [variable.name for variable in variables if isinstance(variable, Variable)]
+    return dict(zip(names, values, strict=True))
+
+
+def _map_of_entries(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    """``map_filter`` and ``transform_values``: the expression is evaluated for all entries."""
+    assert node.type is not None
+    source, body, *variables = node.arguments
+    maps = evaluate(source, rows).expand(rows.length)
+    keys, items = (Lists.of(maps, items=items) for items in (False, True))
+    owners, places = keys.rows, pa.array(keys.places)
+    taken = [keys.elements.take(places), items.elements.take(places)]
+    results = _values_of(body, rows.repeated(owners, _bound(variables, map(from_arrow, taken))), evaluate)
+    if node.function is Function.TRANSFORM_VALUES:
+        taken[1] = to_arrow(results, node.type.item_type, len(owners))
+    else:
+        kept = np.flatnonzero(is_true(results))
+        owners, taken = owners[kept], [part.take(pa.array(kept)) for part in taken]
+    return maps_of(node.type, owners, rows.length, keys.valid, *taken)
+
+
+def _aggregate(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
+    """Go through the elements of all rows by their numbers: rows with most elements first, so that some end each time.
+
+    An example, the sums of ``[1, 2]``, ``[]`` and ``[5]``::
+
+        in order     start    + first    + second
+        [1, 2]       0        1          3
+        [5]          0        5
+        []           0
+    """
+    assert node.type is not None
+    array, zero, merge, of_value, of_element, finish, of_last = node.arguments
+    source = Lists.of(evaluate(array, rows).expand(rows.length))
+    order = np.argsort(-source.counts, kind="stable")
+    if source.valid is not None:
+        order = order[source.valid[order]]
+    counts, starts = source.counts[order], source.starts[order]
+    merged = rows.repeated(order, {})
+    value = _values_of(zero, merged, evaluate)
+    finished: list[pa.Array] = []
+    assert zero.type is not None
+    for number in range(int(counts.max(initial=0))):
+        left = int(np.searchsorted(-counts, -number))  # rows with more elements than the number
+        finished.append(to_arrow(value.take(np.arange(left, len(value.values))), zero.type, len(value.values) - left))
+        element = from_arrow(source.elements.take(pa.array(starts[:left] + number)))
+        active = rows.repeated(order[:left], _bound((of_value, of_element), (value.take(np.arange(left)), element)))
+        value = _values_of(merge, active, evaluate)
+    finished.append(to_arrow(value, zero.type, len(value.values)))
+    last = from_arrow(pa.concat_arrays(finished[::-1]))
+    results = _values_of(finish, rows.repeated(order, _bound((of_last,), (last,))), evaluate)
+    return scatter(results, order, rows.length)
+
+
+def never_raises(node: Call) -> bool:
+    """Whether the body cannot raise: Spark does not evaluate it for the elements after the one that decides."""
+    return not can_raise(node.arguments[1])
+
+
+_F = Function
+
+TABLE = (
+    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORTED_BY, nulls=Nulls.READ, numpy=Lazy(_sort_by)),
+    FunctionSpec(
+        _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5)),
+        nulls=Nulls.READ,
+        numpy=Lazy(_zip_with),
+    ),
+    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP, nulls=Nulls.READ, numpy=Lazy(_map_zip_with)),
+    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAPPED, nulls=Nulls.READ, numpy=Lazy(_map_of_entries)),
+    FunctionSpec(_F.TRANSFORM_VALUES, ("TransformValues",), _MAPPED, nulls=Nulls.READ, numpy=Lazy(_map_of_entries)),
+    FunctionSpec(
+        _F.AGGREGATE, ("ArrayAggregate",), Signature(_folded, _accepts_fold, (7, 7)),
+        nulls=Nulls.READ,
+        numpy=Lazy(_aggregate),
+    ),
+    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _ELEMENTS, nulls=Nulls.READ, numpy=Lazy(_transform)),
+    FunctionSpec(_F.FILTER, ("ArrayFilter",), _ELEMENTS, nulls=Nulls.READ, numpy=Lazy(_filter)),
+    FunctionSpec(
+        _F.EXISTS, ("ArrayExists",), _QUANTIFIED,
+        nulls=Nulls.READ,
+        exact=never_raises, numpy=Lazy(_quantified(deciding=True)),
+    ),
+    FunctionSpec(
+        _F.FORALL, ("ArrayForAll",), _QUANTIFIED,
+        nulls=Nulls.READ,
+        exact=never_raises, numpy=Lazy(_quantified(deciding=False)),
+    ),
+)  # fmt: skip

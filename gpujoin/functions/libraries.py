@@ -1,0 +1,25 @@
+"""Polars, imported when an expression of it is first made: rows are read by processes that compute nothing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["pl"]
+
+
+class _Library:
+    """Stands for a module until one of its names is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        self.__dict__.update(vars(importlib.import_module(self._name)))
+        return self.__dict__[name]
+
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = _Library("polars")

@@ -1,0 +1,177 @@
+"""What a clock shows in a time zone, and the instants at which it does, by a table of the zone's changes.
+
+Both directions are a search in sorted bounds. Of a clock's time the bound of a change is the later of what the clock
+shows before and after it. Below the bound the offset before the change holds, which is Java's rule for both oddities.
+Europe/Berlin in 2024::
+
+    clock             offset   instant (UTC)
+    03-31 01:59       +1       00:59
+    03-31 02:30       +1       01:30, at which the clock shows 03:30: skipped times are moved forward
+    03-31 03:00       +2       01:00, the bound of the change
+    10-27 02:30       +2       00:30, the earlier of the two
+    10-27 03:00       +1       02:00, the bound of the change
+
+Times are microseconds since 1970; those of a clock are as if it showed UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.implementation import Run
+from gpujoin.functions.signatures import INSTANT, TEXT, first, takes
+from gpujoin.functions.spec import FunctionSpec
+from gpujoin.functions.vector import Array, Mask, Vector, mask_and
+from gpujoin.model.expressions import Call, Function
+from gpujoin.model.zones import GREGORIAN_CYCLE, ZoneLiteral, ZoneRules
+
+_SECOND = 10**6
+_CYCLE = GREGORIAN_CYCLE * _SECOND
+_FAR = (1 << 63) - 2 * 86_400 * _SECOND
+"""Times before this one, and after its negative, do not overflow by an offset, which is 18 hours at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The rules of a zone in microseconds."""
+
+    transitions: Array
+    offsets: Array
+    bounds: Array
+    """By each change: the first time of the clock for which the offset after it holds."""
+    repeats_from: int | None
+
+    def offset_at(self, instants: Array) -> Array:
+        """Offsets at instants; a single one if all have the same."""
+        return self._search(self.transitions, instants)
+
+    def offset_of(self, clock: Array) -> Array:
+        """Offsets before the changes, for times that a clock skips or shows twice; a single one if all are the same."""
+        return self._search(self.bounds, clock)
+
+    def folded(self, times: Array) -> Array:
+        """Move times after the changes that are listed back by whole repetitions."""
+        start = self.repeats_from
+        if start is None or int(times.max()) - start < _CYCLE:
+            return times
+        return np.where(times >= start, start + (times - start) % _CYCLE, times)
+
+    def _search(self, bounds: Array, values: Array) -> Array:
+        if len(values) == 0 or len(bounds) == 0:
+            return self.offsets[:1]
+        values = self.folded(values)
+        # Usual data touches few of the changes.
+        first, last = np.searchsorted(bounds, [values.min(), values.max()], "right")
+        if first == last:
+            return self.offsets[first : first + 1]
+        return self.offsets[first:][np.searchsorted(bounds[first:last], values, "right")]
+
+
+@lru_cache(maxsize=64)
+def _table(rules: ZoneRules) -> _Table:
+    transitions, offsets = (np.array(values, np.int64) * _SECOND for values in (rules.transitions, rules.offsets))
+    bounds = transitions + np.maximum(offsets[:-1], offsets[1:])
+    start = rules.repeats_from
+    return _Table(transitions, offsets, bounds, None if start is None else start * _SECOND)
+
+
+def clock(values: Array, valid: Mask | None, rules: ZoneRules) -> Array:
+    """What a clock shows at instants. Raises ``UnsupportedValueError`` beyond 64 bits."""
+    return _shifted(values, _table(rules).offset_at(values), valid)
+
+
+def instants(shown: Array, valid: Mask | None, rules: ZoneRules) -> Array:
+    """When a clock shows given times: the earlier instant of two, and for skipped times one as much after the change.
+
+    Raises ``UnsupportedValueError`` beyond 64 bits.
+    """
+    return _shifted(shown, -_table(rules).offset_of(shown), valid)
+
+
+def near(others: Array, shown: Array, otherwise: Array, valid: Mask | None, rules: ZoneRules) -> Array:
+    """When a clock shows given times with the offsets at other instants; ``otherwise`` where those are not its own."""
+    table = _table(rules)
+    offsets = table.offset_at(others)
+    kept = _shifted(shown, -offsets, valid)
+    return np.where(table.offset_at(kept) == offsets, kept, otherwise)
+
+
+def starts_of_day(midnights: Array, valid: Mask | None, rules: ZoneRules) -> Array:
+    """The first instants of days, given as midnights: the change itself where it skips midnight."""
+    table = _table(rules)
+    offsets = table.offset_of(midnights)
+    begin = _shifted(midnights, -offsets, valid)
+    after = table.offset_at(begin)
+    # A skipped midnight is as far after the change as midnight is after what the clock showed before it.
+    skipped = after > offsets
+    if not skipped.any():
+        return begin
+    folded = table.folded(begin)
+    change = table.transitions[np.maximum(np.searchsorted(table.transitions, folded, "right") - 1, 0)]
+    return np.where(skipped, begin - (folded - change), begin)
+
+
+def _shifted(values: Array, shift: Array, valid: Mask | None) -> Array:
+    with np.errstate(over="ignore"):
+        moved = np.asarray(values + shift)
+    if len(values) == 0 or (values.max() < _FAR and values.min() > -_FAR):
+        return moved
+    overflows = ((values ^ moved) & (shift ^ moved)) < 0
+    if overflows.any() and (overflows if valid is None else overflows & valid).any():
+        raise UnsupportedValueError("a timestamp at the end of its range, in a time zone, is left to Spark")
+    return moved
+
+
+def rules_in(node: Call) -> ZoneRules:
+    """The rules of the zone of a call, its second argument."""
+    zone = node.arguments[1]
+    assert isinstance(zone, ZoneLiteral)
+    return zone.rules
+
+
+def has_rules(node: Call) -> bool:
+    """Whether the rules of a call's zone are known."""
+    return isinstance(node.arguments[1], ZoneLiteral)
+
+
+def _from_utc(node: Call, operands: list[Vector], _length: int) -> Vector:
+    moment = operands[0]
+    return Vector(moment.dtype, clock(moment.values, moment.valid, rules_in(node)), moment.valid)
+
+
+def _made(make: Callable[[Array, Mask | None, ZoneRules], Array]) -> Run:
+    """Make a function from times of a clock to instants."""
+
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        shown, _, *others = operands
+        rules = rules_in(node)
+        made = make(shown.values, shown.valid, rules)
+        if not others:
+            return Vector(shown.dtype, made, shown.valid)
+        valid = mask_and(shown.valid, others[0].valid)
+        return Vector(shown.dtype, near(others[0].values, shown.values, made, valid, rules), valid)
+
+    return run
+
+
+_F = Function
+
+TABLE = (
+    FunctionSpec(
+        _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(INSTANT, TEXT, gives=first),
+        exact=has_rules, numpy=_from_utc,
+    ),
+    FunctionSpec(
+        _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
+        exact=has_rules, numpy=_made(instants),
+    ),
+    FunctionSpec(
+        _F.START_OF_DAY, (), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
+        exact=has_rules, numpy=_made(starts_of_day),
+    ),
+)  # fmt: skip
