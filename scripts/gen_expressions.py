@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from gpujoin.errors import ConditionError
 from gpujoin.functions import FAMILIES, SPARK_ONLY
-from gpujoin.functions.evaluate import can_evaluate
 from gpujoin.functions.spec import Evaluator, FunctionSpec
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, call, left, right, when
 from gpujoin.plan.resolve import resolve_value
 from scripts.pages import write_or_check
@@ -154,7 +154,7 @@ def answer(tree: Expression, dtype: pa.DataType) -> str:
         except ConditionError:
             found.add(NONE)
         else:
-            found.add(YES if can_evaluate(resolved) else NO)
+            found.add(YES if is_supported(resolved) else NO)
     found -= {NONE} if len(found) > 1 else set()
     return found.pop() if len(found) == 1 else "in part"
 

@@ -15,7 +15,8 @@ from gpujoin.functions import decimals
 from gpujoin.functions import values as v
 from gpujoin.functions.comparison import with_literal_precision
 from gpujoin.functions.dates import date_arithmetic
-from gpujoin.functions.device import Active, Offer, Operands, operand_types, strict
+from gpujoin.functions.device import Active, Kernel, KernelWriter, Offer, Operands, operand_types, strict, suffix
+from gpujoin.functions.device_decimals import keeps_digits, signed, with_decimals
 from gpujoin.functions.implementation import Run, null_or_raise, of_arrays
 from gpujoin.functions.libraries import pl
 from gpujoin.functions.lowered import (
@@ -438,7 +439,7 @@ def _device_is_nan(operands: Operands, node: Call, active: Active) -> Value:
     return Value(pa.bool_(), nan if value.valid is None else nan & value.valid)
 
 
-def _device_checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer:
+def _device_checked(compute: Callable[..., tuple[Array, Array | None]], kernel: Kernel | None = None) -> Offer:
     """Offer a function of numbers of one type; ``compute`` returns the result and the mask of overflows."""
 
     def evaluate(operands: Operands, node: Call, active: Active) -> Value:
@@ -451,7 +452,7 @@ def _device_checked(compute: Callable[..., tuple[Array, Array | None]]) -> Offer
         result, failed = compute(operands.xp, *arrays)
         return operands.checked(node, result, valid, failed, active)
 
-    return Offer(evaluate, _of_one_type)
+    return Offer(evaluate, _of_one_type, kernel)
 
 
 def _device_division(operands: Operands, node: Call, active: Active) -> Value:
@@ -502,28 +503,49 @@ def _of_one_type(node: Call) -> bool:
     return _whole(node) or _double(node)
 
 
+_MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
+
+
+def _write(integers: str | None, doubles: str) -> Kernel:
+    def write_arithmetic(writer: KernelWriter, node: Call) -> str | None:
+        left, right = map(writer.node, node.arguments)
+        if pat.is_float64(node.type):
+            return f"{left}.{doubles}({right})"
+        if integers is None or not (pat.is_int32(node.type) or pat.is_int64(node.type)):
+            return None
+        return f"{left}.{integers}({right}).checked<{_MODES[node.mode]}>(pair)"
+
+    return write_arithmetic
+
+
 _F = Function
 
 TABLE = (
     FunctionSpec(
         _F.ADD, ("Add",), _PAIR,
         raises=Raises.OVERFLOW, safe=_has_room,
-        numpy=_binary, polars=_lower_arithmetic, device=_device_checked(lambda _, left, right: v.add(left, right)),
+        numpy=_binary, polars=_lower_arithmetic,
+        device=with_decimals(_device_checked(lambda _, left, right: v.add(left, right), _write("add", "plus"))),
     ),
     FunctionSpec(
         _F.SUBTRACT, ("Subtract",), _PAIR,
         raises=Raises.OVERFLOW, safe=_has_room,
-        numpy=_binary, polars=_lower_arithmetic, device=_device_checked(lambda _, left, right: v.subtract(left, right)),
+        numpy=_binary, polars=_lower_arithmetic,
+        device=with_decimals(
+            _device_checked(lambda _, left, right: v.subtract(left, right), _write("subtract", "minus"))
+        ),
     ),
     FunctionSpec(
         _F.MULTIPLY, ("Multiply",), _PAIR,
         raises=Raises.OVERFLOW, safe=_has_room,
-        numpy=_binary, polars=_lower_arithmetic, device=_device_checked(v.multiply),
+        numpy=_binary, polars=_lower_arithmetic,
+        device=with_decimals(_device_checked(v.multiply, _write(None, "times"))),
     ),
     FunctionSpec(
         _F.DIVIDE, ("Divide",), _PAIR,
         raises=Raises.ANSI, order=Order.RIGHT_FIRST,
-        numpy=_binary, polars=_lower_division, device=Offer(_device_division, _double),
+        numpy=_binary, polars=_lower_division,
+        device=with_decimals(Offer(_device_division, _double)),
     ),
     FunctionSpec(
         _F.INTEGRAL_DIVIDE, ("IntegralDivide",), _PAIR,
@@ -543,12 +565,14 @@ TABLE = (
     FunctionSpec(
         _F.NEGATE, ("UnaryMinus",), _SIGN,
         raises=Raises.ANSI_OR_DECIMAL,
-        numpy=_signed(np.negative, decimals.negate), polars=_lower_negation, device=_device_checked(v.negate),
+        numpy=_signed(np.negative, decimals.negate), polars=_lower_negation,
+        device=with_decimals(_device_checked(v.negate), signed, keeps_digits),
     ),
     FunctionSpec(
         _F.ABS, ("Abs",), _SIGN,
         raises=Raises.ANSI_OR_DECIMAL,
-        numpy=_signed(np.abs, decimals.absolute), polars=_lower_absolute, device=_device_checked(v.absolute),
+        numpy=_signed(np.abs, decimals.absolute), polars=_lower_absolute,
+        device=with_decimals(_device_checked(v.absolute), signed, keeps_digits),
     ),
     FunctionSpec(
         _F.FLOOR, ("Floor",), _INTEGRAL,
@@ -569,7 +593,7 @@ TABLE = (
         _F.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()),
         nulls=Nulls.READ,
         numpy=_is_nan, polars=of_values(lambda value: value.is_nan().fill_null(value=False), pa.bool_()),
-        device=Offer(_device_is_nan),
+        device=Offer(_device_is_nan, kernel=suffix("is_nan()")),
     ),
     FunctionSpec(
         _F.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64()),

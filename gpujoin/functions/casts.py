@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from gpujoin.functions import dates, decimals, parse, quotients, words
 from gpujoin.functions import values as v
 from gpujoin.functions.arithmetic import to_int64
 from gpujoin.functions.dates import local
-from gpujoin.functions.device import Active
-from gpujoin.functions.evaluate_device import Evaluator
+from gpujoin.functions.device import Active, Operands, is_fixed
+from gpujoin.functions.device_decimals import fitted, scaled
 from gpujoin.functions.implementation import null_or_raise
-from gpujoin.functions.kinds import is_alike
+from gpujoin.functions.kinds import is_alike, is_lossless
 from gpujoin.functions.libraries import pl
 from gpujoin.functions.lowered import (
     Lowered,
@@ -34,22 +35,24 @@ from gpujoin.functions.lowered import (
     within,
 )
 from gpujoin.functions.rounding import MOST_DIGITS, round_double
+from gpujoin.functions.signatures import type_of
 from gpujoin.functions.timetexts import cast_texts
 from gpujoin.functions.utf8 import check_utf8
-from gpujoin.functions.values import NARROW_DIGITS, Value
+from gpujoin.functions.values import Value
 from gpujoin.functions.vector import (
     Array,
     Mask,
     Vector,
     as_numpy_bool,
     from_arrow,
+    mask_and,
     mask_and_not,
     nulls,
     numpy_type,
     per_distinct,
     to_arrow,
 )
-from gpujoin.functions.words import words_of
+from gpujoin.functions.words import of_words, words_of
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
 from gpujoin.model.layouts import in_type
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
@@ -532,43 +535,105 @@ def _lower_to_decimal(value: Lowered, target: pa.DataType) -> Lowered:
 # -- device -----------------------------------------------------------------------------------------------------------
 
 
+_PRINTED_DIGITS = 14
+"""Most digits of decimals that are made of doubles: halves of the last place have one more, and are exact up to 15."""
 _EXACT_DIGITS = 15
 """Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
 
 
-def is_number_cast(node: Cast) -> bool:
-    """Whether a cast is one of those above."""
-    source, target = node.child.type, node.type
-    if source is None or target is None or source == target:
+def is_constant_cast(node: Cast) -> bool:
+    """Whether a cast is that of a null constant, or of a constant integer that fits a decimal."""
+    if not isinstance(node.child, Literal) or node.type is None:
         return False
-    source, target = logical(source), logical(target)
+    value, target = node.child.value, node.type
+    if value is None:
+        return is_fixed(target)
+    return bool(
+        pat.is_decimal128(target) and isinstance(value, int) and not isinstance(value, bool)
+        and target.scale >= 0 and abs(value) < 10 ** (target.precision - target.scale)
+    )  # fmt: skip
+
+
+def fits_device(node: Cast) -> bool:
+    """Whether the device computes a cast exactly as Spark does."""
+    source, target = logical(type_of(node.child)), logical(type_of(node))
+    if type_of(node.child) == type_of(node):
+        return is_fixed(source)
     if pat.is_boolean(source):
         return is_whole(target) or is_float(target)
-    number = is_whole(source) or is_float(source) or bool(pat.is_decimal128(source) and source.scale >= 0)
-    return number and (is_whole(target) or pat.is_boolean(target))
+    exact = pat.is_decimal128(source) and source.scale >= 0
+    if is_whole(target) or pat.is_boolean(target):
+        return is_whole(source) or is_float(source) or exact or is_widening(source, target)
+    if pat.is_decimal128(target):
+        printed = pat.is_float64(source) and target.precision <= _PRINTED_DIGITS
+        return target.scale >= 0 and (is_whole(source) or exact or printed)
+    if exact and pat.is_float64(target):
+        return True
+    days = pat.is_timestamp(source) and source.tz is None and pat.is_date32(target)
+    return days or is_widening(source, target)
 
 
-def number_cast(run: Evaluator, node: Cast, value: Value, active: Active) -> Value:
-    """Compute such a cast of a value."""
-    target = logical(node.type)
-    node = replace(node, type=target)
+def is_widening(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether each integer or float is made the nearest value of a type, which none exceeds."""
+    if pat.is_integer(source):
+        unsigned = pat.is_unsigned_integer(source)
+        if pat.is_signed_integer(target):
+            return bool(source.bit_width + unsigned <= target.bit_width)
+        return is_float(target) and not unsigned
+    return bool(pat.is_float32(source) and pat.is_float64(target))
+
+
+def device_cast(operands: Operands, node: Cast, active: Active) -> Value:
+    """Compute a cast on the device.
+
+    As in Java, what does not fit an integer wraps, but for floats, which become the nearest limit of 32 or 64 bits
+    first. In ANSI mode it is an error, and null in try mode.
+    """
+    target = logical(type_of(node))
+    if isinstance(node.child, Literal) and is_constant_cast(node):
+        number = node.child.value
+        return v.constant(operands.xp, None if number is None else Decimal(number), target)
+    value = operands.fixed(node.child, active)
+    source = value.dtype
+    if source == target:
+        return value
+    if pat.is_decimal(target):
+        return (
+            _device_of_double(operands, node, value, active)
+            if is_float(source)
+            else _device_to_decimal(operands, node, value, active)
+        )
+    if pat.is_boolean(target) or (is_whole(target) and not pat.is_unsigned_integer(source)):
+        return _device_to_whole(operands, dataclasses.replace(node, type=target), value, active)
+    if pat.is_decimal(source):
+        return double_of(operands.xp, value)
+    if pat.is_timestamp(source):
+        return Value(target, v.day_of_timestamp(value).astype("int32"), value.valid)
+    if pat.is_float32(source):
+        return Value(target, v.widened(operands.xp, value.data), value.valid)
+    return Value(target, value.data.astype(v.numpy_name(target)), value.valid)
+
+
+def _device_to_whole(operands: Operands, node: Cast, value: Value, active: Active) -> Value:
+    """Cast numbers and booleans to integers and booleans."""
+    target = type_of(node)
     if pat.is_boolean(value.dtype):
         return Value(target, value.data.astype(v.numpy_name(target)), value.valid)
     if pat.is_boolean(target):
-        return Value(target, _is_not_zero(run.xp, value), value.valid)
+        return Value(target, _is_not_zero(operands.xp, value), value.valid)
     if pat.is_decimal(value.dtype) and _by_double(node, value.dtype, target):
-        value = double_of(run.xp, value)
+        value = double_of(operands.xp, value)
     if is_float(value.dtype):
-        whole, bad = _of_float(run.xp, value, max(target.bit_width, 32))
+        whole, bad = _of_float(operands.xp, value, max(target.bit_width, 32))
     elif pat.is_decimal(value.dtype):
-        whole, bad = _truncated(run.xp, value)
+        whole, bad = _truncated(operands.xp, value)
     else:
         whole, bad = value.data, None
     narrow = whole.astype(v.numpy_name(target))
     if narrow.dtype.itemsize < whole.dtype.itemsize:
         lost = narrow != whole
         bad = lost if bad is None else bad | lost
-    return run.checked(node, narrow, value.valid, bad, active)
+    return operands.checked(node, narrow, value.valid, bad, active)
 
 
 def double_of(xp: Any, value: Value) -> Value:
@@ -579,11 +644,6 @@ def double_of(xp: Any, value: Value) -> Value:
     unscaled = words_of(value)
     size = quotients.nearest_double(xp, words.magnitude(xp, unscaled), scale)
     return Value(pa.float64(), xp.where(unscaled.high < 0, -size, size), value.valid)
-
-
-def _by_double(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Spark converts by the nearest double: in checked casts of a wide decimal to less than 64 bits."""
-    return source.precision > NARROW_DIGITS and node.mode is not EvalMode.LEGACY and target.bit_width < 64
 
 
 def _is_not_zero(xp: Any, value: Value) -> Array:
@@ -611,3 +671,53 @@ def _truncated(xp: Any, value: Value) -> tuple[Array, Array]:
         unscaled = words.signed(xp, front, unscaled.high < 0)
     whole = unscaled.low.view("int64")
     return whole, unscaled.high != whole >> 63
+
+
+def _is_certain(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a cast of integers or decimals to a decimal succeeds for every value. Rounding may need a digit more."""
+    if is_lossless(source, target):
+        return True
+    return bool(
+        pat.is_decimal(source) and source.scale > target.scale
+        and target.precision - target.scale > source.precision - source.scale
+    )  # fmt: skip
+
+
+def _device_to_decimal(operands: Operands, node: Cast, value: Value, active: Active) -> Value:
+    """Cast integers and decimals to decimals, rounding half up."""
+    target = logical(node.type)
+    digits, scale = (value.dtype.precision, value.dtype.scale) if pat.is_decimal(value.dtype) else (19, 0)
+    unscaled, dropped = words_of(value), scale - target.scale
+    if _is_certain(value.dtype, target):
+        if dropped <= 0:
+            return of_words(scaled(operands.xp, unscaled, -dropped), target, value.valid)
+        return of_words(dropped(operands.xp, unscaled, digits, dropped), target, value.valid)
+    if dropped <= 0:
+        result, overflow = words.multiply(operands.xp, unscaled, words.constant(operands.xp, 10**-dropped))
+    else:
+        result, overflow = dropped(operands.xp, unscaled, digits, dropped), operands.xp.zeros(1, dtype=bool)
+    return fitted(operands, node, result, overflow, value.valid, active)
+
+
+def _device_of_double(operands: Operands, node: Cast, value: Value, active: Active) -> Value:
+    """Round doubles half up, as the decimals that are printed of them. NaN and the infinities are null.
+
+    The decimal half way between two results has at most 15 digits, so no other one as short is near enough to be
+    printed of the same double. So a double is rounded up if it is not less than the double of that decimal, which
+    is a quotient of two exact doubles::
+
+        2.675 to two places   267.5 is half way, and 535 / 200 is the same double: rounded up to 2.68,
+                              although the double is 2.67499999999999982 exactly
+    """
+    xp, target = operands.xp, logical(node.type)
+    unit, bound = 10.0**target.scale, 10.0 ** (target.precision - target.scale)
+    size = xp.abs(value.data)
+    finite = size < float("inf")
+    size = xp.where(finite, xp.minimum(size, bound + 1.0), 0.0)
+    below = xp.floor(size * unit) - 1.0  # the product is off by less than one
+    rounded = below
+    for step in range(3):
+        rounded = rounded + (size >= (2.0 * (below + float(step)) + 1.0) / (2.0 * unit))
+    unscaled = xp.where(value.data < 0, -rounded, rounded).astype("int64")
+    none = xp.zeros(1, dtype=bool)
+    return fitted(operands, node, words.widened(unscaled), none, mask_and(value.valid, finite), active)

@@ -20,7 +20,17 @@ import pyarrow.types as pat
 
 from gpujoin.functions import values as v
 from gpujoin.functions.decimals import common_scale
-from gpujoin.functions.device import Active, Offer, Operands, Text, same_as_result, same_types
+from gpujoin.functions.device import (
+    Active,
+    KernelWriter,
+    Offer,
+    Operands,
+    Text,
+    chain,
+    same_as_result,
+    same_types,
+    swapped,
+)
 from gpujoin.functions.implementation import Evaluate, Lazy
 from gpujoin.functions.kinds import alike, comparable, fits_as_bytes, has_lists
 from gpujoin.functions.libraries import pl
@@ -477,47 +487,61 @@ def _device_extreme(operands: Operands, node: Call, active: Active) -> Value | T
     return best
 
 
+_MOST_MEMBERS = 16
+"""Most elements of an ``IN`` list in a kernel: the compiler's time grows faster than the list."""
+
+
+def _write_in(writer: KernelWriter, node: Call) -> str | None:
+    if len(node.arguments) == 1:
+        return "literal<bool>(false)"
+    if len(node.arguments) > 1 + _MOST_MEMBERS:
+        return None
+    value, *others = map(writer.node, node.arguments)
+    first, *rest = (f"{value}.eq({other})" for other in others)
+    return first + "".join(f".either({test})" for test in rest)
+
+
 _F = Function
 
 TABLE = (
     FunctionSpec(
         _F.EQ, ("EqualTo",), _PAIR,
         selectivity=0.1,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("eq")),
     ),
     FunctionSpec(
         _F.NE, (), _PAIR,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("ne")),
     ),
     FunctionSpec(
         _F.LT, ("LessThan",), _PAIR,
         selectivity=0.5,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("lt")),
     ),
     FunctionSpec(
         _F.LE, ("LessThanOrEqual",), _PAIR,
         selectivity=0.5,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("le")),
     ),
     FunctionSpec(
         _F.GT, ("GreaterThan",), _PAIR,
         selectivity=0.5,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, swapped("lt")),
     ),
     FunctionSpec(
         _F.GE, ("GreaterThanOrEqual",), _PAIR,
         selectivity=0.5,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, swapped("le")),
     ),
     FunctionSpec(
         _F.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR,
         nulls=Nulls.READ, selectivity=0.1,
-        numpy=_compared, polars=_lower_comparison, device=Offer(_device_null_safe, same_types),
+        numpy=_compared, polars=_lower_comparison, device=Offer(_device_null_safe, same_types, chain("same")),
     ),
     FunctionSpec(
         _F.IN, ("In", "InSet"), Signature(_resolve_in, _is_comparable, (1, MANY)),
         nulls=Nulls.READ, selectivity=0.2,
-        numpy=Lazy(_membership), polars=_lower_in, device=Offer(_device_in, same_types),
+        numpy=Lazy(_membership), polars=_lower_in, device=Offer(_device_in, same_types, _write_in),
     ),
     FunctionSpec(
         _F.GREATEST, ("Greatest",), _EXTREME,

@@ -140,6 +140,48 @@ class Operands(ABC):
             raise ExpressionEvaluationError(f"{message}; use try_ functions or spark.sql.ansi.enabled=false for null")
 
 
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+
+class KernelWriter(Protocol):
+    """Writes expressions in C++ that read the columns of pairs in place, over the helpers of ``residual.cu``."""
+
+    def node(self, node: Expression) -> str:
+        """Write a node."""
+
+    def missing(self, node: ColumnRef) -> str:
+        """Write the test whether a column is null."""
+
+
+Kernel: TypeAlias = Callable[[KernelWriter, Call], str | None]
+"""Writes a call in C++; ``None`` where it cannot be written."""
+
+
+def chain(method: str) -> Kernel:
+    """Write a call as methods of its first operand."""
+
+    def write_chain(writer: KernelWriter, node: Call) -> str:
+        first, *others = map(writer.node, node.arguments)
+        return first + "".join(f".{method}({other})" for other in others)
+
+    return write_chain
+
+
+def swapped(method: str) -> Kernel:
+    """Write a call of two operands as a method of the second."""
+
+    def write_swapped(writer: KernelWriter, node: Call) -> str:
+        left, right = map(writer.node, node.arguments)
+        return f"{right}.{method}({left})"
+
+    return write_swapped
+
+
+def suffix(text: str) -> Kernel:
+    """Write a call of one operand as a method without operands."""
+    return lambda writer, node: f"{writer.node(node.arguments[0])}.{text}"
+
+
 # -- offers -----------------------------------------------------------------------------------------------------------
 
 
@@ -151,9 +193,13 @@ class Offer:
     """Computes a call for its active rows."""
     fits: Callable[[Call], bool] | None = None
     """Whether a call that the row supports is computed; ``None``: all of them are."""
+    kernel: Kernel | None = None
+    """Writes a call for a kernel that computes a whole condition at once; ``None``: there is none for it."""
 
 
-def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] | None = None) -> Offer:
+def strict(
+    compute: Callable[..., Array], fits: Callable[[Call], bool] | None = None, kernel: Kernel | None = None
+) -> Offer:
     """Offer a function of fixed-width values whose result is null where an operand is null."""
 
     def evaluate(operands: Operands, node: Call, active: Active) -> Value:
@@ -165,7 +211,7 @@ def strict(compute: Callable[..., Array], fits: Callable[[Call], bool] | None = 
             valid = mask_and(valid, values[-1].valid)
         return Value(node.type, compute(operands.xp, *values).astype(numpy_name(node.type)), valid)
 
-    return Offer(evaluate, fits)
+    return Offer(evaluate, fits, kernel)
 
 
 def is_fixed(dtype: pa.DataType | None) -> bool:

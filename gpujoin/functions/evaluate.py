@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import OPERATION_NOTE, InvalidTextError, UnsupportedValueError
-from gpujoin.functions.casts import can_cast, cast
+from gpujoin.functions.casts import cast
 from gpujoin.functions.implementation import Lazy
-from gpujoin.functions.kinds import comparable, is_written
 from gpujoin.functions.logic import case, is_true, partly
 from gpujoin.functions.rows import Rows
 from gpujoin.functions.spec import SPECS, Nulls, Order, can_raise
@@ -27,14 +26,13 @@ from gpujoin.model.expressions import (
     Variable,
     operation_name,
 )
-from gpujoin.model.types import logical
 
 
 def evaluate(condition: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> npt.NDArray[np.bool_]:
     """Find the pairs for which a resolved condition is true, not false or null.
 
     Row ``i`` of ``left`` pairs row ``i`` of ``right``; column references index into these. The condition is one that
-    :func:`can_evaluate` accepts. Raises ``ExpressionEvaluationError`` if a value has no result in ANSI mode, or a
+    :mod:`.support` accepts. Raises ``ExpressionEvaluationError`` if a value has no result in ANSI mode, or a
     LIKE pattern is malformed.
     """
     if length == 0:
@@ -103,31 +101,3 @@ def _operands(node: Call, rows: Rows) -> list[Vector]:
         vectors[i] = partly(node.arguments[i], rows, alive, _evaluate)
         alive = mask_and(alive, vectors[i].mask())
     return [vectors[i] for i in range(len(order))]
-
-
-def can_evaluate(condition: Expression) -> bool:
-    """Whether every node of a resolved tree is evaluated exactly as Spark would, for all data."""
-    return all(_supported(node) for node in condition.walk())
-
-
-def _supported(node: Expression) -> bool:
-    if node.type is None or any(child.type is None for child in node.children):
-        return False
-    match node:
-        case ColumnRef():
-            return node.index >= 0
-        case Variable():
-            return True
-        case Literal():
-            return _is_value(node.type) or node.value is None or is_written(node.type)
-        case Cast():
-            return (_is_value(node.to) or is_written(node.to)) and can_cast(node)
-        case Case():
-            return _is_value(node.type) or is_written(node.type)
-        case Call():
-            return SPECS[node.function].supports(node)
-    return False
-
-
-def _is_value(dtype: pa.DataType) -> bool:
-    return comparable(logical(dtype)) or pat.is_null(dtype)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions import values as v
-from gpujoin.functions.device import Active, Offer, Operands, Text, same_as_result, strict
+from gpujoin.functions.device import Active, KernelWriter, Offer, Operands, Text, chain, same_as_result, strict, suffix
 from gpujoin.functions.implementation import Evaluate, Lazy, of_arrays
 from gpujoin.functions.kinds import alike, comparable, is_alike
 from gpujoin.functions.libraries import pl
@@ -242,6 +242,12 @@ def _device_nanvl(operands: Operands, node: Call, active: Active) -> Value | Tex
     return operands.chosen(nan, operands.fixed(node.arguments[1], mask_and(active, nan)), first)
 
 
+def _write_null_test(writer: KernelWriter, node: Call) -> str:
+    argument = node.arguments[0]
+    test = writer.missing(argument) if isinstance(argument, ColumnRef) else f"{writer.node(argument)}.is_null()"
+    return test if node.function is Function.IS_NULL else f"{test}.negated()"
+
+
 _F = Function
 
 TABLE = (
@@ -249,30 +255,30 @@ TABLE = (
         _F.AND, ("And",), _CONNECTED,
         nulls=Nulls.READ,
         numpy=Lazy(_connect), polars=of_values(lambda *operands: reduce(and_, operands), pa.bool_()),
-        device=Offer(_device_and),
+        device=Offer(_device_and, kernel=chain("both")),
     ),
     FunctionSpec(
         _F.OR, ("Or",), _CONNECTED,
         nulls=Nulls.READ,
         numpy=Lazy(_connect), polars=of_values(lambda *operands: reduce(or_, operands), pa.bool_()),
-        device=Offer(_device_or),
+        device=Offer(_device_or, kernel=chain("either")),
     ),
     FunctionSpec(
         _F.NOT, ("Not",), takes(BOOLEAN, gives=pa.bool_()),
         numpy=of_arrays(np.logical_not), polars=of_values(lambda operand: ~operand, pa.bool_()),
-        device=strict(lambda _, value: ~value.data),
+        device=strict(lambda _, value: ~value.data, kernel=suffix("negated()")),
     ),
     FunctionSpec(
         _F.IS_NULL, ("IsNull",), _TESTED,
         nulls=Nulls.READ, selectivity=0.05,
         numpy=_null_test, polars=of_values(lambda operand: operand.is_null(), pa.bool_()),
-        device=Offer(_device_null_test),
+        device=Offer(_device_null_test, kernel=_write_null_test),
     ),
     FunctionSpec(
         _F.IS_NOT_NULL, ("IsNotNull",), _TESTED,
         nulls=Nulls.READ, selectivity=1.0,
         numpy=_null_test, polars=of_values(lambda operand: operand.is_not_null(), pa.bool_()),
-        device=Offer(_device_null_test),
+        device=Offer(_device_null_test, kernel=_write_null_test),
     ),
     FunctionSpec(
         _F.COALESCE, ("Coalesce",), Signature(_resolve_coalesce, _alike_values, (1, MANY)),

@@ -20,6 +20,7 @@ from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import DeviceValueError
 from gpujoin.functions.decimals import largest, narrow, scale_up
 from gpujoin.functions.device import Active, Offer, Operands, operand_types
+from gpujoin.functions.device_decimals import drops_few_digits, rounded, with_decimals
 from gpujoin.functions.implementation import fail, null_or_raise
 from gpujoin.functions.signatures import (
     INT,
@@ -28,6 +29,7 @@ from gpujoin.functions.signatures import (
     Parameter,
     Signature,
     cast_to,
+    constant_scale,
     to,
     type_of,
     typed,
@@ -37,7 +39,7 @@ from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.values import Value
 from gpujoin.functions.vector import INT64_MAX, Array, Vector, mask_and
 from gpujoin.functions.widening import decimal_for
-from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.types import MAX_PRECISION, is_float, is_whole
 
 MOST_DIGITS = 15
@@ -51,12 +53,6 @@ _SHORT_HALF = 1e14
 _DECIMALS_OF_FLOATS = {pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)}
 """The decimals that floats are converted to where a decimal is wanted."""
 _NULL_AS_DECIMAL = to(pa.decimal128(38, 18))
-
-
-def constant_scale(node: Expression) -> int | None:
-    """The constant number of digits that a call rounds to; ``None`` if it is no constant."""
-    scale = node.children[1]
-    return int(scale.value) if isinstance(scale, Literal) and scale.value is not None else None
 
 
 def round_by_halves(xp: Any, values: Any, scale: int, function: Function) -> tuple[Any, Any]:
@@ -286,7 +282,7 @@ def _fits_device(node: Call) -> bool:
     return pat.is_float64(dtype) or (is_whole(dtype) and scale is not None and scale >= -_MOST_ZEROS)
 
 
-_ON_DEVICE = Offer(_device_round, _fits_device)
+_ON_DEVICE = with_decimals(Offer(_device_round, _fits_device), rounded, drops_few_digits)
 
 
 _F = Function

@@ -172,3 +172,9 @@ def _is_instant(dtype: pa.DataType) -> bool:
 
 
 INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
+
+
+def constant_scale(node: Expression) -> int | None:
+    """The constant number of digits that a call rounds to; ``None`` if it is no constant."""
+    scale = node.children[1]
+    return int(scale.value) if isinstance(scale, Literal) and scale.value is not None else None

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function
 from gpujoin.model.types import logical
 from gpujoin.plan.resolve import resolve_value
@@ -104,7 +105,7 @@ class Judge:
         problems = []
         for expression in expressions:
             resolved = self.resolve(expression, mode)
-            assert can_evaluate(resolved), f"cannot evaluate {resolved}"
+            assert is_supported(resolved), f"cannot evaluate {resolved}"
             outcomes.append(self.evaluate(resolved))
             problems += self._of_few_rows(resolved, outcomes[-1])
         answers = self._ask([to_sql(e) for e in expressions], outcomes)

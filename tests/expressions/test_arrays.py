@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import assert_same_rows, cells
@@ -198,7 +199,7 @@ LAMBDAS: dict[str, Callable[[str, Variable, Variable], Expression]] = {
 
 def check(expression: Expression, batch: pa.RecordBatch) -> None:
     resolved = resolve_value(expression, batch.schema, batch.schema)
-    assert can_evaluate(resolved), resolved
+    assert is_supported(resolved), resolved
     actual = evaluate_column(resolved, batch, batch, batch.num_rows)
     oracle = compile_expression(resolved, batch.schema, batch.schema)
     used = {column.index for column in resolved.columns()}
@@ -256,7 +257,7 @@ def test_lists_made_of_values(name: str, item: str, rng: np.random.Generator) ->
 def test_lists_as_sets(name: str, item: str, rng: np.random.Generator) -> None:
     batch = table(rng)
     if item in ("f", "deep"):
-        assert not can_evaluate(resolve_value(SETS[name](item), batch.schema, batch.schema))
+        assert not is_supported(resolve_value(SETS[name](item), batch.schema, batch.schema))
     else:
         check(SETS[name](item), batch)
 
@@ -266,7 +267,7 @@ def test_lists_as_sets(name: str, item: str, rng: np.random.Generator) -> None:
 def test_maps_made_of_lists(name: str, item: str, rng: np.random.Generator) -> None:
     batch = table(rng)
     if item == "f":
-        assert not can_evaluate(resolve_value(MAPS[name](item), batch.schema, batch.schema))
+        assert not is_supported(resolve_value(MAPS[name](item), batch.schema, batch.schema))
     else:
         check(MAPS[name](item), batch)
 
@@ -376,7 +377,7 @@ def test_expressions_of_several_variables(name: str, rng: np.random.Generator) -
 def test_functions_of_nested_elements(name: str, item: str, rng: np.random.Generator) -> None:
     batch = table(rng)
     if (name, item) == ("array_distinct", "deep"):
-        assert not can_evaluate(resolve_value(ORDERED[name](item), batch.schema, batch.schema))
+        assert not is_supported(resolve_value(ORDERED[name](item), batch.schema, batch.schema))
     else:
         check((ORDERED | SORTED)[name](item), batch)
 
@@ -384,7 +385,7 @@ def test_functions_of_nested_elements(name: str, item: str, rng: np.random.Gener
 @pytest.mark.parametrize("name", ORDERED)
 def test_zeros_and_nans_are_not_ordered_here(name: str, rng: np.random.Generator) -> None:
     batch = table(rng)
-    assert not can_evaluate(resolve_value(ORDERED[name]("f"), batch.schema, batch.schema))
+    assert not is_supported(resolve_value(ORDERED[name]("f"), batch.schema, batch.schema))
 
 
 @pytest.mark.few
@@ -413,7 +414,7 @@ def test_conditions_that_may_raise_are_left_to_spark_where_it_stops_early(functi
     x = Variable(name="x", type=pa.int32())
     for mode, evaluated in {EvalMode.ANSI: False, EvalMode.LEGACY: True}.items():
         condition = call(Function.INTEGRAL_DIVIDE, 10, x, mode=mode) == 2
-        assert can_evaluate(resolve_value(call(function, left("s"), condition, x), schema, schema)) == evaluated
+        assert is_supported(resolve_value(call(function, left("s"), condition, x), schema, schema)) == evaluated
 
 
 @pytest.mark.few
@@ -466,7 +467,7 @@ def test_there_is_no_element_0() -> None:
 def test_separators_that_mean_something_else_here_are_refused() -> None:
     batch = pa.RecordBatch.from_pydict({"s": pa.array(["a"])})
     for pattern in ("", "a*", "x|", "$", "(?=a)", "[a&&b]"):
-        assert not can_evaluate(resolve_value(call(Function.SPLIT, left("s"), pattern), batch.schema, batch.schema))
+        assert not is_supported(resolve_value(call(Function.SPLIT, left("s"), pattern), batch.schema, batch.schema))
 
 
 def test_lists_of_the_rows_alone_are_read() -> None:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.functions.evaluate import can_evaluate
 from gpujoin.functions.kinds import can_cast
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Cast, EvalMode, Expression, Function, call, left
 from gpujoin.plan.resolve import resolve_value
 from tests.brief import each_once
@@ -42,7 +42,7 @@ def _casts(judge: Judge, kind: str, mode: EvalMode) -> list[Expression]:
         # Spark's analyzer knows of no try_cast that ANSI mode would not have.
         if can_cast(source, target, EvalMode.ANSI if mode is EvalMode.TRY else mode):
             tree = left(kind).cast(target, mode)
-            if can_evaluate(judge.resolve(tree, mode)):
+            if is_supported(judge.resolve(tree, mode)):
                 trees.append(tree)
     return trees
 
@@ -78,13 +78,13 @@ def test_doubles_become_the_decimals_that_are_printed(
     targets = [(15, 4), (15, 2), (15, 0)] if mode is EvalMode.ANSI else [(11, 6), (15, 14), (12, 1), (7, 7)]
     trees: list[Expression] = [left("f64").cast(pa.decimal128(*target), mode) for target in targets]
     j = Judge(spark_session, table, tmp_path)
-    assert all(can_evaluate(j.resolve(tree, mode)) for tree in trees)
+    assert all(is_supported(j.resolve(tree, mode)) for tree in trees)
     j.check(trees, mode)
 
 
 def test_casts_of_doubles_to_more_digits_are_left_to_spark() -> None:
     schema = pa.schema([("f", pa.float64()), ("d", pa.decimal128(16, 0))])
     left_alone = resolve_value(left("f").cast(pa.decimal128(16, 6)), schema, schema)
-    assert not can_evaluate(left_alone)
+    assert not is_supported(left_alone)
     whole = call(Function.ROUND, left("d"), 0).cast(pa.int32(), EvalMode.ANSI)
-    assert can_evaluate(resolve_value(whole, schema, schema, mode=EvalMode.ANSI))
+    assert is_supported(resolve_value(whole, schema, schema, mode=EvalMode.ANSI))

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
 from gpujoin.functions import FAMILIES
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, left
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge, comparable
@@ -76,7 +77,7 @@ def _cases(family: str, mode: EvalMode, types: dict[str, pa.DataType]) -> Iterat
     resolve = _resolver(mode)
     for spec in FAMILIES[family]:
         for tree in calls_over_columns(spec, types, _column, resolve):
-            if can_evaluate(resolve(tree)):
+            if is_supported(resolve(tree)):
                 yield from ((tree, made) for made in with_constants(tree, _value))
 
 
@@ -123,7 +124,7 @@ def test_a_constant_is_as_a_column_of_it(family: str, mode: EvalMode, types: dic
         names = dict.fromkeys(column.name for column in tree.columns())
         rows = BATCH.select(list(names))
         resolved, of_columns = (resolve_value(each, rows.schema, rows.schema, mode=mode) for each in (made, tree))
-        assert can_evaluate(resolved), resolved
+        assert is_supported(resolved), resolved
         ours, wanted = _answers(resolved, rows), _answers(of_columns, _repeated(rows, tree, made))
         if ours != wanted:
             problems.append(f"{resolved}: {ours}, of columns {wanted}")

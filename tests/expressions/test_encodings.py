@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge
@@ -151,4 +152,4 @@ def test_bytes_that_are_no_utf_8_are_an_error() -> None:
 )
 def test_calls_that_are_left_to_spark(tree: Expression) -> None:
     schema = pa.schema([("s", pa.string()), ("b", pa.binary()), ("d", pa.float64()), ("i", pa.int32())])
-    assert not can_evaluate(resolve_value(tree, schema, schema))
+    assert not is_supported(resolve_value(tree, schema, schema))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpujoin.functions import FAMILIES
-from gpujoin.functions.evaluate import can_evaluate
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, left, right
 from tests.expressions.oracle import Judge
 from tests.expressions.values import VALUES
@@ -35,7 +35,7 @@ def test_functions_are_sparks(judge: Callable[..., Judge], family: str, mode: Ev
         if not _with_zone(tree)
     ]
     judge_of_kinds = judge(*KINDS)
-    evaluated = [tree for tree in trees if can_evaluate(judge_of_kinds.resolve(tree, mode))]
+    evaluated = [tree for tree in trees if is_supported(judge_of_kinds.resolve(tree, mode))]
     if evaluated:
         judge_of_kinds.check(evaluated, mode)
 

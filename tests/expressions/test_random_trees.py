@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
-from gpujoin.functions.evaluate import can_evaluate
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from tests.expressions.oracle import Judge
 
@@ -93,7 +93,7 @@ def _booleans(depth: int) -> Trees:
 
 def _check(judge: Callable[..., Judge], trees: list[Expression], mode: EvalMode) -> None:
     j = judge(*KINDS)
-    known = [t for t in trees if can_evaluate(j.resolve(t, mode))]
+    known = [t for t in trees if is_supported(j.resolve(t, mode))]
     hypothesis.event(f"{len(known)} of {len(trees)} evaluated here")
     if known:
         j.check(known, mode)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import ConditionError
-from gpujoin.functions.evaluate import can_evaluate, evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate, evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import (
     Call,
     Cast,
@@ -182,7 +183,7 @@ def test_layouts_of_columns_do_not_matter() -> None:
                 left("s").startswith(right("s")),
             ):
                 resolved = resolve(tree, a.schema, b.schema)
-                assert can_evaluate(resolved)
+                assert is_supported(resolved)
                 assert evaluate(resolved, a, b, 4).tolist() == [True, False, True, True], (
                     tree,
                     one.type,
@@ -203,7 +204,7 @@ def test_layouts_of_columns_do_not_matter() -> None:
 def test_types_that_spark_lacks_are_widened(array: pa.Array, expected: list[bool | None]) -> None:
     batch = pa.record_batch({"x": array})
     resolved = resolve(left("x") > 100, batch.schema, batch.schema)
-    assert can_evaluate(resolved)
+    assert is_supported(resolved)
     assert evaluate_column(resolved, batch, batch, 3).to_pylist() == expected
 
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.spec import can_raise
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.oracle import Judge
@@ -84,7 +85,7 @@ def test_halves_of_doubles_are_those_of_what_is_printed(value: float, digits: in
     ],
 )
 def test_scales_that_are_left_to_spark(tree: Expression, covered: bool) -> None:
-    assert can_evaluate(resolve_value(tree, SCHEMA, SCHEMA)) is covered
+    assert is_supported(resolve_value(tree, SCHEMA, SCHEMA)) is covered
 
 
 def test_the_scale_is_a_constant() -> None:

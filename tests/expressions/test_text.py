@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
-from gpujoin.functions.evaluate import can_evaluate, evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate, evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve, resolve_value
 from tests.expressions.oracle import Judge
@@ -84,7 +85,7 @@ def test_rlike(judge: Callable[..., Judge]) -> None:
 )  # fmt: skip
 def test_rlike_patterns_that_are_left_to_spark(pattern: str) -> None:
     schema = pa.schema([("s", pa.string())])
-    assert not can_evaluate(resolve(left("s").rlike(pattern), schema, schema))
+    assert not is_supported(resolve(left("s").rlike(pattern), schema, schema))
 
 
 @pytest.mark.spark
@@ -179,7 +180,7 @@ def test_what_spark_may_have_no_memory_for_is_left_to_it(tree: Expression) -> No
 def test_a_start_from_a_column_is_left_to_spark() -> None:
     schema = pa.schema([("s", pa.string()), ("n", pa.int32())])
     for start, known in ((left("n"), False), (lit(None), False), (lit(2), True)):
-        assert can_evaluate(resolve_value(call(Function.LOCATE, "a", left("s"), start), schema, schema)) is known
+        assert is_supported(resolve_value(call(Function.LOCATE, "a", left("s"), start), schema, schema)) is known
 
 
 GROUPS = [
@@ -222,7 +223,7 @@ def test_regexp_replace(judge: Callable[..., Judge]) -> None:
 )  # fmt: skip
 def test_groups_that_are_left_to_spark(pattern: str, group: int) -> None:
     schema = pa.schema([("s", pa.string())])
-    assert not can_evaluate(resolve_value(call(Function.REGEXP_EXTRACT, left("s"), pattern, group), schema, schema))
+    assert not is_supported(resolve_value(call(Function.REGEXP_EXTRACT, left("s"), pattern, group), schema, schema))
 
 
 @pytest.mark.parametrize(
@@ -233,4 +234,4 @@ def test_groups_that_are_left_to_spark(pattern: str, group: int) -> None:
 def test_replacements_that_are_left_to_spark(pattern: str, replacement: str) -> None:
     schema = pa.schema([("s", pa.string())])
     tree = call(Function.REGEXP_REPLACE, left("s"), pattern, replacement)
-    assert not can_evaluate(resolve_value(tree, schema, schema))
+    assert not is_supported(resolve_value(tree, schema, schema))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import UnsupportedValueError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Expression, Function, call, left
 from gpujoin.model.zones import GREGORIAN_CYCLE, ZoneRules, zone_literal
 from gpujoin.plan.resolve import resolve_value
@@ -96,7 +97,7 @@ def test_rules_that_one_search_answers(rules: ZoneRules, ordered: bool) -> None:
 
 def test_a_zone_without_rules_is_left_to_spark() -> None:
     schema = pa.schema([("t", _MICROS)])
-    assert not can_evaluate(
+    assert not is_supported(
         resolve_value(call(Function.FROM_UTC_TIMESTAMP, left("t"), "Europe/Berlin"), schema, schema)
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.types import logical
@@ -58,7 +59,7 @@ class SqlJudge:
         """Assert that each expression is computed here, with Spark's type and values."""
         trees = [self.translate(sql) for sql in sqls]
         for sql, tree in zip(sqls, trees, strict=True):
-            assert can_evaluate(tree), f"{sql}: cannot evaluate {tree}"
+            assert is_supported(tree), f"{sql}: cannot evaluate {tree}"
         spark = self._frame.selectExpr(*(f"{sql} AS c{i}" for i, sql in enumerate(sqls))).toArrow()
         problems = []
         for i, (sql, tree) in enumerate(zip(sqls, trees, strict=True)):

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import ExpressionEvaluationError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.spec import SPECS, Evaluator
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Call, Case, Expression, Function, call, coalesce, left, when
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import cells
@@ -59,8 +60,8 @@ def test_functions_bring_nested_values_together_by_position(name: str, every: bo
     for number, example in enumerate(several if every else several[:: 1 + len(several) // MOST]):
         for variants in ways(number, [column.name for column in example.operands], every=every):
             plain, rows, other, renamed = batches(example, variants)
-            assert can_evaluate(plain), plain
-            assert can_evaluate(other), other
+            assert is_supported(plain), plain
+            assert is_supported(other), other
             expected = values(plain, rows)
             assert values(other, renamed) == expected, f"{other}\n{variants}"
             assert any(value != "fails" for value in expected)
@@ -104,7 +105,7 @@ def test_parts_are_nullable_where_those_of_any_branch_are(outer: str, inner: str
     ):
         resolved = resolve_value(node, batch.schema, batch.schema)
         assert resolved.type == dtype, node
-        assert can_evaluate(resolved), resolved
+        assert is_supported(resolved), resolved
         assert evaluate_column(resolved, batch, batch, 2).type == dtype
 
 

@@ -14,7 +14,7 @@ import pytest
 from gpujoin.backends.cudf import residual
 from gpujoin.backends.cudf.residual import compiled_mask, write
 from gpujoin.errors import ExpressionEvaluationError, KernelArgumentError
-from gpujoin.functions.evaluate_device import Evaluator
+from gpujoin.functions.evaluate_device import DeviceEvaluator
 from gpujoin.launch import residual as launcher
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn
@@ -92,7 +92,7 @@ def test_as_the_evaluator(emulated: EmulatedDevice, rng: np.random.Generator, na
         source = sources(table(rng, rows), table(rng, rows))
         mask = compiled_mask(emulated, source, condition, rows)
         assert mask is not None
-        expected = Evaluator(np, source).mask(condition, rows)
+        expected = DeviceEvaluator(np, source).mask(condition, rows)
         assert emulated.download(mask).tolist() == expected.tolist()
 
 
@@ -110,13 +110,13 @@ def test_overflow(emulated: EmulatedDevice, rng: np.random.Generator, mode: Eval
     if mode is EvalMode.ANSI:
         assert mask is None
         with pytest.raises(ExpressionEvaluationError):
-            Evaluator(np, source).mask(condition, 600)
+            DeviceEvaluator(np, source).mask(condition, 600)
         small = pa.table({c.name: [None] * 5 for c in SCHEMA}, schema=SCHEMA)
         calm = compiled_mask(emulated, sources(small, small), condition, 5)
         assert calm is not None
         return
     assert mask is not None
-    assert emulated.download(mask).tolist() == Evaluator(np, source).mask(condition, 600).tolist()
+    assert emulated.download(mask).tolist() == DeviceEvaluator(np, source).mask(condition, 600).tolist()
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ class CpuBackend:
         return gathering.can_gather(dtype)
 
     def can_evaluate(self, condition: Expression) -> bool:
-        from gpujoin.functions.evaluate import can_evaluate
+        from gpujoin.functions.support import is_supported
 
-        return can_evaluate(condition)
+        return is_supported(condition)
 
     # -- tables --------------------------------------------------------------------------------------------
 

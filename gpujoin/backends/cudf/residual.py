@@ -5,13 +5,12 @@ drops the matches for which the condition is not true.
 
 Conditions over fixed-width values are translated to C++: logic, comparisons, null tests, widening casts, sums and
 differences of integers, and sums, differences and products of doubles. All others, and those that fail for some pair,
-are evaluated by :class:`~gpujoin.functions.evaluate_device.PipelineEvaluator`, which knows for which rows Spark
+are evaluated by :class:`~gpujoin.functions.evaluate_device.DeviceEvaluator`, which knows for which rows Spark
 evaluates each node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,14 +19,16 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.errors import GpuJoinError, KernelCompileError
-from gpujoin.functions.device import Source
-from gpujoin.functions.evaluate_device import PipelineEvaluator, cast_fits
+from gpujoin.functions.casts import is_widening
+from gpujoin.functions.device import Offer, Source
+from gpujoin.functions.evaluate_device import DeviceEvaluator
+from gpujoin.functions.spec import SPECS
 from gpujoin.functions.values import Value, constant, is_wide
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn, mask, restrict
 from gpujoin.logs import log
-from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 
 FEWEST_PAIRS = 1 << 16
@@ -36,11 +37,7 @@ FEWEST_PAIRS = 1 << 16
 MOST_TEXT = 1 << 12
 """Most characters of a condition in C++: longer ones take seconds to compile."""
 
-MOST_MEMBERS = 16
-"""Most elements of an ``IN`` list: the compiler's time grows faster than the list."""
-
 _INSTEAD = "a condition does not compile, so it is evaluated by array operations: %s"
-_MODES = {EvalMode.LEGACY: "WRAP", EvalMode.TRY: "NULL_ON_OVERFLOW", EvalMode.ANSI: "FAIL"}
 
 
 class _NotWrittenError(GpuJoinError):
@@ -56,7 +53,7 @@ def evaluated(ops: ArrayOps, source: Source, condition: Expression, length: int)
         compiled = compiled_mask(ops.kernels, source, condition, length)
         if compiled is not None:
             return compiled
-    return PipelineEvaluator(ops.xp, source).mask(condition, length)
+    return DeviceEvaluator(ops.xp, source).mask(condition, length)
 
 
 def compiled_mask(device: Device, source: Source, condition: Expression, length: int) -> Array | None:
@@ -155,9 +152,16 @@ class _Writer:
             return self._literal(node)
         if isinstance(node, Cast):
             return self._cast(node)
-        if isinstance(node, Call) and node.function in _CALLS:
-            return _CALLS[node.function](self, node)
+        offer = SPECS[node.function].device if isinstance(node, Call) else None
+        if isinstance(node, Call) and isinstance(offer, Offer) and offer.kernel is not None:
+            text = offer.kernel(self, node)
+            if text is not None:
+                return text
         raise _NotWrittenError(str(node))
+
+    def missing(self, node: ColumnRef) -> str:
+        """Write the test whether a column is null."""
+        return f"{_row(node)}.missing({self.number(node, only_nulls=True)})"
 
     def number(self, node: ColumnRef, *, only_nulls: bool) -> int:
         key = (node.side, node.index, only_nulls)
@@ -187,7 +191,7 @@ class _Writer:
         plain = (pat.is_signed_integer(source) or pat.is_floating(source)) and (
             pat.is_signed_integer(target) or pat.is_floating(target)
         )
-        if not (plain and cast_fits(node)):
+        if not (plain and is_widening(source, target)):
             raise _NotWrittenError(str(node))
         return f"{child}.as<{_c_type(target)}>()"
 
@@ -219,78 +223,3 @@ def _c_type(dtype: pa.DataType | None) -> str:
     if pat.is_timestamp(dtype) or (pat.is_decimal128(dtype) and not is_wide(dtype)):
         return "i64"
     raise _NotWrittenError(str(dtype))
-
-
-def _chain(method: str) -> Callable[[_Writer, Call], str]:
-    def write_chain(run: _Writer, node: Call) -> str:
-        first, *others = map(run.node, node.arguments)
-        return first + "".join(f".{method}({other})" for other in others)
-
-    return write_chain
-
-
-def _swapped(method: str) -> Callable[[_Writer, Call], str]:
-    def write_swapped(run: _Writer, node: Call) -> str:
-        left, right = map(run.node, node.arguments)
-        return f"{right}.{method}({left})"
-
-    return write_swapped
-
-
-def _suffix(text: str) -> Callable[[_Writer, Call], str]:
-    return lambda run, node: f"{run.node(node.arguments[0])}.{text}"
-
-
-def _null_test(run: _Writer, node: Call) -> str:
-    argument = node.arguments[0]
-    if isinstance(argument, ColumnRef):
-        test = f"{_row(argument)}.missing({run.number(argument, only_nulls=True)})"
-    else:
-        test = f"{run.node(argument)}.is_null()"
-    return test if node.function is Function.IS_NULL else f"{test}.negated()"
-
-
-def _in(run: _Writer, node: Call) -> str:
-    if len(node.arguments) == 1:
-        return "literal<bool>(false)"
-    if len(node.arguments) > 1 + MOST_MEMBERS:
-        raise _NotWrittenError(str(node.function))
-    value, *others = map(run.node, node.arguments)
-    first, *rest = (f"{value}.eq({other})" for other in others)
-    return first + "".join(f".either({test})" for test in rest)
-
-
-def _arithmetic(integers: str | None, doubles: str) -> Callable[[_Writer, Call], str]:
-    def write_arithmetic(run: _Writer, node: Call) -> str:
-        left, right = map(run.node, node.arguments)
-        kind = _c_type(node.type)
-        if pat.is_decimal(node.type):  # whose operands may have other scales
-            raise _NotWrittenError(str(node))
-        if kind == "double":
-            return f"{left}.{doubles}({right})"
-        if integers is None or kind not in ("i32", "i64"):
-            raise _NotWrittenError(str(node))
-        return f"{left}.{integers}({right}).checked<{_MODES[node.mode]}>(pair)"
-
-    return write_arithmetic
-
-
-_CALLS: dict[Function, Callable[[_Writer, Call], str]] = {
-    Function.AND: _chain("both"),
-    Function.OR: _chain("either"),
-    Function.NOT: _suffix("negated()"),
-    Function.EQ: _chain("eq"),
-    Function.NE: _chain("ne"),
-    Function.LT: _chain("lt"),
-    Function.LE: _chain("le"),
-    Function.GT: _swapped("lt"),
-    Function.GE: _swapped("le"),
-    Function.EQ_NULL_SAFE: _chain("same"),
-    Function.IS_NULL: _null_test,
-    Function.IS_NOT_NULL: _null_test,
-    Function.IS_NAN: _suffix("is_nan()"),
-    Function.IN: _in,
-    Function.ADD: _arithmetic("add", "plus"),
-    Function.SUBTRACT: _arithmetic("subtract", "minus"),
-    Function.MULTIPLY: _arithmetic(None, "times"),
-}

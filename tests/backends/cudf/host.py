@@ -28,7 +28,8 @@ from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.functions.device import Text
-from gpujoin.functions.evaluate_device import PipelineEvaluator, can_test
+from gpujoin.functions.evaluate_device import DeviceEvaluator
+from gpujoin.functions.support import is_device_supported
 from gpujoin.functions.values import Value, in_words
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
@@ -437,7 +438,7 @@ class HostBackend:
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        return can_test(condition)
+        return is_device_supported(condition)
 
     def from_arrow(self, table: pa.Table) -> pa.Table:
         return table
@@ -554,7 +555,7 @@ class HostBackend:
             mask = residual.compiled_mask(self.ops.kernels, source, condition, length)
             if mask is not None:
                 return mask
-        return self.ops.xp.asarray(PipelineEvaluator(np, source).mask(condition, length))
+        return self.ops.xp.asarray(DeviceEvaluator(np, source).mask(condition, length))
 
     def restrict(
         self, probe: IndexProbe, condition: Expression, own: pa.Table, other: pa.Table, probe_side: Side

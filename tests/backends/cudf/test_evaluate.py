@@ -15,7 +15,8 @@ import pytest
 
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import values as v
-from gpujoin.functions.evaluate_device import Evaluator, can_evaluate
+from gpujoin.functions.evaluate_device import DeviceEvaluator
+from gpujoin.functions.support import is_device_supported
 from gpujoin.model.expressions import (
     Case,
     EvalMode,
@@ -176,7 +177,7 @@ def by_row(condition: Expression, left_table: pa.Table, right_table: pa.Table) -
 
 
 def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> list[bool]:
-    result = Evaluator(np, HostSource({Side.LEFT: left_table, Side.RIGHT: right_table})).mask(
+    result = DeviceEvaluator(np, HostSource({Side.LEFT: left_table, Side.RIGHT: right_table})).mask(
         condition, left_table.num_rows
     )
     assert result.dtype == np.bool_
@@ -191,7 +192,7 @@ def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> 
 def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
     left_table, right_table = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
-    assert can_evaluate(condition), condition
+    assert is_device_supported(condition), condition
     wanted = by_row(condition, left_table, right_table)
     failed = [i for i, value in enumerate(wanted) if isinstance(value, Exception)]
     if failed:
@@ -216,15 +217,15 @@ def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
 
 @pytest.mark.parametrize("name", DECLINED)
 def test_left_to_the_cpu(name: str) -> None:
-    assert not can_evaluate(resolve(DECLINED[name], SCHEMA, SCHEMA))
+    assert not is_device_supported(resolve(DECLINED[name], SCHEMA, SCHEMA))
 
 
 def test_zones_with_rules_are_left_to_the_cpu() -> None:
-    assert not can_evaluate(zoned())
+    assert not is_device_supported(zoned())
 
 
 def test_unresolved_trees_are_not_offered() -> None:
-    assert not can_evaluate(left("i32") == right("i32"))
+    assert not is_device_supported(left("i32") == right("i32"))
 
 
 def test_ansi_errors_only_where_spark_looks() -> None:
@@ -284,7 +285,7 @@ def test_float32_is_widened_bit_by_bit() -> None:
 def test_dates_of_four_thousand_years() -> None:
     days = np.arange(-719_162, 800_000, 17, dtype=np.int32)
     table = pa.table({"day": pa.array(days).cast(pa.date32())})
-    run = Evaluator(np, HostSource({Side.LEFT: table}))
+    run = DeviceEvaluator(np, HostSource({Side.LEFT: table}))
     result = [
         run.fixed(resolve_value(call(part, left("day")), table.schema, table.schema), None).data.tolist()
         for part in (F.YEAR, F.MONTH, F.DAY, F.DAY_OF_WEEK, F.DAY_OF_YEAR)

@@ -21,9 +21,9 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import DecodeError, DeviceLostError, DeviceMemoryError, ExpressionEvaluationError, ScanError
 from gpujoin.functions import FAMILIES, quotients, words
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
-from gpujoin.functions.evaluate_device import can_carry, can_compute
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.spec import Evaluator, FunctionSpec
+from gpujoin.functions.support import can_carry, is_device_supported, is_supported
 from gpujoin.functions.words import Words
 from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.backend import BackendName
@@ -287,7 +287,7 @@ def test_numbers_become_integers_and_booleans(kind: str, target: pa.DataType) ->
         special = [*special, *EDGES_OF_FLOATS]
     column = pa.array(special, dtype)
     whole = resolve_value(left("x").cast(target), pa.schema([("x", dtype)]), pa.schema([]), mode=EvalMode.TRY)
-    if not can_compute(whole):
+    if not is_device_supported(whole):
         assert target not in WHOLE
         return
     batch = pa.record_batch({"x": column})
@@ -394,7 +394,7 @@ def assert_computed(resolved: Expression, batch: pa.RecordBatch, *, on_device: b
 
     Not ``on_device``: it looks at the values, and leaves them to the CPU; ``None``: it may.
     """
-    assert can_compute(resolved)
+    assert is_device_supported(resolved)
     assert resolved.type is not None
     assert can_carry(resolved.type)
     project = Project(ExchangeSource(0, batch.schema), (Output("c", resolved),))
@@ -434,7 +434,7 @@ def test_every_function_is_that_of_the_cpu(spec: FunctionSpec, mode: EvalMode) -
     for tree in trees:
         for batch in DATA.values():
             resolved = resolve_value(tree, batch.schema, batch.schema, mode=mode)
-            if can_compute(resolved):
+            if is_device_supported(resolved):
                 of_ascii = spec.function in (Function.LOWER, Function.UPPER)
                 texts = (text for text in batch.column("a_str").to_pylist() if text is not None)
                 assert_computed(resolved, batch, on_device=not of_ascii or all(map(str.isascii, texts)))
@@ -454,7 +454,7 @@ def test_constants_beside_columns_are_those_of_the_cpu(spec: FunctionSpec, mode:
 
     trees = calls_over_columns(spec, KINDS, lambda kind, place: left(f"{'b' if place else 'a'}_{kind}"), resolved)
     for made in (made for tree in trees for made in with_constants(tree, value)):
-        if can_evaluate(resolved(made)) and can_compute(resolved(made)):
+        if is_supported(resolved(made)) and is_device_supported(resolved(made)):
             assert_computed(resolved(made), batch, on_device=None)
 
 

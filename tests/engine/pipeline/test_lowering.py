@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from gpujoin.engine.pipeline import run, supports
 from gpujoin.errors import ConditionError, ExpressionEvaluationError
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, when
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, Filter, Output, Project
@@ -88,7 +89,7 @@ def check(expressions: Sequence[Expression], batch: pa.RecordBatch, mode: EvalMo
         except ConditionError:
             continue
         project = Project(source, (Output("c", resolved),))
-        if not can_evaluate(resolved) or pa.types.is_null(resolved.type):
+        if not is_supported(resolved) or pa.types.is_null(resolved.type):
             assert supports(project)
             continue
         assert not supports(project)

@@ -17,9 +17,10 @@ from gpujoin.backends.cpu.pipeline.latekeys import NumberedRows
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
-from gpujoin.functions.evaluate import can_evaluate, evaluate_column
+from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.lower import Extent, lower
 from gpujoin.functions.lowered import NotLowered, Unmeasured, can_carry
+from gpujoin.functions.support import obstacle
 from gpujoin.model.expressions import Cast, ColumnRef, Expression
 from gpujoin.model.files import FileFormat, Floor, ValueRanges
 from gpujoin.model.jointype import Side
@@ -71,8 +72,8 @@ class CpuPipeline:
         what = operation_name(node)
         reasons = []
         for expression in node.expressions():
-            if not can_evaluate(expression):
-                part = next(p for p in expression.walk() if not can_evaluate(p) and all(map(can_evaluate, p.children)))
+            part = obstacle(expression)
+            if part is not None:
                 reasons.append(Reason(ReasonKind.UNSUPPORTED, what, _uncomputed(part)))
             elif not (isinstance(node, Project | Expand) or can_carry(logical(expression.type))):
                 if isinstance(expression, ColumnRef):

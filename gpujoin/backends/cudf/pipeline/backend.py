@@ -17,8 +17,8 @@ from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame
 from gpujoin.backends.cudf.pipeline.offers import carried, node_obstacles
 from gpujoin.backends.cudf.pipeline.ranges import FrameRanges, can_search
 from gpujoin.backends.cudf.pipeline.windows import window
-from gpujoin.functions.evaluate_device import can_carry, can_compute
 from gpujoin.functions.signatures import type_of
+from gpujoin.functions.support import can_carry, is_device_supported
 from gpujoin.functions.values import Value
 from gpujoin.model.backend import AnyBackend, NearestTerms
 from gpujoin.model.expressions import Expression
@@ -62,7 +62,7 @@ class DevicePipeline(Generic[Frame]):
         return all(can_carry(field.type) for field in schema)
 
     def computes(self, expressions: Sequence[Expression]) -> bool:
-        return all(can_compute(node) and can_carry(type_of(node)) for node in expressions)
+        return all(is_device_supported(node) and can_carry(type_of(node)) for node in expressions)
 
     # -- in and out ----------------------------------------------------------------------------------------
 

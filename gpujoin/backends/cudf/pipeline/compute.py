@@ -13,7 +13,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.errors import GpuJoinError
 from gpujoin.functions.device import Text
-from gpujoin.functions.evaluate_device import PipelineEvaluator
+from gpujoin.functions.evaluate_device import DeviceEvaluator
 from gpujoin.functions.signatures import type_of
 from gpujoin.functions.values import Value, constant, ordered
 from gpujoin.model.aggregates import AggregateCall
@@ -23,9 +23,9 @@ from gpujoin.model.maps import Indices, MapOrder, OutOfBounds
 from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
 
 
-def evaluator(columns: Columns[Frame], frame: Frame) -> PipelineEvaluator:
+def evaluator(columns: Columns[Frame], frame: Frame) -> DeviceEvaluator:
     """Evaluator of expressions over a frame."""
-    return PipelineEvaluator(columns.ops.xp, columns.source(frame))
+    return DeviceEvaluator(columns.ops.xp, columns.source(frame))
 
 
 def filtered(columns: Columns[Frame], frame: Frame, condition: Expression) -> Frame:

@@ -25,7 +25,7 @@ from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
 from gpujoin.backends.ordered.reductions import total
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import values as v
-from gpujoin.functions.evaluate_device import can_compute
+from gpujoin.functions.support import is_device_supported
 from gpujoin.functions.values import Value
 from gpujoin.functions.vector import mask_and
 from gpujoin.model.backend import RangeBuild, RangeProbe
@@ -48,7 +48,7 @@ def can_search(axes: Sequence[Axis]) -> bool:
 
 def _computes(node: Expression, wanted: pa.DataType) -> bool:
     """Whether a value is computed, and converted to the type in which it is ordered without loss."""
-    if node.type is None or not can_compute(node):
+    if node.type is None or not is_device_supported(node):
         return False
     own, wanted = logical(node.type), logical(wanted)
     if is_whole(own) and is_whole(wanted):
