@@ -11,7 +11,7 @@ A function is a member of :class:`~gpujoin.model.expressions.Function` and a row
     FunctionSpec(
         _F.WEEKDAY, ("WeekDay",), _PART,
         numpy=of_arrays(weekday), polars=_lower_part(lambda date: date.dt.weekday() - 1, 0, 6),
-        device=strict(lambda _, date: (_device_days(date) + 3) % 7),
+        device=of_either(weekday),
     ),
 
 Three modules evaluate trees of calls: :mod:`.evaluate`, :mod:`.lower` and :mod:`.evaluate_device`.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from operator import and_, invert, or_, xor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.device import Active, Offer, Operands, strict
+from gpujoin.functions.device import Active, Offer, Operands, of_either, strict
 from gpujoin.functions.implementation import fail, of_arrays
 from gpujoin.functions.signatures import INT, Parameter, Signature, first, kept, over, takes, type_of, types_of
 from gpujoin.functions.spec import FunctionSpec, Raises
@@ -55,6 +56,30 @@ def _is_low_bit(node: Call) -> bool:
     return isinstance(position, Literal) and (position.value is None or 0 <= position.value < 8)
 
 
+# -- arrays of either module ------------------------------------------------------------------------------------------
+
+
+def _places(values: Array, count: Array) -> Array:
+    """Number of places to shift by: the lowest five or six bits of a count, in the type of the values."""
+    return (count & (values.dtype.itemsize * 8 - 1)).astype(values.dtype)
+
+
+def _unsigned(values: Array) -> Array:
+    return values.view(f"uint{values.dtype.itemsize * 8}")
+
+
+def _shift_left(values: Array, count: Array) -> Array:
+    return (_unsigned(values) << _unsigned(_places(values, count))).view(values.dtype)
+
+
+def _shift_right(values: Array, count: Array) -> Array:
+    return values >> _places(values, count)
+
+
+def _shift_right_unsigned(values: Array, count: Array) -> Array:
+    return (_unsigned(values) >> _unsigned(_places(values, count))).view(values.dtype)
+
+
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
 
 
@@ -74,41 +99,7 @@ def _bit_count(values: Array) -> Array:
     return np.asarray(np.bitwise_count(values.astype(np.int64).view(np.uint64)))
 
 
-def _shifted(node: Call, operands: list[Vector], length: int) -> Vector:
-    """Shift by the lowest 5 or 6 bits of the second operand."""
-    bits = 64 if pat.is_int64(operands[0].dtype) else 32
-
-    def shift(values: Array, count: Array) -> Array:
-        places = (count & (bits - 1)).astype(values.dtype)
-        match node.function:
-            case Function.SHIFT_LEFT:
-                return np.asarray(np.left_shift(values, places))
-            case Function.SHIFT_RIGHT:
-                return np.asarray(np.right_shift(values, places))
-        unsigned = np.dtype(f"u{bits // 8}")
-        return np.asarray(np.right_shift(values.view(unsigned), places.view(unsigned)).view(values.dtype))
-
-    return of_arrays(shift)(node, operands, length)
-
-
 # -- device -----------------------------------------------------------------------------------------------------------
-
-
-def _places(value: Value, count: Value) -> Array:
-    """Number of places to shift by: the lowest five or six bits of a count, in the value's type."""
-    return (count.data & (value.data.dtype.itemsize * 8 - 1)).astype(value.data.dtype)
-
-
-def _unsigned(array: Array) -> Array:
-    return array.view(f"uint{array.dtype.itemsize * 8}")
-
-
-def _device_shift_left(_: Any, value: Value, count: Value) -> Array:
-    return (_unsigned(value.data) << _unsigned(_places(value, count))).view(value.data.dtype)
-
-
-def _device_shift_right_unsigned(_: Any, value: Value, count: Value) -> Array:
-    return (_unsigned(value.data) >> _unsigned(_places(value, count))).view(value.data.dtype)
 
 
 def _device_bit_count(_: Any, value: Value) -> Array:
@@ -139,30 +130,21 @@ def _device_bit_get(operands: Operands, node: Call, active: Active) -> Value:
 _F = Function
 
 TABLE = (
-    FunctionSpec(
-        _F.BIT_AND, ("BitwiseAnd",), _PAIR,
-        numpy=of_arrays(np.bitwise_and), device=strict(lambda _, left, right: left.data & right.data),
-    ),
-    FunctionSpec(
-        _F.BIT_OR, ("BitwiseOr",), _PAIR,
-        numpy=of_arrays(np.bitwise_or), device=strict(lambda _, left, right: left.data | right.data),
-    ),
-    FunctionSpec(
-        _F.BIT_XOR, ("BitwiseXor",), _PAIR,
-        numpy=of_arrays(np.bitwise_xor), device=strict(lambda _, left, right: left.data ^ right.data),
-    ),
+    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, numpy=of_arrays(and_), device=of_either(and_)),
+    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, numpy=of_arrays(or_), device=of_either(or_)),
+    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, numpy=of_arrays(xor), device=of_either(xor)),
     FunctionSpec(
         _F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first),
-        numpy=of_arrays(np.invert), device=strict(lambda _, value: ~value.data),
+        numpy=of_arrays(invert), device=of_either(invert),
     ),
-    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, numpy=_shifted, device=strict(_device_shift_left)),
+    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, numpy=of_arrays(_shift_left), device=of_either(_shift_left)),
     FunctionSpec(
         _F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT,
-        numpy=_shifted, device=strict(lambda _, value, count: value.data >> _places(value, count)),
+        numpy=of_arrays(_shift_right), device=of_either(_shift_right),
     ),
     FunctionSpec(
         _F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT,
-        numpy=_shifted, device=strict(_device_shift_right_unsigned),
+        numpy=of_arrays(_shift_right_unsigned), device=of_either(_shift_right_unsigned),
     ),
     FunctionSpec(
         _F.BIT_GET, ("BitwiseGet",), takes(_INTEGER, INT, gives=pa.int8()),

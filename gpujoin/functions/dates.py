@@ -7,6 +7,7 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from functools import reduce
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from gpujoin.functions.calendar import (
     weekday,
     year_of,
 )
-from gpujoin.functions.device import Active, Offer, Operands, operand_types, strict
+from gpujoin.functions.device import Active, Offer, Operands, of_either, operand_types, strict
 from gpujoin.functions.implementation import Run, fail, null_or_raise, of_arrays
 from gpujoin.functions.libraries import pl
 from gpujoin.functions.lowered import Bounds, Lowered, NotLowered, Rule, known, polars_type, within
@@ -165,6 +166,41 @@ def _shifted_timestamp(node: Call, moment: Expression, shift: Expression) -> Exp
     )
 
 
+# -- arrays of either module ------------------------------------------------------------------------------------------
+# Day numbers wrap at 32 bits, as in Java.
+
+
+def _day_of_week(days: Array) -> Array:
+    return (days.astype("int64") + 4) % 7 + 1
+
+
+def _next_weekday(days: Array, node: Call) -> Array:
+    days = days.astype("int64")
+    return days + 1 + (DAYS_OF_WEEK[constant_word(node.arguments[1])] - weekday(days) - 1) % 7
+
+
+def _later(days: Array, shift: Array) -> Array:
+    return days + shift.astype("int32")
+
+
+def _earlier(days: Array, shift: Array) -> Array:
+    return days - shift.astype("int32")
+
+
+def _unchanged(values: Array) -> Array:
+    return values
+
+
+def _in_units(unit: int) -> Callable[[Array], Array]:
+    """Count whole units since 1970 in microseconds, rounded downwards."""
+    return lambda micros: micros // unit
+
+
+def _in_seconds(micros: Array) -> Array:
+    """Count whole seconds since 1970, rounded towards zero."""
+    return micros // 10**6 + ((micros < 0) & (micros % 10**6 != 0))
+
+
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
 
 
@@ -243,10 +279,7 @@ def _date_trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _next_day(node: Call, operands: list[Vector], _length: int) -> Vector:
-    days = operands[0].values.astype(np.int64)
-    wanted = DAYS_OF_WEEK[constant_word(node.arguments[1])]
-    later = days + 1 + (wanted - weekday(days) - 1) % 7
-    return Vector(pa.date32(), later.astype(np.int32), operands[0].valid)
+    return Vector(pa.date32(), _next_weekday(operands[0].values, node).astype(np.int32), operands[0].valid)
 
 
 def _named(names: tuple[str, ...], position: Callable[[Array], Array]) -> Run:
@@ -319,23 +352,6 @@ def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
         between = (floor + (scaled - floor >= 0.5)) / 1e8
     even = (of_month[0] == of_month[1]) | (last[0] & last[1])
     return Vector(pa.float64(), np.where(even, whole, between), mask_and(later.valid, earlier.valid))
-
-
-def _since_epoch(unit: int) -> Run:
-    """Make the number of whole units since 1970, from microseconds."""
-
-    def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
-        return Vector(pa.int64(), np.asarray(operands[0].values // unit), operands[0].valid)
-
-    return run
-
-
-def _unix_timestamp(_node: Call, operands: list[Vector], _length: int) -> Vector:
-    (moment,) = operands
-    values = np.asarray(moment.values)
-    # Rounded towards zero: upwards before 1970.
-    seconds = values // 10**6 + ((values < 0) & (values % 10**6 != 0))
-    return Vector(pa.int64(), seconds, moment.valid)
 
 
 def _from_epoch(unit: int) -> Run:
@@ -593,14 +609,10 @@ _SECOND_MICROS = 1_000_000
 _ZONES_OF_UTC = (None, "UTC", "Etc/UTC", "Z", "+00:00")
 
 
-def _device_days(date: Value) -> Array:
-    return date.data.astype("int64")
-
-
 def _device_last_day(xp: Any, date: Value) -> Array:
     year, month, day = v.civil(xp, date.data)
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    return _device_days(date) - day + xp.where(month == 2, 28 + leap, 30 + (month + month // 8) % 2)
+    return date.data.astype("int64") - day + xp.where(month == 2, 28 + leap, 30 + (month + month // 8) % 2)
 
 
 def _device_time_part(divisor: int, modulus: int) -> Offer:
@@ -615,28 +627,24 @@ def _zone_free(node: Call) -> bool:
     return all(pat.is_timestamp(t) and t.tz in _ZONES_OF_UTC for t in operand_types(node))
 
 
-def _device_weekday(days: Array) -> Array:
-    return (days + 3) % 7
-
-
 def _device_week_of_year(xp: Any, date: Value) -> Array:
     """ISO week: it belongs to the year of its Thursday."""
-    days = _device_days(date)
-    thursday = days + 3 - _device_weekday(days)
+    days = date.data.astype("int64")
+    thursday = days + 3 - weekday(days)
     return (thursday - v.days_before_year(v.civil(xp, thursday)[0])) // 7 + 1
 
 
 def _device_first_day(xp: Any, days: Array, unit: str) -> Array:
     """First day of the week, month, quarter or year of each day, as int64."""
     if unit == "week":
-        return days - _device_weekday(days)
+        return days - weekday(days)
     months, _ = v.months_since_1970(xp, days)
     return v.first_of_month(months - months % {"month": 1, "quarter": 3, "year": 12}[unit])
 
 
 def _device_trunc(operands: Operands, node: Call, active: Active) -> Value:
     date = operands.fixed(node.arguments[0], active)
-    first = _device_first_day(operands.xp, _device_days(date), DATE_UNITS[constant_word(node.arguments[1])])
+    first = _device_first_day(operands.xp, date.data.astype("int64"), DATE_UNITS[constant_word(node.arguments[1])])
     return Value(pa.date32(), first.astype("int32"), date.valid)
 
 
@@ -652,9 +660,7 @@ def _device_date_trunc(operands: Operands, node: Call, active: Active) -> Value:
 
 def _device_next_day(operands: Operands, node: Call, active: Active) -> Value:
     date = operands.fixed(node.arguments[0], active)
-    days, wanted = _device_days(date), DAYS_OF_WEEK[constant_word(node.arguments[1])]
-    later = days + 1 + (wanted - _device_weekday(days) - 1) % 7
-    return Value(pa.date32(), later.astype("int32"), date.valid)
+    return Value(pa.date32(), _next_weekday(date.data, node).astype("int32"), date.valid)
 
 
 def _device_add_months(operands: Operands, node: Call, active: Active) -> Value:
@@ -667,20 +673,6 @@ def _device_add_months(operands: Operands, node: Call, active: Active) -> Value:
     narrow = days.astype("int32")
     operands.fail_if(mask_and(mask_and(narrow != days, valid), active), f"{node}: the date does not fit 32 bits")
     return Value(pa.date32(), narrow, valid)
-
-
-def _of_micros(node: Call) -> bool:
-    return all(pat.is_timestamp(t) and t.unit == "us" for t in operand_types(node))
-
-
-def _device_since_epoch(unit: int) -> Offer:
-    return strict(lambda _, moment: moment.data // unit, _of_micros)
-
-
-def _device_unix_timestamp(_: Any, moment: Value) -> Array:
-    """Whole seconds since 1970, rounded towards zero."""
-    seconds = moment.data // _SECOND_MICROS
-    return seconds + ((moment.data < 0) & (moment.data % _SECOND_MICROS != 0))
 
 
 def _device_from_epoch(unit: int) -> Offer:
@@ -724,19 +716,19 @@ TABLE = (
     ),
     FunctionSpec(
         _F.DAY_OF_WEEK, ("DayOfWeek",), _PART,
-        numpy=of_arrays(lambda days: (days.astype(np.int64) + 4) % 7 + 1),
+        numpy=of_arrays(_day_of_week),
         polars=_lower_part(lambda date: date.dt.weekday() % 7 + 1, 1, 7),
-        device=strict(lambda _, date: (_device_days(date) + 4) % 7 + 1),
+        device=of_either(_day_of_week),
     ),
     FunctionSpec(
         _F.WEEKDAY, ("WeekDay",), _PART,
         numpy=of_arrays(weekday), polars=_lower_part(lambda date: date.dt.weekday() - 1, 0, 6),
-        device=strict(lambda _, date: (_device_days(date) + 3) % 7),
+        device=of_either(weekday),
     ),
     FunctionSpec(
         _F.DAY_OF_YEAR, ("DayOfYear",), _PART,
         numpy=of_arrays(day_of_year), polars=_lower_part(lambda date: date.dt.ordinal_day(), 1, 366),
-        device=strict(lambda xp, date: _device_days(date) - v.days_before_year(v.civil(xp, date.data)[0]) + 1),
+        device=strict(lambda xp, date: date.data.astype("int64") - v.days_before_year(v.civil(xp, date.data)[0]) + 1),
     ),
     FunctionSpec(
         _F.WEEK_OF_YEAR, ("WeekOfYear",), _PART,
@@ -789,19 +781,16 @@ TABLE = (
     ),
     FunctionSpec(
         _F.DATE_ADD, ("DateAdd",), _SHIFT,
-        numpy=of_arrays(lambda days, shift: days + shift.astype(np.int32)), polars=_lower_shift(1),
-        device=strict(lambda _, date, days: date.data + days.data.astype("int32")),
+        numpy=of_arrays(_later), polars=_lower_shift(1), device=of_either(_later),
     ),
     FunctionSpec(
         _F.DATE_SUB, ("DateSub",), _SHIFT,
-        numpy=of_arrays(lambda days, shift: days - shift.astype(np.int32)), polars=_lower_shift(-1),
-        device=strict(lambda _, date, days: date.data - days.data.astype("int32")),
+        numpy=of_arrays(_earlier), polars=_lower_shift(-1), device=of_either(_earlier),
     ),
     FunctionSpec(
         _F.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()),
         zoned=True,
-        numpy=of_arrays(lambda end, start: end - start), polars=_lower_difference,
-        device=strict(lambda _, end, start: end.data - start.data),
+        numpy=of_arrays(sub), polars=_lower_difference, device=of_either(sub),
     ),
     FunctionSpec(
         _F.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
@@ -820,27 +809,27 @@ TABLE = (
     ),
     FunctionSpec(
         _F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()),
-        numpy=of_arrays(lambda days: days), device=strict(lambda _, date: date.data),
+        numpy=of_arrays(_unchanged), device=of_either(_unchanged),
     ),
     FunctionSpec(
         _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(INT, gives=pa.date32()),
-        numpy=of_arrays(lambda days: days), device=strict(lambda _, days: days.data),
+        numpy=of_arrays(_unchanged), device=of_either(_unchanged),
     ),
     FunctionSpec(
         _F.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(INSTANT, gives=pa.int64()),
-        numpy=_unix_timestamp, device=strict(_device_unix_timestamp, _of_micros),
+        numpy=of_arrays(_in_seconds), device=of_either(_in_seconds),
     ),
     FunctionSpec(
         _F.UNIX_SECONDS, ("UnixSeconds",), takes(INSTANT, gives=pa.int64()),
-        numpy=_since_epoch(10**6), device=_device_since_epoch(_SECOND_MICROS),
+        numpy=of_arrays(_in_units(10**6)), device=of_either(_in_units(10**6)),
     ),
     FunctionSpec(
         _F.UNIX_MILLIS, ("UnixMillis",), takes(INSTANT, gives=pa.int64()),
-        numpy=_since_epoch(10**3), device=_device_since_epoch(1_000),
+        numpy=of_arrays(_in_units(10**3)), device=of_either(_in_units(10**3)),
     ),
     FunctionSpec(
         _F.UNIX_MICROS, ("UnixMicros",), takes(INSTANT, gives=pa.int64()),
-        numpy=_since_epoch(1), device=_device_since_epoch(1),
+        numpy=of_arrays(_in_units(1)), device=of_either(_in_units(1)),
     ),
     FunctionSpec(
         _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(WHOLE, gives=UTC),

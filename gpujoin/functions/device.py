@@ -214,6 +214,11 @@ def strict(
     return Offer(evaluate, fits, kernel)
 
 
+def of_either(compute: Callable[..., Array], fits: Callable[[Call], bool] | None = None) -> Offer:
+    """Offer a function of arrays of CuPy or NumPy, as :func:`~gpujoin.functions.implementation.of_arrays` takes it."""
+    return strict(lambda _, *values: compute(*(value.data for value in values)), fits)
+
+
 def is_fixed(dtype: pa.DataType | None) -> bool:
     """Whether values of a type are arrays: booleans, signed integers, floats, decimals, dates, timestamps."""
     return dtype is not None and (
