@@ -41,8 +41,11 @@ LEFT_TO_SPARK = (
     LeftToSpark("there to fail", ("assert_true", "raise_error")),
     LeftToSpark("calls code of the user's own", ("java_method", "reflect", "try_reflect")),
     LeftToSpark("AES of Java's security providers", ("aes_encrypt", "aes_decrypt", "try_aes_decrypt")),
-    LeftToSpark("Java's `Formatter` writes numbers and dates its own way", ("printf", "format_string")),
-    LeftToSpark("Java's `URI` decides what is a URL", ("parse_url", "try_parse_url")),
+    LeftToSpark(
+        "patterns are constants of `%s`, `%d`, `%x` and `%f`, and no decimals, dates and timestamps are written",
+        ("printf", "format_string"),
+    ),
+    LeftToSpark("the part and the name of a value are constants", ("parse_url", "try_parse_url")),
     LeftToSpark("formats of numbers are not written yet", ("to_number", "try_to_number", "to_char", "to_varchar")),
     LeftToSpark(
         "integers and decimals are exact; doubles are rounded by rules of Java's own, and patterns are Java's",
@@ -52,8 +55,8 @@ LEFT_TO_SPARK = (
     LeftToSpark(
         "not written yet",
         (
-            "try_url_decode", "bitmap_count", "bitmap_bit_position", "bitmap_bucket_number", "try_to_binary",
-            "from_base32", "to_base32", "hmac", "jaro_winkler_similarity",
+            "try_url_decode", "bitmap_count", "try_to_binary", "from_base32", "to_base32", "hmac",
+            "jaro_winkler_similarity",
         ),
     ),
     LeftToSpark("fails for malformed text, by rules of its own", ("to_binary",)),

@@ -11,7 +11,7 @@ import pyarrow.types as pat
 
 from gpujoin.functions.device import Active, Offer, Operands, of_either, strict
 from gpujoin.functions.implementation import fail, of_arrays
-from gpujoin.functions.signatures import INT, Parameter, Signature, first, kept, over, takes, type_of, types_of
+from gpujoin.functions.signatures import INT, LONG, Parameter, Signature, first, kept, over, takes, type_of, types_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.values import Value
 from gpujoin.functions.vector import Array, Vector, mask_and
@@ -80,6 +80,22 @@ def _shift_right_unsigned(values: Array, count: Array) -> Array:
     return (_unsigned(values) >> _unsigned(_places(values, count))).view(values.dtype)
 
 
+_BITMAP = 1 << 15
+"""Bits of a bitmap of Spark's ``bitmap_construct_agg``."""
+
+
+def _bitmap_number(values: Array) -> Array:
+    """Divide, rounding upwards."""
+    whole = values // _BITMAP
+    return whole + (whole * _BITMAP != values)
+
+
+def _bitmap_position(values: Array) -> Array:
+    """Count positive numbers from 1, and the size of others from 0."""
+    positive = values > 0
+    return (values * (2 * positive - 1) - positive) % _BITMAP
+
+
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
 
 
@@ -130,6 +146,14 @@ def _device_bit_get(operands: Operands, node: Call, active: Active) -> Value:
 _F = Function
 
 TABLE = (
+    FunctionSpec(
+        _F.BITMAP_BUCKET_NUMBER, (), takes(LONG, gives=pa.int64()),
+        numpy=of_arrays(_bitmap_number), device=of_either(_bitmap_number),
+    ),
+    FunctionSpec(
+        _F.BITMAP_BIT_POSITION, (), takes(LONG, gives=pa.int64()),
+        numpy=of_arrays(_bitmap_position), device=of_either(_bitmap_position),
+    ),
     FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, numpy=of_arrays(and_), device=of_either(and_)),
     FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, numpy=of_arrays(or_), device=of_either(or_)),
     FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, numpy=of_arrays(xor), device=of_either(xor)),

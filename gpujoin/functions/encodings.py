@@ -156,9 +156,101 @@ def is_utf8_named(node: Call) -> bool:
     return isinstance(name, Literal) and isinstance(name.value, str) and name.value.upper() == "UTF-8"
 
 
+# -- URLs -------------------------------------------------------------------------------------------------------------
+# As java.net.URI reads them: RFC 2396, and characters beyond ASCII that are no spaces and no controls.
+
+
+def _characters(others: str) -> str:
+    """Write the pattern of a part of a URL, which may have some other characters than letters and digits."""
+    beyond = r"[^\x00-\x9f\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+    return rf"(?:[A-Za-z0-9_.!~*'()\-{others}]|%[0-9A-Fa-f]{{2}}|{beyond})*"
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
+_PATH = re.compile(_characters(":@&=+$,;/"))
+_QUERY = re.compile(_characters(r";/?:@&=+$,\[\]"))
+_AUTHORITY = re.compile(_characters("$,;:@&=+"))
+_BYTE = r"0*(?:25[0-5]|2[0-4]\d|1\d\d|\d{1,2})"
+_SERVER = re.compile(
+    rf"(?:({_characters(';:&=+$,')})@)?"
+    rf"({_BYTE}(?:\.{_BYTE}){{3}}|(?:[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.)*[A-Za-z](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.?"
+    r"|[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.?)(?::(\d*))?"
+)
+_MOST_PORT = (1 << 31) - 1
+_URL_PARTS = frozenset({"PROTOCOL", "AUTHORITY", "USERINFO", "HOST", "PATH", "QUERY", "REF", "FILE"})
+_KEY = re.compile(r"[A-Za-z0-9_.\-]*")
+
+
+def _url_parts(url: str) -> dict[str, str | None] | None:
+    """Split a URL into its parts, of which some may be missing; ``None`` if it is none."""
+    parts: dict[str, str | None] = dict.fromkeys(_URL_PARTS)
+    scheme = re.match("([^/?#:]*):", url)
+    if scheme is not None:
+        if not _SCHEME.fullmatch(scheme[1]):
+            return None
+        parts["PROTOCOL"], url = scheme[1], url[scheme.end() :]
+    rest, hash_sign, reference = url.partition("#")
+    parts["REF"] = reference if hash_sign else None
+    if not _QUERY.fullmatch(reference):
+        return None
+    if scheme is not None and not rest.startswith("/"):  # as that of ``mailto:``
+        return parts if rest and _QUERY.fullmatch(rest) else None
+    path, question_mark, query = rest.partition("?")
+    parts["QUERY"] = query if question_mark else None
+    if path.startswith("//"):
+        authority, slash, tail = path[2:].partition("/")
+        path = slash + tail
+        if authority and not _add_authority(parts, authority):
+            return None
+        if url == "//":
+            return None
+    parts["PATH"], parts["FILE"] = path, path + question_mark + query
+    return parts if _PATH.fullmatch(path) and _QUERY.fullmatch(query) else None
+
+
+def _add_authority(parts: dict[str, str | None], authority: str) -> bool:
+    """Add the parts of an authority; those of one that names no server are missing."""
+    if "[" in authority or "]" in authority:
+        raise UnsupportedValueError(f"parse_url of an address of IPv6, {authority[:50]!r}, is left to Spark")
+    if not _AUTHORITY.fullmatch(authority):
+        return False
+    parts["AUTHORITY"] = authority
+    server = _SERVER.fullmatch(authority)
+    if server is not None and int(server[3] or 0) <= _MOST_PORT:
+        parts["USERINFO"], parts["HOST"] = server[1], server[2]
+    return True
+
+
+def _parse_url(node: Call, operands: list[Vector], length: int) -> Vector:
+    def part_of(url: str, part: str, key: str | None = None) -> str | None:
+        if key is not None and part != "QUERY":
+            return None
+        parts = _url_parts(url)
+        if parts is None:
+            return fail(node, f"{url!r} is no URL") if node.mode is EvalMode.ANSI else None
+        value = parts.get(part)
+        if key is None or value is None:
+            return value
+        found = re.search(f"(?:&|^){key}=([^&]*)", value)
+        return found[1] if found else None
+
+    return of_python(part_of)(node, operands, length)
+
+
+def exact_url_part(node: Call) -> bool:
+    """Whether the part of a URL is a constant, and so is the name of a value, which as a pattern finds only itself."""
+    names = [a.value for a in node.arguments[1:] if isinstance(a, Literal) and isinstance(a.value, str)]
+    return len(names) == len(node.arguments) - 1 and all(map(_KEY.fullmatch, names[1:]))
+
+
 _F = Function
 
 TABLE = (
+    FunctionSpec(
+        _F.PARSE_URL, ("ParseUrl",), takes(TEXT, TEXT, TEXT, gives=pa.string(), optional=1),
+        raises=Raises.ANSI,
+        exact=exact_url_part, numpy=_parse_url,
+    ),
     FunctionSpec(_F.CONV, ("Conv",), takes(TEXT, INT, INT, gives=pa.string()), raises=Raises.ANSI, numpy=_conv),
     FunctionSpec(_F.UNHEX, ("Unhex",), takes(TEXT, gives=pa.binary()), numpy=of_python(_unhex)),
     FunctionSpec(_F.BASE64, (), takes(BYTES_OF_TEXT, gives=pa.string()), numpy=_of_bytes(_base64)),

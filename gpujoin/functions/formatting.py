@@ -1,10 +1,14 @@
-"""Texts by their form and by their sound: masks, check digits, quotes, numbers with commas, soundex, distances."""
+"""Texts by their form and by their sound: patterns, masks, check digits, quotes, commas, soundex, distances."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
-from decimal import ROUND_HALF_EVEN, Context, Decimal
-from functools import reduce
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
+from functools import lru_cache, reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +18,13 @@ import pyarrow.types as pat
 
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.implementation import of_python
-from gpujoin.functions.signatures import INT, TEXT, Parameter, first, kept, takes, to
+from gpujoin.functions.rounding import MOST_DIGITS
+from gpujoin.functions.signatures import ANY, INT, TEXT, Parameter, first, kept, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.utf8 import check_utf8
-from gpujoin.functions.vector import Vector, bytes_layout, from_arrow, mask_and, per_distinct
+from gpujoin.functions.vector import Vector, bytes_layout, from_arrow, mask_and, per_distinct, to_arrow
 from gpujoin.model.expressions import Call, Function, Literal
-from gpujoin.model.types import is_numeric, is_text, is_whole
+from gpujoin.model.types import is_float, is_numeric, is_text, is_whole, logical
 
 
 def _is_exact_number(dtype: pa.DataType) -> bool:
@@ -209,9 +214,156 @@ def constant_limit(node: Call) -> bool:
     return isinstance(limit, Literal) and limit.value is not None
 
 
+@dataclass(frozen=True)
+class _Directive:
+    """One ``%…`` of a pattern of ``java.util.Formatter``."""
+
+    argument: int
+    """Operand that it writes, counted from 0."""
+    flags: str
+    width: int
+    precision: int | None
+    conversion: str
+
+    @property
+    def plain(self) -> bool:
+        """Whether it writes all of a text or number, and nothing beside it."""
+        return not self.flags and not self.width and self.precision is None and self.conversion in "sd"
+
+    def takes(self, dtype: pa.DataType) -> bool:
+        """Whether it writes values of a type, and is one of those that are written here."""
+        flags = frozenset(self.flags)
+        padded = not flags & set("-0") or (self.width > 0 and not flags >= set("-0"))
+        fits = padded and len(flags) == len(self.flags) and not flags >= set("+ ")
+        match self.conversion:
+            case "s":
+                return fits and flags <= set("-") and (is_text(dtype) or is_whole(dtype) or pat.is_boolean(dtype))
+            case "f":
+                return fits and is_float(dtype) and (self.precision or 0) <= MOST_DIGITS
+            case "d":
+                return fits and is_whole(dtype) and self.precision is None
+        return fits and flags <= set("-0") and is_whole(dtype) and self.precision is None
+
+    def write(self, value: Any, dtype: pa.DataType) -> str:
+        """Write a value of a type."""
+        match value:
+            case None:
+                return self._justified("null"[: self.precision])
+            case bool() | str():
+                return self._justified(self._shortened(str(value).lower() if isinstance(value, bool) else value))
+            case float() if not math.isfinite(value):
+                name = "NaN" if math.isnan(value) else "Infinity"
+                return self._justified(name if name == "NaN" else self._sign(value) + name)
+            case float():
+                if abs(value) >= _WHOLE:
+                    raise UnsupportedValueError(f"format_string of {value!r} depends on Java's version; left to Spark")
+                places = Decimal((0, (1,), -(6 if self.precision is None else self.precision)))
+                return self._number(
+                    value, format(Decimal(repr(abs(value))).quantize(places, ROUND_HALF_UP, _EXACT), "f")
+                )
+        if self.conversion == "s":
+            return self._justified(self._shortened(str(value)))
+        if self.conversion in "xX":
+            digits = format(value & ((1 << dtype.bit_width) - 1), self.conversion)
+            return self._justified(digits.zfill(self.width) if "0" in self.flags else digits)
+        return self._number(value, str(abs(value)))
+
+    def _sign(self, value: float) -> str:
+        return "-" if math.copysign(1, value) < 0 else "+" if "+" in self.flags else " " if " " in self.flags else ""
+
+    def _number(self, value: float, digits: str) -> str:
+        sign = self._sign(value)
+        if "," in self.flags:
+            whole, point, fraction = digits.partition(".")
+            digits = f"{int(whole):,}{point}{fraction}"
+        return self._justified(sign + (digits.zfill(self.width - len(sign)) if "0" in self.flags else digits))
+
+    def _shortened(self, text: str) -> str:
+        if self.precision is not None and not text.isascii() and max(text) > _MOST_UTF16:
+            raise UnsupportedValueError(f"format_string of a part of {text[:50]!r} is left to Spark")
+        return text[: self.precision]
+
+    def _justified(self, text: str) -> str:
+        """Fill with spaces to the width, which Java counts in units of UTF-16."""
+        spaces = " " * (self.width - len(text) - sum(char > _MOST_UTF16 for char in text))
+        return text + spaces if "-" in self.flags else spaces + text
+
+
+_MOST_UTF16 = "\uffff"
+"""Greatest character that is one unit of UTF-16."""
+_WHOLE = 2.0**53
+"""Versions of Java write other digits of integers from here on."""
+_DIRECTIVE = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(<]*)([1-9]\d*)?(?:\.(\d+))?([a-zA-Z%])")
+
+
+@lru_cache
+def _directives(pattern: str) -> tuple[str | _Directive, ...] | None:
+    """Split a pattern into literal texts and directives; ``None`` if it has any that are not written here."""
+    pieces: list[str | _Directive] = []
+    end, ordinary = 0, 0
+    for found in re.finditer("%", pattern):
+        if found.start() < end:
+            continue
+        match = _DIRECTIVE.match(pattern, found.start())
+        if match is None or match[5] not in "sdxXf%" or not set(match[2]) <= set("-+ 0,"):
+            return None
+        pieces.append(pattern[end : match.start()])
+        end = match.end()
+        if match[5] == "%":
+            if match[0] != "%%":
+                return None
+            pieces.append("%")
+            continue
+        if match[1] is None:
+            ordinary += 1
+        argument = (int(match[1]) if match[1] else ordinary) - 1
+        precision = int(match[4]) if match[4] else None
+        pieces.append(_Directive(argument, match[2], int(match[3] or 0), precision, match[5]))
+    return (*pieces, pattern[end:])
+
+
+def exact_directives(node: Call) -> bool:
+    """Whether the pattern of a ``format_string`` is a constant that fits the operands, and is written here."""
+    pattern, *arguments = node.arguments
+    pieces = _directives(pattern.value) if isinstance(pattern, Literal) and isinstance(pattern.value, str) else None
+    return pieces is not None and all(
+        isinstance(piece, str)
+        or (0 <= piece.argument < len(arguments) and piece.takes(logical(type_of(arguments[piece.argument]))))
+        for piece in pieces
+    )
+
+
+def _format_string(node: Call, operands: list[Vector], length: int) -> Vector:
+    """Write each directive as a column of texts, and put them together."""
+    pattern = node.arguments[0]
+    assert isinstance(pattern, Literal)
+    pieces = _directives(pattern.value)
+    assert pieces is not None
+    rows = 1 if all(o.constant for o in operands) else length
+    columns: list[pa.Array] = [pa.nulls(rows, pa.large_string()).fill_null("")]
+    for piece in pieces:
+        if isinstance(piece, str):
+            columns.append(pa.scalar(piece, pa.large_string()))
+            continue
+        values = to_arrow(operands[1 + piece.argument], operands[1 + piece.argument].dtype, rows)
+        check_utf8(values, node)
+        if not piece.plain:
+            dtype = values.type
+            texts = [piece.write(value, dtype) for value in values.to_pylist()]
+            values = pa.array(texts, pa.large_string())
+        columns.append(values.cast(pa.large_string()))
+    nothing = pa.scalar("", pa.large_string())
+    return from_arrow(pc.binary_join_element_wise(*columns, nothing, null_handling="replace", null_replacement="null"))
+
+
 _F = Function
 
 TABLE = (
+    FunctionSpec(
+        _F.FORMAT_STRING, ("FormatString",), takes(TEXT, ANY, gives=pa.string(), optional=1, repeated=True),
+        nulls=Nulls.READ,
+        exact=exact_directives, numpy=_format_string,
+    ),
     FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), numpy=of_python(_soundex)),
     FunctionSpec(
         _F.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),

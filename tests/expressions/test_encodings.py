@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -63,6 +64,104 @@ def test_formats(judge: Callable[..., Judge], mode: EvalMode) -> None:
         *(call(_F.SPACE, x) for x in (0, 1, -1, left("i8"), None)),
     ]
     judge(*KINDS).check(trees, mode)
+
+
+URLS = (
+    "https://user:pw@www.example.com:8080/a/b.html;v=1?x=1&y=%C3%A9&x=2#top", "http://example.com", "HTTP://a.b.c/?",
+    "http://example.com?x", "http://example.com/#", "ftp://1.2.3.4/f", "http://1.2.3.256/f", "http://01.2.3.4:/f",
+    "http://1.2.3/", "http://1.2.3.4.com/", "http://my_host/p", "http://a-b.c-d/", "http://a-.com/", "http://-a.com/",
+    "http://a.1b/", "http://1b", "http://a.", "http://a..b/", "http://a:b/", "http://a:99999999999/", "http://a:/",
+    "http://u@h@i/", "http://@h/", "http://:80/", "http:///p?q#r", "http://", "//h/p", "//", "///", "/p?x=1", "p q", "",
+    "?x=1", "#r", "mailto:a@b.c", "mailto:", "mailto:a?x=1#r", "a:b:c", ":a", "1a://h/", "a+b.c-d://h/p", "http://h/%zz",
+    "http://h/%2", "http://h/%C3%A9?q=%41", "http://h/é?ü=ß#ö", "http://h/\u00a0", "http://h/\u2028", "http://é.com/",
+    "http://h/a|b", "http://h/{a}", "http://h/a?b[0]=1", "http://h/a[0]", "http://h/^", 'http://h/"', "http://h/a\\b",
+    "http://h/p?x=1?y=2", "http://h/p#a#b", "http://h/p?a=&b=2&ab=3&x.y=4", "http://h/\t", "http://h/\U0001f600",
+    "http://h%41/", "http://u;:&=+$,x@h/", "x://a$b/", "http://h/;/:@&=+$,!~*'()-_.", None,
+)  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
+def test_urls(judge: Callable[..., Judge], mode: EvalMode) -> None:
+    parts = ("PROTOCOL", "AUTHORITY", "USERINFO", "HOST", "PATH", "QUERY", "REF", "FILE", "host")
+    keys = ("x", "b", "a", "x.y", "")
+    trees: list[Expression] = [
+        *(call(_F.PARSE_URL, call(_F.CONCAT, "https://h/", left("str")), part) for part in parts),
+        *(call(_F.PARSE_URL, text, "QUERY", key) for text in URLS[:4] + URLS[-8:] for key in keys),
+        *(call(_F.PARSE_URL, text, part) for text in URLS for part in parts),
+        call(_F.PARSE_URL, URLS[0], "HOST", "x"),
+        call(_F.PARSE_URL, left("str"), "HOST"),
+    ]
+    judge(*KINDS).check(trees, mode)
+
+
+PATTERNS = (
+    "%s", "%5s|", "%-5s|", "%.2s", "%-6.3s|", "%d", "%5d", "%-5d|", "%05d", "%+d", "% d", "%,d", "%,015d", "%+,d", "%x",
+    "%X", "%08x", "%-9x|", "%1$s-%1$s", "a%%b%s", "é%sü", "%s%s", "%2$s %s %1$d %s",
+)  # fmt: skip
+
+
+@pytest.mark.spark
+def test_patterns(judge: Callable[..., Judge]) -> None:
+    j = judge(*KINDS, "i16", "bool", "f32")
+    eighths = call(_F.DIVIDE, left("i32").cast(pa.float64()), 8.0)
+    numbers = (eighths, right("d9_2").cast(pa.float64()), left("i16").cast(pa.float32()), 0.125, -0.0, 1e-7, 2.675)
+    trees: list[Expression] = [
+        *(
+            call(_F.FORMAT_STRING, pattern, left(kind), right(kind))
+            for pattern in PATTERNS
+            for kind in ("str", "i8", "i16", "i32", "i64", "bool")
+        ),
+        *(
+            call(_F.FORMAT_STRING, pattern, x)
+            for x in (*numbers, math.nan, math.inf, -math.inf)
+            for pattern in ("%f", "%.0f", "%.1f", "%.2f", "%10.3f|", "%-10.2f|", "%010.2f", "%+,.4f", "% .15f")
+        ),
+        call(_F.FORMAT_STRING, "no directive"),
+        call(_F.FORMAT_STRING, "%s %d", "a", 1),
+        call(_F.FORMAT_STRING, "%s %.1f %d", lit(None, pa.string()), lit(None, pa.float64()), lit(None, pa.int32())),
+    ]
+    trees = [tree for tree in trees if is_supported(j.resolve(tree, EvalMode.ANSI))]
+    assert len(trees) > 100
+    j.check(trees, EvalMode.ANSI)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "%",
+        "%5",
+        "%-s",
+        "%n",
+        "%t",
+        "%S",
+        "%<s",
+        "%3$s",
+        "%0$s",
+        "%-05d",
+        "%+ d",
+        "%.2d",
+        "%#x",
+        "%(d",
+        "%e",
+        "%c",
+        "%00d",
+        "%5%",
+        "%,s",
+        "%+x",
+        "%.16f",
+        "%s %s",
+    ],
+)
+def test_patterns_that_are_left_to_spark(pattern: str) -> None:
+    schema = pa.schema({"i": pa.int32()})
+    assert not is_supported(resolve_value(call(_F.FORMAT_STRING, pattern, left("i")), schema, schema))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(9, 2), pa.date32(), pa.binary()], ids=str)
+def test_values_that_are_not_written_by_a_pattern(kind: pa.DataType) -> None:
+    schema = pa.schema({"x": kind})
+    assert not is_supported(resolve_value(call(_F.FORMAT_STRING, "%s", left("x")), schema, schema))
 
 
 DIGITS = (

@@ -63,5 +63,7 @@ def test_bits(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees += [call(f, left(a), right(b)) for f in shifts for a in integers for b in integers[:3]]
     trees += [call(_F.BIT_GET, left(kind), n) for kind in integers for n in (0, 7)]
     trees += [call(_F.BIT_GET, left("i64"), 63), call(_F.BIT_GET, left("i16"), right("i8"))]
+    bitmaps = (_F.BITMAP_BUCKET_NUMBER, _F.BITMAP_BIT_POSITION)
+    trees += [call(f, x) for f in bitmaps for x in (*map(left, integers), 1, 32_768, 32_769, -32_768, None)]
     trees += [call(f, left("i64"), n) for f in shifts for n in (0, 1, 31, 32, 63, 64, -1)]
     judge(*KINDS).check(trees, mode)

@@ -20,6 +20,8 @@ _METHODS: dict[str, dict[str, Function]] = {
     "decode": {"StringDecode": Function.DECODE, "UrlCodec": Function.URL_DECODE},
     "isLuhnNumber": {"ExpressionImplUtils": Function.LUHN_CHECK},
     "quote": {"ExpressionImplUtils": Function.QUOTE},
+    "bitmapBitPosition": {"BitmapExpressionUtils": Function.BITMAP_BIT_POSITION},
+    "bitmapBucketNumber": {"BitmapExpressionUtils": Function.BITMAP_BUCKET_NUMBER},
 }
 """Functions by the method, and then by the class, that Spark calls for them."""
 _OF_TWO = frozenset({
@@ -46,6 +48,17 @@ def without_settings(function: Function, operands: Sequence[Expression]) -> list
         if not isinstance(setting, Literal) or setting.value not in (function in _WITH_TRUE, "UTF-8"):
             return None
     return list(operands[:count])
+
+
+def fails_on_malformed_urls(node: Node) -> bool | None:
+    """Whether an ``Invoke`` that is ``parse_url`` raises for what is no URL; ``None`` if it is another method."""
+    target = node.jvm.targetObject()
+    if node.fields.get("functionName") != "evaluate" or target.nodeName() != "Literal":
+        return None
+    evaluator = target.value()
+    if str(evaluator.getClass().getSimpleName()) != "ParseUrlEvaluator":
+        return None
+    return bool(evaluator.failOnError())
 
 
 @cached_by_life

@@ -16,7 +16,7 @@ from gpujoin.cache import cached_by_life
 from gpujoin.functions import BY_CLASS
 from gpujoin.functions.maths import UNINTRINSIC
 from gpujoin.functions.spec import SPECS
-from gpujoin.model.expressions import Call, Case, Cast, Expression, Function, Literal, operation_name
+from gpujoin.model.expressions import Call, Case, Cast, EvalMode, Expression, Function, Literal, operation_name
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.catalyst import arrays, dates, intervals, java, texts, zones
@@ -132,6 +132,16 @@ class ExpressionReader:
         if operands is None:
             raise NotTranslatableError(f"{node} follows a setting that has an unusual value")
         return Call(function=function, arguments=tuple(operands), type=arrow_of(node.data_type))
+
+    def _invoked_on(self, node: Node) -> Expression:
+        """Translate a call of a method of an object, as which Spark writes ``parse_url`` since 4.1."""
+        operands = node.children[1:]
+        fails = java.fails_on_malformed_urls(node)
+        if fails is None:
+            raise NotTranslatableError(f"{node} is not computed here")
+        arguments = tuple(map(self, operands))
+        mode = EvalMode.ANSI if fails else EvalMode.LEGACY
+        return Call(function=Function.PARSE_URL, arguments=arguments, mode=mode, type=arrow_of(node.data_type))
 
     def _size(self, node: Node) -> Expression:
         """Translate ``size``, which is -1 of null, unless a setting has it otherwise."""
@@ -345,6 +355,7 @@ _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
     "NormalizeNaNAndZero": ExpressionReader._normalized,  # noqa: SLF001
     "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
     "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
+    "Invoke": ExpressionReader._invoked_on,  # noqa: SLF001
     "GetStructField": ExpressionReader._field,  # noqa: SLF001
     "GetArrayStructFields": ExpressionReader._field,  # noqa: SLF001
 }

@@ -109,6 +109,8 @@ OFFERED: dict[str, Expression] = {
        for f in (F.SHIFT_LEFT, F.SHIFT_RIGHT, F.SHIFT_RIGHT_UNSIGNED)},
     **{f"{f.value} of {name}": call(f, left(name)) > 3 for name in ("i8", "i64") for f in (F.BIT_NOT, F.BIT_COUNT)},
     "bit of boolean": call(F.BIT_COUNT, left("b")) == 1,
+    "bitmap_bucket_number": call(F.BITMAP_BUCKET_NUMBER, left("i64")) < right("i64"),
+    "bitmap_bit_position": call(F.BITMAP_BIT_POSITION, left("i64")) < right("i32"),
     "bit_get": call(F.BIT_GET, left("i64"), call(F.BIT_AND, right("i32"), 63)) == 1,
     "bit_get that may fail": call(F.BIT_GET, left("i8"), right("i32")) == 1,
     **{f"{f.value} of {name}": call(f, left(name), -2) == left(name) for name in ("i8", "i32", "i64")
