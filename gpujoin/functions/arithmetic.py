@@ -233,7 +233,7 @@ def _division(node: Call, left: Array, right: Array, valid: Mask | None) -> tupl
                 # Java adds bytes and shorts as ints.
                 left, right = left.astype(np.int32), right.astype(np.int32)
             remainder = _remainder(left, right)
-            positive = np.where(remainder < 0, _remainder(remainder + right, right), remainder)
+            positive = np.asarray(np.where(remainder < 0, _remainder(remainder + right, right), remainder))
             return positive.astype(kind), valid
         case _:
             least = np.iinfo(np.int64).min

@@ -19,7 +19,7 @@ from gpujoin.functions import values as v
 from gpujoin.functions.arithmetic import to_int64
 from gpujoin.functions.dates import local
 from gpujoin.functions.device import Active, Operands, is_fixed
-from gpujoin.functions.device_decimals import fitted, scaled
+from gpujoin.functions.device_decimals import dropped, fitted, scaled
 from gpujoin.functions.implementation import null_or_raise
 from gpujoin.functions.kinds import is_alike, is_lossless
 from gpujoin.functions.libraries import pl
@@ -687,15 +687,15 @@ def _device_to_decimal(operands: Operands, node: Cast, value: Value, active: Act
     """Cast integers and decimals to decimals, rounding half up."""
     target = logical(node.type)
     digits, scale = (value.dtype.precision, value.dtype.scale) if pat.is_decimal(value.dtype) else (19, 0)
-    unscaled, dropped = words_of(value), scale - target.scale
+    unscaled, places = words_of(value), scale - target.scale
     if _is_certain(value.dtype, target):
-        if dropped <= 0:
-            return of_words(scaled(operands.xp, unscaled, -dropped), target, value.valid)
-        return of_words(dropped(operands.xp, unscaled, digits, dropped), target, value.valid)
-    if dropped <= 0:
-        result, overflow = words.multiply(operands.xp, unscaled, words.constant(operands.xp, 10**-dropped))
+        if places <= 0:
+            return of_words(scaled(operands.xp, unscaled, -places), target, value.valid)
+        return of_words(dropped(operands.xp, unscaled, digits, places), target, value.valid)
+    if places <= 0:
+        result, overflow = words.multiply(operands.xp, unscaled, words.constant(operands.xp, 10**-places))
     else:
-        result, overflow = dropped(operands.xp, unscaled, digits, dropped), operands.xp.zeros(1, dtype=bool)
+        result, overflow = dropped(operands.xp, unscaled, digits, places), operands.xp.zeros(1, dtype=bool)
     return fitted(operands, node, result, overflow, value.valid, active)
 
 

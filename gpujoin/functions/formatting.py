@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.implementation import of_python
 from gpujoin.functions.rounding import MOST_DIGITS
-from gpujoin.functions.signatures import ANY, INT, TEXT, Parameter, first, kept, takes, to, type_of
+from gpujoin.functions.signatures import INT, TEXT, Parameter, first, kept, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.utf8 import check_utf8
 from gpujoin.functions.vector import Vector, bytes_layout, from_arrow, mask_and, per_distinct, to_arrow
@@ -32,6 +32,11 @@ def _is_exact_number(dtype: pa.DataType) -> bool:
 
 
 _EXACT_NUMBER = Parameter(_is_exact_number, kept(_is_exact_number, to(pa.float64(), is_numeric, is_text)))
+
+_WRITTEN = Parameter(
+    lambda dtype: is_text(dtype) or is_whole(dtype) or is_float(dtype) or bool(pat.is_boolean(dtype)),
+    lambda source, _mode: source,
+)
 
 _MASKS = ("X", "x", "n", None)
 _MOST_DIGITS = 340
@@ -360,7 +365,7 @@ _F = Function
 
 TABLE = (
     FunctionSpec(
-        _F.FORMAT_STRING, ("FormatString",), takes(TEXT, ANY, gives=pa.string(), optional=1, repeated=True),
+        _F.FORMAT_STRING, ("FormatString",), takes(TEXT, _WRITTEN, gives=pa.string(), optional=1, repeated=True),
         nulls=Nulls.READ,
         exact=exact_directives, numpy=_format_string,
     ),

@@ -114,15 +114,15 @@ class Column:
     """Whether it has one value for all rows, of which Polars may know."""
 
 
-_PLAIN: dict[pa.DataType, type[pl.DataType]] = {
-    pa.bool_(): pl.Boolean,
-    pa.int8(): pl.Int8,
-    pa.int16(): pl.Int16,
-    pa.int32(): pl.Int32,
-    pa.int64(): pl.Int64,
-    pa.float32(): pl.Float32,
-    pa.float64(): pl.Float64,
-    pa.date32(): pl.Date,
+_PLAIN = {
+    pa.bool_(): "Boolean",
+    pa.int8(): "Int8",
+    pa.int16(): "Int16",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+    pa.float32(): "Float32",
+    pa.float64(): "Float64",
+    pa.date32(): "Date",
 }
 
 
@@ -149,7 +149,8 @@ def polars_type(dtype: pa.DataType, *, wide: bool = False) -> pl.DataType | type
         return pl.String
     if is_bytes(dtype):
         return pl.Binary
-    return _PLAIN[dtype]
+    plain: type[pl.DataType] = getattr(pl, _PLAIN[dtype])
+    return plain
 
 
 # -- expressions ------------------------------------------------------------------------------------------------------

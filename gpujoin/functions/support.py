@@ -74,7 +74,8 @@ def device_obstacle(tree: Expression) -> Expression | None:
     for child in tree.children:
         part = device_obstacle(child)
         if part is not None:  # a column that is held there keeps the call from it that reads it
-            return tree if isinstance(part, ColumnRef) and can_carry(type_of(part)) else part
+            held = isinstance(part, ColumnRef) and part.type is not None and can_carry(part.type)
+            return tree if held else part
     return None if _is_computed_on_device(tree) else tree
 
 

@@ -31,7 +31,7 @@ _CONSTANTS: dict[Function, tuple[object, ...]] = {
     _F.OVERLAY: (None, None, 1, 1),
     _F.WIDTH_BUCKET: (None, -2.5, 100.0, 10),
     _F.SHA2: (None, 256),
-    _F.PARSE_URL: (None, "HOST"),
+    _F.PARSE_URL: (None, "QUERY", "x"),
     _F.FORMAT_STRING: ("%s", None),
     _F.LIKE: (None, "a", "!"),
     **dict.fromkeys((_F.RLIKE, _F.TRIM, _F.TRIM_LEFT, _F.TRIM_RIGHT, _F.GET_FIELD, _F.GET_FIELDS), (None, "a")),

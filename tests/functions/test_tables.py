@@ -29,14 +29,16 @@ KINDS = {kind: dtype for kind, (dtype, _) in VALUES.items()}
 PRESENT = pa.RecordBatch.from_pydict({k: pa.array(values[1:2], t) for k, (t, values) in VALUES.items()})
 NULL = pa.RecordBatch.from_pydict({kind: pa.nulls(1, dtype) for kind, dtype in KINDS.items()})
 ROWS = [spec for family in FAMILIES.values() for spec in family]
+JUDGED_BY_SPARK = {
+    Function.FORMAT_STRING, Function.PARSE_URL, Function.BITMAP_BUCKET_NUMBER, Function.BITMAP_BIT_POSITION,
+}  # fmt: skip
 CLASSES = [name for spec in ROWS for name in spec.classes] + [name for row in SPARK_ONLY for name in row.classes]
 
 
 def test_the_example_of_the_documentation_is_what_the_file_has() -> None:
-    example, path = re.search(r"in ``(functions/\w+\.py)``::\n\n(.*?)\n\n\S", str(functions.__doc__), re.DOTALL).group(
-        2, 1
-    )  # type: ignore[union-attr]
-    assert example in (Path(functions.__file__).parents[1] / path).read_text()
+    match = re.search(r"in ``(functions/\w+\.py)``::\n\n(.*?)\n\n\S", str(functions.__doc__), re.DOTALL)
+    assert match is not None
+    assert match[2] in (Path(functions.__file__).parents[1] / match[1]).read_text()
 
 
 def test_every_function_has_one_row() -> None:
@@ -60,8 +62,8 @@ def test_a_null_operand_gives_null_where_the_row_says_so(spec: FunctionSpec) -> 
                 assert evaluate_column(tree, *batches, 1).null_count == 1, f"{tree}, null on the {side.value}"
 
 
-def test_the_oracle_computes_every_function() -> None:
-    assert set(ORACLE) == set(Function)
+def test_the_oracle_computes_every_function_but_for_those_that_spark_alone_judges() -> None:
+    assert set(ORACLE) == set(Function) - JUDGED_BY_SPARK
 
 
 def test_a_class_of_spark_is_one_function() -> None:
