@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from functools import reduce
 from operator import sub
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,13 @@ from gpujoin.functions.calendar import (
     day_of_month,
     day_of_year,
     days_from_months,
+    first_day,
+    last_day,
     month_of,
     months_of,
     plus_months,
+    quarter_of,
+    week_of_year,
     weekday,
     year_of,
 )
@@ -238,29 +241,9 @@ def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:
     return (values + offset * per_second if offset else values), per_second
 
 
-def _last_day(days: Array) -> Array:
-    return days_from_months(months_of(days) + 1) - 1
-
-
-def _week_of_year(days: Array) -> Array:
-    """ISO week: it belongs to the year of its Thursday."""
-    days = days.astype(np.int64)
-    return (day_of_year(days + 3 - weekday(days)) - 1) // 7 + 1
-
-
-def _first_day(days: Array, unit: str) -> Array:
-    """First day of the week, month, quarter or year of each day, as int64."""
-    days = days.astype(np.int64)
-    if unit == "week":
-        return np.asarray(days - weekday(days))
-    months = months_of(days)
-    months -= months % {"month": 1, "quarter": 3, "year": 12}[unit]
-    return days_from_months(months)
-
-
 def _trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
     days = operands[0]
-    first = _first_day(days.values, DATE_UNITS[constant_word(node.arguments[1])])
+    first = first_day(days.values, DATE_UNITS[constant_word(node.arguments[1])])
     return Vector(pa.date32(), first.astype(np.int32), days.valid)
 
 
@@ -271,7 +254,7 @@ def _date_trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
     word = constant_word(node.arguments[0])
     micros = TIME_UNITS.get(word)
     if micros is None:
-        cut = _first_day(values // _DAY_MICROS, DATE_UNITS[word]) * _DAY_MICROS
+        cut = first_day(values // _DAY_MICROS, DATE_UNITS[word]) * _DAY_MICROS
     else:
         cut = values - values % micros
     offset = zone_offset(type_of(node.arguments[1])) or 0
@@ -341,7 +324,7 @@ def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
     )
     months = [months_of(d) for d in days]
     of_month = [day_of_month(d) for d in days]
-    last = [_last_day(d) == d for d in days]
+    last = [last_day(d) == d for d in days]
     whole = (months[0] - months[1]).astype(np.float64)
     rest = (of_month[0] - of_month[1]) * _DAY + seconds[0] - seconds[1]
     between = whole + rest / float(_MONTH_SECONDS)
@@ -609,12 +592,6 @@ _SECOND_MICROS = 1_000_000
 _ZONES_OF_UTC = (None, "UTC", "Etc/UTC", "Z", "+00:00")
 
 
-def _device_last_day(xp: Any, date: Value) -> Array:
-    year, month, day = v.civil(xp, date.data)
-    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
-    return date.data.astype("int64") - day + xp.where(month == 2, 28 + leap, 30 + (month + month // 8) % 2)
-
-
 def _device_time_part(divisor: int, modulus: int) -> Offer:
     return strict(lambda _, time: v.second_of_day(time) // divisor % modulus, _zone_free)
 
@@ -627,24 +604,9 @@ def _zone_free(node: Call) -> bool:
     return all(pat.is_timestamp(t) and t.tz in _ZONES_OF_UTC for t in operand_types(node))
 
 
-def _device_week_of_year(xp: Any, date: Value) -> Array:
-    """ISO week: it belongs to the year of its Thursday."""
-    days = date.data.astype("int64")
-    thursday = days + 3 - weekday(days)
-    return (thursday - v.days_before_year(v.civil(xp, thursday)[0])) // 7 + 1
-
-
-def _device_first_day(xp: Any, days: Array, unit: str) -> Array:
-    """First day of the week, month, quarter or year of each day, as int64."""
-    if unit == "week":
-        return days - weekday(days)
-    months, _ = v.months_since_1970(xp, days)
-    return v.first_of_month(months - months % {"month": 1, "quarter": 3, "year": 12}[unit])
-
-
 def _device_trunc(operands: Operands, node: Call, active: Active) -> Value:
     date = operands.fixed(node.arguments[0], active)
-    first = _device_first_day(operands.xp, date.data.astype("int64"), DATE_UNITS[constant_word(node.arguments[1])])
+    first = first_day(date.data.astype("int64"), DATE_UNITS[constant_word(node.arguments[1])])
     return Value(pa.date32(), first.astype("int32"), date.valid)
 
 
@@ -654,7 +616,7 @@ def _device_date_trunc(operands: Operands, node: Call, active: Active) -> Value:
     micros = TIME_UNITS.get(word)
     if micros is not None:
         return Value(node.type, moment.data - moment.data % micros, moment.valid)
-    first = _device_first_day(operands.xp, moment.data // _DAY_MICROS, DATE_UNITS[word])
+    first = first_day(moment.data // _DAY_MICROS, DATE_UNITS[word])
     return Value(node.type, first * _DAY_MICROS, moment.valid)
 
 
@@ -664,12 +626,8 @@ def _device_next_day(operands: Operands, node: Call, active: Active) -> Value:
 
 
 def _device_add_months(operands: Operands, node: Call, active: Active) -> Value:
-    """Keep the day of the month, or take the last one of a shorter month."""
     date, shift, valid = operands.pair(node, active)
-    months, day = v.months_since_1970(operands.xp, date.data)
-    months = months + shift.data.astype("int64")
-    first = v.first_of_month(months)
-    days = first + operands.xp.minimum(day, v.first_of_month(months + 1) - first) - 1
+    days = plus_months(date.data, shift.data.astype("int64"))
     narrow = days.astype("int32")
     operands.fail_if(mask_and(mask_and(narrow != days, valid), active), f"{node}: the date does not fit 32 bits")
     return Value(pa.date32(), narrow, valid)
@@ -696,23 +654,23 @@ TABLE = (
     FunctionSpec(
         _F.YEAR, ("Year",), _PART,
         numpy=of_arrays(year_of), polars=_lower_part(lambda date: date.dt.year(), 1, 9999),
-        device=strict(lambda xp, date: v.civil(xp, date.data)[0]),
+        device=of_either(year_of),
     ),
     FunctionSpec(
         _F.QUARTER, ("Quarter",), _PART,
-        numpy=of_arrays(lambda days: (month_of(days) - 1) // 3 + 1),
+        numpy=of_arrays(quarter_of),
         polars=_lower_part(lambda date: date.dt.quarter(), 1, 4),
-        device=strict(lambda xp, date: (v.civil(xp, date.data)[1] - 1) // 3 + 1),
+        device=of_either(quarter_of),
     ),
     FunctionSpec(
         _F.MONTH, ("Month",), _PART,
         numpy=of_arrays(month_of), polars=_lower_part(lambda date: date.dt.month(), 1, 12),
-        device=strict(lambda xp, date: v.civil(xp, date.data)[1]),
+        device=of_either(month_of),
     ),
     FunctionSpec(
         _F.DAY, ("DayOfMonth",), _PART,
         numpy=of_arrays(day_of_month), polars=_lower_part(lambda date: date.dt.day(), 1, 31),
-        device=strict(lambda xp, date: v.civil(xp, date.data)[2]),
+        device=of_either(day_of_month),
     ),
     FunctionSpec(
         _F.DAY_OF_WEEK, ("DayOfWeek",), _PART,
@@ -728,11 +686,11 @@ TABLE = (
     FunctionSpec(
         _F.DAY_OF_YEAR, ("DayOfYear",), _PART,
         numpy=of_arrays(day_of_year), polars=_lower_part(lambda date: date.dt.ordinal_day(), 1, 366),
-        device=strict(lambda xp, date: date.data.astype("int64") - v.days_before_year(v.civil(xp, date.data)[0]) + 1),
+        device=of_either(day_of_year),
     ),
     FunctionSpec(
         _F.WEEK_OF_YEAR, ("WeekOfYear",), _PART,
-        numpy=of_arrays(_week_of_year), device=strict(_device_week_of_year),
+        numpy=of_arrays(week_of_year), device=of_either(week_of_year),
     ),
     FunctionSpec(_F.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), numpy=_named(_DAY_NAMES, weekday)),
     FunctionSpec(
@@ -741,11 +699,11 @@ TABLE = (
     ),
     FunctionSpec(
         _F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32()),
-        numpy=of_arrays(_last_day),
+        numpy=of_arrays(last_day),
         polars=_lower_date(
             lambda date: date.dt.month_end(), pa.date32(), lambda days: (days[0], min(days[1] + 30, _CALENDAR[1]))
         ),
-        device=strict(_device_last_day),
+        device=of_either(last_day),
     ),
     FunctionSpec(
         _F.NEXT_DAY, ("NextDay",), takes(DATE, TEXT, gives=pa.date32()),

@@ -284,9 +284,15 @@ class _Directive:
         return self._justified(sign + (digits.zfill(self.width - len(sign)) if "0" in self.flags else digits))
 
     def _shortened(self, text: str) -> str:
-        if self.precision is not None and not text.isascii() and max(text) > _MOST_UTF16:
-            raise UnsupportedValueError(f"format_string of a part of {text[:50]!r} is left to Spark")
-        return text[: self.precision]
+        """Cut to the precision, which Java counts in units of UTF-16."""
+        if self.precision is None or text.isascii():
+            return text[: self.precision]
+        try:
+            return text.encode("utf-16-le")[: 2 * self.precision].decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise UnsupportedValueError(
+                f"format_string of a half of a character in {text[:50]!r} is left to Spark"
+            ) from None
 
     def _justified(self, text: str) -> str:
         """Fill with spaces to the width, which Java counts in units of UTF-16."""

@@ -15,8 +15,9 @@ class _Library:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        self.__dict__.update(vars(importlib.import_module(self._name)))
-        return self.__dict__[name]
+        module = importlib.import_module(self._name)
+        self.__dict__.update(vars(module))
+        return getattr(module, name)
 
 
 if TYPE_CHECKING:

@@ -203,48 +203,6 @@ def widened(xp: Any, value: Array) -> Array:
 # -- dates -----------------------------------------------------------------------------------------------------
 
 
-def civil(xp: Any, days: Array) -> tuple[Array, Array, Array]:
-    """Year, month and day of int32 days since 1970-01-01, in the proleptic Gregorian calendar.
-
-    Notes
-    -----
-    Days are counted from 0000-03-01, so that the leap day ends a year, in eras of 400 years; see H. Hinnant,
-    "chrono-Compatible Low-Level Date Algorithms", 2014.
-    """
-    shifted = days.astype("int64") + 719_468
-    era = shifted // 146_097
-    day_of_era = shifted - era * 146_097
-    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    march_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * march_month + 2) // 5 + 1
-    month = xp.where(march_month < 10, march_month + 3, march_month - 9)
-    year = year_of_era + era * 400 + (month <= 2)
-    return year, month, day
-
-
-def months_since_1970(xp: Any, days: Array) -> tuple[Array, Array]:
-    """Month, counted from January 1970, and day of the month, from 1, of days since 1970-01-01."""
-    year, month, day = civil(xp, days)
-    return (year - 1970) * 12 + month - 1, day
-
-
-def first_of_month(months: Array) -> Array:
-    """Days from 1970-01-01 to the first of each month, counted from January 1970, as int64; see :func:`civil`."""
-    month = months % 12
-    year = months // 12 + 1970 - (month < 2)
-    era = year // 400
-    year_of_era = year - era * 400
-    day_of_year = (153 * ((month + 10) % 12) + 2) // 5
-    return era * 146_097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719_468
-
-
-def days_before_year(year: Array) -> Array:
-    """Days from 1970-01-01 to the first of January of a year."""
-    before = year - 1
-    return 365 * before + before // 4 - before // 100 + before // 400 - 719_162
-
-
 def units_per_second(dtype: pa.DataType) -> int:
     """Ticks in a second of a timestamp type."""
     return _UNITS[dtype.unit]

@@ -52,13 +52,9 @@ def without_settings(function: Function, operands: Sequence[Expression]) -> list
 
 def fails_on_malformed_urls(node: Node) -> bool | None:
     """Whether an ``Invoke`` that is ``parse_url`` raises for what is no URL; ``None`` if it is another method."""
-    target = node.jvm.targetObject()
-    if node.fields.get("functionName") != "evaluate" or target.nodeName() != "Literal":
+    if not str(node.fields.get("@called")).endswith(".ParseUrlEvaluator"):
         return None
-    evaluator = target.value()
-    if str(evaluator.getClass().getSimpleName()) != "ParseUrlEvaluator":
-        return None
-    return bool(evaluator.failOnError())
+    return bool(node.jvm.targetObject().value().failOnError())
 
 
 @cached_by_life

@@ -18,13 +18,15 @@ NUMBERS = (
     "pow(weight, k)", "power(price, 2)", "cbrt(price)", "hypot(price, weight)", "acos(weight)", "asin(weight)",
     "atan(price)", "atan2(price, weight)", "sinh(weight)", "cosh(weight)", "tanh(price)",
     "atanh(weight)", "rint(price)", "factorial(k)", "bit_get(k, 1)", "getbit(id, 0)", "format_number(price, 1)",
-    "format_number(k, 2)", "space(k)",
+    "format_number(k, 2)", "space(k)", "bitmap_bucket_number(id)", "bitmap_bit_position(id)",
 )  # fmt: skip
 TEXTS = (
     "overlay(s placing 'ab' from 2)", "overlay(s placing s from k for 1)", "find_in_set(s, 'y,x,ü')",
     "mask(cast(price as string))", "luhn_check(cast(id as string))", "quote(s)", "regexp_instr(s, 'z')",
     "base64(cast(s as binary))", "unbase64(base64(s))", "unhex(hex(s))", "encode(s, 'utf-8')",
     "decode(cast(s as binary), 'UTF-8')", "url_encode(s)", "url_decode(url_encode(s))",
+    "parse_url(concat('http://h/', url_encode(s)), 'PATH')", "try_parse_url(s, 'HOST')",
+    "parse_url('http://h/?k=' || k, 'QUERY', 'k')", "format_string('%s: %05d%%', s, k)", "printf('%.2f', weight)",
     "contains(cast(s as binary), X'78')", "startswith(cast(s as binary), X'78')", "endswith(cast(s as binary), X'7A')",
 )  # fmt: skip
 

@@ -228,7 +228,7 @@ REASONS = {
         "select a.id from sales a join sales b on make_ym_interval(a.k) = make_ym_interval(b.k)",
         "the inner join on make_ym_interval(k, 0) = make_ym_interval(k, 0)",
     ),
-    "a long constant": (f"select k, max(format_string('{'x' * 200}', k)) from sales group by k", f"'{'x' * 79}…'"),
+    "a long constant": (f"select k, max(format_string('{'x' * 200}%o', k)) from sales group by k", f"'{'x' * 79}…'"),
     "text of doubles": (
         "select max(cast(weight as string)) from sales", "cast(weight as string) turns doubles into text, which only",
     ),
@@ -237,7 +237,7 @@ REASONS = {
         "sum(id): a range of interval month around date is not computed here",
     ),
     "operators": (
-        "select max(format_string('%s', k)) from sales where k in (1, 2) and not (s like 'a%') group by -(k + 1) * 2",
+        "select max(format_string('%o', k)) from sales where k in (1, 2) and not (s like 'a%') group by -(k + 1) * 2",
         "the aggregation by -(k + 1) * 2: ",
     ),
 }  # fmt: skip
