@@ -12,6 +12,7 @@ share                 of what
 1/4, all together     rows of build sides, counted again for putting them together and for search structures
 1/6                   states of an aggregation, which merging has there three times
 1/16 at most          an output batch; rows that a mapper of an exchange gathers to split them
+1/2 at most           output of a morsel on a GPU, in eight batches
 ====================  =====================================================================================
 
 With a budget of 256 MiB pieces are of 8 MiB; a first build side of 50 MiB stays in memory, a second one of 20 MiB is

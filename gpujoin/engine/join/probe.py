@@ -99,29 +99,25 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
     device already. Raises ``OutOfMemoryError`` where few rows do not fit, on the CPU too.
     """
     sink = run.built.sink
-    length, parts = sink.count(rows), 1
+    length, on_cpu = sink.count(rows), False
     output: Iterator[Any] = iter(())
     try:
-        morsel = _start(run, rows, deferred, uploads)
-        parts = morsel.parts if run.holds_back else 1
-        if run.holds_back and parts == 1:
-            output = drain(list(morsel.output()))
-        elif parts == 1 or length == 1:  # output of one row is not held back where it is too large for that
-            output = morsel.output()
-        del morsel
+        output, parts = _attempt(run, rows, deferred, uploads)
     except OutOfMemoryError as problem:
         if length > LEAST_ROWS and not isinstance(problem, DeviceLostError):
             run.metrics.retries += 1
             parts = 2
         elif run.holds_back:
             run.metrics.count_fallback(problem)
-            output = _join_on_cpu(run, rows, deferred)
+            on_cpu, parts = True, 1
         else:
             raise
     except DeviceValueError as problem:
         log.debug("a morsel is joined on the CPU: %s", problem)
-        output = _join_on_cpu(run, rows, deferred)
-    if parts == 1 or length == 1:
+        on_cpu, parts = True, 1
+    if on_cpu:
+        output = join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
+    if parts == 1:
         yield from output
         return
     size = -(-length // parts)
@@ -130,9 +126,16 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
         yield from join_morsel(run, part, None if deferred is None else deferred[start : start + size])
 
 
-def _join_on_cpu(run: Run, rows: Any, deferred: Marks | None) -> Iterator[Any]:
-    sink = run.built.sink
-    return join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
+def _attempt(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> tuple[Iterator[Any], int]:
+    """Join a morsel on its backend. Returns its output, or none and the number of parts in which it has to come."""
+    morsel = _start(run, rows, deferred, uploads)
+    if not run.holds_back:
+        return morsel.output(), 1
+    if morsel.parts == 1:
+        return drain(list(morsel.output())), 1
+    if morsel.num_rows == 1:  # output of one row is not held back where it is too large for that
+        return morsel.output(), 1
+    return iter(()), morsel.parts
 
 
 def _start(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> Morsel:
@@ -155,11 +158,12 @@ def rest_of_build(run: Run) -> Iterator[Any]:
         for batch in _rest_of_build(run, kind):
             done += built.sink.count(batch)
             yield batch
+        return
     except OutOfMemoryError as problem:
         if not run.holds_back:
             raise
         run.metrics.count_fallback(problem)
-        yield from _rest_of_build(run.on_cpu(), kind, done)
+    yield from _rest_of_build(run.on_cpu(), kind, done)
 
 
 def _rest_of_build(run: Run, kind: Rest, first: int = 0) -> Iterator[Any]:

@@ -95,8 +95,8 @@ class Sink:
     options: Options
 
     least_batch_rows: ClassVar[int] = 1
-    held_batches: ClassVar[int] = 16
-    """Batches of output that are held back on the host until the morsel of a device is complete: 512 MiB."""
+    held_batches: ClassVar[int] = 8
+    """Batches of output that are held back on the host until the morsel of a device is complete: 256 MiB."""
 
     @property
     def kernels(self) -> bool:
