@@ -60,9 +60,9 @@ class BuildMarks:
         return backend.marks(self._rows) if self._on_device is None else self._on_device
 
     def add(self, marks: Any, backend: AnyBackend) -> None:
-        """Add the marks of a morsel that is complete."""
+        """Add the marks of a morsel that is complete. Threads may add at once: all write the same value."""
         if marks is not self._on_device and marks is not self._on_host:
-            self.on_host[:] |= backend.mask_to_host(marks)
+            self.on_host[backend.mask_to_host(marks)] = True
 
     @property
     def matched(self) -> Mask:
