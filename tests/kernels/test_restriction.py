@@ -262,7 +262,7 @@ def test_a_device_that_gives_up_in_the_middle_of_a_left_join(emulated: EmulatedD
             HostBackend(ops=emulated_ops(emulated)), after=after, operations={"gather", "indices_to_host"}
         )
         metrics = joined(
-            backend, tables(seed), JoinType.LEFT, CONDITIONS["integers"], options=Options(batch_bytes=3000)
+            backend, tables(seed), JoinType.LEFT, CONDITIONS["integers"], options=Options(batch_bytes=6000)
         )
         assert metrics.compiled_probes == 1
         assert metrics.fallbacks == 1
