@@ -35,6 +35,7 @@ from gpujoin.model.relations import (
     Project,
     Relation,
     TopN,
+    Union,
     Window,
     column,
 )
@@ -92,6 +93,10 @@ class ColumnTree(Fragment[ColumnId]):
         """One of the inputs of a join."""
         return self.inputs[0] if side is Side.LEFT else self.inputs[1]
 
+    def at(self, places: Iterable[int]) -> frozenset[ColumnId]:
+        """The columns at some positions."""
+        return frozenset(self.ids[n] for n in places)
+
     def named(self, expression: Expression) -> Expression:
         """Write an expression over the columns of this node by their identities."""
         if isinstance(expression, ColumnRef):
@@ -116,15 +121,27 @@ class ColumnTree(Fragment[ColumnId]):
         return {id_: child.named(output.expression) for id_, output in named if id_ not in child.positions}
 
     def reads(self, required: frozenset[ColumnId]) -> tuple[frozenset[ColumnId], ...]:
-        """The columns of each input that a filter, a projection or a join reads to give the required ones."""
-        match self.relation:
+        """The columns of each input that the node reads to give the required ones."""
+        node = self.relation
+        match node:
+            case Join():
+                return tuple(self._read_of(side, required) for side in Side)
+            case Union():
+                places = [n for n, id_ in enumerate(self.ids) if id_ in required]
+                return tuple(frozenset(child.ids[n] for n in places) for child in self.inputs)
             case Project():
                 values = [self.computed[id_] for id_ in required if id_ in self.computed]
                 return ((required - self.computed.keys()) | attributes(values),)
-            case Join():
-                return tuple(self._read_of(side, required) for side in Side)
-        (child,) = self.inputs
-        return (required | child.read_by(self.relation.expressions()),)
+            case Window():
+                columns = node.partition
+            case Explode():
+                columns = (node.column,)
+            case _:
+                columns = ()
+        return tuple(
+            child.at(columns) | child.read_by(node.expressions()) | (required & child.positions.keys())
+            for child in self.inputs
+        )
 
     def _read_of(self, side: Side, required: frozenset[ColumnId]) -> frozenset[ColumnId]:
         """The columns of one side of a join that it compares, or gives where they are required."""

@@ -23,22 +23,23 @@ itself: in ``sales JOIN stock … JOIN days d1 … JOIN days d2 ON stock.day = d
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gpujoin.functions.spec import can_raise
 from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.expressions import ColumnId
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     Filter,
     Join,
+    Limit,
     Output,
     PartialAggregate,
     Project,
     Relation,
     Scan,
     SparkSource,
-    Union,
+    TopN,
     Window,
     column,
 )
@@ -46,9 +47,9 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Distribution
 from gpujoin.model.windows import FramedAggregate
 from gpujoin.plan.estimates import Sizes, build_side
+from gpujoin.plan.fragments import ColumnTree
 from gpujoin.plan.key_filters import with_values
 from gpujoin.plan.merging import raises_by_overflow
-from gpujoin.plan.remap import output_source
 
 _SELECTIVE = 0.3
 """A side is selective if its filters keep at most this share of its keys."""
@@ -77,8 +78,8 @@ def keys_of(join: Join, side: Side) -> frozenset[int]:
     return frozenset((*(pair.of(side) for pair in join.spec.keys), *order_keys))
 
 
-def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozenset[int], ...] | None:
-    """Columns of each input whose values are needed of every row, where those at ``read`` are needed of the relation.
+def read_of_children(tree: ColumnTree, read: frozenset[ColumnId]) -> tuple[frozenset[ColumnId], ...] | None:
+    """Columns of each input whose values are needed of every row, where those in ``read`` are needed of the relation.
 
     ``None`` where a node must be given every row of its input, since it might raise for one, as in Spark. What a
     projection computes Spark, too, may compute for matching rows only, but not what a key or a condition is::
@@ -86,38 +87,24 @@ def read_of_children(relation: Relation, read: frozenset[int]) -> tuple[frozense
         SELECT 10 / v … FROM t JOIN …           computed for matching rows
         … FROM t JOIN … ON 10 / v = …           computed for all rows
 
-    Sums of groups are computed of all groups.
+    Sums of groups are computed of all groups, and of the rows that a limit leaves out only their order counts.
     """
-    if isinstance(relation, Project):
-        computed = [relation.outputs[n].expression for n in read]
-        return None if any(map(can_raise, computed)) else (_columns(computed),)
-    if any(map(can_raise, relation.expressions())) or any(map(raises_by_overflow, _aggregates(relation))):
+    computed = [value for id_, value in tree.computed.items() if id_ in read]
+    values = computed if isinstance(tree.relation, Project) else tree.relation.expressions()
+    if any(map(can_raise, values)) or any(map(raises_by_overflow, _aggregates(tree.relation))):
         return None
-    if isinstance(relation, Join):
-        sources = {source for source in (output_source(relation.spec, n) for n in read) if source is not None}
-        condition = {(ref.side, ref.index) for expression in relation.expressions() for ref in expression.columns()}
-        return tuple(
-            keys_of(relation, side) | {index for of_side, index in sources | condition if of_side is side}
-            for side in Side
-        )
-    own = _columns(relation.expressions())
-    match relation:
-        case Window():
-            below = frozenset(n for n in read if n < len(relation.child.schema))
-            return (below | own | frozenset(relation.partition),)
-        case Filter() | Union():
-            return (read | own,) * len(relation.children)
-    return (own,) * len(relation.children)
+    return tree.reads(frozenset() if isinstance(tree.relation, (Limit, TopN)) else read)
 
 
 def may_raise(relation: Relation, read: frozenset[int] | None = None) -> bool:
     """Whether a relation, or one below, may raise for a row of which the columns at ``read``, or all, are needed."""
-    below = read_of_children(relation, frozenset(range(len(relation.schema))) if read is None else read)
-    return below is None or any(map(may_raise, relation.children, below))
+    tree = ColumnTree.of(relation)
+    return _may_raise(tree, tree.at(range(len(tree.ids)) if read is None else read))
 
 
-def _columns(expressions: Iterable[Expression]) -> frozenset[int]:
-    return frozenset(ref.index for expression in expressions for ref in expression.columns())
+def _may_raise(tree: ColumnTree, read: frozenset[ColumnId]) -> bool:
+    below = read_of_children(tree, read)
+    return below is None or any(map(_may_raise, tree.inputs, below))
 
 
 def _aggregates(relation: Relation) -> list[AggregateCall]:
@@ -194,8 +181,8 @@ def _filtered(join: Join, side: Side, read: frozenset[int], sizes: Sizes) -> Joi
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
-            lookup = _Lookup(keys, least, sizes)
-            filtered = lookup.into(join.side(side), pair.of(side), read, passed=False)
+            tree = ColumnTree.of(join.side(side))
+            filtered = _Lookup(keys, least, sizes).into(tree, tree.ids[pair.of(side)], tree.at(read), passed=False)
             join = join if filtered is None else _with_side(join, side, filtered, sizes)
     return join
 
@@ -221,41 +208,30 @@ class _Lookup:
     least: float
     sizes: Sizes
 
-    def into(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
+    def into(
+        self, tree: ColumnTree, column_id: ColumnId, read: frozenset[ColumnId], *, passed: bool
+    ) -> Relation | None:
         """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless.
 
         ``read`` are its columns whose values nodes above need of every row. What may raise for a row is given it.
         """
-        if isinstance(relation, Scan):  # a filter goes above the scan's own
-            return self._above(relation, position) if passed else None
-        below = read_of_children(relation, read)
-        if below is None:
+        node = tree.relation
+        if isinstance(node, Scan):  # a filter goes above the scan's own
+            return self._above(node, tree.positions[column_id]) if passed else None
+        below = read_of_children(tree, read)
+        place = next((n for n, child in enumerate(tree.inputs) if column_id in child.positions), None)
+        if below is None or place is None or not isinstance(node, (Filter, Project, PartialAggregate, Join)):
             return None
-        match relation:
-            case Filter():
-                return self._below(relation, position, below[0], passed=passed)
-            case Project():
-                source = relation.outputs[position].expression
-                if not isinstance(source, ColumnRef):
-                    return None
-                return self._below(relation, source.index, below[0], passed=passed)
-            case PartialAggregate():
-                if position >= len(relation.keys):
-                    return None
-                source = relation.keys[position].expression
-                if not isinstance(source, ColumnRef):
-                    return None
-                return self._below(relation, source.index, below[0], passed=True)
-            case Join():
-                origin = output_source(relation.spec, position)
-                if origin is None or relation.spec.join_type not in PASSES[origin[0]]:
-                    return None
-                side, place = origin
-                read_of = dict(zip(Side, below, strict=True))
-                filtered = self.into(relation.side(side), place, read_of[side], passed=True)
-                return None if filtered is None else self._passed_on(relation, side, filtered, read_of[side.other])
-            case _:
-                return None
+        side = list(Side)[place]
+        if isinstance(node, Join) and node.spec.join_type not in PASSES[side]:
+            return None
+        passed = passed or isinstance(node, (PartialAggregate, Join))
+        filtered = self.into(tree.inputs[place], column_id, below[place], passed=passed)
+        if filtered is None or not isinstance(node, Join):
+            return None if filtered is None else node.with_children([filtered])
+        other = tree.side(side.other)
+        read_of_other = frozenset(other.positions[id_] for id_ in below[1 - place])
+        return self._passed_on(node, side, filtered, read_of_other)
 
     def _passed_on(self, join: Join, side: Side, filtered: Relation, read_of_other: frozenset[int]) -> Join:
         """Filter one side of a join; if that makes it selective, filter the other side by its keys.
@@ -265,11 +241,6 @@ class _Lookup:
         was_selective = _is_selective(join.side(side), self.sizes)
         join = _with_side(join, side, filtered, self.sizes)
         return join if was_selective else _filtered(join, side.other, read_of_other, self.sizes)
-
-    def _below(self, relation: Relation, position: int, read: frozenset[int], *, passed: bool) -> Relation | None:
-        (child,) = relation.children
-        filtered = self.into(child, position, read, passed=passed)
-        return None if filtered is None else relation.with_children([filtered])
 
     def _above(self, scan: Scan, position: int) -> Relation | None:
         if self.sizes.of(scan).rows < self.least:

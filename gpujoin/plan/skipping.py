@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.expressions import ColumnId
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, PartialAggregate, Project, Relation, Scan, Union, Window
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_whole, logical
-from gpujoin.plan.remap import output_source
+from gpujoin.plan.fragments import ColumnTree
 from gpujoin.plan.runtime_filters import PASSES, read_of_children
 
 
@@ -45,38 +45,34 @@ def _comparable(join: Join, left: int, right: int) -> bool:
 
 
 def scans_of(
-    relation: Relation, position: int, read: frozenset[int], shared: Container[Relation]
+    tree: ColumnTree, column_id: ColumnId, read: frozenset[ColumnId], shared: Container[Relation]
 ) -> Iterator[tuple[Scan, int]]:
     """Scans, and the column of each, whose rows may be left out by a relation's column; none below ``shared`` parts.
 
     Rows of the relation with another value in the column are of no use to whoever asks, who needs the values of the
-    columns at ``read`` of every row.
+    columns in ``read`` of every row.
     """
-    below = None if relation in shared else read_of_children(relation, read)
+    node = tree.relation
+    below = None if node in shared else read_of_children(tree, read)
     if below is None:
         return
-    match relation:
+    match node:
         case Scan():
-            yield relation, position
-        case Filter():
-            yield from scans_of(relation.child, position, below[0], shared)
-        case Window():
-            if position in relation.partition:
-                yield from scans_of(relation.child, position, below[0], shared)
-        case Project():
-            source = relation.outputs[position].expression
-            if isinstance(source, ColumnRef):
-                yield from scans_of(relation.child, source.index, below[0], shared)
-        case PartialAggregate():
-            key = relation.keys[position].expression if position < len(relation.keys) else None
-            if isinstance(key, ColumnRef):
-                yield from scans_of(relation.child, key.index, below[0], shared)
+            yield node, tree.positions[column_id]
+            return
         case Union():
-            for child in relation.inputs:
-                yield from scans_of(child, position, below[0], shared)
+            place = tree.positions[column_id]
+            for child, read_of_child in zip(tree.inputs, below, strict=True):
+                yield from scans_of(child, child.ids[place], read_of_child, shared)
+            return
+        case Window():
+            passes = column_id in tree.inputs[0].at(node.partition)
         case Join():
-            origin = output_source(relation.spec, position)
-            if origin is not None and relation.spec.join_type in PASSES[origin[0]]:
-                side, place = origin
-                read_of = dict(zip(Side, below, strict=True))
-                yield from scans_of(relation.side(side), place, read_of[side], shared)
+            passes = any(
+                column_id in tree.side(side).positions and node.spec.join_type in PASSES[side] for side in Side
+            )
+        case _:
+            passes = isinstance(node, (Filter, Project, PartialAggregate))
+    for child, read_of_child in zip(tree.inputs, below, strict=True):
+        if passes and column_id in child.positions:
+            yield from scans_of(child, column_id, read_of_child, shared)

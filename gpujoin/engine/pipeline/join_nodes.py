@@ -13,6 +13,7 @@ from gpujoin.engine.pipeline.context import Piece, RunContext
 from gpujoin.engine.pipeline.reuse import TableReuse
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Join, Relation
+from gpujoin.plan.fragments import ColumnTree
 from gpujoin.plan.runtime_filters import keys_of
 from gpujoin.plan.skipping import matching_keys, scans_of
 
@@ -63,12 +64,13 @@ class JoinNodes:
     def skip_without_match(self, node: Join, build: Piece) -> None:
         """Have scans of the streamed side leave out row groups without a row for the build side."""
         side = node.build_side.other
-        streamed, read = node.side(side), keys_of(node, side)
+        streamed = ColumnTree.of(node.side(side))
+        read = streamed.at(keys_of(node, side))
         most = MOST_KEYS if node.spec.condition is None else MOST_KEYS_OF_CONDITIONS
         for of_build, of_streamed in matching_keys(node):
             scans = [
                 (scan, column)
-                for scan, column in scans_of(streamed, of_streamed, read, self._run.repeated)
+                for scan, column in scans_of(streamed, streamed.ids[of_streamed], read, self._run.repeated)
                 if self._run.places[scan] == 1  # a node that stands elsewhere, too, gives all rows there
             ]
             ranges = self._run.backend.value_ranges(build, of_build, most) if scans else None
