@@ -75,14 +75,6 @@ class Transport(Enum):
     """As rows with a binary column, through the shuffle of Spark's SQL."""
 
 
-class Skew(Enum):
-    """Whether a shuffled join looks for keys with very many rows."""
-
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
-
-
 class Adaptive(Enum):
     """Whether the tasks that read exchanged rows are made once the sizes of these are known."""
 
@@ -372,11 +364,6 @@ class Options:
         "exchange.transport", Transport.BYTES, _one_of(Transport),
         "How exchanged rows go from worker to worker: `bytes`, through Spark's RDD shuffle, or `rows`, through that of "
         "its SQL, which costs more. Parts of queries that take rows from Spark, and Spark Connect, use `rows`.",
-    )  # fmt: skip
-    exchange_skew: Skew = _setting(
-        "exchange.skew", Skew.AUTO, _one_of(Skew),
-        "Whether keys are sampled first, where both sides of a join are exchanged straight from files, so as to split"
-        " those with very many rows: `auto` (if the sides are estimated at 256 MiB or more), `on`, `off`.",
     )  # fmt: skip
     exchange_adaptive: Adaptive = _setting(
         "exchange.adaptive", Adaptive.AUTO, _one_of(Adaptive),

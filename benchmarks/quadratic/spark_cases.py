@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
 from benchmarks.quadratic.engine_cases import SEED, not_in_tables
 from gpujoin import accelerate, explain
@@ -37,7 +36,6 @@ QUERIES = {
 }
 """Queries that Spark runs as nested loops, and the speedups wanted."""
 
-PARTITIONS = 8
 SMALL = 50_000
 """Fewer rows are left to Spark unless a backend is asked for."""
 
@@ -121,7 +119,7 @@ def hot_tables(directory: Path, rows: int, hot: int, partners: int) -> tuple[str
 
 
 def hot_key(spark: SparkSession, rows: int, hot: int, partners: int) -> Iterator[dict[str, Any]]:
-    """One key with very many pairs: aggregated in one task, then over eight partitions."""
+    """One key with very many pairs, aggregated in one task."""
     with tempfile.TemporaryDirectory() as directory:
         for name, path in zip(("h", "g"), hot_tables(Path(directory), rows, hot, partners), strict=True):
             spark.read.parquet(path).createOrReplaceTempView(name)
@@ -135,78 +133,3 @@ def hot_key(spark: SparkSession, rows: int, hot: int, partners: int) -> Iterator
             "case": "hot key, aggregated, in Spark", "rows": rows, "other_rows": rows // 2, "out": int(native[0][0]),
             "seconds": seconds, "other_engine": "spark", "other_seconds": theirs, "goal": 2,
         }  # fmt: skip
-        yield from split_keys(spark, rows)
-
-
-EXCHANGED = {
-    "spark.gpujoin.backend": "cpu",
-    "spark.gpujoin.scan.oneTaskBytes": "1",
-    "spark.gpujoin.scan.taskBytes": str(2 << 20),
-    "spark.gpujoin.broadcastThreshold": "1",
-    "spark.gpujoin.exchange.partitions": str(PARTITIONS),
-}
-"""Settings by which both sides are exchanged by key, as those of a large cluster would be."""
-
-SPLIT = {
-    "aggregated": "select count(*), sum(h.v + 2 * g.v), max(g.v) from h join g on h.k = g.k",
-    "rows summed by Spark": "select h.k, h.v, g.v w from h join g on h.k = g.k where h.k <> 7 or h.v < 2",
-}
-
-
-def split_keys(spark: SparkSession, rows: int) -> Iterator[dict[str, Any]]:
-    """The same key over eight partitions, split and not split, and by Spark; each the second of two runs."""
-    for case, text in SPLIT.items():
-        query = text if case == "aggregated" else f"select count(*), sum(k), sum(w) from ({text})"
-        inner = spark.sql(text)
-        took: dict[str, float] = {}
-        tasks: dict[str, list[float]] = {}
-        answers = {}
-        for _ in range(2):
-            start = time.perf_counter()
-            (answers["spark"],) = spark.sql(query).collect()
-            took["spark"] = time.perf_counter() - start
-            for name, skew in (("split", "on"), ("not split", "off")):
-                with settings(spark, {**EXCHANGED, "spark.gpujoin.exchange.skew": skew}):
-                    start = time.perf_counter()
-                    found = accelerate(inner)
-                    if case != "aggregated":
-                        found = found.agg(sf.count(sf.lit(1)), sf.sum("k"), sf.sum("w"))
-                    answers[name], tasks[name] = with_tasks(spark, found)
-                    took[name] = time.perf_counter() - start
-        assert answers["split"] == answers["not split"] == answers["spark"], answers
-        for other in ("not split", "spark"):
-            yield {
-                "case": f"hot key over {PARTITIONS} partitions, {case}", "rows": rows, "other_rows": rows // 2,
-                "out": int(answers["spark"][0]), "seconds": took["split"], "other_engine": other,
-                "other_seconds": took[other], "task_seconds": tasks["split"],
-                "other_task_seconds": tasks.get(other, []),
-            } | ({"goal": 2} if (case, other) == ("aggregated", "spark") else {})  # fmt: skip
-
-
-@contextmanager
-def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
-    """Settings for a while."""
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in wanted:
-            spark.conf.unset(name)
-
-
-def with_tasks(spark: SparkSession, frame: DataFrame) -> tuple[Any, list[float]]:
-    """The only row of a frame, and the seconds of each task of the stage that read the partitions."""
-    context = spark.sparkContext
-    group = f"tasks of {id(frame)}"
-    context.setJobGroup(group, group)
-    (row,) = frame.collect()
-    store, tracker = context._jsc.sc().statusStore(), context.statusTracker()  # noqa: SLF001
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    stages = sorted(stage for job in jobs if job is not None for stage in job.stageIds)
-    for stage in reversed(stages):
-        tasks = store.taskList(stage, 0, 1000)
-        if tasks.size() == PARTITIONS:
-            metrics = [tasks.apply(i).taskMetrics().get() for i in range(PARTITIONS)]
-            return row, [one.executorRunTime() / 1000 for one in metrics]
-    raise AssertionError(f"no stage of {PARTITIONS} tasks")

@@ -12,7 +12,6 @@ Rows with equal keys stay together. Of rows that every partition has, a task rea
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 
 from gpujoin.model.stages import NullKeys, Stage
@@ -34,18 +33,14 @@ class Coalescing:
     """Most bytes of partitions that are coalesced: about what partitions are planned for, compressed."""
 
 
-def may_coalesce(stage: Stage, heavy: Container[int] = ()) -> bool:
+def may_coalesce(stage: Stage) -> bool:
     """Tell whether tasks of a stage may read several partitions as one.
 
-    Not where rows are in several partitions that do not all have them: those of ``heavy`` keys, by the index of the
-    exchange, and those with null keys that may match anything.
+    Not where rows with null keys, that may match anything, are in several partitions.
     """
     return (
         stage.partitions >= LEAST_PARTITIONS
         and not stage.branches
         and bool(stage.inputs)
-        and not any(
-            exchange.index in heavy or exchange.last_complete or exchange.nulls is NullKeys.EVERYWHERE
-            for exchange in stage.inputs
-        )
+        and not any(exchange.last_complete or exchange.nulls is NullKeys.EVERYWHERE for exchange in stage.inputs)
     )

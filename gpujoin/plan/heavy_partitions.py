@@ -8,7 +8,8 @@ too. For a left join whose partition 2 is heavy on the left::
     left      1 MB    2 MB    9 MB         task 1   partition 2: left rows of mappers 0, 2 and 4, all right rows
     right     1 MB    1 MB    1 MB         task 2   partition 2: left rows of mappers 1, 3 and 5, all right rows
 
-Each divided row has all of its matches, as where a heavy key is split (`gpujoin.plan.splitting`).
+Each divided row has all of its matches. That is correct where the join's result is the union of the results over parts
+of the divided input, and where nothing further up in the stage requires rows with equal keys to be in one task.
 
 A full join is neither divided by its left rows nor by its right ones: a row that is read by all tasks may find its
 matches in any of them. There the tasks leave out the rows of the repeated input that have no match, and one more task
@@ -22,17 +23,28 @@ finds these among all rows of the partition, by an anti-join::
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import ConstantTable, Join, Relation
+from gpujoin.model.relations import (
+    ConstantTable,
+    ExchangeSource,
+    Expand,
+    Explode,
+    Filter,
+    Join,
+    Limit,
+    PartialAggregate,
+    Project,
+    Relation,
+    TopN,
+)
 from gpujoin.model.stages import Exchange, Share, Stage
 from gpujoin.plan.distribution import DIVIDES
 from gpujoin.plan.remap import mirrored, replaced
-from gpujoin.plan.splitting import exchanged_join
 
 _MOST_DIVISIONS = 8
 """A mapper's rows of a partition go to one of so many divisions of it: most shares of a heavy partition."""
@@ -44,6 +56,7 @@ _COMPRESSION = 2
 """Spark compresses blobs to about half."""
 _TIMES_WRONG = 10
 """Rows are at most expected to be so many times more than estimated."""
+_ROW_BY_ROW = (Filter, Project, Expand, Explode, Limit, TopN)
 
 
 @dataclass(frozen=True)
@@ -103,19 +116,20 @@ def split_partitions(stage: Stage, kept: Container[int] = ()) -> SplitPartitions
     if join is None:
         return None
     exchanges = {exchange.index: exchange for exchange in stage.inputs}
-    inputs = {side: exchanges[join.source(side)] for side in Side}
+    left, right = (source.index for source in join.children if isinstance(source, ExchangeSource))
+    inputs = {Side.LEFT: exchanges[left], Side.RIGHT: exchanges[right]}
     if any(exchange.index in kept for exchange in inputs.values()):
         return None
     # Tasks that read the same rows must find the same values, whatever ran again in between.
     repeatable = {side for side in Side if not inputs[side].indeterminate}
-    join_type = join.node.spec.join_type
+    join_type = join.spec.join_type
     if join_type is JoinType.FULL:
         unique = all(len(set(exchange.schema.names)) == len(exchange.schema) for exchange in inputs.values())
         if len(repeatable) < len(Side) or not unique:
             return None
-        return SplitPartitions(join.left, join.right, tuple(Side), _full_join_trees(stage.tree, join.node))
+        return SplitPartitions(left, right, tuple(Side), _full_join_trees(stage.tree, join))
     sides = tuple(side for side in Side if join_type in DIVIDES[side] and side.other in repeatable)
-    return SplitPartitions(join.left, join.right, sides) if sides else None
+    return SplitPartitions(left, right, sides) if sides else None
 
 
 def _full_join_trees(tree: Relation, join: Join) -> dict[Share, Relation]:
@@ -148,3 +162,41 @@ def _unmatched(join: Join, side: Side) -> Join:
     if side is Side.LEFT:
         return dataclasses.replace(_as(join, JoinType.LEFT), left=unmatched, right=nothing, build_side=Side.RIGHT)
     return dataclasses.replace(_as(join, JoinType.RIGHT), left=nothing, right=unmatched, build_side=Side.LEFT)
+
+
+def exchanged_join(stage: Stage) -> Join | None:
+    """Find the join of a stage's exchanged inputs above which nothing requires rows with equal keys to be in one task.
+
+    ``None`` where there is none. Above it, joins have one side whole in every task.
+    """
+    shares = {exchange.index for exchange in stage.inputs if not exchange.replicated}
+    keyed = {exchange.index for exchange in stage.inputs if exchange.columns}
+    node: Relation | None = stage.tree
+    while node is not None:
+        match node:
+            case Join(left=ExchangeSource() as left, right=ExchangeSource() as right):
+                return node if keyed.issuperset((left.index, right.index)) else None
+            case Join():
+                node = _fed(node, shares)
+            case PartialAggregate():
+                node = None if node.final else node.child
+            case _ if isinstance(node, _ROW_BY_ROW):
+                (node,) = node.children
+            case _:
+                return None
+    return None
+
+
+def _fed(join: Join, shares: Collection[int]) -> Relation | None:
+    """The side of whose rows every task is sent a share, by sources in ``shares``, if every task has the other whole.
+
+    ``None`` where there is no such side, or the join may not be done in parts.
+    """
+    fed = [
+        side
+        for side in Side
+        if any(isinstance(node, ExchangeSource) and node.index in shares for node in join.side(side).walk())
+    ]
+    if len(fed) != 1 or join.spec.join_type not in DIVIDES[fed[0]]:
+        return None
+    return join.side(fed[0])

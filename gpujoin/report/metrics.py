@@ -103,9 +103,8 @@ class IslandReport:
         lines += _join_lines(joins)
         if sent.rows:
             dropped = f", {sent.dropped:,} dropped for null keys" if sent.dropped else ""
-            heavy = f", {sent.heavy:,} of heavy keys" if sent.heavy else ""
             size = show_bytes(sent.blob_bytes)
-            lines.append(f"sent {sent.rows:,} rows{dropped}{heavy}, in {sent.blobs:,} blobs of {size} in all")
+            lines.append(f"sent {sent.rows:,} rows{dropped}, in {sent.blobs:,} blobs of {size} in all")
         if p.spills or joins.spills:
             written = f"{show_bytes(p.spill_bytes)} of groups and {show_bytes(joins.spill_bytes)} of joins"
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")

@@ -34,8 +34,3 @@ def test_a_stage_that_reads_exchanged_rows_may() -> None:
 )
 def test_a_stage_may_not_where(changes: dict[str, object]) -> None:
     assert not may_coalesce(dataclasses.replace(STAGE, **changes))  # type: ignore[arg-type]
-
-
-def test_rows_of_heavy_keys_stay_in_their_partitions() -> None:
-    assert not may_coalesce(STAGE, {0: None})
-    assert may_coalesce(STAGE, {1: None})

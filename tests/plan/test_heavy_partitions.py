@@ -12,14 +12,22 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Exchange, NullKeys, Share, Stage
-from gpujoin.plan.heavy_partitions import SplitPartitions, Splitting, split_partitions
-from gpujoin.plan.splitting import exchanged_join
+from gpujoin.plan.heavy_partitions import SplitPartitions, Splitting, exchanged_join, split_partitions
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
-from tests.plan.test_splitting import SIDES
 from tests.plan.test_stages import BIG, SMALL, grouped, joined, planned, scan
 
 MIB = 1 << 20
+BOTH, LEFT, RIGHT = (Side.LEFT, Side.RIGHT), (Side.LEFT,), (Side.RIGHT,)
+SIDES = {
+    JoinType.INNER: BOTH,
+    JoinType.LEFT: LEFT,
+    JoinType.RIGHT: RIGHT,
+    JoinType.FULL: (),
+    JoinType.LEFT_SEMI: LEFT,
+    JoinType.LEFT_ANTI: LEFT,
+    JoinType.EXISTENCE: LEFT,
+}
 
 
 def split_of(tree: Relation, *small: int) -> SplitPartitions | None:

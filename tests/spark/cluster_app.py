@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from gpujoin import accelerate, explain, gpu_join
+from gpujoin import accelerate, explain
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.stages import Distribution
 from gpujoin.report.metrics import metrics
@@ -162,37 +162,6 @@ def island(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
     }
 
 
-def skewed(session: SparkSession, flags: str, name: str) -> dict[str, Any]:
-    """A key with a third of the rows, which are all alike, split over the partitions; as rows or within an island."""
-    left = session.range(0, ROWS, 1, 4).selectExpr("if(id % 3 = 0, 7, id) as k", "1L as l0")
-    right = session.range(0, ROWS, 1, 4).selectExpr("if(id < 5, 7, id * 3) as k", "id as r0")
-    sides = []
-    for side, frame in (("l", left), ("r", right)):
-        path = f"{flags}/{name}-{side}"
-        frame.write.parquet(path)
-        sides.append(session.read.parquet(path))
-    native = sides[0].join(sides[1], "k", "left")
-    for key, value in {**ISLAND, "spark.gpujoin.exchange.skew": "on"}.items():
-        session.conf.set(key, value)
-    try:
-        whole = name.endswith("island")
-        joined = accelerate(native) if whole else gpu_join(sides[0], sides[1], "k", "left", strategy="shuffle")
-        text = str(explain(joined))
-        passed = joined.mapInArrow(disturbed(flags, name, DISTURBANCES[name.split("-", maxsplit=1)[0]]), joined.schema)
-        summed = sums(passed)
-        digested = numbers(summed)
-        text += "" if whole else str(metrics(summed))
-    finally:
-        for key in ISLAND:
-            session.conf.unset(key)
-        session.conf.unset("spark.gpujoin.exchange.skew")
-    return {
-        "name": name, "disturbed": (Path(flags) / name).exists(), "equal": digested == digest(native),
-        "rows": digested[0], "text": text,
-    }  # fmt: skip
-
-
-SKEWED = ("fail-skewed", "kill-skewed", "fail-skewed-island", "kill-skewed-island")
 ISLANDS = ("nothing-island", "fail-island", "kill-island")
 SCENARIOS: tuple[tuple[str, JoinType, Distribution, dict[str, Any]], ...] = (
     ("nothing-shuffle", JoinType.FULL, Distribution.PARTITIONED, {}),
@@ -241,9 +210,6 @@ def main(master: str, flags: str, wanted: Sequence[str]) -> None:
     for name in ISLANDS:
         if name in wanted or not wanted:
             print(json.dumps(island(session, flags, name)), flush=True)
-    for name in SKEWED:
-        if name in wanted or not wanted:
-            print(json.dumps(skewed(session, flags, name)), flush=True)
     session.stop()
 
 

@@ -20,7 +20,6 @@ EXCHANGED = {
     "spark.gpujoin.scan.taskBytes": "1",
     "spark.gpujoin.broadcastThreshold": "1",
     "spark.gpujoin.exchange.partitions": "2",
-    "spark.gpujoin.exchange.skew": "on",
 }
 QUERY = "select b.s, count(*) n, sum(a.n) t from a join b on a.n = b.n where a.n > 10 group by b.s order by b.s"
 

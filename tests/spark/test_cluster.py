@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpujoin.cli.demo import QUERIES
-from tests.spark.cluster_app import ISLANDS, SKEWED
+from tests.spark.cluster_app import ISLANDS
 from tests.spark.standalone import Cluster, objects
 
 APP = Path(__file__).with_name("cluster_app.py")
@@ -73,18 +73,8 @@ def test_islands_of_several_stages(told: dict[str, dict[str, Any]], name: str) -
     assert found["disturbed"], "the disturbance never happened"
 
 
-@pytest.mark.parametrize("name", SKEWED)
-def test_heavy_keys(told: dict[str, dict[str, Any]], name: str) -> None:
-    """Rows that are alike go where they went before when their mapper runs again elsewhere."""
-    found = told[name]
-    assert found["equal"]
-    assert found["rows"] == 5 * 20_001 + 39_999
-    assert ("a heavy key is split" if name.endswith("island") else "20,001 of heavy keys") in found["text"]
-    assert found["disturbed"], "the disturbance never happened"
-
-
 def test_nothing_is_left_behind(cluster: Cluster, told: dict[str, dict[str, Any]]) -> None:
-    assert set(told) == {"executors", *SCENARIOS, *ISLANDS, *SKEWED}
+    assert set(told) == {"executors", *SCENARIOS, *ISLANDS}
     deadline = time.monotonic() + 300
     left: list[Path] = []
     while time.monotonic() < deadline:

@@ -77,11 +77,11 @@ def test_a_context_that_has_stopped_has_no_records() -> None:
 
 
 def test_a_report_reads_well() -> None:
-    measured = IslandMetrics(sent=BlobCounts(rows=10, dropped=3, heavy=2, blobs=2, blob_bytes=4096))
+    measured = IslandMetrics(sent=BlobCounts(rows=10, dropped=3, blobs=2, blob_bytes=4096))
     made = store(record(0, 0, 1234567), TaskRecord("i", 4, 1, 1, measured))
     text = str(only(made))
     for expected in ("i: scan a, join b", "2 tasks", "1,234,567 rows", "3 dropped for null keys",
-                     "2 of heavy keys, in 2 blobs of 4.0 KiB"):  # fmt: skip
+                     "in 2 blobs of 4.0 KiB"):  # fmt: skip
         assert expected in text
     assert "not run yet" in str(only(store()))
 

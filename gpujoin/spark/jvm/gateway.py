@@ -218,14 +218,6 @@ def clone_session(spark: SparkSession, rule: Any) -> Any:
     return session
 
 
-def first_of_partitions(frame: DataFrame, rows: int) -> DataFrame:
-    """Give the first rows of each partition of a classic DataFrame."""
-    sql = gateway_of(frame.sparkSession).org.apache.spark.sql
-    count = sql.catalyst.expressions.Literal.create(rows, sql.types.DataTypes.IntegerType)
-    limited = sql.catalyst.plans.logical.LocalLimit(count, analyzed_plan(frame))
-    return dataframe_of(frame.sparkSession, limited)
-
-
 def dataframe_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Make a DataFrame of a logical plan, which Spark analyzes."""
     return dataframe_in(spark._jsparkSession, plan, spark)

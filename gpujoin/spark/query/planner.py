@@ -29,7 +29,6 @@ from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
-from gpujoin.spark.query.heavykeys import find_heavy_rows
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.nearest.terms import NearestJoins
@@ -269,8 +268,6 @@ class QueryPlanner:
         keyed = any(join.spec.keys for join in island.joins)
         backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
-        if self._runs and not island.streamed:  # rows of a stream would be read once more
-            run = run.with_heavy(find_heavy_rows(self._spark, run, options, island_id, island.spark_sources))
         run = self._as_sent(island, run, options)
         self._searched.update(part for part in island.own_nodes() if part in self._nearest.terms)
         below = [self._visit(source.node) for source in island.spark_sources]

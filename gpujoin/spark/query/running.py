@@ -124,9 +124,7 @@ class StageWork:
             split = island.splits(run)
             divisions = {} if split is None else split.divisions
             outlets = [
-                Outlet.of(
-                    exchange, form, places, blob_bytes, heavy.get(exchange.index), divisions.get(exchange.index, 1)
-                )
+                Outlet.of(exchange, form, places, blob_bytes, divisions.get(exchange.index, 1))
                 for exchange, form in zip(stage.inputs, forms, strict=True)
             ]
             inputs = tuple(
@@ -147,7 +145,6 @@ class StageWork:
             late_work = None if late is None else late_work_of(late, work, made)
             return cls(run, descriptions[name], work, inputs, number, coalescing, split, late_work)
 
-        heavy = run.heavy
         made: dict[int, StageWork] = {}
         island = run
         if transport is not Transport.BYTES:

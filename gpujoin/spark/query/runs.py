@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gpujoin.model.stages import Stage
 from gpujoin.plan.coalescing import Coalescing, may_coalesce
 from gpujoin.plan.heavy_partitions import SplitPartitions, Splitting, split_partitions
 from gpujoin.plan.late_broadcast import LateBroadcast, late_broadcast
 from gpujoin.spark.worker.taskreads import Reads
-
-if TYPE_CHECKING:
-    from gpujoin.spark.shuffle.exchanges import HeavyRows
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,6 @@ class IslandRun:
     """Threads of each task."""
     notes: tuple[str, ...]
     """What decided."""
-    heavy: Mapping[int, HeavyRows] = field(default_factory=dict)
-    """Keys with very many rows, by the index of the exchange."""
     keeps_tables: bool = False
     """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
     stores: frozenset[str] = frozenset()
@@ -97,22 +91,9 @@ class IslandRun:
         """Whether one task reads everything."""
         return bool(self.last.stage.branches) and self.tasks == 1
 
-    def with_heavy(self, heavy: Mapping[int, HeavyRows]) -> IslandRun:
-        """Give the same run, in which some keys are split."""
-        if not heavy:
-            return self
-        keys = sum(len(rows.keys.hashes) for rows in heavy.values() if not rows.replicated)
-        note = (
-            f"{keys} heavy keys are split over the partitions of their join"
-            if keys > 1
-            else "a heavy key is split over the partitions of its join"
-        )
-        shared = {index: number for index, number in self.shared.items() if index not in heavy}
-        return dataclasses.replace(self, heavy=heavy, notes=(*self.notes, note), shared=shared)
-
     def coalesces(self, stage: Stage) -> bool:
         """Whether small partitions of a stage are coalesced."""
-        return self.coalescing is not None and may_coalesce(stage, self.heavy)
+        return self.coalescing is not None and may_coalesce(stage)
 
     def splits(self, run: StageRun) -> SplitRun | None:
         """Give how heavy partitions of a stage are split, if they are."""
@@ -138,7 +119,7 @@ class IslandRun:
         """Give what may run in the place of a stage."""
         if self.late_threshold is None:
             return None
-        planned = late_broadcast(run.stage, {*self.shared, *self.heavy})
+        planned = late_broadcast(run.stage, self.shared)
         if planned is None:
             return None
         before = dict(zip((exchange.index for exchange in run.stage.inputs), run.inputs, strict=True))
@@ -156,7 +137,7 @@ class IslandRun:
         Small partitions are coalesced to about ``tasks``; a side of up to ``threshold`` bytes is sent to every task.
         """
         run = self
-        if any(may_coalesce(stage, self.heavy) for stage in self.last.stage.walk()):
+        if any(may_coalesce(stage) for stage in self.last.stage.walk()):
             notes = (*run.notes, "small partitions are coalesced once their sizes are known")
             run = dataclasses.replace(run, coalescing=Coalescing(tasks), notes=notes)
         split = dataclasses.replace(run, splitting=splitting)

@@ -101,8 +101,6 @@ class BlobCounts:
     """Rows taken in, and their bytes as Arrow data."""
     dropped: int = 0
     """Rows left out because their key is null."""
-    heavy: int = 0
-    """Rows of heavy keys."""
     blobs: int = 0
     blob_bytes: int = 0
     """Blobs written, and their bytes."""

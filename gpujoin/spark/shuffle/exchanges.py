@@ -25,28 +25,12 @@ from gpujoin.model.stages import Exchange, NullKeys
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker, Packer, Sent
 from gpujoin.spark.shuffle.narrowing import narrowed
 from gpujoin.spark.shuffle.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
-from gpujoin.spark.shuffle.skew import Heavy
 
 ANNOUNCED = -1
 """Source of the entries that announce a partition, to which nothing may be sent."""
 
 Entry = tuple[int, int, pa.Buffer]
 """Label of a partition, place of the source, and blob."""
-
-
-@dataclass(frozen=True)
-class HeavyRows:
-    """What becomes of the rows of one input that have a heavy key."""
-
-    keys: Heavy
-    """The keys, and the side that is split."""
-    side: Side
-    """Side of the join that the input is."""
-
-    @property
-    def replicated(self) -> bool:
-        """Whether the rows go to every partition; if not, each goes to any one."""
-        return self.side is not self.keys.split
 
 
 @dataclass(frozen=True)
@@ -63,8 +47,6 @@ class Outlet:
     """Label of each partition."""
     blob_bytes: int
     """Target size of a blob."""
-    heavy: HeavyRows | None = None
-    """Keys whose rows go elsewhere than the hash says."""
     replicated: bool = False
     last_complete: bool = False
     divisions: int = 1
@@ -77,13 +59,12 @@ class Outlet:
         form: BlobFormat,
         labels: Sequence[int],
         blob_bytes: int,
-        heavy: HeavyRows | None = None,
         divisions: int = 1,
     ) -> Outlet:  # fmt: skip
         """Make the outlet of an exchange's producer."""
         return cls(
             form, exchange.columns, exchange.types, exchange.null_safe, exchange.nulls, exchange.indeterminate,
-            tuple(labels), blob_bytes, heavy, exchange.replicated, exchange.last_complete, divisions,
+            tuple(labels), blob_bytes, exchange.replicated, exchange.last_complete, divisions,
         )  # fmt: skip
 
     def split(
@@ -134,24 +115,12 @@ class Outlet:
         if rows.num_rows == 0:
             return
         hashes = self.hashes(rows)
-        heavy = self._heavy_rows(hashes, nulls)
-        anywhere = nulls if self.nulls is NullKeys.SPREAD else None
-        if heavy is not None:
-            counts.heavy += int(heavy.sum())
-            if self.heavy is not None and self.heavy.replicated:
-                yield from self._to_all(rows.filter(pa.array(heavy)), packer)
-                rest = ~heavy
-                rows, hashes = rows.filter(pa.array(rest)), hashes[rest]
-                nulls = None if nulls is None else nulls[rest]
-                anywhere = None if anywhere is None else anywhere[rest]
-            else:
-                anywhere = heavy if anywhere is None else heavy | anywhere
         last = len(self.labels) - 1
         targets = partitions_of(hashes, len(self.labels))
         if nulls is not None and self.nulls is NullKeys.LAST:
             targets[nulls] = last
-        if anywhere is not None:
-            targets[anywhere] = self._spread(rows.filter(pa.array(anywhere)), salt)
+        if nulls is not None and self.nulls is NullKeys.SPREAD:
+            targets[nulls] = self._spread(rows.filter(pa.array(nulls)), salt)
         rows = narrowed(rows)
         if self.last_complete and (elsewhere := targets != last).any():
             yield from packer.add(rows.filter(pa.array(elsewhere)), self.labels[last])
@@ -165,16 +134,6 @@ class Outlet:
     def _spread(self, rows: pa.RecordBatch, salt: int) -> npt.NDArray[np.int32]:
         """Partitions for rows that may go anywhere."""
         return spread(rows, spread_codec(self.form.schema, self.indeterminate), salt, len(self.labels))
-
-    def _heavy_rows(
-        self, hashes: npt.NDArray[np.uint64], nulls: npt.NDArray[np.bool_] | None
-    ) -> npt.NDArray[np.bool_] | None:
-        if self.heavy is None:
-            return None
-        heavy = self.heavy.keys.mask(hashes)
-        if nulls is not None:
-            heavy &= ~nulls
-        return heavy if heavy.any() else None
 
     def null_mask(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
         """Tell which rows have a null key, of keys that are not null-safe; ``None`` if there are none."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from gpujoin.model.relations import Scan
 from gpujoin.model.stages import Share
-from gpujoin.spark.query.heavykeys import SampleExchanges
 from gpujoin.spark.shuffle.shares import share_and_blobs, share_packets
 from gpujoin.spark.worker.stage import RunStage
 from tests.spark.cluster_app import fail, kill_executor, once
@@ -136,17 +135,6 @@ class DisturbedShare(DisturbedStage):
 @dataclass(frozen=True)
 class HangingStage(RunStage):
     """An island's stage that hangs; it makes a file first, so that a test knows."""
-
-    flag: str = ""
-
-    def run(self, batches: Any, task: Any) -> Iterator[pa.RecordBatch]:
-        hanging(self.flag)(None)
-        yield from super().run(batches, task)
-
-
-@dataclass(frozen=True)
-class HangingSample(SampleExchanges):
-    """A look for heavy keys that hangs likewise."""
 
     flag: str = ""
 

@@ -27,7 +27,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from gpujoin import disable, enable, explain, gpu_join
 from gpujoin.errors import CorruptBlobError, FallbackError
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.query import heavykeys, hooks, planner, rule, running
+from gpujoin.spark.query import hooks, planner, rule, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from gpujoin.spark.query.actions import is_inside
 from gpujoin.spark.worker import python as workerpython
@@ -38,7 +38,6 @@ from tests.spark.query.faults import (
     AbortedStage,
     CrashedStage,
     DamagedStage,
-    HangingSample,
     HangingStage,
     KilledStage,
     hanging,
@@ -441,12 +440,6 @@ def slow_items(cancelled: Cancelled) -> None:
 
 
 BROADCAST = {"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "broadcast"}
-SHUFFLED = {
-    "spark.gpujoin.scan.fuse": "false",
-    "spark.gpujoin.strategy": "shuffle",
-    "spark.gpujoin.exchange.partitions": "2",
-    "spark.gpujoin.exchange.skew": "on",
-}
 
 
 def configure(session: SparkSession, settings: dict[str, str]) -> None:
@@ -475,21 +468,6 @@ def test_cancelled_while_gpu_join_collects_a_build_side(cancelled: Cancelled) ->
     sales, items = cancelled.session.table("sales"), cancelled.session.table("slow_items")
     joined = gpu_join(sales, items, "k", strategy="broadcast", backend="cpu")
     cancelled.run(joined.collect, jobs=1)
-
-
-@pytest.mark.extra
-def test_cancelled_while_keys_of_a_row_fed_join_are_sampled(cancelled: Cancelled) -> None:
-    slow_items(cancelled)
-    configure(cancelled.session, SHUFFLED)
-    frame = cancelled.session.sql("select a.id, b.item from sales a join slow_items b on a.k = b.late")
-    cancelled.run(frame.collect, jobs=1)
-
-
-@pytest.mark.extra
-def test_cancelled_while_keys_of_an_island_are_sampled(cancelled: Cancelled, monkeypatch: pytest.MonkeyPatch) -> None:
-    configure(cancelled.session, {**EXCHANGED, "spark.gpujoin.exchange.skew": "on"})
-    monkeypatch.setattr(heavykeys, "SampleExchanges", partial(HangingSample, flag=cancelled.flag))
-    cancelled.run(cancelled.session.sql(SQL).collect, jobs=1)
 
 
 @pytest.fixture

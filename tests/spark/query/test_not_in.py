@@ -18,8 +18,7 @@ from gpujoin.model.stages import Distribution, Exchange
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.stages import plan_stages
 from gpujoin.spark.shuffle.blobrows import BlobFormat
-from gpujoin.spark.shuffle.exchanges import HeavyRows, Outlet
-from gpujoin.spark.shuffle.skew import Heavy
+from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.testing import assert_same_rows
 from tests.brief import brief, each_once
 from tests.oracle.join import oracle_join
@@ -61,7 +60,6 @@ def placed(outlet: Outlet, rows: pa.Table, mappers: int = 2) -> dict[int, pa.Tab
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("heavy", [False, True], ids=["", "heavy key"])
 @pytest.mark.parametrize("correlated", [False, True], ids=["", "correlated"])
 @pytest.mark.parametrize("nullable", [True, False], ids=["", "no null on the left"])
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
@@ -71,7 +69,6 @@ def test_partitions_join_as_the_whole(
     keys: tuple[NullEquality, ...],
     nullable: bool,
     correlated: bool,
-    heavy: bool,
     rng: np.random.Generator,
 ) -> None:
     condition = None
@@ -93,16 +90,8 @@ def test_partitions_join_as_the_whole(
             Side.RIGHT: table(rng, rows, share, nullable=True),
         }
         tables = {side: one.select(exchanges[side].schema.names) for side, one in tables.items()}
-        common = None
-        if heavy and rows:
-            outlet = Outlet.of(exchanges[Side.RIGHT], BlobFormat(exchanges[Side.RIGHT].schema), LABELS, 1 << 12)
-            hashes = outlet.hashes(tables[Side.RIGHT].combine_chunks().to_batches()[0])
-            common = Heavy(tuple(map(int, hashes[:3])), Side.LEFT)
-        parts = {}
-        for side, exchange in exchanges.items():
-            split = None if common is None else HeavyRows(common, side)
-            outlet = Outlet.of(exchange, BlobFormat(exchange.schema), LABELS, 1 << 12, split)
-            parts[side] = placed(outlet, tables[side])
+        outlets = {side: Outlet.of(each, BlobFormat(each.schema), LABELS, 1 << 12) for side, each in exchanges.items()}
+        parts = {side: placed(outlet, tables[side]) for side, outlet in outlets.items()}
         joined = [oracle_join(parts[Side.LEFT][label], parts[Side.RIGHT][label], whole.spec) for label in LABELS]
         expected = oracle_join(tables[Side.LEFT], tables[Side.RIGHT], whole.spec)
         assert_same_rows(pa.concat_tables(joined), expected, allow_empty=True)
