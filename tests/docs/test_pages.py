@@ -51,6 +51,8 @@ def test_make_targets_and_settings_that_pages_name_exist(page: Path) -> None:
         set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE)) <= targets
     )
     known = {setting.key for setting in SETTINGS}
+    if page.name == "CHANGELOG.md":  # which names what an earlier version had, too
+        return
     assert set(re.findall(r"spark\.gpujoin\.[A-Za-z.]*[A-Za-z]", text)) <= known
 
 
