@@ -51,7 +51,7 @@ def scanned_keys(node: PartialAggregate, shared: Container[Relation]) -> Scanned
     Between the scan and the aggregation may be filters and projections, none of them among ``shared`` parts, which are
     read for others, too.
     """
-    tree = ColumnTree.of(node)
+    tree = ColumnTree.from_relation(node)
     keys = {id_: n for n, (id_, key) in enumerate(zip(tree.ids, node.keys, strict=False)) if _is_ordered(key)}
     (tree,) = tree.inputs
     while isinstance(tree.relation, (Filter, Project)) and tree.relation not in shared:

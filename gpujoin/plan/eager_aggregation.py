@@ -90,7 +90,7 @@ def eager_aggregation(node: PartialAggregate) -> EagerAggregation | None:
         return None
     if spec.condition is not None or spec.as_of is not None:
         return None
-    (tree,) = ColumnTree.of(node).inputs
+    (tree,) = ColumnTree.from_relation(node).inputs
     return _Rewrite(node, join, tree).rewrite()
 
 

@@ -53,6 +53,11 @@ class Fragment(Generic[Id]):
     positions: Mapping[Id, int]
     """Position of each column, by its identity."""
 
+    @classmethod
+    def from_columns(cls, relation: Relation, ids: Iterable[Id | None]) -> Fragment[Id]:
+        """Give the columns of a relation their identities, in order; ``None`` is one that nothing refers to."""
+        return Fragment(relation, {id_: n for n, id_ in enumerate(ids) if id_ is not None})
+
     def reference(self, id_: Id, side: Side = Side.LEFT) -> ColumnRef:
         """Refer to a column."""
         at = self.positions[id_]
@@ -71,7 +76,7 @@ class Fragment(Generic[Id]):
         if places != list(range(len(schema))):
             outputs = (Output(schema.field(n).name, column(schema, n), schema.field(n).nullable) for n in places)
             relation = Project(relation, tuple(outputs))
-        return Fragment(relation, {id_: n for n, id_ in enumerate(chosen)})
+        return Fragment.from_columns(relation, chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +88,9 @@ class ColumnTree(Fragment[ColumnId]):
     inputs: tuple[ColumnTree, ...]
 
     @classmethod
-    def of(cls, relation: Relation) -> Self:
+    def from_relation(cls, relation: Relation) -> Self:
         """Give the columns of a tree identities."""
-        inputs = tuple(map(cls.of, relation.children))
+        inputs = tuple(map(cls.from_relation, relation.children))
         ids = _identities(relation, inputs)
         return cls(relation, positions(ids), ids, inputs)
 

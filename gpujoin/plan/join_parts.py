@@ -124,7 +124,7 @@ class JoinPlacer:
         nbytes = self.planning.size_of(semi.right)
         if nbytes > self.planning.limits.key_bytes:
             return None
-        keys = self.place_keys(ColumnTree.of(semi.right))
+        keys = self.place_keys(ColumnTree.from_relation(semi.right))
         if keys is None or _exchanges(keys) > _MOST_EXCHANGES:
             return None
         part = self._sent(parts[side], keys, nbytes, filters=True)

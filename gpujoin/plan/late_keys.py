@@ -90,7 +90,7 @@ def late_keys(node: PartialAggregate, shared: Container[Relation]) -> LateKeys |
     """
     if any(call.gives_list for call in node.aggregates):
         return None
-    (child,) = ColumnTree.of(node).inputs
+    (child,) = ColumnTree.from_relation(node).inputs
     for late in _by_origin(node, child):
         keys = [node.keys[n].expression for n in late]
         if any(is_text(key.type) or is_bytes(key.type) for key in keys):

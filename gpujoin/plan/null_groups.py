@@ -55,7 +55,7 @@ def with_null_groups(tree: Relation) -> Relation:
 
 def _filtered_above(node: PartialAggregate) -> Filter | None:
     """Give an aggregation that leaves out groups of null above, and not below; ``None`` where it leaves out none."""
-    tree = ColumnTree.of(node)
+    tree = ColumnTree.from_relation(node)
     (child,) = tree.inputs
     keys = {id_: n for n, id_ in enumerate(tree.ids[: len(node.keys)]) if id_ in child.positions}
     below, asked = _with_nulls(child, keys)

@@ -259,7 +259,7 @@ class Planning:
             if not isinstance(node, SparkSource):
                 children = [visit(child) for child in node.children]
                 return node.with_children(children) if children else node
-            part = self._from_spark(ColumnTree.of(node), node)
+            part = self._from_spark(ColumnTree.from_relation(node), node)
             inputs.append(self.replicated(part, part.nbytes))
             return ExchangeSource(inputs[-1].index, node.schema)
 

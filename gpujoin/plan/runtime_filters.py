@@ -98,7 +98,7 @@ def read_of_children(tree: ColumnTree, read: frozenset[ColumnId]) -> tuple[froze
 
 def may_raise(relation: Relation, read: frozenset[int] | None = None) -> bool:
     """Whether a relation, or one below, may raise for a row of which the columns at ``read``, or all, are needed."""
-    tree = ColumnTree.of(relation)
+    tree = ColumnTree.from_relation(relation)
     return _may_raise(tree, tree.at(range(len(tree.ids)) if read is None else read))
 
 
@@ -181,7 +181,7 @@ def _filtered(join: Join, side: Side, read: frozenset[int], sizes: Sizes) -> Joi
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
-            tree = ColumnTree.of(join.side(side))
+            tree = ColumnTree.from_relation(join.side(side))
             filtered = _Lookup(keys, least, sizes).into(tree, tree.ids[pair.of(side)], tree.at(read), passed=False)
             join = join if filtered is None else _with_side(join, side, filtered, sizes)
     return join

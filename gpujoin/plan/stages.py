@@ -76,7 +76,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
     while isinstance(below, Project) or (isinstance(below, (Limit, TopN)) and not below.final):
         top.append(below)
         below = below.child
-    part = _Planner(Planning(facts, limits)).place(ColumnTree.of(below))
+    part = _Planner(Planning(facts, limits)).place(ColumnTree.from_relation(below))
     if part is None:
         return None
     tree = part.tree
@@ -87,7 +87,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
 
 def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
     """Make a stage of one task that reads all that a tree reads; rows from Spark are sent to it."""
-    return Planning({}, limits).in_one_task(ColumnTree.of(relation)).stage(limits)
+    return Planning({}, limits).in_one_task(ColumnTree.from_relation(relation)).stage(limits)
 
 
 @dataclass(frozen=True)

@@ -288,6 +288,6 @@ def test_a_group_whose_sum_may_be_an_error_is_given_all_rows(name: str) -> None:
     key, value = column(rows.schema, "k"), column(rows.schema, "v")
     call = AggregateCall(function=AggregateFunction.SUM, arguments=(value,), mode=mode)
     grouped = PartialAggregate(rows, (Output("k", key),), (call,))
-    assert (read_of_children(ColumnTree.of(grouped), frozenset()) is None) is is_error
+    assert (read_of_children(ColumnTree.from_relation(grouped), frozenset()) is None) is is_error
     of_partition = Window(rows, (0,), (), (FramedAggregate(call, WHOLE_PARTITION),))
-    assert (read_of_children(ColumnTree.of(of_partition), frozenset()) is None) is is_error
+    assert (read_of_children(ColumnTree.from_relation(of_partition), frozenset()) is None) is is_error

@@ -64,7 +64,7 @@ class JoinNodes:
     def skip_without_match(self, node: Join, build: Piece) -> None:
         """Have scans of the streamed side leave out row groups without a row for the build side."""
         side = node.build_side.other
-        streamed = ColumnTree.of(node.side(side))
+        streamed = ColumnTree.from_relation(node.side(side))
         read = streamed.at(keys_of(node, side))
         most = MOST_KEYS if node.spec.condition is None else MOST_KEYS_OF_CONDITIONS
         for of_build, of_streamed in matching_keys(node):

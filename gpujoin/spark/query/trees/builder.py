@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -300,7 +300,7 @@ class TreeBuilder:
         nbytes = rows * row_bytes(source.columns)
         least = UNKNOWN_LEAST_ROWS if guessed else max(1.0, rows * node.usual_share)
         self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, guessed, least, problem, first))
-        return Fragment(source, {column.expr_id: n for n, column in enumerate(columns)})
+        return Fragment.from_columns(source, (column.expr_id for column in columns))
 
     def run_on(self, node: PlanNode) -> None:
         """Note the backend that a join was asked to run on.
@@ -378,9 +378,21 @@ def counting_column(schema: pa.Schema) -> int:
     return next((i for i, of_type in enumerate(schema.types) if not pat.is_nested(of_type)), 0)
 
 
-def told_apart(fragment: Fragment, expr_id: int) -> str:
-    """Name an attribute's column as no other is named."""
-    return f"{bare_name(fragment.relation.schema.field(fragment.positions[expr_id]).name)}#{expr_id}"
+def passed_on(fragment: Fragment, ids: Collection[int]) -> dict[int, Output]:
+    """Pass on some columns of a fragment, under names that no others have."""
+    references = {expr_id: fragment.reference(expr_id) for expr_id in fragment.positions if expr_id in ids}
+    return {expr_id: Output(f"{bare_name(ref.name)}#{expr_id}", ref) for expr_id, ref in references.items()}
+
+
+def named_outputs(named: Collection[Node], value: Callable[[Node], Expression]) -> dict[int, Output]:
+    """Compute what Spark names, by the ids of the attributes that it makes."""
+    values = {each.expr_id: value(each.children[0] if each.name == "Alias" else each) for each in named}
+    return {each.expr_id: Output(f"{each.fields['name']}#{each.expr_id}", values[each.expr_id]) for each in named}
+
+
+def with_outputs(relation: Relation, outputs: Mapping[int, Output]) -> Fragment:
+    """Project a relation to columns that are known by the ids of attributes."""
+    return Fragment.from_columns(Project(relation, tuple(outputs.values())), outputs)
 
 
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
@@ -391,7 +403,7 @@ def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     outputs = tuple(
         Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i)) for i in kept
     )
-    return Fragment(Project(fragment.relation, outputs), {i: n for n, i in enumerate(kept)})
+    return Fragment.from_columns(Project(fragment.relation, outputs), kept)
 
 
 def check_column(attribute: Node) -> None:

@@ -54,4 +54,4 @@ def _constant_table(columns: Sequence[Node], values: Sequence[Sequence[Any]], co
         raise NotTranslatableError("it has a value of a type that is not passed to Python workers") from None
     counting = [] if arrays else [pa.array([True] * count, pa.bool_())]
     batch = pa.RecordBatch.from_arrays(arrays or counting, schema=schema)
-    return Fragment(ConstantTable.of(batch), {column.expr_id: n for n, column in enumerate(columns)})
+    return Fragment.from_columns(ConstantTable.of(batch), (column.expr_id for column in columns))

@@ -17,7 +17,7 @@ from gpujoin.model.relations import Expand, Explode, Output, Project, Relation, 
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, in_type_of_all, told_apart
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, in_type_of_all, passed_on
 
 _OF_ELEMENTS = frozenset({"Explode", "PosExplode", "Inline"})
 
@@ -45,7 +45,7 @@ def _exploded(
     relation = _explode(below, kept, values, outer=outer, positions=generator.name == "PosExplode")
     if generator.name == "Inline":
         relation = _with_fields(relation, len(kept))
-    return Fragment(relation, {i: n for n, i in enumerate((*kept, *ids))})
+    return Fragment.from_columns(relation, (*kept, *ids))
 
 
 def _explode(below: Fragment, kept: Sequence[int], values: Expression, *, outer: bool, positions: bool) -> Relation:
@@ -53,8 +53,7 @@ def _explode(below: Fragment, kept: Sequence[int], values: Expression, *, outer:
     if isinstance(values, ColumnRef):
         places = tuple(below.positions[i] for i in kept)
         return Explode(below.relation, values.index, places, outer, positions)
-    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
-    computed = Project(below.relation, (*outputs, Output("values", values)))
+    computed = Project(below.relation, (*passed_on(below, kept).values(), Output("values", values)))
     return Explode(computed, len(kept), tuple(range(len(kept))), outer, positions)
 
 
@@ -79,11 +78,10 @@ def _repeated(
     """Each row as often as the first operand says, with the others."""
     reader = builder.reader(below)
     number, *values = map(reader, generator.children)
-    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
-    outputs += [Output(f"value {n}", value) for n, value in enumerate(values)]
+    outputs = [*passed_on(below, kept).values(), *(Output(f"value {n}", value) for n, value in enumerate(values))]
     computed = Project(below.relation, (*outputs, Output("number", number)))
     relation = Explode(computed, len(outputs), tuple(range(len(outputs))))
-    return Fragment(relation, {i: n for n, i in enumerate((*kept, *ids))})
+    return Fragment.from_columns(relation, (*kept, *ids))
 
 
 def _stacked(
@@ -96,7 +94,7 @@ def _stacked(
         raise NotTranslatableError(f"{generator} is not computed here: its number of rows is no constant")
     width = math.ceil(len(values) / rows)
     types = [arrow_of(attribute.data_type) for attribute in columns]
-    passed = tuple(Output(told_apart(below, i), below.reference(i)) for i in kept)
+    passed = passed_on(below, kept).values()
 
     def way(row: int) -> tuple[Output, ...]:
         parts = values[row * width : (row + 1) * width]
@@ -105,4 +103,4 @@ def _stacked(
         return (*passed, *(Output(f"value {n}", value) for n, value in enumerate(read)))
 
     relation = Expand(below.relation, tuple(map(way, range(rows))))
-    return Fragment(relation, {i: n for n, i in enumerate((*kept, *(attribute.expr_id for attribute in columns)))})
+    return Fragment.from_columns(relation, (*kept, *(attribute.expr_id for attribute in columns)))

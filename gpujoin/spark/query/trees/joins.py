@@ -100,7 +100,7 @@ def _joined(
     elif kind is JoinType.INNER:
         side = _hinted_build_side(node, distribution) or side
     relation = Join(left.relation, right.relation, spec, side, distribution)
-    return Fragment(relation, {i: position for position, i in enumerate(ids) if i is not None})
+    return Fragment.from_columns(relation, ids)
 
 
 def _hinted_build_side(node: PlanNode, distribution: Distribution) -> Side | None:

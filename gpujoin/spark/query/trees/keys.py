@@ -20,7 +20,7 @@ from gpujoin.plan.ranges import all_of
 from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import EQUALITIES, arrow_of
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, passed_on
 
 _NORMALIZED = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
 _NO_KEYS = ("interval", "variant", "geometry", "geography", "time(")
@@ -144,8 +144,8 @@ def with_keys(
     plain = [key.name == "AttributeReference" and not written(_type_in(below, key)) for key in keys]
     if all(plain):
         return below, [below.positions[key.expr_id] for key in keys]
-    kept = [i for i in below.positions if i in wanted]
-    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
+    passed = passed_on(below, wanted)
+    kept, outputs = list(passed), list(passed.values())
     places = []
     for number, key in enumerate(keys):
         if plain[number] and key.expr_id in kept:
@@ -157,7 +157,7 @@ def with_keys(
                 value = as_bytes(Function.ORDER_BYTES, value)
             outputs.append(Output(f"{expression_name(key)}#0{number}", value))  # no id begins with 0
     relation = Project(below.relation, tuple(outputs))
-    return Fragment(relation, {i: n for n, i in enumerate(kept)}), places
+    return Fragment.from_columns(relation, kept), places
 
 
 def _type_in(below: Fragment, attribute: Node) -> pa.DataType:

@@ -23,7 +23,8 @@ from gpujoin.spark.query.trees.builder import (
     check_column,
     counting_column,
     distribution_of,
-    told_apart,
+    passed_on,
+    with_outputs,
 )
 from gpujoin.spark.query.trees.computed import ComputedParts, StandIn, with_stand_ins
 from gpujoin.spark.query.trees.keys import bare_key, check_keys, key_of, with_keys
@@ -141,14 +142,11 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     needed = frozenset().union(*(value.attribute_ids for _, value in domain.values))
     needed = needed.union(*(key.attribute_ids for key, _, _ in domain.keys))
     below = builder.input(domain.rows, needed)
-    kept = [i for i in below.positions if i in needed]
-    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
-    outputs += [
-        Output(f"{column.fields['name']}#{column.expr_id}", below.reference(value.expr_id))
+    values = {
+        column.expr_id: Output(f"{column.fields['name']}#{column.expr_id}", below.reference(value.expr_id))
         for column, value in domain.values
-    ]
-    ids = [*kept, *(column.expr_id for column, _ in domain.values)]
-    return Fragment(Project(below.relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
+    }
+    return with_outputs(below.relation, passed_on(below, needed) | values)
 
 
 def _only_where(matched: Expression, joined: Fragment, first: int) -> Fragment:

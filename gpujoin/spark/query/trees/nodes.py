@@ -36,7 +36,9 @@ from gpujoin.spark.query.trees.builder import (
     TreeBuilder,
     check_column,
     in_type_of_all,
+    named_outputs,
     narrowed,
+    with_outputs,
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
 from gpujoin.spark.query.trees.onerow import filtered_by_values, reads_subquery
@@ -74,7 +76,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     )  # fmt: skip
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
-    fragment = Fragment(bare, {i: position for position, i in enumerate(chosen)})
+    fragment = Fragment.from_columns(bare, chosen)
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
@@ -126,11 +128,8 @@ def projected(
     def value_of(node: Node) -> Expression:
         return below.reference(_known(node, below)) if node.name == "AttributeReference" else reader(node)
 
-    outputs = tuple(
-        Output(f"{named.fields['name']}#{named.expr_id}", value_of(values[named.expr_id])) for named in chosen
-    )
-    relation = without_arrays(Project(below.relation, outputs))
-    return Fragment(relation, {i: position for position, i in enumerate(values)})
+    outputs = named_outputs(chosen, value_of)
+    return Fragment.from_columns(without_arrays(Project(below.relation, tuple(outputs.values()))), outputs)
 
 
 def repartition(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -157,8 +156,7 @@ def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fra
         values = [in_type_of_all(below.reference(i), dtype) for i, dtype in zip(ids, types, strict=True)]
         outputs = tuple(map(Output, names, values))
         inputs.append(Project(below.relation, outputs))
-    positions = {node.output[i].expr_id: n for n, i in enumerate(wanted)}
-    return Fragment(Union(tuple(inputs)), positions)
+    return Fragment.from_columns(Union(tuple(inputs)), (node.output[i].expr_id for i in wanted))
 
 
 def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -174,7 +172,7 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     projections = tuple(
         tuple(Output(name, reader(value)) for name, value in zip(names, way, strict=True)) for way in chosen
     )
-    return Fragment(Expand(below.relation, projections), {ids[n]: at for at, n in enumerate(wanted)})
+    return Fragment.from_columns(Expand(below.relation, projections), (ids[n] for n in wanted))
 
 
 def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -207,15 +205,7 @@ def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, requi
         relation = with_plain_values(PartialAggregate(below.relation, keys, unique_calls(calls), final=True))
     final = FinalReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
-    outputs = tuple(
-        Output(
-            f"{named.fields['name']}#{named.expr_id}",
-            final(named.children[0] if named.name == "Alias" else named),
-        )
-        for named in chosen
-    )
-    positions = {named.expr_id: n for n, named in enumerate(chosen)}
-    return Fragment(Project(relation, outputs), positions)
+    return with_outputs(relation, named_outputs(chosen, final))
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def filtered_by_values(
     output = tuple(below.positions[i] for i in kept) or (counting_column(below.relation.schema),)
     spec = JoinSpec(JoinType.INNER, condition=condition, left_output=output)
     relation = Join(below.relation, right.relation, spec, Side.RIGHT)
-    return Fragment(relation, {i: n for n, i in enumerate(kept)})
+    return Fragment.from_columns(relation, kept)
 
 
 def _subqueries(parts: Sequence[Node]) -> Iterator[Node]:

@@ -27,7 +27,12 @@ from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_valu
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder
+from gpujoin.spark.query.trees.builder import (
+    Fragment,
+    TreeBuilder,
+    named_outputs,
+    with_outputs,
+)
 
 
 def is_pivot(read: ReadAggregate) -> bool:
@@ -44,10 +49,7 @@ def pivoted(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required
     relation = with_plain_input(PartialAggregate(below.relation, keys, every, final=True))
     final = _PivotReader(read, relation, calls)
     chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
-    outputs = tuple(
-        Output(f"{n.fields['name']}#{n.expr_id}", final(n.children[0] if n.name == "Alias" else n)) for n in chosen
-    )
-    return Fragment(Project(relation, outputs), {named.expr_id: n for n, named in enumerate(chosen)})
+    return with_outputs(relation, named_outputs(chosen, final))
 
 
 def _calls(node: Node, reader: ExpressionReader, name: str) -> tuple[AggregateCall, ...]:

@@ -12,6 +12,7 @@ aggregated. Three rows of a group, with gaps of 10 minutes::
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,12 @@ from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.relations import Output, Project, Relation, SortKey, Window, column
 from gpujoin.model.windows import WHOLE_PARTITION, Frame, FramedAggregate
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, told_apart
+from gpujoin.spark.query.trees.builder import (
+    Fragment,
+    TreeBuilder,
+    passed_on,
+    with_outputs,
+)
 from gpujoin.spark.query.trees.keys import with_keys
 
 
@@ -92,11 +98,9 @@ class _Sessions:
         arguments = (_text("start"), start, _text("end"), end)
         dtype = self.below.reference(self.session).type
         merged = Call(function=Function.NAMED_STRUCT, arguments=arguments, type=dtype)
-        outputs = tuple(
-            Output(told_apart(self.below, i), merged if i == self.session else self.below.reference(i))
-            for i in self.below.positions
-        )
-        return Fragment(Project(window, outputs), {i: n for n, i in enumerate(self.below.positions)})
+        outputs = passed_on(self.below, self.below.positions)
+        outputs[self.session] = dataclasses.replace(outputs[self.session], expression=merged)
+        return with_outputs(window, outputs)
 
 
 def _begins(start: Expression, before: Expression) -> Expression:

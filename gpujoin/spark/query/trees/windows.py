@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression, Function
-from gpujoin.model.relations import Output, Project, SortKey, Window, column
+from gpujoin.model.relations import SortKey, Window, column
 from gpujoin.model.types import is_bytes, is_numeric, is_text, logical
 from gpujoin.model.windows import (
     OFFSETS,
@@ -30,7 +30,14 @@ from gpujoin.spark.catalyst.translate import ExpressionReader, object_name, orde
 from gpujoin.spark.catalyst.zones import UTC_NAMES
 from gpujoin.spark.query.aggregates import BufferReader, read_call
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, told_apart
+from gpujoin.spark.query.trees.builder import (
+    Fragment,
+    TreeBuilder,
+    check_column,
+    named_outputs,
+    passed_on,
+    with_outputs,
+)
 from gpujoin.spark.query.trees.keys import bare_key, with_keys
 
 FUNCTIONS = {
@@ -78,14 +85,7 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
     limit = _rank_limit(child) if child.name == "WindowGroupLimit" else None
     relation = Window(below.relation, tuple(places[: len(partition)]), keys, tuple(calls.values()), limit)
     results = _ResultReader(relation, below, calls)
-    kept = [i for i in below.positions if i in passed]
-    outputs = [Output(told_apart(below, i), below.reference(i)) for i in kept]
-    outputs += [
-        Output(f"{each.fields['name']}#{each.expr_id}", results(each.children[0] if each.name == "Alias" else each))
-        for each in named
-    ]
-    ids = [*kept, *(each.expr_id for each in named)]
-    return Fragment(Project(relation, tuple(outputs)), {i: n for n, i in enumerate(ids)})
+    return with_outputs(relation, passed_on(below, passed) | named_outputs(named, results))
 
 
 def group_limit(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
