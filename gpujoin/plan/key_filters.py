@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.expressions import ColumnId
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Join, Output, Project, Relation, column
+from gpujoin.model.relations import Join, Output, Project, column
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import NullKeys, null_keys_of
 from gpujoin.plan.determinism import is_repeatable
 from gpujoin.plan.estimates import Sizes
-from gpujoin.plan.remap import output_source
+from gpujoin.plan.fragments import ColumnTree
 
 SELECTIVE = 0.5
 """Keys filter where the filters below them keep at most this share of them."""
@@ -41,8 +41,9 @@ def filtered_by_keys(join: Join, side: Side, sizes: Sizes) -> Join | None:
         return None
     places = [pair.of(side.other) for pair in spec.keys]
     if len(spec.keys) == 1 and spec.keys[0].nulls is NullEquality.UNEQUAL:
-        small, place = _origin(small, places[0], sizes)
-        places = [place]
+        tree = ColumnTree.from_relation(small)
+        tree, column_id = _origin(tree, tree.ids[places[0]], sizes)
+        small, places = tree.relation, [tree.positions[column_id]]
     if sizes.of(small).kept > SELECTIVE or not is_repeatable(small):
         return None
     columns = list(dict.fromkeys(places))
@@ -54,33 +55,29 @@ def filtered_by_keys(join: Join, side: Side, sizes: Sizes) -> Join | None:
     return Join(given, keys, JoinSpec(JoinType.LEFT_SEMI, pairs, left_output=tuple(range(len(given.schema)))))
 
 
-def _origin(relation: Relation, place: int, sizes: Sizes) -> tuple[Relation, int]:
+def _origin(tree: ColumnTree, id_: ColumnId, sizes: Sizes) -> tuple[ColumnTree, ColumnId]:
     """Find the smallest part of a relation that has a column with all of a column's values, and few others."""
-    while True:
-        candidates = list(with_values(relation, place))
-        if not candidates:
-            return relation, place
-        part, at = min(candidates, key=lambda candidate: sizes.of(candidate[0]).kept)
-        if sizes.of(part).kept > _MUCH_MORE * sizes.of(relation).kept:
-            return relation, place
-        relation, place = part, at
+    while candidates := list(with_values(tree, id_)):
+        part, of_part = min(candidates, key=lambda candidate: sizes.of(candidate[0].relation).kept)
+        if sizes.of(part.relation).kept > _MUCH_MORE * sizes.of(tree.relation).kept:
+            break
+        tree, id_ = part, of_part
+    return tree, id_
 
 
-def with_values(relation: Relation, place: int) -> Iterator[tuple[Relation, int]]:
+def with_values(tree: ColumnTree, id_: ColumnId) -> Iterator[tuple[ColumnTree, ColumnId]]:
     """Find inputs of a relation with a column that has all values of a column of it, but for null."""
-    match relation:
-        case Project():
-            source = relation.outputs[place].expression
-            if isinstance(source, ColumnRef):
-                yield relation.child, source.index
-        case Join():
-            spec, origin = relation.spec, output_source(relation.spec, place)
-            if origin is None:
-                return
-            side, at = origin
-            yield relation.side(side), at
-            for pair in spec.keys:
-                if spec.join_type in _SAME_KEYS and pair.of(side) == at and pair.nulls is NullEquality.UNEQUAL:
-                    other, beyond = relation.side(side.other), pair.of(side.other)
-                    if other.schema.field(beyond).type == relation.side(side).schema.field(at).type:
-                        yield other, beyond
+    if not isinstance(tree.relation, (Project, Join)):
+        return
+    for side, child in zip(Side, tree.inputs, strict=False):
+        if id_ not in child.positions:
+            continue
+        yield child, id_
+        if not isinstance(tree.relation, Join) or tree.relation.spec.join_type not in _SAME_KEYS:
+            continue
+        other = tree.side(side.other)
+        for pair in tree.relation.spec.keys:
+            if child.ids[pair.of(side)] is id_ and pair.nulls is NullEquality.UNEQUAL:
+                beyond = pair.of(side.other)
+                if other.relation.schema.field(beyond).type == child.relation.schema.field(pair.of(side)).type:
+                    yield other, other.ids[beyond]

@@ -125,11 +125,3 @@ def _presence(value: Expression) -> Expression:
     there = Call(function=Function.IS_NOT_NULL, arguments=(value,), type=pa.bool_())
     true, nothing = (Literal(value=truth, type=pa.bool_()) for truth in (True, None))
     return Case(conditions=(there,), values=(true,), otherwise=nothing, type=pa.bool_())
-
-
-def output_source(spec: JoinSpec, position: int) -> tuple[Side, int] | None:
-    """Give the side and the column that an output column of a join is; ``None`` of the flag that tells of a match."""
-    side = Side.LEFT if position < len(spec.left_output) else Side.RIGHT
-    place = position if side is Side.LEFT else position - len(spec.left_output)
-    columns = spec.output_of(side)
-    return (side, columns[place]) if place < len(columns) else None

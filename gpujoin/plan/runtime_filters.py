@@ -136,10 +136,11 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
     most = sizes.of(small).read * _SMALLER
     if most > sizes.of(large).read or may_raise(small, keys_of(join, side)):
         return join
+    tree = ColumnTree.from_relation(large)
     for pair in join.spec.keys:
         if pair.nulls is not NullEquality.UNEQUAL:
             continue
-        for part, place in _origins(large, pair.of(side.other)):
+        for part, place in _origins(tree, tree.ids[pair.of(side.other)]):
             # A part that others have filtered would bring them along, and so on.
             if not isinstance(part, Scan | Filter) or any(isinstance(node, Join | SparkSource) for node in part.walk()):
                 continue
@@ -150,11 +151,11 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
     return join
 
 
-def _origins(relation: Relation, place: int) -> Iterator[tuple[Relation, int]]:
+def _origins(tree: ColumnTree, id_: ColumnId) -> Iterator[tuple[Relation, int]]:
     """Parts of a relation with a column that has all values of a column of it, but for null; nearer ones first."""
-    for part, at in with_values(relation, place):
-        yield part, at
-        yield from _origins(part, at)
+    for part, of_part in with_values(tree, id_):
+        yield part.relation, part.positions[of_part]
+        yield from _origins(part, of_part)
 
 
 def _reads_spark(relation: Relation) -> bool:
