@@ -234,6 +234,14 @@ def test_same_as_tells_types_and_modes_apart() -> None:
     assert not legacy.same_as(ansi)
 
 
+def test_structures_of_deep_trees_are_made_without_recursion() -> None:
+    trees = [lit(1), lit(1)]
+    for _ in range(2000):
+        trees = [tree + 1 for tree in trees]
+    assert hash(trees[0].structure) == hash(trees[1].structure)
+    assert trees[0].structure in {trees[0].structure: None}
+
+
 def test_walking() -> None:
     tree = (left("a") < right("b")) & (left("a") > 1)
     assert [str(c) for c in tree.columns()] == ["a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
-from gpujoin.model.expressions import ColumnRef, EvalMode, Expression, Function, call
+from gpujoin.model.expressions import Attribute, ColumnId, ColumnRef, EvalMode, Expression, Function, call
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import (
     ExchangeSource,
@@ -74,6 +75,29 @@ def test_trees_are_values() -> None:
     assert {type(node).__name__ for node in tree.walk()} == {
         "PartialAggregate", "Project", "Limit", "TopN", "Join", "Union", "Scan", "ExchangeSource", "Filter",
     }  # fmt: skip
+
+
+def test_a_changed_copy_is_another_value_in_every_dictionary() -> None:
+    tree = every_node()
+    known = {node: n for n, node in enumerate(tree.walk())}
+    assert all(dataclasses.replace(node) in known for node in tree.walk())
+    limit = next(node for node in tree.walk() if isinstance(node, Limit))
+    assert dataclasses.replace(limit, count=6) not in known
+    assert limit.with_children([SOURCE]) not in known
+    scan = next(node for node in tree.walk() if isinstance(node, Scan))
+    assert scan.reading([]) not in known
+    assert "structure" not in pickle.loads(pickle.dumps(limit)).__dict__, "hashes of texts are others elsewhere"  # noqa: S301
+
+
+def test_specifications_of_joins_with_other_conditions_differ() -> None:
+    conditions = [None, *(typed(column(SCHEMA, "k") > n) for n in (1, 2))]
+    assert len({JoinSpec(JoinType.INNER, condition=condition) for condition in conditions}) == 3
+
+
+def test_a_column_that_is_not_bound_to_a_position_is_refused() -> None:
+    unbound = Attribute(id=ColumnId("k"), name="k", type=pa.int64())
+    with pytest.raises(RelationError, match="k is known by its identity"):
+        Project(SOURCE, (Output("k", unbound),))
 
 
 def test_trees_that_differ_in_an_expression_differ() -> None:
