@@ -54,14 +54,14 @@ class LateKeys:
     numbered: PartialAggregate
     """The aggregation by the number, which is its input's last column and its first key, and by the other keys."""
     of_rows: tuple[Expression, ...]
-    """The keys of the original aggregation, and what its calls read, of the input of ``numbered`` and the late keys."""
+    """The columns that :attr:`by_rows` aggregates, of a row of ``numbered.child`` with its late keys appended."""
     by_rows: PartialAggregate
-    """The aggregation over :attr:`of_rows`."""
+    """The original aggregation, over rows that have their late keys."""
     of_groups: tuple[ColumnRef, ...]
-    """Output of the original aggregation, among that of ``numbered`` and the late keys after it."""
+    """The columns of the original aggregation, of a group of ``numbered`` with its late keys appended."""
 
     def standing_for(self, keys: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The keys of ``numbered`` that stand for keys of the original aggregation, and the late keys among these."""
+        """Give the keys of ``numbered`` that take the place of some original keys, and the late keys among these."""
         width = len(self.numbered.schema)
         places = [self.of_groups[key].index for key in keys]
         late = tuple(sorted(place - width for place in places if place >= width))

@@ -209,7 +209,7 @@ class _Planner:
         if together is not None:
             return together
         # Every task runs all inputs: what it has without reading a file would come out of each, not of one.
-        if not all(part.branches for part in parts) or any(map(_is_had_by_all, parts)):
+        if not all(part.branches for part in parts) or any(map(_is_repeated, parts)):
             inputs = (child.relation for child in tree.inputs)
             parts = [self.planning.spread(part, child) for part, child in zip(parts, inputs, strict=True)]
         return Part(
@@ -223,8 +223,8 @@ class _Planner:
         )
 
 
-def _is_had_by_all(part: Part) -> bool:
-    """Whether every task would give rows that one task is to give: they are sent to it, or need nothing to be read."""
+def _is_repeated(part: Part) -> bool:
+    """Whether each task would give the rows of an input: they are sent to it, or no file has to be read for them."""
     return part.in_one_task and (bool(part.inputs) or any(map(_gives_rows_of_nothing, part.tree.walk())))
 
 
