@@ -18,15 +18,14 @@ from tests.oracle.join import oracle_join
 from tests.plan.test_stages import BIG, SMALL, grouped, joined, planned, scan
 
 MIB = 1 << 20
-BOTH, LEFT, RIGHT = (Side.LEFT, Side.RIGHT), (Side.LEFT,), (Side.RIGHT,)
 SIDES = {
-    JoinType.INNER: BOTH,
-    JoinType.LEFT: LEFT,
-    JoinType.RIGHT: RIGHT,
+    JoinType.INNER: tuple(Side),
+    JoinType.LEFT: (Side.LEFT,),
+    JoinType.RIGHT: (Side.RIGHT,),
     JoinType.FULL: (),
-    JoinType.LEFT_SEMI: LEFT,
-    JoinType.LEFT_ANTI: LEFT,
-    JoinType.EXISTENCE: LEFT,
+    JoinType.LEFT_SEMI: (Side.LEFT,),
+    JoinType.LEFT_ANTI: (Side.LEFT,),
+    JoinType.EXISTENCE: (Side.LEFT,),
 }
 
 
