@@ -235,7 +235,7 @@ def test_same_as_tells_types_and_modes_apart() -> None:
 
 
 def test_structures_of_deep_trees_are_made_without_recursion() -> None:
-    trees = [lit(1), lit(1)]
+    trees: list[Expression] = [lit(1), lit(1)]
     for _ in range(2000):
         trees = [tree + 1 for tree in trees]
     assert hash(trees[0].structure) == hash(trees[1].structure)

@@ -72,8 +72,8 @@ def test_required_columns_alone(kind: JoinType) -> None:
     tree = ColumnTree.from_relation(joined(kind))
     left, right = tree.inputs
     required = frozenset({tree.ids[1]})
-    assert tree.reads(required) == ({left.ids[0], left.ids[1], left.ids[2]}, {right.ids[0], right.ids[1]})
-    assert tree.reads(frozenset())[0] == {left.ids[0], left.ids[1]}
+    assert tree.reads(required) == (left.at([0, 1, 2]), right.at([0, 1]))
+    assert tree.reads(frozenset())[0] == left.at([0, 1])
     narrow = tree.over(tree.inputs, required)
     assert narrow.relation.schema.names[0] == "c"
     assert narrow.positions[tree.ids[1]] == 0
