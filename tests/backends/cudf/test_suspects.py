@@ -68,7 +68,7 @@ MUTANTS = {
         ("tests/backends/cudf/test_libraries.py", "-k", "begin_between_two_values"),
     ),
     "numbers out of range": Mutant(
-        "gpujoin/backends/cudf/pipeline/casts.py",
+        "gpujoin/functions/casts.py",
         'xp.clip(whole, -(1 << 31), (1 << 31) - 1).astype("int32")',
         'whole.astype("int32")',
         ("tests/backends/cudf/test_pipeline.py", "-k", "numbers_become_integers"),
