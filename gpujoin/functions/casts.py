@@ -479,9 +479,7 @@ def _timestamps(values: Array, source: pa.DataType) -> pa.Array:
     tail = pc.utf8_rtrim(fraction, "0")
     point = pc.if_else(pc.equal(tail, ""), "", ".")
     return pc.binary_join_element_wise(
-        pc.binary_join_element_wise(_dates(days), times, " "),
-        pc.binary_join_element_wise(point, tail, ""),
-        "",
+        pc.binary_join_element_wise(_dates(days), times, " "), pc.binary_join_element_wise(point, tail, ""), ""
     )
 
 

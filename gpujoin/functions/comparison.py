@@ -35,29 +35,13 @@ from gpujoin.functions.implementation import Evaluate, Lazy
 from gpujoin.functions.kinds import alike, comparable, fits_as_bytes, has_lists
 from gpujoin.functions.libraries import pl
 from gpujoin.functions.logic import is_true, partly
-from gpujoin.functions.lowered import (
-    Lowered,
-    NotLowered,
-    fitted,
-    polars_type,
-    rescaled,
-    same_kind,
-)
+from gpujoin.functions.lowered import Lowered, NotLowered, fitted, polars_type, rescaled, same_kind
 from gpujoin.functions.nestedbytes import to_bytes
 from gpujoin.functions.rows import Rows
 from gpujoin.functions.signatures import MANY, Signature, cast_to, over, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.values import Value
-from gpujoin.functions.vector import (
-    Array,
-    Mask,
-    Vector,
-    as_numpy_bool,
-    choose,
-    from_arrow,
-    mask_and,
-    mask_and_not,
-)
+from gpujoin.functions.vector import Array, Mask, Vector, as_numpy_bool, choose, from_arrow, mask_and, mask_and_not
 from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole
@@ -65,12 +49,7 @@ from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whol
 OPERATORS = frozenset({Function.EQ, Function.NE, Function.LT, Function.LE, Function.GT, Function.GE})
 """Comparisons whose result is null where an operand is null."""
 _INT64 = (-(1 << 63), (1 << 63) - 1)
-MIRRORED = {
-    Function.LT: Function.GT,
-    Function.LE: Function.GE,
-    Function.GT: Function.LT,
-    Function.GE: Function.LE,
-}
+MIRRORED = {Function.LT: Function.GT, Function.LE: Function.GE, Function.GT: Function.LT, Function.GE: Function.LE}
 """Comparisons by order, and what they are with their operands exchanged."""
 
 

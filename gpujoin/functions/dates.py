@@ -98,8 +98,7 @@ _SHIFT = takes(DATE, INT, gives=pa.date32())
 _MICROS = Parameter(lambda t: pat.is_timestamp(t) and t.unit == "us", TIMESTAMP.convert)
 _TIMESTAMP_SHIFT = takes(_MICROS, DURATION, gives=first)
 _SECONDS = Parameter(
-    lambda t: pat.is_decimal128(t) and t.scale == 6 and t.precision <= 16,
-    to(pa.decimal128(16, 6), is_numeric, is_text),
+    lambda t: pat.is_decimal128(t) and t.scale == 6 and t.precision <= 16, to(pa.decimal128(16, 6), is_numeric, is_text)
 )
 WHOLE = Parameter(is_whole, NUMBER.convert)
 _DATE_ONLY = Parameter(pat.is_date, to(pa.date32(), pat.is_date))

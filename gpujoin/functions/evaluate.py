@@ -16,16 +16,7 @@ from gpujoin.functions.logic import case, is_true, partly
 from gpujoin.functions.rows import Rows
 from gpujoin.functions.spec import SPECS, Nulls, Order, can_raise
 from gpujoin.functions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
-from gpujoin.model.expressions import (
-    Call,
-    Case,
-    Cast,
-    ColumnRef,
-    Expression,
-    Literal,
-    Variable,
-    operation_name,
-)
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Literal, Variable, operation_name
 
 
 def evaluate(condition: Expression, left: pa.RecordBatch, right: pa.RecordBatch, length: int) -> npt.NDArray[np.bool_]:

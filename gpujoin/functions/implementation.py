@@ -74,9 +74,7 @@ def of_arrays(compute: Callable[..., Array]) -> Run:
         with np.errstate(all="ignore"):
             values = np.asarray(compute(*(o.values for o in operands)))
         return Vector(
-            node.type,
-            values.astype(numpy_type(node.type), copy=False),
-            reduce(mask_and, (o.mask() for o in operands)),
+            node.type, values.astype(numpy_type(node.type), copy=False), reduce(mask_and, (o.mask() for o in operands))
         )
 
     return run

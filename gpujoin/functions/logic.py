@@ -14,12 +14,7 @@ from gpujoin.functions.device import Active, KernelWriter, Offer, Operands, Text
 from gpujoin.functions.implementation import Evaluate, Lazy, of_arrays
 from gpujoin.functions.kinds import alike, comparable, is_alike
 from gpujoin.functions.libraries import pl
-from gpujoin.functions.lowered import (
-    Lowered,
-    aligned,
-    of_values,
-    result_type,
-)
+from gpujoin.functions.lowered import Lowered, aligned, of_values, result_type
 from gpujoin.functions.rows import Rows, scatter
 from gpujoin.functions.signatures import ANY, BOOLEAN, FLOAT, MANY, Signature, over, takes, type_of, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, can_raise

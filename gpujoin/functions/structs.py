@@ -10,11 +10,7 @@ from gpujoin.errors import ConditionError, did_you_mean
 from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.functions.vector import Vector, from_arrow
-from gpujoin.model.expressions import (
-    Call,
-    Function,
-    Literal,
-)
+from gpujoin.model.expressions import Call, Function, Literal
 
 
 def _get_field(node: Call) -> Call | None:

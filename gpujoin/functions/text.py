@@ -191,9 +191,7 @@ def _rlike(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Compute ``RLIKE`` for a constant pattern of the supported subset."""
     check_utf8(vectors[0].values, node)
     return _by_pattern(
-        vectors[0],
-        vectors[1],
-        lambda pattern: lambda text: pc.match_substring_regex(text, java_to_re2(pattern)),
+        vectors[0], vectors[1], lambda pattern: lambda text: pc.match_substring_regex(text, java_to_re2(pattern))
     )
 
 

@@ -19,14 +19,7 @@ from gpujoin.functions import parse
 from gpujoin.functions.calendar import DAYS, MONTHS, day_of_month, days_from_months, month_of, weekday, year_of
 from gpujoin.functions.dates import UTC, WHOLE, local, zone_offset
 from gpujoin.functions.implementation import null_or_raise
-from gpujoin.functions.signatures import (
-    INSTANT,
-    TEXT,
-    Parameter,
-    takes,
-    to,
-    type_of,
-)
+from gpujoin.functions.signatures import INSTANT, TEXT, Parameter, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.utf8 import check_utf8
 from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout

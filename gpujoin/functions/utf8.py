@@ -8,11 +8,7 @@ import pyarrow.types as pat
 from gpujoin.errors import InvalidTextError
 from gpujoin.model.types import is_text
 
-_BYTES = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 _CHARACTERS = {dtype: text for text, dtype in _BYTES.items()}
 
 
