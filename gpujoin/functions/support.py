@@ -68,8 +68,7 @@ def is_device_supported(tree: Expression) -> bool:
 
 def device_obstacle(tree: Expression) -> Expression | None:
     """The innermost part of an expression that is not computed on the device; ``None`` if all of it is."""
-    null_test = isinstance(tree, Call) and tree.function in _NULL_TESTS and isinstance(tree.arguments[0], ColumnRef)
-    if null_test or (isinstance(tree, Cast) and is_constant_cast(tree)):
+    if _tests_held_column(tree) or (isinstance(tree, Cast) and is_constant_cast(tree)):
         return None
     for child in tree.children:
         part = device_obstacle(child)
@@ -77,6 +76,14 @@ def device_obstacle(tree: Expression) -> Expression | None:
             held = isinstance(part, ColumnRef) and part.type is not None and can_carry(part.type)
             return tree if held else part
     return None if _is_computed_on_device(tree) else tree
+
+
+def _tests_held_column(node: Expression) -> bool:
+    """Whether a column is tested for nulls, whose values may be of bytes then."""
+    if not isinstance(node, Call) or node.function not in _NULL_TESTS:
+        return False
+    column = node.arguments[0]
+    return isinstance(column, ColumnRef) and column.type is not None and can_carry(column.type)
 
 
 def _is_computed_on_device(node: Expression) -> bool:
