@@ -97,9 +97,10 @@ NOTES = """
   Arrays, maps and structs are cast to types that differ in no more than that.
 - `order_bytes`, `value_bytes`, `ranked_bytes` and `of_bytes` stand for nested values within aggregations; SQL has
   them not.
-- `format_string` takes a constant pattern of `%s` (texts, integers, booleans), `%d`, `%x` (integers) and `%f` (doubles to
-  15 digits). `parse_url` takes a constant part, and a constant name of letters, digits, `_`, `-` and `.`. Over an address
-  of IPv6, over `%f` of 2^53 and more, and over a `%.1s` that ends within a character, they raise `UnsupportedValueError`.
+- `format_string` takes a constant pattern of `%s` (texts, integers, booleans), `%d`, `%x` (integers) and `%f` (doubles
+  to 15 digits). `parse_url` takes a constant part, and a constant name of letters, digits, `_`, `-` and `.`. Over an
+  address of IPv6, over `%f` of 2^53 and more, and over a `%.1s` that ends within a character, they raise
+  `UnsupportedValueError`.
 - `hash` and `xxhash64` take columns of atomic types. `locate` takes a constant start.
 - The expression of `transform`, `filter`, `exists`, `forall`, `zip_with`, `map_filter` and `transform_values` is
   evaluated once, over the elements of all rows; that of `aggregate` once for each number of an element. `exists` and

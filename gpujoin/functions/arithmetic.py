@@ -285,18 +285,7 @@ def _floor_or_ceil(node: Call, operands: list[Vector], _length: int) -> Vector:
     if node.mode is not EvalMode.LEGACY:
         edge = float(1 << 63)
         valid = null_or_raise(node, ~((rounded >= -edge) & (rounded < edge)), valid, _OVERFLOW)
-    return Vector(pa.int64(), to_int64(rounded), valid)
-
-
-def to_int64(values: Array) -> Array:
-    """Truncate floats to int64 as Java does: NaN to 0, too large to the nearest limit."""
-    edge = float(1 << 63)
-    low, high = values < -edge, values >= edge
-    with np.errstate(all="ignore"):
-        inside = np.where(low | high | np.isnan(values), 0, values).astype(np.int64)
-    inside[low] = np.iinfo(np.int64).min
-    inside[high] = INT64_MAX
-    return inside
+    return Vector(pa.int64(), v.truncated(np, rounded), valid)
 
 
 def _is_nan(_node: Call, operands: list[Vector], _length: int) -> Vector:

@@ -16,7 +16,6 @@ import pyarrow.types as pat
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions import dates, decimals, parse, quotients, words
 from gpujoin.functions import values as v
-from gpujoin.functions.arithmetic import to_int64
 from gpujoin.functions.dates import local
 from gpujoin.functions.device import Active, Operands, is_fixed
 from gpujoin.functions.device_decimals import dropped, fitted, scaled
@@ -329,7 +328,7 @@ def _float_to_whole(node: Cast, vector: Vector, target: pa.DataType) -> Vector:
         near = values.astype(np.float64)
         fits = (np.floor(near) <= high) & (np.ceil(near) >= low)
         valid = null_or_raise(node, ~fits, valid, f"a value does not fit {target}")
-    whole = to_int64(values)
+    whole = v.truncated(np, values)
     if bits == 32:
         limits = np.iinfo(np.int32)
         whole = np.clip(whole, limits.min, limits.max).astype(np.int32)

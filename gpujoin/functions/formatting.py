@@ -253,7 +253,7 @@ class _Directive:
         """Write a value of a type."""
         match value:
             case None:
-                return self._justified("null"[: self.precision])
+                return self._justified(("NULL" if self.conversion == "X" else "null")[: self.precision])
             case bool() | str():
                 return self._justified(self._shortened(str(value).lower() if isinstance(value, bool) else value))
             case float() if not math.isfinite(value):

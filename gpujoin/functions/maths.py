@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from gpujoin.functions import fdlibm
-from gpujoin.functions.arithmetic import to_int64
 from gpujoin.functions.implementation import Run, of_arrays
 from gpujoin.functions.signatures import DOUBLE, INT, LONG, takes
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
+from gpujoin.functions.values import truncated
 from gpujoin.functions.vector import INT64_MAX, Array, Vector, mask_and_not
 from gpujoin.model.expressions import Call, Function
 
@@ -66,7 +66,7 @@ def _width_bucket(node: Call, operands: list[Vector], length: int) -> Vector:
         ascending = first < last
         passed = np.where(ascending, value - first, first - value)
         width = np.where(ascending, last - first, first - last)
-        inside = to_int64(np.asarray(count.astype(np.float64) * passed / width)) + 1
+        inside = truncated(np, np.asarray(count.astype(np.float64) * passed / width)) + 1
         before = np.where(ascending, value < first, value > first)
         after = np.where(ascending, value >= last, value <= last)
         buckets = np.where(before, 0, np.where(after, count + 1, inside))

@@ -11,7 +11,6 @@ import pyarrow.types as pat
 from gpujoin.functions.casts import can_cast, fits_device, is_constant_cast
 from gpujoin.functions.device import is_fixed
 from gpujoin.functions.kinds import comparable, is_written
-from gpujoin.functions.signatures import type_of
 from gpujoin.functions.spec import SPECS
 from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, Expression, Function, Literal, Variable
 from gpujoin.model.types import is_text, logical
@@ -61,29 +60,31 @@ def _is_value(dtype: pa.DataType) -> bool:
 
 
 def is_device_supported(tree: Expression) -> bool:
-    """Whether a typed expression is computed on the device exactly as Spark does. A mere column may be of bytes."""
-    bare = isinstance(tree, ColumnRef) and tree.type is not None
-    return can_carry(type_of(tree)) if bare else device_obstacle(tree) is None
+    """Whether an expression over columns that the device holds is computed there. A mere column may be of bytes."""
+    if isinstance(tree, ColumnRef):
+        return _is_held(tree)
+    tested = (node.children[0] for node in tree.walk() if _is_null_test(node))
+    return device_obstacle(tree) is None and all(map(_is_held, tested))
 
 
 def device_obstacle(tree: Expression) -> Expression | None:
     """The innermost part of an expression that is not computed on the device; ``None`` if all of it is."""
-    if _tests_held_column(tree) or (isinstance(tree, Cast) and is_constant_cast(tree)):
+    if _is_null_test(tree) or (isinstance(tree, Cast) and is_constant_cast(tree)):
         return None
     for child in tree.children:
         part = device_obstacle(child)
         if part is not None:  # a column that is held there keeps the call from it that reads it
-            held = isinstance(part, ColumnRef) and part.type is not None and can_carry(part.type)
-            return tree if held else part
+            return tree if _is_held(part) else part
     return None if _is_computed_on_device(tree) else tree
 
 
-def _tests_held_column(node: Expression) -> bool:
-    """Whether a column is tested for nulls, whose values may be of bytes then."""
-    if not isinstance(node, Call) or node.function not in _NULL_TESTS:
-        return False
-    column = node.arguments[0]
-    return isinstance(column, ColumnRef) and column.type is not None and can_carry(column.type)
+def _is_null_test(node: Expression) -> bool:
+    """Whether a column, of any type, is tested for nulls."""
+    return isinstance(node, Call) and node.function in _NULL_TESTS and isinstance(node.arguments[0], ColumnRef)
+
+
+def _is_held(node: Expression) -> bool:
+    return isinstance(node, ColumnRef) and node.type is not None and can_carry(node.type)
 
 
 def _is_computed_on_device(node: Expression) -> bool:

@@ -63,7 +63,10 @@ class ReadJoin:
     """What Spark gives: the columns of each side, and what it computes with them for the condition."""
 
 
-_OF_SOME_VALUES = frozenset({"GetTimestamp", "MakeTimestamp", "TimestampDiff", "ToUnixTimestamp", "UnixTimestamp"})
+_OF_SOME_VALUES = frozenset({
+    "FormatString", "GetTimestamp", "Invoke", "MakeTimestamp", "ParseUrl", "TimestampDiff", "ToUnixTimestamp",
+    "UnixTimestamp",
+})  # fmt: skip
 """Functions that only Spark knows for some values: texts with the name of a zone, for one."""
 
 

@@ -26,7 +26,7 @@ from gpujoin.backends.cudf.text import evaluate, restrict
 from gpujoin.backends.ordered.index import Points
 from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
-from gpujoin.functions.support import is_device_supported
+from gpujoin.functions.support import device_obstacle
 from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
 from gpujoin.model.expressions import Expression
@@ -102,7 +102,7 @@ class CudfBackend:
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        return is_device_supported(condition)
+        return device_obstacle(condition) is None
 
     @_on_device
     def from_arrow(self, table: pa.Table) -> CudfFrame:

@@ -29,7 +29,7 @@ from gpujoin.backends.ordered.nearest import LookupProbe
 from gpujoin.backends.ordered.probe import OrderedProbe
 from gpujoin.functions.device import Text
 from gpujoin.functions.evaluate_device import DeviceEvaluator
-from gpujoin.functions.support import is_device_supported
+from gpujoin.functions.support import device_obstacle
 from gpujoin.functions.values import Value, in_words
 from gpujoin.launch.device import Device
 from gpujoin.launch.keys import KeyCodes
@@ -438,7 +438,7 @@ class HostBackend:
         return storage_type(type) is not None
 
     def can_evaluate(self, condition: Expression) -> bool:
-        return is_device_supported(condition)
+        return device_obstacle(condition) is None
 
     def from_arrow(self, table: pa.Table) -> pa.Table:
         return table

@@ -16,7 +16,7 @@ import pytest
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import values as v
 from gpujoin.functions.evaluate_device import DeviceEvaluator
-from gpujoin.functions.support import is_device_supported
+from gpujoin.functions.support import device_obstacle
 from gpujoin.model.expressions import (
     Case,
     EvalMode,
@@ -192,7 +192,7 @@ def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> 
 def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
     left_table, right_table = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
-    assert is_device_supported(condition), condition
+    assert device_obstacle(condition) is None, condition
     wanted = by_row(condition, left_table, right_table)
     failed = [i for i, value in enumerate(wanted) if isinstance(value, Exception)]
     if failed:
@@ -217,15 +217,15 @@ def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
 
 @pytest.mark.parametrize("name", DECLINED)
 def test_left_to_the_cpu(name: str) -> None:
-    assert not is_device_supported(resolve(DECLINED[name], SCHEMA, SCHEMA))
+    assert device_obstacle(resolve(DECLINED[name], SCHEMA, SCHEMA)) is not None
 
 
 def test_zones_with_rules_are_left_to_the_cpu() -> None:
-    assert not is_device_supported(zoned())
+    assert device_obstacle(zoned()) is not None
 
 
 def test_unresolved_trees_are_not_offered() -> None:
-    assert not is_device_supported(left("i32") == right("i32"))
+    assert device_obstacle(left("i32") == right("i32")) is not None
 
 
 def test_ansi_errors_only_where_spark_looks() -> None:

@@ -8,7 +8,7 @@ import pyarrow.types as pat
 from gpujoin.functions.support import can_carry, device_obstacle, is_device_supported
 from gpujoin.functions.values import NARROW_DIGITS
 from gpujoin.model.aggregates import EXTREMES_BY, MOMENTS, AggregateCall, AggregateFunction
-from gpujoin.model.expressions import ColumnRef, EvalMode
+from gpujoin.model.expressions import EvalMode
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window, operation_name
 from gpujoin.model.sqltext import show_type, value_name
@@ -55,9 +55,8 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     if isinstance(node, Window):
         reasons += _window_obstacles(node)
     for expression in node.expressions():
-        part = None if isinstance(expression, ColumnRef) else device_obstacle(expression)
-        if part is not None:
-            why = f"{part} is not computed on a GPU exactly as Spark does"
+        if not is_device_supported(expression):
+            why = f"{device_obstacle(expression) or expression} is not computed on a GPU exactly as Spark does"
             reasons.append(_unsupported(what, why))
         elif expression.type is None or not can_carry(expression.type):
             why = f"{expression} of type {show_type(expression.type)} is not held on a GPU"
@@ -95,7 +94,7 @@ def _join_obstacles(node: Join) -> list[Reason]:
                     "the join", f"keys of {show_type(left_type)} and {show_type(right_type)} go through host memory"
                 )
             )
-    if spec.condition is not None and not is_device_supported(spec.condition):
+    if spec.condition is not None and device_obstacle(spec.condition) is not None:
         why = f"the condition {spec.condition} is not computed on a GPU exactly as Spark does"
         reasons.append(_unsupported("the join", why))
     if not all(can_carry(field.type) for child in node.children for field in child.schema):
