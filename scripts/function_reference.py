@@ -131,6 +131,8 @@ FURTHER_CALLS: dict[str, tuple[str, ...]] = {
     "grouping": ("grouping(id)",),
     "grouping_id": ("grouping_id(id)",),
     "xxhash64": ("xxhash64(string, int)",),
+    "format_string": ("format_string('%s: %d', string, int)",),
+    "printf": ("printf('%.2f', double)",),
     "date_format": ("date_format(timestamp, 'yyyy-MM')",),
     "date_trunc": ("date_trunc('month', timestamp)",),
     "trunc": ("trunc(date, 'month')",),

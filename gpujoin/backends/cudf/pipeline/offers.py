@@ -56,7 +56,8 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
         reasons += _window_obstacles(node)
     for expression in node.expressions():
         if not is_device_supported(expression):
-            why = f"{device_obstacle(expression) or expression} is not computed on a GPU exactly as Spark does"
+            part = device_obstacle(expression)
+            why = f"{expression if part is None else part} is not computed on a GPU exactly as Spark does"
             reasons.append(_unsupported(what, why))
         elif expression.type is None or not can_carry(expression.type):
             why = f"{expression} of type {show_type(expression.type)} is not held on a GPU"
