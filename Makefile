@@ -4,6 +4,8 @@ VENV ?= .venv
 SF ?= 0.1
 # Two Spark sessions with a few GiB each are what a small machine can carry; a third gains nothing on two cores.
 WORKERS ?= 2
+# What `make test` runs, beside what it leaves out by tests/brief.py and tests/unchanged.py.
+BRIEF = not slow and not extra and not program and not spark40 and not chaos
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
@@ -14,7 +16,7 @@ SETUP = VENV=$(VENV) scripts/setup_env.sh
 # Beside a Java, the jar of the package's own classes: without it each JVM compiles them anew.
 JAVA = JAVA_HOME=$$(scripts/java_home.sh) && export JAVA_HOME && \
 	{ $(PYTHON_IN_VENV) -m gpujoin.spark.jvm.archive >/dev/null 2>&1 || true; }
-# Files go to the workers in the order of tests/conftest.py.
+# Files go to the workers in the order of tests/schedule.py.
 PYTEST = -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 # Sweeps are single files of many tests: these are dealt out one by one.
 SWEEP = -m pytest -n $(WORKERS) --dist load -rs $(PYTEST_ARGS)
@@ -36,7 +38,7 @@ SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-versions tutorial chaos sweep lint format bench mutation gpu-check docs site site-version image-test clean
+.PHONY: help demo test test-tools test-all test-versions tutorial chaos sweep answers lint format bench mutation gpu-check docs site site-version image-test clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -47,20 +49,28 @@ demo: ## Run queries by Spark and with gpujoin, and compare rows and seconds, at
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --sf $(SF)
 
-test: ## Run the tests on the same data each time, without long sweeps and further cases (some 8 minutes)
+test: ## Run the tests on the same data each time, without long sweeps and further cases (some 5 minutes)
 	@$(SETUP) test
 	@scripts/find_gxx.sh
-	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not slow and not extra and not spark40 and not chaos"
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "$(BRIEF)"
+
+test-tools: ## Run the tests of what tests, documentation and measurements are made with: emulator, scripts, benchmarks
+	@$(SETUP) test
+	@scripts/find_gxx.sh
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "tools and not slow and not chaos"
 
 # Spark generates code for queries as it does for users; in `make test` it interprets them, which takes less time.
 test-all sweep chaos: export GPUJOIN_TEST_CODEGEN ?= 1
+# Expressions are compared with Spark itself; in `make test` with its recorded answers.
+test-all test-versions: export GPUJOIN_TEST_ANSWERS ?= spark
 test-all: export GPUJOIN_TEST_SEED ?= random
 test-all: ## Run all tests, long sweeps, injected faults and the oldest libraries included, on random data
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@VENV=$(VENV)-oldest CONSTRAINTS=constraints-oldest.txt scripts/setup_env.sh test
 	@PYTHON=$(PYTHON_IN_VENV) scripts/resolve_extras.sh
-	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "not spark40 and not chaos"
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -p tests.mutants.calls -m "not spark40 and not chaos"
+	@$(JAVA) && $(PYTHON_IN_VENV) scripts/mutate_package.py --workers $(WORKERS)
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 	@$(JAVA) && $(VENV)-oldest/bin/python $(PYTEST) -m "not slow and not extra and not gpu and not chaos or spark and not slow and not chaos"
 
@@ -82,12 +92,17 @@ chaos: ## Inject faults of disks, files, processes, signals and inputs, and coun
 sweep: export GPUJOIN_TEST_SEED ?= 20260807
 sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams, FILES tables of files and TPC-H with Spark and row loops (an hour)
 	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) $(SWEEP) tests/expressions/test_random_trees.py tests/expressions/test_bulk.py
 	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_STREAMS=$(STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/streams/test_generated.py
 	@$(JAVA) && GPUJOIN_TEST_QUERIES=$(QUERIES) GPUJOIN_TEST_EVERYDAY=$(EVERYDAY) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/query/test_sweep.py
 	@$(JAVA) && GPUJOIN_TEST_SPARK_STREAMS=$(SPARK_STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/streams/test_generated_streams.py
 	@$(JAVA) && GPUJOIN_TEST_FILES=$(FILES) $(PYTHON_IN_VENV) $(SWEEP) tests/sweep
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
+
+answers: ## Ask Spark for its answers to the expressions of the tests, and write them to tests/expressions/answers
+	@$(SETUP) test
+	@$(JAVA) && $(PYTHON_IN_VENV) scripts/record_answers.py
 
 lint: ## Check style, types, shell scripts, Dockerfiles and generated docs
 	@$(SETUP) dev

@@ -22,6 +22,8 @@ from tests import java
 from tests.brief import few
 from tests.disks import Mount, mounts
 from tests.fallbacks import note_unexpected, watched
+from tests.schedule import by_seconds
+from tests.unchanged import leave_out
 from tests.wording import in_words, listen
 
 if TYPE_CHECKING:
@@ -103,18 +105,16 @@ _LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a GPU where there is none, and put the files that need Spark first.
-
-    Those are the slow ones, and a long one at the end leaves workers idle.
-    """
+    """Leave out what needs a GPU where there is none, mark what `make test` leaves out, and put long files first."""
     few(items)
+    leave_out(items, config.rootpath)
     if why_no_gpu() is not None:
         left_out = [item for item in items if item.get_closest_marker("gpu") is not None]
         config.stash[_LEFT_OUT] = len(left_out)
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.get_closest_marker("gpu") is None]
-    slow = {item.path for item in items if item.get_closest_marker("spark") is not None}
-    items.sort(key=lambda item: item.path not in slow)
+    if hasattr(config, "workerinput"):
+        by_seconds(items, config.rootpath)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -1,4 +1,4 @@
-"""One judge for each table of values and test module."""
+"""One judge for each table of values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.expressions.oracle import AS_WRITTEN, Judge
+from tests.expressions.answers import Answers, Asked, answers
+from tests.expressions.judge import Judge
 from tests.expressions.values import table
 
 if TYPE_CHECKING:
@@ -17,29 +18,43 @@ if TYPE_CHECKING:
 MakeJudge = Callable[..., Judge]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def spark_answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    """Spark's answers, recorded or asked."""
+    session = lambda: request.getfixturevalue("spark_session")  # noqa: E731
+    with answers(session, tmp_path_factory.mktemp("answers")) as source:
+        yield source
+
+
+@pytest.fixture(scope="session")
 def judge(judge_of: Callable[[pa.Table], Judge]) -> MakeJudge:
     """Makes a judge over columns of the named kinds."""
-    made: dict[tuple[str | bool, ...], Judge] = {}
+    judges: dict[tuple[str | bool, ...], Judge] = {}
 
     def make(*names: str, pairs: bool = True) -> Judge:
-        if (*names, pairs) not in made:
-            made[(*names, pairs)] = judge_of(table(list(names), pairs=pairs))
-        return made[(*names, pairs)]
+        if (*names, pairs) not in judges:
+            judges[(*names, pairs)] = judge_of(table(list(names), pairs=pairs))
+        return judges[(*names, pairs)]
 
     return make
 
 
+@pytest.fixture(scope="session")
+def judge_of(spark_answers: Answers) -> Callable[[pa.Table], Judge]:
+    """Makes a judge over a table with columns ``left_…``, ``right_…`` and ``id``, the same in each run."""
+    return lambda rows: Judge(spark_answers, rows)
+
+
 @pytest.fixture(scope="module")
-def judge_of(
+def asking_judge_of(
     spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[pa.Table], Judge]]:
-    """Makes a judge over a table with columns ``left_…``, ``right_…`` and ``id``; settings are put back at the end."""
-    before = {key: spark_session.conf.get(key, None) for key in ("spark.sql.ansi.enabled", *AS_WRITTEN)}
-    folder = tmp_path_factory.mktemp("expressions")
-    yield lambda rows: Judge(spark_session, rows, folder)
-    for key, value in before.items():
-        if value is None:
-            spark_session.conf.unset(key)
-        else:
-            spark_session.conf.set(key, value)
+) -> Callable[[pa.Table], Judge]:
+    """The same over rows that are drawn: Spark is asked. For long tests."""
+    asked = Asked(spark_session, tmp_path_factory.mktemp("drawn"))
+    return lambda rows: Judge(asked, rows)
+
+
+@pytest.fixture(scope="module")
+def asking_judge(asking_judge_of: Callable[[pa.Table], Judge]) -> MakeJudge:
+    """Makes a judge over columns of the named kinds that asks Spark."""
+    return lambda *names, pairs=True: asking_judge_of(table(list(names), pairs=pairs))

@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal
+from gpujoin.model.expressions import Call, Case, Cast, ColumnRef, EvalMode, Expression, Function, Literal, Variable
 
 _INFIX = {
     Function.EQ, Function.LT, Function.LE, Function.GT, Function.GE, Function.NE, Function.EQ_NULL_SAFE,
@@ -22,6 +22,8 @@ def to_sql(node: Expression) -> str:
     """Write an untyped tree as SQL over columns named ``left_…`` and ``right_…``."""
     if isinstance(node, ColumnRef):
         return f"`{node.side.value}_{node.name}`"
+    if isinstance(node, Variable):
+        return node.name
     if isinstance(node, Literal):
         return _literal(node)
     if isinstance(node, Cast):
@@ -67,11 +69,67 @@ def _call(node: Call) -> str:
         case Function.TRIM | Function.TRIM_LEFT | Function.TRIM_RIGHT if len(arguments) > 1:
             end = {Function.TRIM: "BOTH", Function.TRIM_LEFT: "LEADING", Function.TRIM_RIGHT: "TRAILING"}[node.function]
             return f"trim({end} {arguments[1]} FROM {arguments[0]})"
-        case Function.GET_FIELD:
+        case Function.GET_FIELD | Function.GET_FIELDS:
             name = node.arguments[1]
             assert isinstance(name, Literal)
             return f"{arguments[0]}.{name.value}"
-    return _of_times(node, arguments) or f"{node.function.value}({', '.join(arguments)})"
+    named = _NAMES.get(node.function, node.function.value)
+    return _of_times(node, arguments) or _of_lists(node, arguments) or f"{named}({', '.join(arguments)})"
+
+
+_NAMES = {Function.CONCAT_LISTS: "concat", Function.REVERSE_LIST: "reverse"}
+_LAMBDAS = {
+    Function.TRANSFORM: 1, Function.FILTER: 1, Function.EXISTS: 1, Function.FORALL: 1, Function.ZIP_WITH: 2,
+    Function.MAP_FILTER: 1, Function.TRANSFORM_VALUES: 1, Function.MAP_ZIP_WITH: 2,
+}  # fmt: skip
+"""Functions of a lambda: how many operands stand before its body, which its variables follow."""
+
+
+def _of_lists(node: Call, arguments: list[str]) -> str | None:
+    match node.function:
+        case Function.GET_ITEM | Function.MAP_VALUE:
+            return f"{arguments[0]}[{arguments[1]}]"
+        case Function.SIZE:
+            return f"(CASE WHEN {arguments[0]} IS NOT NULL THEN size({arguments[0]}) END)"
+        case Function.MAP_FROM_ARRAYS | Function.MAP_FROM_ENTRIES:
+            return f"{node.function.value}({', '.join(arguments[:-1])})"
+        case Function.AGGREGATE:
+            source, zero, merge, state, element, finish, last = arguments
+            return f"aggregate({source}, {zero}, ({state}, {element}) -> {merge}, {last} -> {finish})"
+        case Function.ARRAY_SORT_BY:
+            return _sorted_by(node)
+        case function if function in _LAMBDAS:
+            before = _LAMBDAS[function]
+            sources, body, variables = arguments[:before], arguments[before], arguments[before + 1 :]
+            named = f"({', '.join(variables)})" if len(variables) > 1 else variables[0]
+            return f"{function.value}({', '.join(sources)}, {named} -> {body})"
+        case Function.ARRAYS_ZIP:
+            # Spark names the fields after columns, and Arrow takes no name twice.
+            return f"arrays_zip({', '.join(f'coalesce({argument})' for argument in arguments)})"
+    return None
+
+
+def _sorted_by(node: Call) -> str:
+    """A comparator that compares the keys of two elements."""
+    source, key, element, descending, nulls = node.arguments
+    assert isinstance(element, Variable)
+    assert isinstance(descending, Literal)
+    assert isinstance(nulls, Literal)
+    key_a, key_b = (to_sql(renamed(key, element.name, name)) for name in ("sort_a", "sort_b"))
+    first = -1 if nulls.value == "first" else 1
+    less = 1 if descending.value else -1
+    return (
+        f"array_sort({to_sql(source)}, (sort_a, sort_b) -> CASE WHEN {key_a} IS NULL AND {key_b} IS NULL THEN 0 "
+        f"WHEN {key_a} IS NULL THEN {first} WHEN {key_b} IS NULL THEN {-first} "
+        f"WHEN {key_a} < {key_b} THEN {less} WHEN {key_a} > {key_b} THEN {-less} ELSE 0 END)"
+    )
+
+
+def renamed(node: Expression, before: str, after: str) -> Expression:
+    """The same tree with another name for a variable."""
+    if isinstance(node, Variable):
+        return Variable(name=after, type=node.type) if node.name == before else node
+    return node.with_children([renamed(child, before, after) for child in node.children]) if node.children else node
 
 
 def _of_times(node: Call, arguments: list[str]) -> str | None:
@@ -137,4 +195,8 @@ def type_sql(dtype: pa.DataType) -> str:
         return "timestamp_ntz" if dtype.tz is None else "timestamp"
     if pat.is_struct(dtype):
         return f"struct<{', '.join(f'{f.name}: {type_sql(f.type)}' for f in dtype)}>"
+    if pat.is_list(dtype):
+        return f"array<{type_sql(dtype.value_type)}>"
+    if pat.is_map(dtype):
+        return f"map<{type_sql(dtype.key_type)}, {type_sql(dtype.item_type)}>"
     return names[dtype]

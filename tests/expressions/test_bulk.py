@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
-from tests.expressions.oracle import AS_WRITTEN, Judge
+from tests.expressions.judge import Judge
 from tests.expressions.test_maths import OF_ONE, OF_TWO
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -138,7 +135,7 @@ def _array(dtype: pa.DataType, draw: Callable[[], Any], rng: random.Random) -> p
 
 
 @pytest.fixture(scope="module")
-def drawn(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Judge]:
+def drawn(asking_judge_of: Callable[[pa.Table], Judge], seed: int) -> Judge:
     """A judge over drawn columns, each on both sides."""
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -146,13 +143,7 @@ def drawn(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory,
     for side in ("left", "right"):
         for name, (dtype, draw) in _columns(rng).items():
             columns[f"{side}_{name}"] = _array(dtype, draw, rng)
-    before = {key: spark_session.conf.get(key, None) for key in ("spark.sql.ansi.enabled", *AS_WRITTEN)}
-    yield Judge(spark_session, pa.table(columns), tmp_path_factory.mktemp("bulk"))
-    for key, value in before.items():
-        if value is None:
-            spark_session.conf.unset(key)
-        else:
-            spark_session.conf.set(key, value)
+    return asking_judge_of(pa.table(columns))
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)

@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from gpujoin.functions.kinds import can_cast
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Cast, EvalMode, Expression, Function, call, left
 from gpujoin.plan.resolve import resolve_value
 from tests.brief import each_once
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 from tests.expressions.values import VALUES
-
-pytestmark = pytest.mark.spark
 
 TARGETS = [
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(4, 1),
@@ -62,9 +58,11 @@ def test_text_to_numbers_is_claimed(judge: Callable[..., Judge]) -> None:
     assert {pa.int8(), pa.int64(), pa.float64(), pa.decimal128(38, 10), pa.bool_(), pa.date32()} <= targets
 
 
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda mode: mode.value)
 def test_doubles_become_the_decimals_that_are_printed(
-    spark_session: SparkSession, tmp_path: Path, mode: EvalMode, seed: int
+    asking_judge_of: Callable[[pa.Table], Judge], mode: EvalMode, seed: int
 ) -> None:
     """Averages of cents, as Spark computes them: of some numbers of rows half of them lie between two decimals."""
     generator = random.Random(seed)
@@ -77,7 +75,7 @@ def test_doubles_become_the_decimals_that_are_printed(
     table = pa.table({"id": range(len(values)), "left_f64": values, "right_f64": values})
     targets = [(15, 4), (15, 2), (15, 0)] if mode is EvalMode.ANSI else [(11, 6), (15, 14), (12, 1), (7, 7)]
     trees: list[Expression] = [left("f64").cast(pa.decimal128(*target), mode) for target in targets]
-    j = Judge(spark_session, table, tmp_path)
+    j = asking_judge_of(table)
     assert all(is_supported(j.resolve(tree, mode)) for tree in trees)
     j.check(trees, mode)
 

@@ -8,9 +8,7 @@ import pytest
 
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
 from tests.brief import each_once
-from tests.expressions.oracle import Judge
-
-pytestmark = pytest.mark.spark
+from tests.expressions.judge import Judge
 
 MODES = [EvalMode.LEGACY, EvalMode.ANSI]
 COMPARISONS = [

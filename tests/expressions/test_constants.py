@@ -15,7 +15,7 @@ from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, left
 from gpujoin.plan.resolve import resolve_value
-from tests.expressions.oracle import Judge, comparable
+from tests.expressions.judge import Judge, comparable
 from tests.expressions.test_every_function import GIVEN_BACK, IN_ZONES, WITHOUT_SQL
 from tests.expressions.translated import SqlJudge
 from tests.expressions.values import VALUES
@@ -177,11 +177,11 @@ def test_constants_beside_columns_of_lambdas_and_dates(spark: SparkSession, tmp_
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_constants_beside_columns_are_sparks(
-    judge_of: Callable[[pa.Table], Judge], family: str, mode: EvalMode
+    asking_judge_of: Callable[[pa.Table], Judge], family: str, mode: EvalMode
 ) -> None:
     names = [f"{kind}{place}" for kind in TYPES if kind not in ("ints", "strs", "map") for place in range(PLACES)]
     columns = {f"left_{name}": BATCH.column(name) for name in names} | {f"right_{n}": BATCH.column(n) for n in names}
-    judge = judge_of(pa.table({"id": pa.array(range(ROWS), pa.int32()), **columns}))
+    judge = asking_judge_of(pa.table({"id": pa.array(range(ROWS), pa.int32()), **columns}))
     trees = [
         made
         for _, made in _cases(family, mode, TYPES)

@@ -13,7 +13,7 @@ from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 
 KINDS = ["date", "ts", "ntz", "i8", "i32", "date_str"]
 DATE_PARTS = [
@@ -23,7 +23,6 @@ TIME_PARTS = [Function.HOUR, Function.MINUTE, Function.SECOND]
 MODES = [EvalMode.LEGACY, EvalMode.ANSI]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees: list[Expression] = [call(f, left(k)) for f in DATE_PARTS for k in ("date", "ts", "ntz")]
@@ -32,7 +31,6 @@ def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS, pairs=False).check(trees, mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_shifts(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees: list[Expression] = [
@@ -57,7 +55,6 @@ DATE_UNITS = ["week", "mon", "MONTH", "mm", "Quarter", "year", "yyyy", "yy"]
 TIME_UNITS = ["microsecond", "millisecond", "second", "MINUTE", "hour", "day", "dd"]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_cutting(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees: list[Expression] = [call(Function.TRUNC, left(k), unit) for k in ("date", "ntz") for unit in DATE_UNITS]
@@ -65,7 +62,6 @@ def test_cutting(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS, pairs=False).check(trees, mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_months_and_days_of_the_week(judge: Callable[..., Judge], mode: EvalMode) -> None:
     days = ["mo", "Tue", "WEDNESDAY", "th", "fri", "Saturday", "SU"]
@@ -92,7 +88,6 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_patterns(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees = [call(Function.DATE_FORMAT, left("ts"), pattern) for pattern in PATTERNS]
@@ -148,7 +143,6 @@ def test_dates_beyond_32_bits_are_an_error_in_every_mode(mode: EvalMode) -> None
             evaluate_column(resolved, batch, batch, 1)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_shifts_of_timestamps(judge: Callable[..., Judge], mode: EvalMode) -> None:
     intervals = [dt.timedelta(seconds=5), dt.timedelta(microseconds=-1), dt.timedelta(days=-400, hours=7)]
@@ -189,7 +183,6 @@ def test_only_microseconds_are_shifted(unit: str) -> None:
         resolve_value(left("t") - left("t"), schema, schema)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_literals(judge: Callable[..., Judge], mode: EvalMode) -> None:
     noon = dt.datetime(2000, 2, 29, 12, 34, 56, 789000)  # noqa: DTZ001

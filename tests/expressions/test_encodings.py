@@ -13,7 +13,7 @@ from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 
 KINDS = ["str", "bin", "i8", "i32", "i64", "d9_2", "d38_18", "num_str"]
 MODES = [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI]
@@ -21,7 +21,6 @@ MODES = [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI]
 _F = Function
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_encodings(judge: Callable[..., Judge], mode: EvalMode) -> None:
     text, blob = left("str"), left("bin")
@@ -41,7 +40,6 @@ def test_encodings(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS).check(trees, mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_formats(judge: Callable[..., Judge], mode: EvalMode) -> None:
     ascii_text = left("num_str")
@@ -173,7 +171,6 @@ DIGITS = (
 BASES = [(10, 16), (16, 10), (16, -10), (36, -36), (2, 8), (10, 2), (10, -16), (1, 10), (10, 37), (10, 0), (3, -3)]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_digits_of_other_bases(judge: Callable[..., Judge], mode: EvalMode) -> None:
     """Up to the first character that is none; in ANSI mode, of numbers that have 64 bits in any base."""
@@ -191,7 +188,6 @@ def test_a_number_of_more_than_64_bits_is_an_error_in_ansi_mode() -> None:
         evaluate_column(tree, batch, batch, 1)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_parts(judge: Callable[..., Judge], mode: EvalMode) -> None:
     text, other, blob = left("str"), right("str"), left("bin")

@@ -9,7 +9,7 @@ import pytest
 from gpujoin.functions import FAMILIES
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, left, right
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 from tests.expressions.values import VALUES
 from tests.functions.calls import calls
 
@@ -22,7 +22,6 @@ GIVEN_BACK = {
 
 
 @pytest.mark.few
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_functions_are_sparks(judge: Callable[..., Judge], family: str, mode: EvalMode) -> None:

@@ -15,7 +15,7 @@ from gpujoin.functions.evaluate import evaluate, evaluate_column
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, coalesce, left, lit, right, when
 from gpujoin.plan.resolve import resolve, resolve_value
-from tests.expressions.oracle import Judge, comparable
+from tests.expressions.judge import Judge, comparable
 
 KINDS = ["bool", "i32", "str", "f64", "d9_2", "struct"]
 MODES = [EvalMode.LEGACY, EvalMode.ANSI]
@@ -53,7 +53,6 @@ def test_truth_table() -> None:
         assert evaluate(resolved, one, two, 9).tolist() == [w is True for w in wanted], tree
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_choices(judge: Callable[..., Judge], mode: EvalMode) -> None:
     trees: list[Expression] = [
@@ -75,7 +74,6 @@ def test_choices(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*KINDS).check(trees, mode)
 
 
-@pytest.mark.spark
 def test_operands_that_would_raise_are_seen_only_where_spark_sees_them(judge: Callable[..., Judge]) -> None:
     a, b, text = left("i32"), right("i32"), left("str")
     trees: list[Expression] = [

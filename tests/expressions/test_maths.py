@@ -8,10 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 
 KINDS = ["bool", "i8", "i16", "i32", "i64", "f32", "f64"]
-pytestmark = pytest.mark.spark
 _F = Function
 OF_ONE = (
     _F.EXP, _F.EXPM1, _F.LN, _F.LOG2, _F.LOG10, _F.LOG1P, _F.CBRT, _F.ACOS, _F.ASIN, _F.ATAN, _F.SINH, _F.COSH,

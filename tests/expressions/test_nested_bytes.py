@@ -1,4 +1,4 @@
-"""Nested values as bytes: against the row-loop oracle, made values again, and ordered as the values are."""
+"""Nested values as bytes: made values again, and ordered as the values are."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from gpujoin.model.expressions import Call, Expression, Function, call, left
 from gpujoin.plan.resolve import resolve_value
 from gpujoin.testing import Cell, cells
 from tests.cells import sort_key
-from tests.oracle import nestedbytes
-from tests.oracle.interpreter import compile_expression
 
 ROWS = 3_000
 LEAVES: dict[pa.DataType, list[Any]] = {
@@ -96,11 +94,7 @@ def _written(array: pa.Array, function: Function) -> pa.Array:
     batch = pa.RecordBatch.from_arrays([array], ["x"])
     node = resolve_value(call(function, left("x")), batch.schema, pa.schema([]))
     assert is_supported(node)
-    actual = evaluate_column(node, batch, pa.record_batch([], pa.schema([])), batch.num_rows)
-    oracle = compile_expression(node, batch.schema, pa.schema([]))
-    expected = [oracle.run(((cell,), ())) for cell in cells(array)]
-    assert actual.to_pylist() == expected
-    return actual
+    return evaluate_column(node, batch, pa.record_batch([], pa.schema([])), batch.num_rows)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -133,15 +127,6 @@ def test_bytes_have_the_order_of_the_values(name: str, seed: int) -> None:
     for (data, key), (after, above) in itertools.pairwise(ordered):
         assert (data == after) == (key == above)
         assert key <= above
-
-
-@pytest.mark.parametrize("name", TYPES)
-def test_the_oracle_reads_what_it_writes(name: str, seed: int) -> None:
-    dtype = TYPES[name]
-    for cell in cells(values(dtype, 200, np.random.default_rng(seed))):
-        if cell is not None:
-            data = nestedbytes.written(cell, dtype, compared=False)
-            assert repr(nestedbytes.read(data, dtype)) == repr((cell, len(data)))
 
 
 def _same(node: Expression, batch: pa.RecordBatch) -> list[Cell]:
@@ -193,6 +178,4 @@ def test_a_call_gives_back_values_of_its_type(seed: int) -> None:
     column = resolve_value(left("x"), batch.schema, pa.schema([]))
     node = Call(function=Function.OF_BYTES, arguments=(column,), type=_PAIR)
     assert is_supported(node)
-    oracle = compile_expression(node, batch.schema, pa.schema([]))
-    expected = [oracle.run(((cell,), ())) for cell in cells(batch.column(0))]
-    assert list(map(repr, _same(node, batch))) == list(map(repr, expected)) == list(map(repr, cells(array)))
+    assert list(map(repr, _same(node, batch))) == list(map(repr, cells(array)))

@@ -14,7 +14,7 @@ from gpujoin.functions.spec import can_raise
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, right
 from gpujoin.plan.resolve import resolve_value
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 
 MODES = [EvalMode.LEGACY, EvalMode.ANSI]
 WHOLE = ["i8", "i16", "i32", "i64"]
@@ -29,32 +29,27 @@ def _trees(functions: list[Function], kinds: list[str], scales: tuple[int, ...])
     return [call(f, left(kind), scale) for f in functions for kind in kinds for scale in scales]
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_integers(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*WHOLE, pairs=False).check(_trees(NEAREST, WHOLE, (2, 0, -1, -2, -3, -9, -10, -18, -19, -20, -40)), mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_decimals(judge: Callable[..., Judge], mode: EvalMode) -> None:
     scales = (40, 6, 1, 0, -1, -5, -19, -37, -38)
     judge(*DECIMALS, pairs=False).check(_trees([*NEAREST, *DIRECTED], DECIMALS, scales), mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_doubles(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*FLOATS, pairs=False).check(_trees(NEAREST, FLOATS, (0, 1, 2, 7, 15)), mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_integers_upwards_and_downwards(judge: Callable[..., Judge], mode: EvalMode) -> None:
     judge(*WHOLE, pairs=False).check(_trees(DIRECTED, WHOLE, (1, 0, -1, -3)), mode)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", MODES, ids=lambda m: m.value)
 def test_floats_upwards_and_downwards(judge: Callable[..., Judge], mode: EvalMode) -> None:
     """Spark makes decimals of 14 digits of them."""

@@ -12,12 +12,11 @@ from gpujoin.functions.evaluate import evaluate, evaluate_column
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve, resolve_value
-from tests.expressions.oracle import Judge
+from tests.expressions.judge import Judge
 
 KINDS = ["str", "bin", "i32", "date", "num_str"]
 
 
-@pytest.mark.spark
 def test_functions(judge: Callable[..., Judge]) -> None:
     text, blob = left("str"), left("bin")
     trees: list[Expression] = [
@@ -33,7 +32,6 @@ def test_functions(judge: Callable[..., Judge]) -> None:
     judge(*KINDS).check(trees)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "mode", [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI], ids=lambda m: m.value
 )
@@ -56,7 +54,6 @@ LIKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.spark
 def test_like(judge: Callable[..., Judge]) -> None:
     trees: list[Expression] = [left("str").like(p) for p in LIKES]
     trees += [left("str").like("a!%", "!"), left("str").like("%!_%", "!"), left("str").like("!!%", "!")]
@@ -71,7 +68,6 @@ REGEXES = [
 ]  # fmt: skip
 
 
-@pytest.mark.spark
 def test_rlike(judge: Callable[..., Judge]) -> None:
     j = judge(*KINDS)
     trees: list[Expression] = [left("str").rlike(p) for p in REGEXES]
@@ -88,7 +84,6 @@ def test_rlike_patterns_that_are_left_to_spark(pattern: str) -> None:
     assert not is_supported(resolve(left("s").rlike(pattern), schema, schema))
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "text", ["a\r\n", "\r\n", "a\n\n", "a\r", "\u2028", "a\u2028", "a\u0085", "\r", "a\x0b", "\x0b", "b\ra", "\u2029\n"]
 )  # fmt: skip
@@ -110,7 +105,6 @@ def test_like_with_a_misplaced_escape(pattern: str, why: str) -> None:
 TRIMS = (Function.TRIM, Function.TRIM_LEFT, Function.TRIM_RIGHT)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "mode", [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI], ids=lambda m: m.value
 )
@@ -150,7 +144,6 @@ def test_functions_of_two_texts_and_more(judge: Callable[..., Judge], mode: Eval
     judge(*KINDS).check(trees, mode)
 
 
-@pytest.mark.spark
 def test_padding_and_repeating(judge: Callable[..., Judge]) -> None:
     text, other = left("str"), right("str")
     trees: list[Expression] = []
@@ -190,13 +183,11 @@ GROUPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.spark
 def test_regexp_extract(judge: Callable[..., Judge]) -> None:
     texts = [left("str"), call(Function.CONCAT, left("str"), ",12-345", right("str"))]
     judge(*KINDS).check([call(Function.REGEXP_EXTRACT, text, *group) for text in texts for group in GROUPS])
 
 
-@pytest.mark.spark
 def test_regexp_extract_all(judge: Callable[..., Judge]) -> None:
     texts = [left("str"), call(Function.CONCAT, left("str"), ",12-345,6-7\x00", right("str"))]
     empty = {"(b)$", "^(a?)", "", "(a)|(b)|"}
@@ -210,7 +201,6 @@ REPLACEMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.spark
 def test_regexp_replace(judge: Callable[..., Judge]) -> None:
     texts = [left("str"), call(Function.CONCAT, left("str"), right("str"), "aab12")]
     judge(*KINDS).check([call(Function.REGEXP_REPLACE, text, *pair) for text in texts for pair in REPLACEMENTS])

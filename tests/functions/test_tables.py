@@ -1,4 +1,4 @@
-"""The tables of functions hold together: rows, what the backends implement, and the row-loop oracle."""
+"""The tables of functions hold together: rows, and what the backends implement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from gpujoin.model.jointype import Side
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.values import VALUES
 from tests.functions.calls import calls
-from tests.oracle.interpreter import FUNCTIONS as ORACLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +28,6 @@ KINDS = {kind: dtype for kind, (dtype, _) in VALUES.items()}
 PRESENT = pa.RecordBatch.from_pydict({k: pa.array(values[1:2], t) for k, (t, values) in VALUES.items()})
 NULL = pa.RecordBatch.from_pydict({kind: pa.nulls(1, dtype) for kind, dtype in KINDS.items()})
 ROWS = [spec for family in FAMILIES.values() for spec in family]
-JUDGED_BY_SPARK = {
-    Function.FORMAT_STRING, Function.PARSE_URL, Function.BITMAP_BUCKET_NUMBER, Function.BITMAP_BIT_POSITION,
-}  # fmt: skip
 CLASSES = [name for spec in ROWS for name in spec.classes] + [name for row in SPARK_ONLY for name in row.classes]
 
 
@@ -60,10 +56,6 @@ def test_a_null_operand_gives_null_where_the_row_says_so(spec: FunctionSpec) -> 
         for side, batches in {Side.LEFT: (NULL, PRESENT), Side.RIGHT: (PRESENT, NULL)}.items():
             if side in tree.sides() and spec.nulls is Nulls.PROPAGATE:
                 assert evaluate_column(tree, *batches, 1).null_count == 1, f"{tree}, null on the {side.value}"
-
-
-def test_the_oracle_computes_every_function_but_for_those_that_spark_alone_judges() -> None:
-    assert set(ORACLE) == set(Function) - JUDGED_BY_SPARK
 
 
 def test_a_class_of_spark_is_one_function() -> None:

@@ -27,7 +27,7 @@ from gpujoin.model.relations import PartialAggregate
 from gpujoin.model.types import is_float
 from gpujoin.testing import Cell, cells
 from tests.cells import EXACT
-from tests.oracle.interpreter import compile_expression
+from tests.oracle.values import values, values_of_pairs
 
 Finals = dict[tuple[Cell, ...], tuple[Cell, ...]]
 """Final value of each call by group."""
@@ -43,16 +43,16 @@ def aggregated(node: PartialAggregate, child: pa.Table) -> Finals:
     child : pyarrow.Table
         Rows of the child.
     """
-    rows, schema = list(zip(*(cells(column) for column in child.columns), strict=True)), child.schema
-    keys = [compile_expression(key.expression, schema, schema) for key in node.keys]
-    groups: dict[tuple[Cell, ...], list[tuple[Cell, ...]]] = {}
-    for row in rows:
-        group = tuple(group_key(key.run((row, ()))) for key in keys)
-        groups.setdefault(group, []).append(row)
+    keys = [values(key.expression, child) for key in node.keys]
+    groups: dict[tuple[Cell, ...], list[int]] = {}
+    for row in range(child.num_rows):
+        groups.setdefault(tuple(group_key(key[row]) for key in keys), []).append(row)
     if not node.keys:
         groups.setdefault((), [])
+    read = [(call, arguments(call, child)) for call in node.aggregates]
     return {
-        group: tuple(direct(call, schema, members) for call in node.aggregates) for group, members in groups.items()
+        group: tuple(direct(call, [rows[row] for row in members]) for call, rows in read)
+        for group, members in groups.items()
     }
 
 
@@ -118,15 +118,22 @@ def _same(left: Sequence[Cell], right: Sequence[Cell]) -> bool:
     )
 
 
-def direct(call: AggregateCall, schema: pa.Schema, rows: Iterable[tuple[Cell, ...]]) -> Cell:
-    """Aggregate rows to the final value of a call."""
-    arguments = [compile_expression(a, schema, schema) for a in call.arguments]
-    keep = None if call.filter is None else compile_expression(call.filter, schema, schema)
-    taken = [
-        tuple(argument.run((row, ())) for argument in arguments)
-        for row in rows
-        if keep is None or keep.run((row, ())) is True
-    ]
+def arguments(call: AggregateCall, table: pa.Table) -> list[tuple[Cell, ...] | None]:
+    """What a call takes of each row of a table; None of a row that its filter drops."""
+    rows: Sequence[int] = range(table.num_rows)
+    if call.filter is not None:
+        rows = [row for row, keep in zip(rows, values(call.filter, table), strict=True) if keep is True]
+    pairs = [(row, row) for row in rows]
+    columns = [values_of_pairs(argument, table, table, pairs) for argument in call.arguments]
+    taken: list[tuple[Cell, ...] | None] = [None] * table.num_rows
+    for row, *arguments in zip(rows, *columns, strict=True):
+        taken[row] = tuple(arguments)
+    return taken
+
+
+def direct(call: AggregateCall, rows: Iterable[tuple[Cell, ...] | None]) -> Cell:
+    """Aggregate what a call takes of some rows to its final value."""
+    taken = [row for row in rows if row is not None]
     if call.function is AggregateFunction.COUNT:
         return sum(all(v is not None for v in values) for values in taken)
     if call.function in (AggregateFunction.FIRST, AggregateFunction.LAST):

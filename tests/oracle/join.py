@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.testing import Cell, cells
+from gpujoin.testing import cells
 from tests.cells import sort_key
-from tests.oracle.interpreter import compile_expression
 from tests.oracle.ordering import aligner, common_type
+from tests.oracle.values import values_of_pairs
 
-Row = Sequence[Cell]
 _Pair = tuple[int | None, int | None]
 
 
@@ -66,16 +65,19 @@ def oracle_join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
 def _matches(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[list[int]]:
     """The right rows that each left row meets."""
     keys = [_key_test(left, right, key, spec.join_type.null_aware) for key in spec.keys]
-    condition = None if spec.condition is None else compile_expression(spec.condition, left.schema, right.schema)
-    left_rows, right_rows = _rows(left), _rows(right)
     matches = []
-    for i, left_row in enumerate(left_rows):
+    for i in range(left.num_rows):
         candidates: Iterable[int] = range(right.num_rows)
         for equal in keys:
             candidates = equal(i, candidates)
-        if condition is not None:
-            candidates = [j for j in candidates if condition.run((left_row, right_rows[j])) is True]
         matches.append(list(candidates))
+    if spec.condition is None:
+        return matches
+    pairs = [(i, j) for i, right_rows in enumerate(matches) for j in right_rows]
+    matches = [[] for _ in matches]
+    for (i, j), holds in zip(pairs, values_of_pairs(spec.condition, left, right, pairs), strict=True):
+        if holds is True:
+            matches[i].append(j)
     return matches
 
 
@@ -103,11 +105,6 @@ def _key_test(
         return [j for j in candidates if right_values[j] == value or right_values[j] is None]
 
     return equal
-
-
-def _rows(table: pa.Table) -> list[Row]:
-    columns = [cells(column) for column in table.columns]
-    return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
 
 def _take(table: pa.Table, rows: Sequence[int | None]) -> list[pa.Array[Any]]:

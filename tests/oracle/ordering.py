@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError
-from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_text, plain
 from gpujoin.testing import Cell
-from tests.oracle.casting import caster
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -82,4 +80,9 @@ def aligner(source: pa.DataType, target: pa.DataType) -> Callable[[Cell], Cell]:
         return lambda value: None if value is None else Decimal(value)
     if is_bytes(target) or is_text(target):
         return lambda value: value
-    return caster(source, target, EvalMode.LEGACY)
+    if pat.is_floating(target):
+        return lambda value: None if value is None else float(value)
+    assert pat.is_timestamp(target), f"no cell of type {source} is one of type {target}"
+    first, second = _UNITS.index(source.unit) if pat.is_timestamp(source) else None, _UNITS.index(target.unit)
+    factor = 86_400 * 1000**second if first is None else 1000 ** (second - first)
+    return lambda value: None if value is None else value * factor

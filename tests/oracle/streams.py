@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,8 +16,8 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, NullEquality
 from gpujoin.testing import Cell, cells
 from tests.cells import sort_key
-from tests.oracle.interpreter import compile_expression
 from tests.oracle.ordering import aligner, common_type
+from tests.oracle.values import table_of, values_of_pairs
 
 Row = tuple[Cell, ...]
 Time = Callable[[Row], int | None]
@@ -77,9 +76,8 @@ class StreamOracle:
 
     def __post_init__(self) -> None:
         parts = [] if self.spec.condition is None else conjuncts(self.spec.condition)
-        tests = [(part.sides(), compile_expression(part, self.left, self.right).run) for part in parts]
-        self._own: dict[Side, list[Any]] = {side: [run for sides, run in tests if sides <= {side}] for side in Side}
-        self._both = [run for sides, run in tests if len(sides) == 2]
+        self._own = {side: [part for part in parts if part.sides() <= {side}] for side in Side}
+        self._both = [part for part in parts if len(part.sides()) == 2]
         self._keys = [self._aligned(key.left, key.right) for key in self.spec.keys]
 
     def _aligned(self, left: int, right: int) -> Callable[[Row, Side], object]:
@@ -114,10 +112,12 @@ class StreamOracle:
 
     def _push_left(self, left: pa.Table, late_ms: int, out: list[Row]) -> None:
         kind = self.spec.join_type
-        for row in self._accepted(Side.LEFT, left, late_ms, out):
+        accepted = self._accepted(Side.LEFT, left, late_ms, out)
+        matches = self._matches(accepted, [kept.row for kept in self.state[Side.RIGHT]])
+        for number, row in enumerate(accepted):
             matched = False
-            for kept in self.state[Side.RIGHT]:
-                if self._match(row, kept.row):
+            for other, kept in enumerate(self.state[Side.RIGHT]):
+                if (number, other) in matches:
                     matched = kept.matched = True
                     if kind is not JoinType.LEFT_SEMI:
                         out.append(self._pair(row, kept.row))
@@ -128,10 +128,12 @@ class StreamOracle:
 
     def _push_right(self, right: pa.Table, late_ms: int, out: list[Row]) -> None:
         kind = self.spec.join_type
-        for row in self._accepted(Side.RIGHT, right, late_ms, out):
+        accepted = self._accepted(Side.RIGHT, right, late_ms, out)
+        matches = self._matches([kept.row for kept in self.state[Side.LEFT]], accepted)
+        for number, row in enumerate(accepted):
             matched = False
-            for kept in self.state[Side.LEFT]:
-                if (kind is JoinType.LEFT_SEMI and kept.matched) or not self._match(kept.row, row):
+            for other, kept in enumerate(self.state[Side.LEFT]):
+                if (kind is JoinType.LEFT_SEMI and kept.matched) or (other, number) not in matches:
                     continue
                 matched = kept.matched = True
                 out.append(self._pair(kept.row, None if kind is JoinType.LEFT_SEMI else row))
@@ -144,15 +146,16 @@ class StreamOracle:
 
     def _accepted(self, side: Side, table: pa.Table, late_ms: int, out: list[Row]) -> list[Row]:
         columns = [cells(column) for column in table.columns]
+        listed = list(zip(*columns, strict=True))
+        dropped = self._dropped(side, listed)
         accepted = []
-        for row in zip(*columns, strict=True):
+        for number, row in enumerate(listed):
             time = self.late[side](row) if side in self.late else None
             if time is not None and time <= late_ms * 1000:
                 continue
             if not self._may_have_key(side, row):
                 continue
-            rows = (row, ()) if side is Side.LEFT else ((), row)
-            if all(test(rows) is True for test in self._own[side]):
+            if number not in dropped:
                 accepted.append(row)
             elif self.spec.join_type.preserves(side):
                 out.append(self._pair(*((row, None) if side is Side.LEFT else (None, row))))
@@ -164,10 +167,29 @@ class StreamOracle:
             return True
         return all(row[key.of(side)] is not None or key.nulls is NullEquality.EQUAL for key in self.spec.keys)
 
-    def _match(self, left: Row, right: Row) -> bool:
+    def _dropped(self, side: Side, rows: list[Row]) -> set[int]:
+        """Rows that a part of the condition about their side alone drops."""
+        left, right = (table_of(rows if own is side else [], self._schema(own)) for own in (Side.LEFT, Side.RIGHT))
+        staying = list(range(len(rows)))
+        for part in self._own[side]:
+            holds = values_of_pairs(part, left, right, [(number, number) for number in staying])
+            staying = [number for number, value in zip(staying, holds, strict=True) if value is True]
+        return set(range(len(rows))) - {*staying}
+
+    def _schema(self, side: Side) -> pa.Schema:
+        return self.left if side is Side.LEFT else self.right
+
+    def _matches(self, left: list[Row], right: list[Row]) -> set[tuple[int, int]]:
+        """Pairs of rows, by their numbers, whose keys are equal and of which the condition is true."""
         # The operator compares keys as bytes, so that null equals null.
-        same = all(key(left, Side.LEFT) == key(right, Side.RIGHT) for key in self._keys)
-        return same and all(test((left, right)) is True for test in self._both)
+        keys = [[key(row, Side.LEFT) for key in self._keys] for row in left]
+        others = [[key(row, Side.RIGHT) for key in self._keys] for row in right]
+        pairs = [(i, j) for i, own in enumerate(keys) for j, other in enumerate(others) if own == other]
+        lefts, rights = table_of(left, self.left), table_of(right, self.right)
+        for part in self._both:
+            holds = values_of_pairs(part, lefts, rights, pairs)
+            pairs = [pair for pair, value in zip(pairs, holds, strict=True) if value is True]
+        return set(pairs)
 
     def _evict(self, side: Side, watermark_ms: int, out: list[Row]) -> None:
         staying = self._staying(side, watermark_ms)

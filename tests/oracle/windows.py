@@ -12,29 +12,40 @@ from gpujoin.model.relations import SortKey, Window
 from gpujoin.model.types import is_float
 from gpujoin.model.windows import Frame, FramedAggregate, FrameType, WindowCall, WindowFunction
 from gpujoin.testing import Cell, cells
-from tests.oracle.aggregates import direct, final, group_key, rank_of
-from tests.oracle.interpreter import compile_expression
+from tests.oracle.aggregates import arguments, direct, final, group_key, rank_of
+from tests.oracle.values import values
 
 Rows = list[tuple[Cell, ...]]
 
 
 def windowed(node: Window, child: pa.Table) -> Rows:
     """The results of all calls, to the final values, for each row of the input; peers stand in the input's order."""
-    rows: Rows = list(zip(*(cells(column) for column in child.columns), strict=True))
-    schema = child.schema
+    columns = [cells(column) for column in child.columns]
+    order = [[_place(key, value) for value in values(key.expression, child)] for key in node.order]
+    read = [_read(call, child) for call in node.calls]
     partitions: dict[Any, list[int]] = {}
-    for number, row in enumerate(rows):
-        partitions.setdefault(tuple(group_key(row[i]) for i in node.partition), []).append(number)
-    results: Rows = [()] * len(rows)
+    for number in range(child.num_rows):
+        partitions.setdefault(tuple(group_key(columns[i][number]) for i in node.partition), []).append(number)
+    results: Rows = [()] * child.num_rows
     for members in partitions.values():
-        for key in reversed(node.order):
-            members.sort(key=lambda number, key=key: _place(key, schema, rows[number]))  # type: ignore[misc]
-        ordered = [rows[number] for number in members]
-        peers = [tuple(_place(key, schema, row) for key in node.order) for row in ordered]
-        computed = [_computed(call, schema, ordered, peers) for call in node.calls]
+        for places in reversed(order):
+            members.sort(key=lambda number, places=places: places[number])  # type: ignore[misc]
+        peers = [tuple(places[number] for places in order) for number in members]
+        computed = [
+            _computed(call, [[column[number] for number in members] for column in own], peers)
+            for call, own in zip(node.calls, read, strict=True)
+        ]
         for place, number in enumerate(members):
-            results[number] = tuple(values[place] for values in computed)
+            results[number] = tuple(column[place] for column in computed)
     return results
+
+
+def _read(call: WindowCall | FramedAggregate, child: pa.Table) -> list[list[Any]]:
+    """What a call takes of each row: the arguments of an aggregate, or the value and the default."""
+    if isinstance(call, FramedAggregate):
+        return [arguments(call.call, child)]
+    parts = (call.value, call.default)
+    return [[None] * child.num_rows if part is None else values(part, child) for part in parts]
 
 
 def finals(node: Window, table: pa.Table) -> Rows:
@@ -42,17 +53,16 @@ def finals(node: Window, table: pa.Table) -> Rows:
     columns = [cells(column) for column in table.columns]
     results: Rows = []
     for row in range(table.num_rows):
-        values, at = [], len(node.child.schema)
+        finished, at = [], len(node.child.schema)
         for call in node.calls:
             parts = tuple(columns[at + i][row] for i in range(len(call.outputs)))
             at += len(parts)
-            values.append(final(call.call, [parts]) if isinstance(call, FramedAggregate) else parts[0])
-        results.append(tuple(values))
+            finished.append(final(call.call, [parts]) if isinstance(call, FramedAggregate) else parts[0])
+        results.append(tuple(finished))
     return results
 
 
-def _place(key: SortKey, schema: pa.Schema, row: tuple[Cell, ...]) -> Any:
-    value = compile_expression(key.expression, schema, schema).run((row, ()))
+def _place(key: SortKey, value: Cell) -> Any:
     if value is None:
         return (0 if key.nulls_first else 2,)
     ranked = rank_of(value)
@@ -88,26 +98,24 @@ def _frame(frame: Frame, place: int, peers: Sequence[Any]) -> range:
     return range(low, high)
 
 
-def _computed(call: WindowCall | FramedAggregate, schema: pa.Schema, rows: Rows, peers: Sequence[Any]) -> list[Cell]:
+def _computed(call: WindowCall | FramedAggregate, read: list[list[Any]], peers: Sequence[Any]) -> list[Cell]:
+    places = range(len(peers))
     if isinstance(call, FramedAggregate):
-        frames = (_frame(call.frame, place, peers) for place in range(len(rows)))
-        return [_aggregate(call.call, schema, [rows[i] for i in frame]) for frame in frames]
+        (rows,) = read
+        return [_aggregate(call.call, [rows[i] for i in _frame(call.frame, place, peers)]) for place in places]
     if call.value is not None:
-        return [_other_row(call, schema, rows, place, peers) for place in range(len(rows))]
-    return [_rank(call, place, peers) for place in range(len(rows))]
+        return [_other_row(call, read[0], read[1], place, peers) for place in places]
+    return [_rank(call, place, peers) for place in places]
 
 
-def _aggregate(call: AggregateCall, schema: pa.Schema, rows: Rows) -> Cell:
+def _aggregate(call: AggregateCall, rows: list[tuple[Cell, ...] | None]) -> Cell:
     """As an aggregation of the rows, but sums of floats one after the other, as Spark adds them."""
     if call.function not in (AggregateFunction.SUM, AggregateFunction.AVG) or not is_float(call.buffer[0].type):
-        return direct(call, schema, rows)
-    value = compile_expression(call.arguments[0], schema, schema)
-    keep = None if call.filter is None else compile_expression(call.filter, schema, schema)
+        return direct(call, rows)
     total, count = 0.0, 0
     for row in rows:
-        number = value.run((row, ())) if keep is None or keep.run((row, ())) is True else None
-        if number is not None:
-            total, count = total + float(number), count + 1
+        if row is not None and row[0] is not None:
+            total, count = total + float(row[0]), count + 1
     if not count:
         return None
     return total / count if call.function is AggregateFunction.AVG else total
@@ -131,21 +139,16 @@ def _rank(call: WindowCall, place: int, peers: Sequence[Any]) -> Cell:
             return next(i + 1 for i in range(call.count) if place < sum(parts[: i + 1]))
 
 
-def _other_row(call: WindowCall, schema: pa.Schema, rows: Rows, place: int, peers: Sequence[Any]) -> Cell:
-    assert call.value is not None
-    value = compile_expression(call.value, schema, schema)
-    values = [value.run((row, ())) for row in rows]
+def _other_row(call: WindowCall, read: list[Cell], defaults: list[Cell], place: int, peers: Sequence[Any]) -> Cell:
     match call.function:
         case WindowFunction.NTH_VALUE:
             places = list(_frame(call.frame, place, peers))
         case WindowFunction.LAG:
             places = [*reversed(range(place)), *[-1] * call.count] if call.count else [place]
         case _:
-            places = list(range(place + 1, len(rows))) if call.count else [place]
-    counted = [i for i in places if i >= 0 and (values[i] is not None or not call.ignore_nulls)]
+            places = list(range(place + 1, len(peers))) if call.count else [place]
+    counted = [i for i in places if i >= 0 and (read[i] is not None or not call.ignore_nulls)]
     number = max(call.count, 1)
     if number <= len(counted):
-        return values[counted[number - 1]]
-    if call.default is None:
-        return None
-    return compile_expression(call.default, schema, schema).run((rows[place], ()))
+        return read[counted[number - 1]]
+    return None if call.default is None else defaults[place]

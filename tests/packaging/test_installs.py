@@ -72,6 +72,7 @@ def test_editable_install_finds_the_kernels_of_the_checkout(environment: Path, t
     assert run(environment.parent / "gpujoin", "version", cwd=tmp_path).strip() == _version.__version__
 
 
+@pytest.mark.program
 def test_the_package_runs_from_a_zip(distributions: tuple[Path, Path], environment: Path, tmp_path: Path) -> None:
     """As ``--py-files`` does it on executors."""
     code = (
@@ -136,6 +137,7 @@ def test_a_wheel_has_compiled_java(tmp_path: Path, environment: Path) -> None:
     assert run(environment, "-I", "-c", program, cwd=tmp_path).strip() == "True"
 
 
+@pytest.mark.program
 def test_a_build_without_a_compiler_says_that_kernels_are_not_compiled(tmp_path: Path) -> None:
     """In a copy of the checkout whose images cannot be made, as where CuPy is missing."""
     copy = tmp_path / "copy"

@@ -46,6 +46,7 @@ def modules_after_start(python: Path, *options: str) -> set[str]:
     return set(run(python, *options, "-c", "import sys; print(*sys.modules)", env=variables()).split())
 
 
+@pytest.mark.program
 @pytest.mark.parametrize("install", ["editable", "installed"])
 def test_a_start_of_python_loads_one_module_that_imports_nothing(
     environment: Path, install: str, request: pytest.FixtureRequest
@@ -57,6 +58,7 @@ def test_a_start_of_python_loads_one_module_that_imports_nothing(
     assert modules_after_start(python, "-S") == before["-S",]
 
 
+@pytest.mark.program
 def test_a_start_of_python_survives_half_an_uninstallation(editable: Path) -> None:
     (site_packages(editable) / "_gpujoin_startup.py").write_text("raise RuntimeError('broken')")
     for remaining in (True, False):
@@ -66,6 +68,7 @@ def test_a_start_of_python_survives_half_an_uninstallation(editable: Path) -> No
         assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
+@pytest.mark.program
 def test_an_uninstallation_leaves_nothing(editable: Path) -> None:
     before = modules_after_start(editable)
     assert "_gpujoin_startup" in before
@@ -123,6 +126,7 @@ def test_sessions_are_wrapped_when_pyspark_is_imported(pristine_editable: Path, 
     run(pristine_editable, "-W", "ignore", "-c", program, env=variables())
 
 
+@pytest.mark.program
 def test_sessions_are_wrapped_in_an_archive(editable: Path, tmp_path: Path) -> None:
     """Clusters have PySpark as ``$SPARK_HOME/python/lib/pyspark.zip``."""
     with zipfile.ZipFile(tmp_path / "pyspark.zip", "w") as archive:
@@ -205,6 +209,7 @@ print(builder(enabled=True).getOrCreate().range(3).count())
 """
 
 
+@pytest.mark.program
 @pytest.mark.spark
 def test_sessions_are_what_their_configuration_says(editable: Path, tmp_path: Path) -> None:
     """One program has all sessions: enabled with the first context, refused, not asked for, and without gpujoin.

@@ -237,7 +237,7 @@ class HostText:
         return self._with(other, tests[function])
 
     def like(self, pattern: str, escape: str) -> npt.NDArray[np.bool_]:
-        from tests.oracle.texts import like
+        from tests.backends.cudf.libraries.texts import like
 
         return np.array([like(text, pattern, escape) for text in self.strings()], dtype=bool)
 

@@ -1,4 +1,4 @@
-"""Conditions, on NumPy, against the row-by-row interpreter of Spark's rules; the code is the one that runs on CuPy."""
+"""Conditions by the device's evaluator, on NumPy, against the CPU's, which is compared with Spark."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ from gpujoin.model.expressions import (
 )
 from gpujoin.model.jointype import Side
 from gpujoin.plan.resolve import resolve, resolve_value
-from gpujoin.testing import cells
 from tests.backends.cudf.host import HostSource
+from tests.expressions.judge import evaluate_rows
 from tests.generate import Generator, Mix
-from tests.oracle.interpreter import compile_expression
 
 F = Function
 COLUMNS = {
@@ -159,23 +158,6 @@ def both_sides(seed: int, rows: int = 400) -> tuple[pa.Table, pa.Table]:
     return made.table(SCHEMA, rows), made.table(SCHEMA, rows)
 
 
-def by_row(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> list[Any]:
-    """What the interpreter gives for each pair, or the error it raises."""
-    run = compile_expression(condition, left_table.schema, right_table.schema).run
-    rows = zip(
-        zip(*(cells(c) for c in left_table.columns), strict=True),
-        zip(*(cells(c) for c in right_table.columns), strict=True),
-        strict=True,
-    )  # fmt: skip
-    results: list[Any] = []
-    for pair in rows:
-        try:
-            results.append(run(pair))
-        except ExpressionEvaluationError as problem:
-            results.append(problem)
-    return results
-
-
 def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> list[bool]:
     result = DeviceEvaluator(np, HostSource({Side.LEFT: left_table, Side.RIGHT: right_table})).mask(
         condition, left_table.num_rows
@@ -189,29 +171,21 @@ def mask(condition: Expression, left_table: pa.Table, right_table: pa.Table) -> 
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 @pytest.mark.parametrize("name", OFFERED)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy warns of values under nulls and of wrap-around
-def test_as_the_interpreter_says(name: str, mode: EvalMode, seed: int) -> None:
+def test_as_the_cpu_says(name: str, mode: EvalMode, seed: int) -> None:
     left_table, right_table = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
     assert device_obstacle(condition) is None, condition
-    wanted = by_row(condition, left_table, right_table)
-    failed = [i for i, value in enumerate(wanted) if isinstance(value, Exception)]
+    expected = evaluate_rows(condition, *(t.combine_chunks().to_batches()[0] for t in (left_table, right_table)))
+    failed = sorted(expected.raised)
+    for first in failed[:3]:
+        with pytest.raises(ExpressionEvaluationError):
+            mask(condition, left_table.slice(first, 1), right_table.slice(first, 1))
     if failed:
-        # Spark leaves the right operand alone where the left one is null; the interpreter does not.
-        read = [
-            left_table.column(c.index) if c.side is Side.LEFT else right_table.column(c.index)
-            for c in condition.columns()
-        ]
-        certain = [i for i in failed if all(column[i].is_valid for column in read)]
-        for first in certain[:3]:
-            with pytest.raises(ExpressionEvaluationError):
-                mask(condition, left_table.slice(first, 1), right_table.slice(first, 1))
-        if certain:
-            with pytest.raises(ExpressionEvaluationError):
-                mask(condition, left_table, right_table)
-        kept = pa.array([i for i in range(len(wanted)) if i not in set(failed)])
-        left_table, right_table = left_table.take(kept), right_table.take(kept)
-        wanted = [value for value in wanted if not isinstance(value, Exception)]
-    assert mask(condition, left_table, right_table) == [value is True for value in wanted]
+        with pytest.raises(ExpressionEvaluationError):
+            mask(condition, left_table, right_table)
+    fine = pa.array([row for row in range(left_table.num_rows) if row not in expected.raised])
+    left_table, right_table = left_table.take(fine), right_table.take(fine)
+    assert mask(condition, left_table, right_table) == [v is True for v in expected.values.take(fine).to_pylist()]
     assert mask(condition, left_table.slice(0, 0), right_table.slice(0, 0)) == []
 
 

@@ -25,7 +25,7 @@ from gpujoin.testing import Cell, cells, float_bits
 from tests.engine.pipeline.places import everywhere
 from tests.engine.pipeline.places import run as run_here
 from tests.oracle.aggregates import aggregated, assert_same_groups, merged
-from tests.oracle.interpreter import compile_expression
+from tests.oracle.values import values
 from tests.trees import Aggregate, Tree, count, file_slice, total
 
 SPECIAL = {
@@ -69,10 +69,9 @@ def column_of(relation: Relation, table: pa.Table, metrics: PipelineMetrics | No
 
 def assert_as_interpreted(tree: Tree, table: pa.Table, expression: Expression) -> PipelineMetrics:
     resolved = tree.value(expression)
-    row = compile_expression(resolved, tree.schema, tree.schema)
     source = pa.Table.from_batches(run(tree.relation, {0: table}), tree.schema)
     rows = list(zip(*map(cells, source.columns), strict=True))
-    expected = [exact(row.run((r, r))) for r in rows]
+    expected = list(map(exact, values(resolved, source)))
     metrics = PipelineMetrics()
     actual = column_of(tree.select(r=expression).relation, table, metrics)
     different = [(r, got, want) for r, got, want in zip(rows, actual, expected, strict=True) if got != want]
@@ -282,11 +281,9 @@ def test_arithmetic_does_not_trust_statistics(inverted: bool, tmp_path: Path) ->
         tree = Tree.scan(tmp_path / "t.parquet", mode=mode)
         for expression in (left("a") + left("a"), left("a") * 5, -left("a"), left("a").cast(pa.int32())):
             resolved = tree.value(expression)
-            row = compile_expression(resolved, tree.schema, tree.schema)
-            rows = list(zip(*map(cells, table.columns), strict=True))
             node = tree.select(r=expression).relation
             try:
-                expected = [row.run((r, r)) for r in rows]
+                expected = values(resolved, table)
             except ExpressionEvaluationError:
                 with pytest.raises(ExpressionEvaluationError):
                     column_of(node, table)

@@ -144,7 +144,7 @@ def _searched(name: str, test: Any) -> Any:
 
 
 def _like(column: Column, pattern: str, escape: str, stream: Any = None) -> Column:
-    from tests.oracle.texts import like
+    from tests.backends.cudf.libraries.texts import like
 
     record.call("strings.contains.like", stream)
     texts = arrow_of(column).to_pylist()

@@ -11,10 +11,9 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.model.expressions import EvalMode, Expression, left
 from gpujoin.plan.resolve import resolve_value
-from tests.expressions import oracle
-from tests.expressions.oracle import Judge
+from tests.expressions import judge as module
+from tests.expressions.judge import Judge
 
-pytestmark = pytest.mark.spark
 KINDS = ["i32", "f64"]
 
 
@@ -23,7 +22,7 @@ def test_a_wrong_value_is_noticed(judge: Callable[..., Judge], monkeypatch: pyte
         values = evaluate_column(tree, one, two, length).to_pylist()
         return pa.array([*values[:-1], 12345], tree.type)
 
-    monkeypatch.setattr(oracle, "evaluate_column", wrong)
+    monkeypatch.setattr(module, "evaluate_column", wrong)
     with pytest.raises(AssertionError, match="12345 here"):
         judge(*KINDS).check([left("i32")])
 
@@ -33,7 +32,7 @@ def test_the_sign_of_zero_is_noticed(judge: Callable[..., Judge], monkeypatch: p
         values = evaluate_column(tree, one, two, length).to_pylist()
         return pa.array([abs(v) if v == 0 else v for v in values], tree.type)
 
-    monkeypatch.setattr(oracle, "evaluate_column", unsigned)
+    monkeypatch.setattr(module, "evaluate_column", unsigned)
     with pytest.raises(AssertionError, match=r"0\.0 here, -0\.0 in Spark"):
         judge(*KINDS).check([left("f64")])
 
@@ -53,6 +52,6 @@ def test_an_error_of_our_own_is_noticed(judge: Callable[..., Judge], monkeypatch
             raise ExpressionEvaluationError("made up")
         return evaluate_column(tree, one, two, length)
 
-    monkeypatch.setattr(oracle, "evaluate_column", fails)
+    monkeypatch.setattr(module, "evaluate_column", fails)
     with pytest.raises(AssertionError, match="error here, \\[99\\] in Spark"):
         judge(*KINDS).check([left("i32")])
