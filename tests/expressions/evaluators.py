@@ -9,8 +9,7 @@ import pyarrow.types as pat
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import ConditionError, DeviceValueError
 from gpujoin.functions.evaluate_device import DeviceEvaluator
-from gpujoin.functions.rows import SPECS
-from gpujoin.functions.spec import Missing
+from gpujoin.functions.spec import SPECS, Missing
 from gpujoin.functions.support import is_device_supported
 from gpujoin.model.expressions import Call, ColumnRef, EvalMode, Expression, Function, call, right
 from gpujoin.model.jointype import Side

@@ -94,9 +94,8 @@ COVERED = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        COVERED, "moments", "edges of keys", "distinct of several", "distinct with filters", "distinct beside others",
-        "cube", "groups of grouping sets", "several percentages", "modes", "joined texts", "sums that try, below",
-        "estimates of nothing",
+        COVERED, "distinct with filters", "distinct beside others", "groups of grouping sets", "joined texts",
+        "sums that try, below",
     ),
 )  # fmt: skip
 def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
@@ -112,7 +111,7 @@ def test_aggregations_run_whole(tables: SparkSession, name: str) -> None:
             "moments", "moments of nothing", "edges filtered", "distinct with filters", "bits", "rows of extremes",
             "sums that try", "sums that try, of nothing", "estimates", "estimates of types", "estimates filtered",
         ),
-        "edges filtered", "rows of extremes", "estimates",
+        "rows of extremes",
     ),
 )  # fmt: skip
 def test_partial_results_of_several_tasks_merge(tables: SparkSession, name: str) -> None:
@@ -137,7 +136,7 @@ HIGHER_MOMENTS = {
 
 
 @pytest.mark.parametrize("task_bytes", brief(("1", "1000000"), "1"))
-@pytest.mark.parametrize("name", brief(HIGHER_MOMENTS, "by key", "regressions below"))
+@pytest.mark.parametrize("name", brief(HIGHER_MOMENTS, "regressions below"))
 def test_higher_moments(tables: SparkSession, name: str, task_bytes: str) -> None:
     """Their last digits depend on the order of rows, in Spark too."""
     if "regressions" in name and tables.version < "4.3":

@@ -149,6 +149,7 @@ def test_nothing_runs_before_an_action_and_all_jobs_are_of_its_group(
     frame.unpersist()
 
 
+@pytest.mark.extra
 def test_a_map_stage_that_fails_gives_the_query_back_to_spark(
     enabled: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
