@@ -284,7 +284,8 @@ def _floor_or_ceil(node: Call, operands: list[Vector], _length: int) -> Vector:
     valid = vector.valid
     if node.mode is not EvalMode.LEGACY:
         edge = float(1 << 63)
-        valid = null_or_raise(node, ~((rounded >= -edge) & (rounded < edge)), valid, _OVERFLOW)
+        # Not a number is 0, as in Java.
+        valid = null_or_raise(node, (rounded < -edge) | (rounded >= edge), valid, _OVERFLOW)
     return Vector(pa.int64(), v.truncated(np, rounded), valid)
 
 
@@ -471,7 +472,7 @@ def _device_integral(operands: Operands, node: Call, active: Active) -> Value:
     if not pat.is_floating(value.dtype):
         return Value(pa.int64(), value.data.astype("int64"), value.valid)
     rounded = (operands.xp.floor if node.function is Function.FLOOR else operands.xp.ceil)(value.data)
-    failed = ~((rounded >= -(2.0**63)) & (rounded < 2.0**63))
+    failed = (rounded < -(2.0**63)) | (rounded >= 2.0**63)
     return operands.checked(node, v.truncated(operands.xp, rounded), value.valid, failed, active)
 
 

@@ -47,6 +47,7 @@ UNTRIED = {
     Function.EXISTS,
     Function.FILTER,
     Function.FORALL,
+    Function.FORMAT_STRING,
     Function.GET_FIELDS,
     Function.MAP_FILTER,
     Function.MAP_FROM_ARRAYS,
@@ -57,7 +58,7 @@ UNTRIED = {
     Function.TRANSFORM_VALUES,
     Function.ZIP_WITH,
 }
-"""Functions of lambdas, of names and of fields of structs; Spark is asked about these."""
+"""Functions of lambdas, of names, of fields of structs and of formats; Spark is asked about these."""
 
 
 def _column(kind: str, place: int) -> Expression:
