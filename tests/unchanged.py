@@ -36,6 +36,7 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "tests/test_footers": ("tests/footers.py",),
     "tests/test_generate": ("tests/generate.py",),
     "tests/test_java": ("tests/java.py",),
+    "tests/test_schedule": ("tests/schedule.py",),
 }
 """Tests of tools, by how their paths begin, and the files on which they depend."""
 
