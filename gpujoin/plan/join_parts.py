@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -147,40 +147,40 @@ class JoinPlacer:
 
     def _exchanging(self, tree: ColumnTree, sides: Mapping[Side, Part]) -> Part | None:
         """Share both sides out by their keys: by all of them, or as one side is partitioned already."""
-        keys = _Keys.of(tree)
-        if not keys.types:
-            return None
-        partitionings = [None, *((side, by) for side in Side for by in sides[side].known)]
-        ways = [self._exchanged(tree, sides, keys, partitioned) for partitioned in partitionings]
+        keys = _keys_of(tree)
+        chosen = [(keys, False)] * bool(keys)
+        chosen += [(_served_by(keys, side, by), True) for side in Side for by in sides[side].known]
+        ways = (self._exchanged(tree, sides, some, partitioned=partitioned) for some, partitioned in chosen)
         return min((way for way in ways if way is not None), key=lambda way: way.cost, default=None)
 
     def _exchanged(
-        self, tree: ColumnTree, sides: Mapping[Side, Part], keys: _Keys, partitioned: tuple[Side, Partitioning] | None
+        self, tree: ColumnTree, sides: Mapping[Side, Part], keys: Sequence[_Key], *, partitioned: bool
     ) -> Part | None:
-        """Exchange by all keys, or by those by which a side is ``partitioned``, which then stays as it is."""
-        chosen = keys if partitioned is None else keys.served_by(*partitioned)
-        if chosen is None:
+        """Exchange by keys; where a side is ``partitioned`` by them already, it stays as it is."""
+        may_decide = {side: part.determinate for side, part in sides.items()}
+        determinate = [key for key in keys if all(key.columns[side] in may_decide[side] for side in Side)]
+        if partitioned and len(determinate) < len(keys):
             return None
-        determinate = chosen.within(sides)
-        if partitioned is not None and determinate.columns != chosen.columns:
-            return None
-        if determinate.types or not self.planning.limits.indeterminate_keys:
-            chosen = determinate
+        if determinate or not self.planning.limits.indeterminate_keys:
+            keys = determinate
         node = _join_of(tree)
         join_type = node.spec.join_type
-        unknown = {side: join_type.null_aware and chosen.may_be_unknown(side) for side in Side}
-        if not chosen.types or (partitioned is not None and any(unknown.values())):
+        unknown = {side: join_type.null_aware and any(key.may_be_unknown(side) for key in keys) for side in Side}
+        if not keys or (partitioned and any(unknown.values())):
             return None
+        types, null_safe = tuple(key.type for key in keys), [key.null_safe for key in keys]
         parts: dict[Side, Part] = {}
         by: dict[Side, Partitioning] = {}
         for side, part in sides.items():
-            known = [partitioning for partitioning in part.known if chosen.are_those_of(partitioning, side)]
-            if partitioned is not None and known:
-                parts[side], by[side] = part, known[0]
+            columns = tuple(key.columns[side] for key in keys)
+            there = [known for known in part.known if (known.columns, known.types) == (columns, types)]
+            there = [known for known in there if not (known.spread and any(null_safe))]
+            if partitioned and there:
+                parts[side], by[side] = part, there[0]
                 continue
             cut = Cut(
-                tree.reads(frozenset(tree.ids))[side is Side.RIGHT], chosen.columns[side], chosen.types,
-                chosen.null_safe, null_keys_of(join_type, side), side is Side.RIGHT and unknown[Side.LEFT],
+                tree.reads(frozenset(tree.ids))[side is Side.RIGHT], columns, types, null_safe,
+                null_keys_of(join_type, side), side is Side.RIGHT and unknown[Side.LEFT],
             )  # fmt: skip
             parts[side] = self.planning.cut(part, cut, node.side(side))
             by[side] = parts[side].known[0]
@@ -207,66 +207,39 @@ def _joined_with(tree: ColumnTree, side: Side, part: Part, other: Fragment[Colum
 
 
 @dataclass(frozen=True)
-class _Keys:
-    """Keys of a join."""
+class _Key:
+    """A key of a join."""
 
-    columns: Mapping[Side, tuple[ColumnId, ...]]
-    types: tuple[pa.DataType, ...]
-    null_safe: tuple[bool, ...]
-    nullable: Mapping[Side, tuple[bool, ...]]
-
-    @classmethod
-    def of(cls, tree: ColumnTree) -> _Keys:
-        pairs = _join_of(tree).spec.keys
-        schemas = {side: tree.side(side).relation.schema for side in Side}
-        return cls(
-            {side: tuple(tree.side(side).ids[pair.of(side)] for pair in pairs) for side in Side},
-            tuple(
-                key_type(schemas[Side.LEFT].field(pair.left).type, schemas[Side.RIGHT].field(pair.right).type)
-                for pair in pairs
-            ),
-            tuple(pair.nulls is NullEquality.EQUAL for pair in pairs),
-            {side: tuple(schemas[side].field(pair.of(side)).nullable for pair in pairs) for side in Side},
-        )
-
-    def _of(self, places: Iterable[int]) -> _Keys:
-        """Some of them."""
-        chosen = list(places)
-        return _Keys(
-            {side: tuple(self.columns[side][n] for n in chosen) for side in Side},
-            tuple(self.types[n] for n in chosen), tuple(self.null_safe[n] for n in chosen),
-            {side: tuple(self.nullable[side][n] for n in chosen) for side in Side},
-        )  # fmt: skip
-
-    def within(self, sides: Mapping[Side, Part]) -> _Keys:
-        """Those of which no value may be another one when a task runs again."""
-        determinate = {side: part.determinate for side, part in sides.items()}
-        return self._of(
-            n for n in range(len(self.types)) if all(self.columns[side][n] in determinate[side] for side in Side)
-        )
+    columns: Mapping[Side, ColumnId]
+    type: pa.DataType
+    null_safe: bool
+    nullable: Mapping[Side, bool]
 
     def may_be_unknown(self, side: Side) -> bool:
-        """Whether a null on one side may make one of the equalities unknown."""
-        return any(null and not safe for null, safe in zip(self.nullable[side], self.null_safe, strict=True))
+        """Whether a null on one side makes it unknown whether the key is equal."""
+        return self.nullable[side] and not self.null_safe
 
-    def served_by(self, side: Side, known: Partitioning) -> _Keys | None:
-        """Those that a side is partitioned by; ``None`` if it is by others too."""
-        chosen = []
-        for id_, dtype in zip(known.columns, known.types, strict=True):
-            equal = [
-                n
-                for n, (column, own) in enumerate(zip(self.columns[side], self.types, strict=True))
-                if column is id_ and own == dtype and not (known.spread and self.null_safe[n])
-            ]
-            if not equal:
-                return None
-            chosen.append(equal[0])
-        return self._of(chosen)
 
-    def are_those_of(self, known: Partitioning, side: Side) -> bool:
-        """Whether rows of a side that is partitioned so are where these keys send them."""
-        same = (known.columns, known.types) == (self.columns[side], self.types)
-        return same and not (known.spread and any(self.null_safe))
+def _keys_of(tree: ColumnTree) -> list[_Key]:
+    keys = []
+    for pair in _join_of(tree).spec.keys:
+        left, right = (tree.side(side).relation.schema.field(pair.of(side)) for side in Side)
+        columns = {side: tree.side(side).ids[pair.of(side)] for side in Side}
+        nullable = {Side.LEFT: left.nullable, Side.RIGHT: right.nullable}
+        keys.append(_Key(columns, key_type(left.type, right.type), pair.nulls is NullEquality.EQUAL, nullable))
+    return keys
+
+
+def _served_by(keys: Sequence[_Key], side: Side, known: Partitioning) -> list[_Key]:
+    """Give the keys that a side is partitioned by; none if it is by others too."""
+    chosen: list[_Key] = []
+    for id_, dtype in zip(known.columns, known.types, strict=True):
+        equal = (key for key in keys if key.columns[side] is id_ and key.type == dtype)
+        key = next((key for key in equal if not (known.spread and key.null_safe)), None)
+        if key is None:
+            return []
+        chosen.append(key)
+    return chosen
 
 
 def _exchanges(part: Part) -> int:
