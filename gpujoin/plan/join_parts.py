@@ -148,9 +148,8 @@ class JoinPlacer:
     def _exchanging(self, tree: ColumnTree, sides: Mapping[Side, Part]) -> Part | None:
         """Share both sides out by their keys: by all of them, or as one side is partitioned already."""
         keys = _keys_of(tree)
-        chosen = [(keys, False)] * bool(keys)
-        chosen += [(_served_by(keys, side, by), True) for side in Side for by in sides[side].known]
-        ways = (self._exchanged(tree, sides, some, partitioned=partitioned) for some, partitioned in chosen)
+        chosen = [(keys, False), *((_served_by(keys, side, by), True) for side in Side for by in sides[side].known)]
+        ways = (self._exchanged(tree, sides, some, partitioned=partitioned) for some, partitioned in chosen if some)
         return min((way for way in ways if way is not None), key=lambda way: way.cost, default=None)
 
     def _exchanged(

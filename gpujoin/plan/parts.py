@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -152,7 +153,7 @@ class Part:
             needed = min(needed, limits.guessed_partitions)
         return max(limits.cores, needed)
 
-    @property
+    @cached_property
     def indeterminate(self) -> frozenset[int]:
         """Positions of the columns by whose values no row may be sent anywhere."""
         sources = {exchange.index: exchange.indeterminate for exchange in self.inputs}
@@ -160,7 +161,7 @@ class Part:
             sources[self.spark.source] = self.spark.indeterminate
         return indeterminate_columns(self.tree, sources)
 
-    @property
+    @cached_property
     def determinate(self) -> frozenset[ColumnId]:
         """The columns by whose values rows may be sent to other tasks."""
         indeterminate = self.indeterminate
