@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VARIABLE = "GPUJOIN_TEST_ANSWERS"
+RECORDED, RECORD, SPARK = "recorded", "record", "spark"
+"""What the variable may say: files answer, the default; Spark does, and files are written; Spark does."""
 FOLDER = Path(__file__).with_name("answers")
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
 _REWRITES = (
@@ -255,12 +257,12 @@ def _name_of(table: pa.Table) -> str:
 @contextmanager
 def answers(spark: Any, folder: Path) -> Iterator[Answers]:
     """The answers that the variable chooses; ``spark`` gives the session where one is asked."""
-    how = os.environ.get(VARIABLE, "recorded")
-    assert how in ("recorded", "spark", "record"), f"{VARIABLE}={how}"
-    if how == "recorded":
+    how = os.environ.get(VARIABLE, RECORDED)
+    assert how in (RECORDED, RECORD, SPARK), f"{VARIABLE}={how}"
+    if how == RECORDED:
         yield Recorded(lambda: Asked(spark(), folder))
         return
     asked = Asked(spark(), folder)
     yield asked
-    if how == "record":
+    if how == RECORD:
         asked.write()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.expressions.answers import Answers, Asked, answers
+from tests.expressions.answers import RECORD, RECORDED, VARIABLE, Answers, Asked, answers
 from tests.expressions.judge import Judge
 from tests.expressions.values import table
 
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MakeJudge = Callable[..., Judge]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs Spark's answers as Spark's where they are not those of files; nothing else is recorded."""
+    how = os.environ.get(VARIABLE, RECORDED)
+    judged = [item for item in items if isinstance(item, pytest.Function) and "spark_answers" in item.fixturenames]
+    if how != RECORDED:
+        for item in judged:
+            item.add_marker("spark")
+    if how == RECORD:
+        items[:] = judged
 
 
 @pytest.fixture(scope="session")
