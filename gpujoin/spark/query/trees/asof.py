@@ -26,18 +26,28 @@ def as_of_join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -
     pairs = tuple(KeyPair(left.positions[a.expr_id], right.positions[b.expr_id]) for a, b in keys)
     left_order, right_order = left.positions[orders[0].expr_id], right.positions[orders[1].expr_id]
     as_of = AsOf(left_order, right_order, terms.direction, terms.tolerance, terms.allow_exact)
-    ids = {
-        side: [i for i in fragment.positions if i in required]
-        for side, fragment in zip(Side, (left, right), strict=True)
-    }
-    left_output = tuple(left.positions[i] for i in ids[Side.LEFT])
-    outputs = {i: n for n, i in enumerate([*ids[Side.LEFT], *ids[Side.RIGHT]])}
-    if not left_output:  # each left row is returned once, whatever of it is read
-        left_output = (counting_column(left.relation.schema),)
-        outputs = {i: n + 1 for i, n in outputs.items()}
-    right_output = tuple(right.positions[i] for i in ids[Side.RIGHT])
-    spec = JoinSpec(JoinType.LEFT, pairs, None, left_output, right_output, as_of=as_of)
     distribution = Distribution.RIGHT_REPLICATED
     if pairs or node.strategy(builder.options) is Strategy.SPARK:
         distribution = distribution_of(builder, node, JoinType.LEFT, keys=bool(pairs))
-    return Fragment(Join(left.relation, right.relation, spec, Side.RIGHT, distribution), outputs)
+    return with_nearest(left, right, pairs, as_of, required, distribution)
+
+
+def with_nearest(
+    left: Fragment,
+    right: Fragment,
+    pairs: tuple[KeyPair, ...],
+    as_of: AsOf,
+    required: frozenset[int],
+    distribution: Distribution,
+) -> Fragment:
+    """Join each left row with the nearest right row, with the columns that are required.
+
+    Each left row is returned once, whatever of it is read: where nothing is, with a column by which it is counted.
+    """
+    of_left, of_right = ([i for i in side.positions if i in required] for side in (left, right))
+    left_output = tuple(left.positions[i] for i in of_left) or (counting_column(left.relation.schema),)
+    right_output = tuple(right.positions[i] for i in of_right)
+    spec = JoinSpec(JoinType.LEFT, pairs, None, left_output, right_output, as_of=as_of)
+    relation = Join(left.relation, right.relation, spec, Side.RIGHT, distribution)
+    ids: list[int | None] = [*of_left, *of_right] if of_left else [None, *of_right]
+    return Fragment.from_columns(relation, ids)

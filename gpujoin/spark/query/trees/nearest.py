@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.relations import Filter, Join, Output, Project, column
-from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
+from gpujoin.model.relations import Filter, Output, Project, column
+from gpujoin.model.spec import AsOf, KeyPair, NullEquality
 from gpujoin.model.sqltext import bare_name
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.nearest.terms import Domain, Nearest
 from gpujoin.spark.query.plans import PlanNode
+from gpujoin.spark.query.trees.asof import with_nearest
 from gpujoin.spark.query.trees.builder import (
     First,
     Fragment,
     TreeBuilder,
     check_column,
-    counting_column,
     distribution_of,
     passed_on,
     with_outputs,
@@ -58,25 +58,15 @@ def nearest_join(
         for left_place, right_place, (_, _, safe) in zip(left_places, right_places, keys, strict=True)
     )
     terms = AsOf(bound, right.positions[nearest.column], nearest.direction, None, nearest.exact)
-    ids = {Side.LEFT: [i for i in left.positions if i in wanted]}
-    ids[Side.RIGHT] = [i for i in right.positions if i in wanted]
-    outputs = (
-        tuple(left.positions[i] for i in ids[Side.LEFT]) or (counting_column(left.relation.schema),),
-        tuple(right.positions[i] for i in ids[Side.RIGHT]),
-    )
-    spec = JoinSpec(JoinType.LEFT, pairs, None, *outputs, as_of=terms)
     distribution = distribution_of(builder, node, JoinType.LEFT, keys=bool(pairs))
-    first = len(outputs[0])
-    positions = {i: n for n, i in enumerate(ids[Side.LEFT])}
-    positions |= {i: first + n for n, i in enumerate(ids[Side.RIGHT])}
-    joined = Fragment(Join(left.relation, right.relation, spec, Side.RIGHT, distribution), positions)
+    joined = with_nearest(left, right, pairs, terms, wanted, distribution)
     order = joined.reference(nearest.column)
     present = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
     matched = all_of([present, *map(builder.reader(joined), tests)])
     assert matched is not None
     if kind is JoinType.INNER:
         return joined.under(Filter(joined.relation, matched))
-    return _only_where(matched, joined, first) if tests else joined
+    return _only_where(matched, joined, right.positions.keys() & wanted) if tests else joined
 
 
 def _inputs(
@@ -149,12 +139,12 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     return with_outputs(below.relation, passed_on(below, needed) | values)
 
 
-def _only_where(matched: Expression, joined: Fragment, first: int) -> Fragment:
-    """Leave out the right row, whose columns begin at a position, where a condition is not true."""
-    outputs = []
+def _only_where(matched: Expression, joined: Fragment, ids: Collection[int]) -> Fragment:
+    """Give nulls in some columns, those of the right row, where a condition is not true."""
+    outputs, places = [], {joined.positions[i] for i in ids}
     for at, field_ in enumerate(joined.relation.schema):
         value: Expression = column(joined.relation.schema, at)
-        if at >= first:
+        if at in places:
             nothing = Literal(value=None, type=field_.type)
             value = Case(conditions=(matched,), values=(value,), otherwise=nothing, type=field_.type)
         outputs.append(Output(f"{bare_name(field_.name)}#{at}", value))
