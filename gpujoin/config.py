@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError, did_you_mean
+from gpujoin.logs import warn_once
 from gpujoin.model.algorithm import Algorithm
 
 PREFIX = "spark.gpujoin."
@@ -421,11 +422,15 @@ class Options:
         ------
         ConfigurationError
             If a value is not acceptable, or a key under ``spark.gpujoin.`` is unknown (near names are suggested).
+            A setting that earlier versions had is no error: a warning says what took its place.
         """
         by_key = {setting.key: setting.name for setting in SETTINGS}
         given: dict[str, Any] = {}
         for key, value in conf.items():
             if not key.startswith(PREFIX):
+                continue
+            if key in _REMOVED:
+                warn_once(f"{key} is gone: {_REMOVED[key]}")
                 continue
             if key not in by_key:
                 raise ConfigurationError(f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}")
@@ -444,6 +449,14 @@ def _check_names(given: Mapping[str, Any]) -> None:
     for name in given:
         if name not in known:
             raise ConfigurationError(f"unknown option {name!r}.{did_you_mean(name, known)}")
+
+
+_REMOVED = {
+    f"{PREFIX}exchange.skew": "partitions that prove heavy are split, whatever it says",
+    f"{PREFIX}scan.repeatedBytes": f"{PREFIX}broadcastThreshold is the largest input that every task may read",
+    f"{PREFIX}scan.smallestBytes": f"what a query takes is predicted instead, by {PREFIX}costs",
+}
+"""Settings of version 0.2.0 that are ignored, and what took their place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 from gpujoin.config import SETTINGS, BackendChoice, FallbackMode, Options, parse_bytes
 from gpujoin.costs import Costs
 from gpujoin.errors import ConfigurationError
+from gpujoin.logs import warn_once
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,14 @@ def test_bad_values_are_refused(arguments: dict[str, Any], message: str) -> None
         Options(**arguments)
     with pytest.raises(ConfigurationError, match=message):
         Options().replace(**arguments)
+
+
+@pytest.mark.parametrize("name", ["exchange.skew", "scan.repeatedBytes", "scan.smallestBytes"])
+def test_settings_of_an_earlier_version_are_ignored_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    key = f"spark.gpujoin.{name}"
+    assert Options.from_conf({key: "off", "spark.gpujoin.batchBytes": "1m"}) == Options(batch_bytes=1 << 20)
+    assert f"{key} is gone: " in caplog.text
 
 
 def test_unknown_names_are_refused_with_near_ones() -> None:

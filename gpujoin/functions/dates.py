@@ -214,7 +214,7 @@ _MOST_YEARS = 999_999_999
 """Java's calendar ends at this year, and begins as many before the year 0."""
 _DAY_NAMES, _MONTH_NAMES = (tuple(name[:3] for name in names) for names in (DAYS, MONTHS))
 _UTC_NAMES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Etc/Universal"})
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z")
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z", re.ASCII)
 
 
 def zone_offset(dtype: pa.DataType) -> int | None:

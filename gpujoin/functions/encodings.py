@@ -170,13 +170,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _PATH = re.compile(_characters(":@&=+$,;/"))
 _QUERY = re.compile(_characters(r";/?:@&=+$,\[\]"))
 _AUTHORITY = re.compile(_characters("$,;:@&=+"))
-_BYTE = r"0*(?:25[0-5]|2[0-4]\d|1\d\d|\d{1,2})"
+_BYTE = r"0*(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[0-9]{1,2})"
 _SERVER = re.compile(
     rf"(?:({_characters(';:&=+$,')})@)?"
     rf"({_BYTE}(?:\.{_BYTE}){{3}}|(?:[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.)*[A-Za-z](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.?"
-    r"|[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.?)(?::(\d*))?"
+    r"|[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.?)(?::0*([0-9]*))?"
 )
 _MOST_PORT = (1 << 31) - 1
+_PORT_DIGITS = 10
 _URL_PARTS = frozenset({"PROTOCOL", "AUTHORITY", "USERINFO", "HOST", "PATH", "QUERY", "REF", "FILE"})
 _KEY = re.compile(r"[A-Za-z0-9_.\-]*")
 
@@ -216,7 +217,8 @@ def _add_authority(parts: dict[str, str | None], authority: str) -> bool:
         return False
     parts["AUTHORITY"] = authority
     server = _SERVER.fullmatch(authority)
-    if server is not None and int(server[3] or 0) <= _MOST_PORT:
+    port = "" if server is None else server[3] or "0"
+    if server is not None and len(port) <= _PORT_DIGITS and int(port) <= _MOST_PORT:
         parts["USERINFO"], parts["HOST"] = server[1], server[2]
     return True
 

@@ -304,7 +304,7 @@ _MOST_UTF16 = "\uffff"
 """Greatest character that is one unit of UTF-16."""
 _WHOLE = 2.0**53
 """Versions of Java write other digits of integers from here on."""
-_DIRECTIVE = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(<]*)([1-9]\d*)?(?:\.(\d+))?([a-zA-Z%])")
+_DIRECTIVE = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(<]*)([1-9]\d*)?(?:\.(\d+))?([a-zA-Z%])", re.ASCII)
 
 
 @lru_cache

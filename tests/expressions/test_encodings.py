@@ -74,7 +74,8 @@ URLS = (
     "http://h/%2", "http://h/%C3%A9?q=%41", "http://h/é?ü=ß#ö", "http://h/\u00a0", "http://h/\u2028", "http://é.com/",
     "http://h/a|b", "http://h/{a}", "http://h/a?b[0]=1", "http://h/a[0]", "http://h/^", 'http://h/"', "http://h/a\\b",
     "http://h/p?x=1?y=2", "http://h/p#a#b", "http://h/p?a=&b=2&ab=3&x.y=4", "http://h/\t", "http://h/\U0001f600",
-    "http://h%41/", "http://u;:&=+$,x@h/", "x://a$b/", "http://h/;/:@&=+$,!~*'()-_.", None,
+    "http://h%41/", "http://u;:&=+$,x@h/", "x://a$b/", "http://h/;/:@&=+$,!~*'()-_.", "http://h:٨٠/",
+    "http://١٢٣.1.1.1/", f"http://h:{'0' * 5000}80/", f"http://h:{'9' * 5000}/", "http://h:02147483647/", None,
 )  # fmt: skip
 
 

@@ -384,7 +384,8 @@ class QueryPlanner:
         self._left[island.node] = slower
         for node in island.own_nodes():
             self._within.setdefault(node, slower)
-        if top is None and slower.kind is ReasonKind.SLOWER and warm.greatest_gain + once.spark <= 0:
+        batch = top is None and not island.streamed  # a part of a stream may keep tables that the whole reads each time
+        if batch and slower.kind is ReasonKind.SLOWER and warm.greatest_gain + once.spark <= 0:
             self._hopeless.update(island.own_nodes())
         self._missed = max(self._missed, warm.estimate.spark - warm.estimate.here)
         if all(reason.kind is not ReasonKind.SLOWER for reason in self._reasons):
