@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpujoin.functions.support import obstacle
 from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
@@ -136,6 +137,9 @@ def read_join(node: PlanNode, options: Options, semi_order: SemiOrder) -> ReadJo
     times = {side: _event_times(rows[side]) for side in Side}
     reader = builder.reader(*(inputs[side] for side in Side))
     condition = all_of(reader(part) for part in rest)
+    lacking = None if condition is None else obstacle(condition)
+    if lacking is not None:
+        raise NotTranslatableError(f"{lacking} is not computed here")
     pairs = []
     for left, right, nulls in keys:
         pair = KeyPair(

@@ -98,6 +98,7 @@ def test_conditions_that_run_here(sides: tuple[DataFrame, DataFrame], condition:
         ),
         ("l.k = r.k and l.t <=> r.t", "compared by <=>"),
         (WITHIN + " and format_string('%s%s', l.s, r.s) < 'x'", "format_string"),
+        (WITHIN + " and concat(l.s, r.s) rlike '(?<=a)b'", "rlike"),
         ("l.k = r.k and try_cast(l.s as timestamp) >= r.t - interval 5 seconds", "how long rows are kept"),
         (WITHIN + " and l.v < unix_timestamp()", "the current time"),
     ],
