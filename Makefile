@@ -100,7 +100,7 @@ sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY querie
 	@$(JAVA) && GPUJOIN_TEST_FILES=$(FILES) $(PYTHON_IN_VENV) $(SWEEP) tests/sweep
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
 
-answers: ## Ask Spark for its answers to the expressions of the tests, and write them to tests/expressions/answers
+answers: ## Ask Spark for its answers to the expressions of the tests, and write them to tests/expressions/recorded
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) scripts/record_answers.py
 

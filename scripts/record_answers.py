@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ask Spark for its answers to all expressions of the tests, and write them to tests/expressions/answers.
+"""Ask Spark for its answers to all expressions of the tests, and write them to tests/expressions/recorded.
 
 Usage: ``python scripts/record_answers.py``, with the extra ``test`` and Java (``make answers``); a minute or two. The
 questions are those that `tests/expressions` asks: every function of the tables, over special values, with and without

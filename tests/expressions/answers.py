@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VARIABLE = "GPUJOIN_TEST_ANSWERS"
 RECORDED, RECORD, SPARK = "recorded", "record", "spark"
 """What the variable may say: files answer, the default; Spark does, and files are written; Spark does."""
-FOLDER = Path(__file__).with_name("answers")
+FOLDER = Path(__file__).with_name("recorded")
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer."
 _REWRITES = (
     "ReorderAssociativeOperator", "BooleanSimplification", "ConstantFolding", "NullPropagation",
