@@ -73,7 +73,7 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
     units: int | float | None = None
     is_number = isinstance(tolerance, (Real, Decimal)) and not isinstance(tolerance, bool)
     if pat.is_temporal(dtype):
-        wanted = "an interval or a datetime.timedelta"
+        wanted = "an interval such as '5 minutes' or a datetime.timedelta"
         if isinstance(tolerance, dt.timedelta):
             units = _time_units(dtype, tolerance)
     elif pat.is_floating(dtype):

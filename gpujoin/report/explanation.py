@@ -82,7 +82,10 @@ class QueryReport:
 
     def __str__(self) -> str:
         lines, notes = list(self._table()), list(self._note_lines())
-        return "\n".join([*lines, *["notes"] * bool(lines and notes), *notes]) or "no joins"
+        return (
+            "\n".join([*lines, *["notes"] * bool(lines and notes), *notes])
+            or "nothing to run here: neither a join nor an aggregation"
+        )
 
     def _repr_html_(self) -> str:
         return html_page(self)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpujoin import cli
+from gpujoin.cli import checks
 from gpujoin.cli.advise.findings import Advice, Query
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.report.explanation import Explanation
@@ -149,3 +150,13 @@ def test_what_a_program_spends_once_is_told_of_both_sides() -> None:
     ]
     given = advice.to_dict()
     assert (given["start_seconds"], given["spark_start_seconds"]) == (1.0, 0.8)
+
+
+def test_a_program_needs_pyspark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("print(1)")
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
+    assert cli.main(["advise", str(program)]) == 1
+    assert "gpujoin: pyspark: not installed. pip install" in capsys.readouterr().err

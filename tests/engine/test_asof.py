@@ -301,7 +301,7 @@ WRONG: dict[str, tuple[pa.DataType, Any, str]] = {
     "a number for moments": (MOMENT, 2, "a datetime.timedelta, got 2"),
     "NumPy's timedelta": (MOMENT, np.timedelta64(2, "us"), "a datetime.timedelta, got"),
     "a text for moments": (MOMENT, "2s", "a datetime.timedelta, got '2s'"),
-    "an interval of months": (MOMENT, "5 months", "an interval or a datetime.timedelta, got '5 months'"),
+    "an interval of months": (MOMENT, "5 months", "or a datetime.timedelta, got '5 months'"),
     "a negative interval": (MOMENT, "-5 minutes", "negative or NaN"),
     "a negative duration": (MOMENT, -dt.timedelta(microseconds=1), "negative or NaN"),
     "a negative part of a day": (DAY, -dt.timedelta(hours=1), "negative or NaN"),

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpujoin.cli.checks import import_check, require
+from gpujoin.errors import pip_install
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -50,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         log = read_event_log(path)
         print(json.dumps(log.to_dict(), indent=1) if arguments.json else log)
         return 0 if log.queries else 1
+    require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")))
     from gpujoin.cli.advise.program import advise
 
     with contextlib.redirect_stdout(sys.stderr):  # what the program prints is no part of the advice

@@ -30,7 +30,7 @@ SOON = 5.0
 """Seconds within which no job may be active any more; the jobs last far longer."""
 
 WRITES: dict[str, Callable[[SparkSession, str, str], Any]] = {
-    "write": lambda session, query, path: session.sql(query).write.parquet(path),
+    "write": lambda session, query, path: session.sql(query).write.mode("overwrite").parquet(path),
     "insert": lambda session, query, path: session.sql(f"insert overwrite directory '{path}' using parquet {query}"),
     "create table": lambda session, query, path: session.sql(
         f"create table interrupted using parquet location '{path}' as {query}"
@@ -115,8 +115,13 @@ PLANNERS = {"another thread": new_callback_client, "main thread": new_connection
 def test_no_job_runs_for_a_write_that_is_interrupted_before_it(
     enabled: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str, planner: str
 ) -> None:
-    """While its query is planned, or between the last look whether the program still waits and the job of its rows."""
+    """While its query is planned, or between the last look whether the program still waits and the job of its rows.
+
+    What was in its place stays.
+    """
     reached, out = threading.Event(), tmp_path / "out"
+    if name != "create table":
+        enabled.range(3).write.parquet(str(out))
     went_on: list[threading.Thread] = []
     PLANNERS[planner](enabled)
 
@@ -138,7 +143,10 @@ def test_no_job_runs_for_a_write_that_is_interrupted_before_it(
         ends(enabled, lambda: WRITES[name](enabled, JOIN, str(out)), reached.is_set)
         time.sleep(0.5)
     assert bool(went_on) == (planner == "another thread")  # Ctrl-C comes to the main thread itself
-    assert not out.exists()
+    if name == "create table":
+        assert not out.exists()
+    else:
+        assert enabled.read.parquet(str(out)).count() == 3
     tracker = enabled.sparkContext.statusTracker()
     assert not tracker.getActiveJobsIds()
     assert enabled.sql(JOIN).count() == 11

@@ -39,6 +39,7 @@ import org.apache.spark.sql.execution.datasources.InsertIntoHadoopFsRelationComm
 import org.apache.spark.sql.execution.datasources.WriteFiles;
 import py4j.ClientServerConnection;
 import py4j.GatewayServer;
+import py4j.Py4JNetworkException;
 import py4j.Py4JPythonClient;
 import py4j.PythonClient;
 import scala.Option;
@@ -328,7 +329,7 @@ public final class PythonRule extends Rule {
             answer = callback.apply(query, kind + " " + session.sessionUUID() + " " + thread + further);
         } catch (RuntimeException problem) {
             log().debug("gpujoin cannot be asked for a plan", problem);
-            if (wasConnected && connectionOfThread() == null) {
+            if (wasConnected && (problem instanceof Py4JNetworkException || connectionOfThread() == null)) {
                 // Python waited for this query, and was interrupted: nobody waits for it any more.
                 throw new IllegalStateException("the program was interrupted while gpujoin planned its query", problem);
             }
