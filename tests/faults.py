@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest
-from gpujoin.errors import DeviceMemoryError, HostMemoryError, OutOfMemoryError
+from gpujoin.errors import DeviceMemoryError, DeviceValueError, HostMemoryError, OutOfMemoryError
 from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import (
     AnyBackend,
@@ -87,7 +87,7 @@ class FaultyBackend:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         operations: Collection[str] = ALLOCATING,
-        error: type[OutOfMemoryError] = DeviceMemoryError,
+        error: type[OutOfMemoryError | DeviceValueError] = DeviceMemoryError,
     ) -> None:
         self.error = error
         self.inner = inner
@@ -136,8 +136,8 @@ class FaultyBackend:
 
     @property
     def name(self) -> BackendName:
-        """A GPU's, since its memory runs out; the inner backend's where other memory does."""
-        return BackendName.GPU if issubclass(self.error, DeviceMemoryError) else self.inner.name
+        """A GPU's, since it fails as one; the inner backend's where the host's memory runs out."""
+        return self.inner.name if issubclass(self.error, HostMemoryError) else BackendName.GPU
 
     @property
     def threads(self) -> int:

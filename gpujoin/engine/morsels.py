@@ -187,6 +187,14 @@ LEAST_ROWS = 1024
 """Rows of the smallest range that is halved where memory runs out: fewer take so little that the memory is full."""
 
 
+def may_halve(problem: Exception, length: int, metrics: JoinMetrics) -> bool:
+    """Whether work that failed is repeated on halves of its rows, since memory ran out; that counts as a retry."""
+    if length <= LEAST_ROWS or not isinstance(problem, OutOfMemoryError) or isinstance(problem, DeviceLostError):
+        return False
+    metrics.retries += 1
+    return True
+
+
 def with_halving(start: int, length: int, attempt: Callable[[int, int], T], metrics: JoinMetrics) -> Iterator[T]:
     """Do work on a range of rows. Where memory runs out, the range is halved again and again.
 
@@ -199,9 +207,8 @@ def with_halving(start: int, length: int, attempt: Callable[[int, int], T], metr
         try:
             result = attempt(start, length)
         except OutOfMemoryError as problem:
-            if length <= LEAST_ROWS or isinstance(problem, DeviceLostError):
+            if not may_halve(problem, length, metrics):
                 raise
-            metrics.retries += 1
             half = length // 2
             ranges += [(start + half, length - half), (start, half)]
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.join import ahead
+from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType
 from gpujoin.testing import assert_same_rows
@@ -39,6 +41,19 @@ class Watched(HostBackend):
     def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
         self.makers.append(threading.current_thread().name)
         return super().key_frame(keys, null_safe)
+
+
+class Frames(HostBackend):
+    """Holds the key frames that it made weakly."""
+
+    def __init__(self) -> None:
+        super().__init__(morsel_rows=20)
+        self.keys: list[weakref.ref[Any]] = []
+
+    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
+        frame = super().key_frame(keys, null_safe)
+        self.keys.append(weakref.ref(frame))
+        return frame
 
 
 @pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
@@ -97,3 +112,21 @@ def test_memory_that_runs_out_at_any_call(kind: JoinType, seed: int) -> None:
             assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, {faults}")
             assert backend.faults >= 1
             assert metrics.retries + metrics.fallbacks + metrics.spills >= 1, faults
+
+
+def test_keys_that_were_copied_ahead_are_gone_while_the_cpu_joins(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = sides(seed, [pa.int32()], (60, 40), KeyShape.UNIFORM)
+    spec = keyed(JoinType.INNER, left, right)
+    device = Frames()
+    backend = FaultyBackend(device, operations={"probe"}, at={2})
+    frames: list[bool] = []
+    on_cpu = BuiltSide.on_cpu
+
+    def noted(self: BuiltSide, metrics: JoinMetrics) -> BuiltSide:
+        frames.append(device.keys[2]() is not None)
+        return on_cpu(self, metrics)
+
+    monkeypatch.setattr(BuiltSide, "on_cpu", noted)
+    actual = run_join(spec, left, right, backend=backend, options=SMALL, batch_rows=20)
+    assert_same_rows(actual, oracle_join(left, right, spec), context=f"seed {seed}")
+    assert frames == [False]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import DeviceMemoryError
+from gpujoin.errors import DeviceLostError, DeviceMemoryError, DeviceValueError
 from gpujoin.model.backend import AnyBackend
+from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
@@ -118,20 +121,76 @@ def test_a_morsel_with_more_output_than_is_held_back_comes_in_parts(join_type: J
         assert metrics.fallbacks == backend.faults
 
 
-def test_output_of_one_row_goes_out_where_it_is_too_large_to_be_held_back() -> None:
-    """What fails then cannot be joined again: rows of it are out already."""
-    left, right = pa.table({"k0": [1]}), pa.table({"k0": [1] * 20_000, "row": range(20_000)})
-    spec = keyed(JoinType.INNER, left, right)
-    collected: list[pa.RecordBatch] = []
-    with HashJoin(
-        spec, left.schema, right.schema, options=SMALL,
-        backend=FaultyBackend(HostBackend(), after=40, operations={"gather"}),
-    ) as join:  # fmt: skip
-        join.build(right.to_batches())
-        output = join.probe(left.to_batches())
-        with pytest.raises(DeviceMemoryError, match="injected"):
-            collected.extend(output)
-    assert 0 < sum(batch.num_rows for batch in collected) < 20_000
+FAILURES = {
+    "memory": (DeviceMemoryError, ALLOCATING),
+    "loss": (DeviceLostError, ALLOCATING | {"indices_to_host", "mask_to_host"}),
+    "values": (DeviceValueError, {"evaluate", "restrict", "probe", "slices"}),
+}
+"""Ways in which a device fails, and the operations that do."""
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda t: t.value)
+def test_a_row_with_more_output_than_is_held_back_is_finished_on_the_cpu(
+    join_type: JoinType, rows: int, failure: str
+) -> None:
+    """Batches go out before the device fails, and the CPU returns the other pairs."""
+    left_table = pa.table({"k": [1] * rows, "v": range(rows)})
+    right_table = pa.table({"k": [1] * 3000, "w": range(3000)})
+    spec = keyed(join_type, left_table, right_table, condition=left("v") != right("w"))
+    expected = oracle_join(left_table, right_table, spec)
+    error, operations = FAILURES[failure]
+    options = Options(batch_bytes=1024, candidate_pairs=512)
+
+    def joined(after: int | None) -> tuple[pa.Table, FaultyBackend, int]:
+        backend = FaultyBackend(HostBackend(), after=after, operations=operations, error=error)
+        collected, early = [], 0
+        with HashJoin(spec, left_table.schema, right_table.schema, backend=backend, options=options) as join:
+            join.build(right_table.to_batches())
+            for batch in chain(join.probe(left_table.to_batches()), join.finish()):
+                collected.append(batch)
+                early += not backend.faults
+        return pa.Table.from_batches(collected, expected.schema), backend, early
+
+    calls = joined(None)[1].total_calls
+    for after in (calls // 8, calls // 3, calls // 2, calls - 1):
+        actual, backend, early = joined(after)
+        assert_same_rows(actual, expected, context=f"after {after} of {calls} calls")
+        assert backend.faults
+    assert early
+
+
+@pytest.mark.few
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
+@pytest.mark.parametrize("keys", [0, 1])
+@pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
+@pytest.mark.parametrize("join_type", [t for t in KEYED if not t.null_aware], ids=lambda t: t.value)
+def test_fault_at_any_call_where_single_rows_have_more_output_than_is_held_back(
+    join_type: JoinType, build_side: Side, keys: int, condition: str, failure: str, seed: int
+) -> None:
+    left_table, right_table = (
+        table.select(["k0", "row", "v"]) for table in sides(seed, [pa.int64()], (10, 11), distinct=1)
+    )
+    spec = keyed(join_type, left_table, right_table, keys=keys, condition=CONDITIONS[condition])
+    expected = oracle_join(left_table, right_table, spec)
+    error, operations = FAILURES[failure]
+
+    def joined(**faults: object) -> tuple[pa.Table, FaultyBackend]:
+        backend = FaultyBackend(HostBackend(morsel_rows=5), operations=operations, error=error, **faults)  # type: ignore[arg-type]
+        options = Options(batch_bytes=16, candidate_pairs=3)
+        return run_join(
+            spec, left_table, right_table, build_side=build_side, backend=backend, options=options, batch_rows=5
+        ), backend
+
+    calls = joined()[1].total_calls
+    for number in range(1, calls + 1, max(1, calls // 10)):
+        for faults in ({"at": {number}}, {"after": number - 1}):
+            if failure == "loss" and "at" in faults:
+                continue
+            actual, _ = joined(**faults)
+            assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, {faults} of {calls} calls")
 
 
 def test_a_build_side_that_does_not_fit_is_divided(backend: AnyBackend, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from gpujoin.backends.cpu.backend import CpuBackend
 from gpujoin.config import Options
-from gpujoin.engine.join import build
+from gpujoin.engine.join import build, probe
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceMemoryError, ExpressionEvaluationError, ProductSizeError
 from gpujoin.model.backend import AnyBackend
@@ -235,6 +236,30 @@ def test_distances_that_overflow(backend: AnyBackend, mode: EvalMode) -> None:
     assert_same_rows(
         run_join(spec, left_table, right_table, backend=backend), oracle_join(left_table, right_table, spec)
     )
+
+
+def test_a_morsel_whose_ranges_cannot_be_computed_is_gone_before_the_next_attempt(
+    backend: AnyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"a": pa.array([2**31 - 1, -1, 5], pa.int32())})
+    condition = resolve(call(Function.ABS, left("a") - right("a")) <= lit(3), table.schema, table.schema)
+    spec = keyed(JoinType.INNER, table, table, keys=0, condition=condition)
+    morsels: list[weakref.ref[probe.Morsel]] = []
+    alive: list[bool] = []
+    start, without_ranges = probe.Morsel.start, build.BuiltSide.without_ranges
+
+    def noted(self: probe.Morsel) -> probe.Morsel:
+        morsels.append(weakref.ref(self))
+        return start(self)
+
+    def looked(self: build.BuiltSide, metrics: JoinMetrics) -> build.BuiltSide:
+        alive.extend(morsel() is not None for morsel in morsels)
+        return without_ranges(self, metrics)
+
+    monkeypatch.setattr(probe.Morsel, "start", noted)
+    monkeypatch.setattr(build.BuiltSide, "without_ranges", looked)
+    assert_same_rows(run_join(spec, table, table, backend=backend), oracle_join(table, table, spec))
+    assert alive == [False]
 
 
 @pytest.mark.few

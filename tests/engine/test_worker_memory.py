@@ -255,3 +255,14 @@ def test_memory_of_the_cpu_that_runs_out_again_and_again(join_type: JoinType, se
         assert_same_rows(actual, expected, allow_empty=True, context=f"seed {seed}, every {every}")
         recovered += 1
     assert recovered
+
+
+@pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
+def test_pairs_come_in_smaller_slices_where_memory_of_the_cpu_is_short(condition: str, seed: int) -> None:
+    left_table, right_table = sides(seed, [pa.int32()], (300, 300), KeyShape.UNIFORM, distinct=4)
+    spec = keyed(JoinType.FULL, left_table, right_table, condition=CONDITIONS[condition])
+    metrics = JoinMetrics()
+    with failing_cpu(max_rows=1500, operations={"slices"}) as faulty:
+        actual = run_join(spec, left_table, right_table, backend=cpu(), metrics=metrics)
+    assert metrics.retries == faulty.faults > 0
+    assert_same_rows(actual, oracle_join(left_table, right_table, spec), context=f"seed {seed}")

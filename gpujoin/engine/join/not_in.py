@@ -35,6 +35,7 @@ from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.marks import Mask
 from gpujoin.engine.join.rounds import Matched, RowNumbers, pairs_of, probe_rounds, product_rounds
 from gpujoin.engine.keys import KeyCodec
+from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
 from gpujoin.model.jointype import Side
@@ -142,9 +143,11 @@ class NullPatterns:
                 mask[probe_rows[self._backend.mask_to_host(probe.matched())]] = True
         return Mask(mask, None)
 
-    def candidates(self, rows: pa.RecordBatch, matched: Matched, limit: int) -> Iterator[PairSlice]:
+    def candidates(
+        self, rows: pa.RecordBatch, matched: Matched, limit: int, metrics: JoinMetrics
+    ) -> Iterator[PairSlice]:
         """Pairs that match because of a null, of probe rows without a match."""
-        return candidates_by_null(self._backend, self._pairs(rows, matched), matched, limit)
+        return candidates_by_null(self._backend, self._pairs(rows, matched), matched, limit, metrics)
 
     def _pairs(self, rows: pa.RecordBatch, matched: Matched) -> Iterator[PatternPair]:
         """For each pair of patterns: build rows, probe rows without a match, and their search (``None``: all match)."""
@@ -190,12 +193,12 @@ class FrameNulls:
             backend.mark(marks, probe_rows if probe is None else backend.filter_map(probe_rows, probe.matched()))
         return Mask(marks, backend)
 
-    def candidates(self, rows: Any, matched: Matched, limit: int) -> Iterator[PairSlice]:
+    def candidates(self, rows: Any, matched: Matched, limit: int, metrics: JoinMetrics) -> Iterator[PairSlice]:
         """Pairs that match because of a null; their row numbers go through the host, where rounds are made of them."""
         backend = self._device.backend
         to_host = backend.indices_to_host
         pairs = ((to_host(build), to_host(probed), probe) for build, probed, probe in self._pairs(rows))
-        return candidates_by_null(backend, pairs, matched, limit)
+        return candidates_by_null(backend, pairs, matched, limit, metrics)
 
     def _rows_by_pattern(self, rows: Any, side: Side) -> dict[int, RowMap]:
         positions = [key.of(side) for key in self._layout.spec.keys]
@@ -230,7 +233,7 @@ class FrameNulls:
 
 
 def candidates_by_null(
-    backend: AnyBackend, pairs: Iterable[PatternPair], matched: Matched, limit: int
+    backend: AnyBackend, pairs: Iterable[PatternPair], matched: Matched, limit: int, metrics: JoinMetrics
 ) -> Iterator[PairSlice]:
     """Pairs of rows by pairs of patterns, of probe rows without a match."""
     for build_rows, probe_rows, probe in pairs:
@@ -239,7 +242,7 @@ def candidates_by_null(
                 yield pairs_of(backend, rows, build_rows[others])
             continue
         of_rows = partial(_of, matched, probe_rows)
-        for candidates in probe_rounds(backend, probe, len(probe_rows), of_rows, limit):
+        for candidates in probe_rounds(backend, probe, len(probe_rows), of_rows, limit, metrics):
             probe_at, build_at = (backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build))
             yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
 

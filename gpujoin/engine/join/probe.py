@@ -23,7 +23,8 @@ morsel, and what leads from one to the next::
       └──── the same rows, on the CPU ◄┘ few rows; or a value that the device does not compute
 
 On a device output is held back until the morsel is complete, so whatever fails has left no trace. A morsel with more
-output than is held back comes in parts.
+output than is held back comes in parts. A single row with more is returned batch by batch, and what was returned of it
+is noted: where the device fails then, the CPU joins the row again and returns the other pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +44,12 @@ from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.marks import BuildMarks, Mask, on_backend
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
-from gpujoin.engine.join.rounds import pairs_of, probe_rounds, product_rounds
+from gpujoin.engine.join.rounds import pairs_of, probe_rounds, probe_slices, product_rounds
 from gpujoin.engine.join.sinks import Columns
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.engine.morsels import LEAST_ROWS, drain, with_halving
-from gpujoin.errors import DeviceLostError, DeviceValueError, ExpressionEvaluationError, OutOfMemoryError
+from gpujoin.engine.morsels import drain, may_halve, with_halving
+from gpujoin.errors import DeviceValueError, ExpressionEvaluationError, OutOfMemoryError
 from gpujoin.logs import log
 from gpujoin.model.backend import BackendName, PairSlice, Probe
 from gpujoin.model.expressions import Expression
@@ -90,62 +91,86 @@ class Run:
         """Whether the output of a morsel is held back, since another backend may have to make it."""
         return self.built.backend.name is not BackendName.CPU
 
+    def count_fallback(self, problem: OutOfMemoryError | DeviceValueError) -> None:
+        """Count that the CPU goes on where memory of a device ran out; a value that it lacks is logged."""
+        if isinstance(problem, OutOfMemoryError):
+            self.metrics.count_fallback(problem)
+        else:
+            log.debug("rows are joined on the CPU: %s", problem)
+
 
 def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Uploads | None = None) -> Iterator[Any]:
     """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
 
     ``deferred`` is given where the build side comes in slices: only pairs are returned then, and rows with a match
     are marked there, since the rest is known only after the last slice. ``uploads`` is what of the rows lies on the
-    device already. Raises ``OutOfMemoryError`` where few rows do not fit, on the CPU too.
+    device already; it is let go of. Raises ``OutOfMemoryError`` where few rows do not fit, on the CPU too.
     """
     sink = run.built.sink
-    length, on_cpu = sink.count(rows), False
-    output: Iterator[Any] = iter(())
+    length, parts = sink.count(rows), 1
+    output: Iterator[Any] | None = None
     try:
         output, parts = _attempt(run, rows, deferred, uploads)
-    except OutOfMemoryError as problem:
-        if length > LEAST_ROWS and not isinstance(problem, DeviceLostError):
-            run.metrics.retries += 1
+    except (OutOfMemoryError, DeviceValueError) as problem:
+        if may_halve(problem, length, run.metrics):
             parts = 2
         elif run.holds_back:
-            run.metrics.count_fallback(problem)
-            on_cpu, parts = True, 1
+            run.count_fallback(problem)
         else:
             raise
-    except DeviceValueError as problem:
-        log.debug("a morsel is joined on the CPU: %s", problem)
-        on_cpu, parts = True, 1
-    if on_cpu:
-        output = join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
-    if parts == 1:
+    finally:
+        if uploads is not None:
+            uploads.forget()
+    if output is not None:
         yield from output
-        return
-    size = -(-length // parts)
-    for start in range(0, length, size):
-        part = sink.slice(rows, start, min(size, length - start))
-        yield from join_morsel(run, part, None if deferred is None else deferred[start : start + size])
+    elif parts == 1:
+        yield from join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
+    elif length == 1:
+        yield from _join_row(run, rows, deferred)
+    else:
+        size = -(-length // parts)
+        for start in range(0, length, size):
+            part = sink.slice(rows, start, min(size, length - start))
+            yield from join_morsel(run, part, None if deferred is None else deferred[start : start + size])
 
 
-def _attempt(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> tuple[Iterator[Any], int]:
+def _attempt(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> tuple[Iterator[Any] | None, int]:
     """Join a morsel on its backend. Returns its output, or none and the number of parts in which it has to come."""
     morsel = _start(run, rows, deferred, uploads)
     if not run.holds_back:
         return morsel.output(), 1
     if morsel.parts == 1:
         return drain(list(morsel.output())), 1
-    if morsel.num_rows == 1:  # output of one row is not held back where it is too large for that
-        return morsel.output(), 1
-    return iter(()), morsel.parts
+    return None, morsel.parts
 
 
-def _start(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> Morsel:
+def _join_row(run: Run, row: Any, deferred: Marks | None) -> Iterator[Any]:
+    """Join a probe row with more output than is held back, batch by batch.
+
+    The build rows of each batch are noted. Where the device fails, the CPU joins the row again without them::
+
+        build rows    0 1 2 3 4 5 6 7
+        device        0 1 2 | 3 4 5 | fails      two batches are returned
+        CPU           6 7                        and all matches are marked
+    """
+    returned = np.zeros(run.built.num_rows, np.bool_)
     try:
-        morsel = Morsel(run, rows, deferred, uploads)
-        morsel.start()
+        yield from _start(run, row, deferred, None, returned).output()
+        return
+    except (OutOfMemoryError, DeviceValueError) as problem:
+        run.count_fallback(problem)
+    row = run.built.sink.to_host(row, run.built.layout.probe)
+    yield from _start(run.on_cpu(), row, deferred, None, returned).output()
+
+
+def _start(
+    run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None, returned: Marks | None = None
+) -> Morsel:
+    try:
+        return Morsel(run, rows, deferred, uploads, returned).start()
     except RangeEvaluationError:
-        morsel = Morsel(run.without_ranges(), rows, deferred)
-        morsel.start()
-    return morsel
+        pass  # and the error lets go of that morsel
+    return Morsel(run.without_ranges(), rows, deferred, None, returned).start()
 
 
 def rest_of_build(run: Run) -> Iterator[Any]:
@@ -162,7 +187,7 @@ def rest_of_build(run: Run) -> Iterator[Any]:
     except OutOfMemoryError as problem:
         if not run.holds_back:
             raise
-        run.metrics.count_fallback(problem)
+        run.count_fallback(problem)
     yield from _rest_of_build(run.on_cpu(), kind, done)
 
 
@@ -199,11 +224,14 @@ class Residual:
 class Morsel:
     """A morsel of probe rows on its way from its candidates to its output; see the module.
 
-    ``deferred`` and ``uploads`` are as for :func:`join_morsel`. Both methods raise ``OutOfMemoryError`` where it does
-    not fit.
+    ``deferred`` and ``uploads`` are as for :func:`join_morsel`. ``returned`` is given for a single row: its pairs with
+    the build rows that are marked there are left out, and those that are returned are marked. Both methods raise
+    ``OutOfMemoryError`` where it does not fit.
     """
 
-    def __init__(self, run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None = None) -> None:
+    def __init__(
+        self, run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None, returned: Marks | None
+    ) -> None:
         self.run = run
         self.metrics = run.metrics
         self.rows = rows
@@ -214,6 +242,7 @@ class Morsel:
         self.derivation = run.built.layout.derivation
         self.backend = run.built.backend
         self.deferred = deferred
+        self.returned = returned
         self._uploads = self.sink.uploads(rows) if uploads is None else uploads
         self._emitter = Emitter(run.built, rows, run.metrics, self._uploads)
         self.probe: Probe[Any] | None = None
@@ -224,7 +253,7 @@ class Morsel:
         """The rest, or the rows with a match that it is derived from; ``None``: there is none."""
         self._build_marks: Any = None
 
-    def start(self) -> None:
+    def start(self) -> Self:
         """Find the candidates of the rows, and decide how the output comes of them."""
         with self.metrics.timing("probe"):
             self.pairs = self._find_candidates()
@@ -236,7 +265,7 @@ class Morsel:
                 self.pairs = Residual(condition)
                 if self.derivation.probe_rest is not Rest.NOTHING:
                     self.rest = Mask(self.backend.marks(self.num_rows), self.backend)
-                return
+                return self
             if self.run.marks is not None:
                 self._mark_build()
             padded = False
@@ -246,6 +275,7 @@ class Morsel:
                 padded = True  # what the backend has fetched by keys is padded
             if self.derivation.probe_rest is not Rest.NOTHING and not padded:
                 self.rest = self._rest_at_once() or self._rows_with_match()
+        return self
 
     @property
     def parts(self) -> int:
@@ -259,7 +289,7 @@ class Morsel:
         return max(1, math.ceil(rows / (self.sink.held_batches * self._emitter.rows_per_batch)))
 
     def output(self) -> Iterator[Any]:
-        """Pairs, then the rest, unless it is deferred. At the end the run has the marks of build rows."""
+        """Pairs, then the rest, unless it is deferred. Before the rest the run gets the marks of build rows."""
         match self.pairs:
             case Emission() as emission:
                 yield from emission.batches()
@@ -267,17 +297,36 @@ class Morsel:
                 yield from self._emitter.pairs(probe, build)
             case Slices():
                 for pairs in self._slices(self._emitter.rows_per_batch):
-                    yield from self._emitter.pairs(pairs.probe, pairs.build)
+                    yield from self._output_of(pairs)
             case Residual(condition):
                 yield from self._pairs_under(condition)
+        if self.run.marks is not None:
+            self.run.marks.add(self._build_marks, self.backend)
         if isinstance(self.rest, Emission):
             yield from self.rest.batches()
         elif self.rest is not None and self.deferred is not None:
             self.deferred |= self.rest.on_host
         elif self.rest is not None:
             yield from self._emitter.rest(self.layout.probe.side, self.derivation.probe_rest, self.rest)
-        if self.run.marks is not None:
-            self.run.marks.add(self._build_marks, self.backend)
+
+    def _output_of(self, pairs: PairSlice) -> Iterator[Any]:
+        """Output of pairs, without those that were returned before."""
+        if self.returned is None:
+            yield from self._emitter.pairs(pairs.probe, pairs.build)
+            return
+        build_rows = self.backend.indices_to_host(pairs.build)
+        following = ~self.returned[build_rows]
+        if not following.all():
+            pairs, build_rows = self._where(pairs, self.backend.mask_from_host(following)), build_rows[following]
+        start = 0
+        for batch in self._emitter.pairs(pairs.probe, pairs.build):
+            end = start + self.sink.count(batch)
+            self.returned[build_rows[start:end]] = True
+            yield batch
+            start = end
+
+    def _where(self, pairs: PairSlice, mask: Any) -> PairSlice:
+        return PairSlice(self.backend.filter_map(pairs.probe, mask), self.backend.filter_map(pairs.build, mask))
 
     # -- candidates ----------------------------------------------------------------------------------------
 
@@ -358,7 +407,7 @@ class Morsel:
         cost nothing.
         """
         build = self.built.build
-        if self.probe is None or build is None or self.built.null_patterns is not None:
+        if self.probe is None or build is None or self.built.null_patterns is not None or self.returned is not None:
             return None
         if build.unique and not (self._by_lookup and self.derivation.probe_rest is Rest.NOTHING):
             return None
@@ -397,7 +446,7 @@ class Morsel:
     def _slices(self, limit: int) -> Iterator[PairSlice]:
         """Candidate pairs, at most ``limit`` at a time."""
         if self.probe is not None:
-            yield from self.probe.slices(limit)
+            yield from probe_slices(self.probe, limit, self.metrics)
             return
         for outer, inner in cross_maps(self.num_rows, self.built.num_rows, limit):
             yield PairSlice(outer, inner)
@@ -412,13 +461,13 @@ class Morsel:
                 if self._build_marks is not None:
                     self.backend.mark(self._build_marks, pairs.build)
                 if self.derivation.pairs:
-                    yield from self._emitter.pairs(pairs.probe, pairs.build)
+                    yield from self._output_of(pairs)
 
     def _candidates(self) -> Iterator[PairSlice]:
         limit = self.sink.candidate_pairs(self._emitter.rows_per_batch)
         yield from self._rounds(limit) or self._slices(limit)
         if self.built.null_patterns is not None:
-            yield from self.built.null_patterns.candidates(self.rows, self._probe_marks, limit)
+            yield from self.built.null_patterns.candidates(self.rows, self._probe_marks, limit, self.metrics)
 
     def _rounds(self, limit: int) -> Iterator[PairSlice] | None:
         """Candidates of the rows that have no match yet, in rounds; ``None`` where the join needs all pairs."""
@@ -428,7 +477,7 @@ class Morsel:
         if self.probe is not None:
             if not of_probe_rows:
                 return None
-            return probe_rounds(self.backend, self.probe, self.num_rows, self._probe_marks, limit)
+            return probe_rounds(self.backend, self.probe, self.num_rows, self._probe_marks, limit, self.metrics)
         if of_probe_rows:
             rounds = product_rounds(np.arange(self.num_rows), self.built.num_rows, limit, self._probe_marks)
             return (pairs_of(self.backend, rows, others) for rows, others in rounds)
@@ -451,7 +500,7 @@ class Morsel:
         def matches(start: int, length: int) -> PairSlice:
             probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)
             mask = Mask(self._evaluate(condition, probe, build), self.sink.evaluator).on(self.backend)
-            return PairSlice(self.backend.filter_map(probe, mask), self.backend.filter_map(build, mask))
+            return self._where(PairSlice(probe, build), mask)
 
         self.metrics.candidate_pairs += candidates.length
         with self.metrics.timing("condition"):

@@ -19,8 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.engine.morsels import may_halve
+from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.backend import AnyBackend, PairSlice, Probe, Resumable
-from gpujoin.model.maps import Indices, OutOfBounds
+from gpujoin.model.maps import Indices, OutOfBounds, slice_map
 
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 Matched: TypeAlias = Callable[[], npt.NDArray[np.bool_]]
@@ -32,12 +35,37 @@ GROWTH = 4
 """Factor by which each round is larger than the one before."""
 
 
+def probe_slices(probe: Probe[Any], limit: int, metrics: JoinMetrics) -> Iterator[PairSlice]:
+    """All pairs of a probe, at most ``limit`` at a time; the limit is halved where a slice does not fit memory."""
+    done = 0
+    while done < probe.pairs:
+        try:
+            for pairs in _without_first(probe.slices(limit), done):
+                done += pairs.length
+                yield pairs
+            return
+        except OutOfMemoryError as problem:
+            if not may_halve(problem, limit, metrics):
+                raise
+            limit //= 2
+
+
+def _without_first(slices: Iterator[PairSlice], count: int) -> Iterator[PairSlice]:
+    for pairs in slices:
+        skipped = min(count, pairs.length)
+        count -= skipped
+        length = pairs.length - skipped
+        if length:
+            maps = (slice_map(rows, skipped, length) for rows in (pairs.probe, pairs.build))
+            yield PairSlice(*maps) if skipped else pairs
+
+
 def probe_rounds(
-    backend: AnyBackend, probe: Probe[Any], rows: int, matched: Matched, limit: int
+    backend: AnyBackend, probe: Probe[Any], rows: int, matched: Matched, limit: int, metrics: JoinMetrics
 ) -> Iterator[PairSlice]:
     """Candidate pairs of a probe, in rounds; all pairs, row by row, if the probe is not :class:`Resumable`."""
     if not (isinstance(probe, Resumable) and probe.resumable):
-        yield from probe.slices(limit)
+        yield from probe_slices(probe, limit, metrics)
         return
     counts = backend.indices_to_host(Indices(probe.counts, rows))
     waiting = np.flatnonzero(counts)

@@ -62,6 +62,7 @@ class Uploads:
     def forget(self) -> None:
         """Keep no frame alive any longer; columns that were put into other frames stay there."""
         self.columns.clear()
+        self.keys = None
 
 
 def _shared(dtype: pa.DataType) -> bool:

@@ -48,6 +48,7 @@ from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend, emulated_ops
 from tests.backends.cudf.pipeline import ShortBackend, host_pipeline
 from tests.backends.cudf.resident import CountingBackend, on_twin
+from tests.engine.support import keyed
 from tests.engine.test_notin import VALUES, everything, kept
 from tests.generate import Generator, KeyShape, Mix
 from tests.kernels.conftest import MakeDevice, emulator_cache, make_device
@@ -431,6 +432,34 @@ def test_a_device_that_is_short_of_memory(kind: Any, floor: int) -> None:
     if floor:
         assert metrics.fallbacks > 0
     assert_same_rows(carried(result), wanted)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5])
+@pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda kind: kind.value)
+def test_a_row_with_more_output_than_is_held_back(kind: JoinType, after: int) -> None:
+    """Frames go out before the device fails, and the CPU returns the other pairs."""
+    a, b = pa.table({"k": [1, 2, 1], "v": [0, 1, 8999]}), pa.table({"k": [1] * 9000, "w": range(9000)})
+    spec = keyed(kind, a, b, condition=left("v") != right("w"))
+    calls = 0
+
+    class Failing(HostBackend):
+        def evaluate(self, *args: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > after:
+                raise DeviceMemoryError("full")
+            return super().evaluate(*args)
+
+    backend = Failing()
+    device = host_pipeline(backend, memory=1 << 10)
+    tables = [DeviceTable(table.schema, device.take_in(table, table.schema), device) for table in (a, b)]
+    options, metrics = Options(candidate_pairs=1000), JoinMetrics()
+    with HashJoin(spec, a.schema, b.schema, backend=backend, options=options, metrics=metrics) as join:
+        join.build(tables[1])
+        collected = [carried(table) for table in (*join.probe(tables[0]), *join.finish())]
+    assert metrics.fallbacks > 0
+    expected = oracle_join(a, b, spec)
+    assert_same_rows(pa.concat_tables(collected).cast(expected.schema), expected)
 
 
 def test_a_build_side_that_does_not_fit() -> None:
