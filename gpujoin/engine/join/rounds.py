@@ -45,9 +45,10 @@ def probe_slices(probe: Probe[Any], limit: int, metrics: JoinMetrics) -> Iterato
                 yield pairs
             return
         except OutOfMemoryError as problem:
-            if not may_halve(problem, limit, metrics):
+            length = min(limit, probe.pairs)
+            if not may_halve(problem, length, metrics):
                 raise
-            limit //= 2
+            limit = length // 2
 
 
 def _without_first(slices: Iterator[PairSlice], count: int) -> Iterator[PairSlice]:
