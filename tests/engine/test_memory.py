@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import chain
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from gpujoin.config import Options
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import DeviceLostError, DeviceMemoryError, DeviceValueError
+from gpujoin.errors import DeviceLostError, DeviceMemoryError, DeviceValueError, OutOfMemoryError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType, Side
@@ -121,7 +122,7 @@ def test_a_morsel_with_more_output_than_is_held_back_comes_in_parts(join_type: J
         assert metrics.fallbacks == backend.faults
 
 
-FAILURES = {
+FAILURES: dict[str, tuple[type[OutOfMemoryError | DeviceValueError], Collection[str]]] = {
     "memory": (DeviceMemoryError, ALLOCATING),
     "loss": (DeviceLostError, ALLOCATING | {"indices_to_host", "mask_to_host"}),
     "values": (DeviceValueError, {"evaluate", "restrict", "probe", "slices"}),
@@ -145,17 +146,19 @@ def test_a_row_with_more_output_than_is_held_back_is_finished_on_the_cpu(
 
     def joined(after: int | None) -> tuple[pa.Table, FaultyBackend, int]:
         backend = FaultyBackend(HostBackend(), after=after, operations=operations, error=error)
-        collected, early = [], 0
+        collected, batches = [], 0
         with HashJoin(spec, left_table.schema, right_table.schema, backend=backend, options=options) as join:
             join.build(right_table.to_batches())
             for batch in chain(join.probe(left_table.to_batches()), join.finish()):
                 collected.append(batch)
-                early += not backend.faults
-        return pa.Table.from_batches(collected, expected.schema), backend, early
+                batches += not backend.faults
+        return pa.Table.from_batches(collected, expected.schema), backend, batches
 
     calls = joined(None)[1].total_calls
+    early = 0
     for after in (calls // 8, calls // 3, calls // 2, calls - 1):
-        actual, backend, early = joined(after)
+        actual, backend, batches = joined(after)
+        early += batches
         assert_same_rows(actual, expected, context=f"after {after} of {calls} calls")
         assert backend.faults
     assert early
