@@ -175,7 +175,8 @@ def skip_reason(
         return Reason(ReasonKind.SLOWER, "cost", "all rows are part of the query, and few", setting)
     if estimate.taken or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
         return None
-    here, spark = f"{estimate.here:.2g} s", f"{estimate.spark:.2g} s"
+    digits = next((n for n in range(2, 6) if f"{estimate.here:.{n}g}" != f"{estimate.spark:.{n}g}"), 2)
+    here, spark = f"{estimate.here:.{digits}g} s", f"{estimate.spark:.{digits}g} s"
     why = f"about {here} are predicted here{once.shown_here()}, {spark} in Spark{once.shown_spark()}"
     if any(rows.guessed for rows in island.spark_sources):  # seconds of rows that nobody has counted are no prediction
         why = f"an input of unknown size was taken to have {UNKNOWN_ROWS:,.0f} rows"
