@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, Physical, read_footer
 from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
-from gpujoin.backends.parquet.statistics import decoded
+from gpujoin.backends.parquet.statistics import NULLS, decoded, limits, stored_bounds
 from gpujoin.cache import Cache
 from gpujoin.errors import ScanError
 from gpujoin.model.files import Bounds, ForeignColumn
@@ -86,6 +86,8 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
         sizes = tuple(sum(parquet.chunk(g, leaf).compressed for leaf in leaves) for g in groups)
     except ScanError as problem:
         problems.append(str(problem))
+    if not problems:
+        problems += [beyond_type(path, source) for source in sources if _has_values_beyond(parquet, source)]
     rows = tuple(group.rows for group in parquet.groups)
     bounds = () if problems else tuple(_bounds(source, parquet) for source in sources)
     different = () if problems else tuple(_different_values(source, parquet) for source in sources)
@@ -374,6 +376,11 @@ class FileColumns:
         leaf = self._parquet.leaves[column.first] if column.leaves else None
         if leaf is None or not leaf.flat:
             raise ScanError(f"{path}: column {field.name!r} is nested, planned as {show_type(field.type)}")
+        if leaf.arrow is not None and pat.is_null(leaf.arrow) and not pat.is_null(field.type):
+            raise ScanError(
+                f"{path}: column {field.name!r} ({leaf.physical.name}) is annotated as UNKNOWN, by which all its "
+                f"values are null, and planned as {show_type(field.type)}"
+            )
         if leaf.arrow is None or not _readable(leaf.arrow, logical(field.type)):
             file_type = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
             raise ScanError(
@@ -456,6 +463,48 @@ def _readable_nested(file_type: pa.DataType, wanted: pa.DataType, key: Callable[
             and _readable_nested(file_type.item_type, wanted.item_type, key)
         )
     return bool(logical(file_type) == logical(wanted))
+
+
+# -- numbers beyond a column's type ------------------------------------------------------------------------------
+
+
+def are_of_type(parquet: ParquetFooter, sources: Iterable[Source], groups: Iterable[int]) -> bool:
+    """Whether statistics of row groups say that the numbers of columns are such as their types have.
+
+    A file may annotate 32-bit integers as UINT_8 and store 300, or unscaled decimals with more digits than it says.
+    """
+    leaves = [leaf for source in sources for leaf in source.leaves if limits(parquet.leaves[leaf].arrow) is not None]
+    return all(_is_within_limits(parquet, group, leaf) for group in groups for leaf in leaves)
+
+
+def beyond_type(path: str, source: Source) -> str:
+    """Reason why a column is not read here of which some numbers are beyond the limits of its type."""
+    return (
+        f"{path}: column {source.name!r} stores numbers that its type in the file, {show_type(source.arrow)}, has not"
+    )
+
+
+def _has_values_beyond(parquet: ParquetFooter, source: Source) -> bool:
+    """Whether statistics say that a column has integers beyond the limits of its type.
+
+    Decimals beyond them cannot be taken from Spark either, as Arrow holds none: the task that reads them fails, and
+    Spark runs the query.
+    """
+    leaves = [leaf for leaf in source.leaves if parquet.leaves[leaf].is_narrow]
+    return any(
+        stored_bounds(parquet.leaves[leaf], parquet.chunk(group, leaf).statistics) is not None
+        and not _is_within_limits(parquet, group, leaf)
+        for group in range(len(parquet.groups))
+        for leaf in leaves
+    )
+
+
+def _is_within_limits(parquet: ParquetFooter, group: int, leaf: int) -> bool:
+    about, chunk = parquet.leaves[leaf], parquet.chunk(group, leaf)
+    if chunk.statistics.get(NULLS) == chunk.values:
+        return True
+    allowed, bounds = limits(about.arrow), stored_bounds(about, chunk.statistics)
+    return allowed is None or (bounds is not None and all(bound in allowed for bound in bounds))
 
 
 # -- statistics --------------------------------------------------------------------------------------------------

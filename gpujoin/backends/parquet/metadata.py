@@ -120,9 +120,12 @@ _COLUMN_METADATA = Struct({
 _COLUMN_CHUNK = Struct({1: _BYTES, 3: _COLUMN_METADATA, 8: Struct({1: _EMPTY, 2: _EMPTY}), 9: _BYTES})
 _ROW_GROUP = Struct({1: Positions(), 2: _INTEGER, 3: _INTEGER, 4: Positions()})
 _FILE_METADATA = Struct({
-    2: ListOf(_SCHEMA_ELEMENT), 3: _INTEGER, 4: ListOf(_ROW_GROUP),
+    2: Spanned(ListOf(_SCHEMA_ELEMENT)), 3: _INTEGER, 4: ListOf(_ROW_GROUP),
     5: Spanned(ListOf(Struct({1: _BYTES, 2: _BYTES}))), 6: _BYTES, 7: ListOf(Struct({1: _EMPTY, 2: _EMPTY})),
 })  # fmt: skip
+_ANNOTATIONS = Struct({1: _INTEGER, 6: Spanned(_INTEGER), 10: Spanned(_LOGICAL)})
+_OF_INT32 = {6: bytes([0x22]), 10: bytes([0xAC, 0x13, 0x20, 0x11, 0x00, 0x00])}
+"""Values of a schema element's fields by which it is INT32: the converted type, and ``INTEGER(32, signed)``."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,11 @@ class Leaf:
     def width(self) -> int | None:
         """Bytes of a value that stands alone, as in statistics; ``None``: they differ."""
         return self.length if self.physical is Physical.FIXED_LEN_BYTE_ARRAY else _WIDTHS.get(self.physical)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is of integers of 8 or 16 bits, which are stored in 32."""
+        return self.arrow is not None and is_narrow(self.arrow)
 
 
 @dataclass(frozen=True)
@@ -206,6 +214,7 @@ class ParquetFooter:
     """Whether a row group is said to be sorted."""
     _data: bytes = field(repr=False)
     _data_end: int = field(repr=False)
+    _schema_span: tuple[int, int] = field(repr=False)
     _facts_span: tuple[int, int] = field(repr=False)
     statistics: dict[tuple[int, int], Statistics | None] = field(repr=False, compare=False, default_factory=dict)
     """Statistics that were decoded already, by row group and leaf (`footers.statistics_of`)."""
@@ -217,10 +226,27 @@ class ParquetFooter:
         return len(self._data)
 
     def without_claims(self) -> bytes:
-        """Make a Parquet file of this footer alone, without the key-value metadata in which writers say more."""
+        """Make a Parquet file of this footer alone, without the key-value metadata in which writers say more.
+
+        Integers of 8 and 16 bits become INT32, as they are stored: decoders cut off the bits beyond, unseen.
+        """
         begin, end = self._facts_span
-        footer = self._data[:begin] + EMPTY_LIST * (end > begin) + self._data[end:]
+        changes = [(begin, end, EMPTY_LIST)] if end > begin else []
+        if any(leaf.is_narrow for leaf in self.leaves):
+            changes += self._annotations_of_int32()
+        footer = self._data
+        for begin, end, replacement in sorted(changes, reverse=True):
+            footer = footer[:begin] + replacement + footer[end:]
         return _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
+
+    def _annotations_of_int32(self) -> Iterator[tuple[int, int, bytes]]:
+        """Spans of the annotations of narrow integers, with what they are for INT32."""
+        begin, _ = self._schema_span
+        leaves = iter(self.leaves)
+        for position in thrift.read_list(self._data, begin, Positions())[1:]:
+            element = thrift.read(self._data, position, _ANNOTATIONS)
+            if 1 in element and next(leaves).is_narrow:
+                yield from ((*element[number][1:], _OF_INT32[number]) for number in _OF_INT32 if number in element)
 
     def chunk(self, group: int, leaf: int) -> ColumnChunk:
         """Describe a column chunk.
@@ -311,7 +337,8 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
     about = thrift.read(data, 0, _FILE_METADATA)
     if not {2, 3, 4} <= about.keys():
         raise ThriftError("it lacks the schema or the row groups")
-    columns, leaves = _schema(about[2], about.get(7, ()))
+    elements, *schema_span = about[2]
+    columns, leaves = _schema(elements, about.get(7, ()))
     groups = []
     for number, group in enumerate(about[4]):
         chunks, rows = group.get(1, ()), group.get(3, -1)
@@ -326,8 +353,13 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
     claims_order = any(group.get(4) for group in about[4])
     return ParquetFooter(
         path, columns, leaves, tuple(groups), facts, total, about.get(6, b""), claims_order, data, data_end,
-        (span[0], span[1]),
+        (schema_span[0], schema_span[1]), (span[0], span[1]),
     )  # fmt: skip
+
+
+def is_narrow(dtype: pa.DataType) -> bool:
+    """Whether a type is of integers that Parquet stores in more bits."""
+    return bool(pa.types.is_integer(dtype) and dtype.bit_width < 32)
 
 
 # -- schema ------------------------------------------------------------------------------------------------------

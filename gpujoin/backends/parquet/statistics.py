@@ -10,14 +10,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.parquet.metadata import Leaf, Physical
+from gpujoin.backends.parquet.metadata import Leaf, Physical, is_narrow
 from gpujoin.backends.parquet.pruning import Statistics
 
-_OLD_MAX, _OLD_MIN, _NULLS, _MAX, _MIN = 1, 2, 3, 5, 6
+_OLD_MAX, _OLD_MIN, NULLS, _MAX, _MIN = 1, 2, 3, 5, 6
 """Fields of ``Statistics``. The old bounds were compared as signed numbers, for every type."""
 _WHOLE = frozenset({Physical.BOOLEAN, Physical.INT32, Physical.INT64})
 """Types whose values are whole numbers, least byte first."""
@@ -31,13 +32,10 @@ def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | No
 
     Bounds are Python values of the column's type, text as bytes. ``None`` if no statistics can be trusted.
     """
-    nulls = fields.get(_NULLS)
+    nulls = fields.get(NULLS)
     if nulls is not None and not 0 <= nulls <= rows:
         return None
-    low, high = fields.get(_MIN), fields.get(_MAX)
-    if not leaf.ordered or low is None or high is None:
-        signed = leaf.physical in _WHOLE and not _unsigned(leaf)
-        low, high = (fields.get(_OLD_MIN), fields.get(_OLD_MAX)) if signed else (None, None)
+    low, high = _raw_bounds(leaf, fields)
     if low is None or high is None:
         return Statistics(None, None, nulls=nulls, rows=rows)
     if nulls == rows:
@@ -49,6 +47,43 @@ def decoded(leaf: Leaf, fields: Mapping[int, Any], rows: int) -> Statistics | No
     if least is None or greatest is None:
         return Statistics(None, None, nulls=nulls, rows=rows)
     return None if least > greatest else Statistics(least, greatest, nulls=nulls, rows=rows)
+
+
+def _raw_bounds(leaf: Leaf, fields: Mapping[int, Any]) -> tuple[bytes | None, bytes | None]:
+    low, high = fields.get(_MIN), fields.get(_MAX)
+    if leaf.ordered and low is not None and high is not None:
+        return low, high
+    signed = leaf.physical in _WHOLE and not _unsigned(leaf)
+    return (fields.get(_OLD_MIN), fields.get(_OLD_MAX)) if signed else (None, None)
+
+
+def limits(dtype: pa.DataType | None) -> range | None:
+    """Numbers that a column is said to have, of those that its physical type stores; ``None``: all of them.
+
+    A decimal's are those without its scale: ``decimal(4, 2)`` has -9999 to 9999.
+    """
+    if dtype is None:
+        return None
+    if pat.is_decimal(dtype):
+        return range(-(10**dtype.precision) + 1, 10**dtype.precision)
+    if not is_narrow(dtype):
+        return None
+    low = -(1 << dtype.bit_width - 1) if pat.is_signed_integer(dtype) else 0
+    return range(low, low + (1 << dtype.bit_width))
+
+
+def stored_bounds(leaf: Leaf, fields: Mapping[int, Any]) -> tuple[int, int] | None:
+    """Least and greatest number that are stored of a column with :func:`limits`; ``None`` if that is not known.
+
+    They are so whether the writer compared signed or unsigned numbers: if one is negative and one is not, the least of
+    one order is the greater of the other, and both are dropped.
+    """
+    low, high = _raw_bounds(leaf, fields)
+    if not low or not high or any(leaf.width not in (None, len(raw)) for raw in (low, high)):
+        return None
+    order: Literal["little", "big"] = "little" if leaf.physical in _WHOLE else "big"
+    least, greatest = (int.from_bytes(raw, order, signed=True) for raw in (low, high))
+    return (least, greatest) if least <= greatest else None
 
 
 def _unsigned(leaf: Leaf) -> bool:

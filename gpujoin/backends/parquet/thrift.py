@@ -66,9 +66,9 @@ class Positions:
 
 @dataclass(frozen=True)
 class Spanned:
-    """A list that is read with the offset of its first byte and that of the byte after its last."""
+    """A value that is read with the offset of its first byte and that of the byte after its last."""
 
-    elements: ListOf
+    value: Scalar | Struct | ListOf
 
 
 EMPTY_LIST = bytes([_STRUCT])
@@ -81,11 +81,19 @@ def read(data: bytes, at: int, struct: Struct) -> dict[int, Any]:
     """Read a struct that starts at the offset ``at``; other bytes may follow.
 
     Gives the values of the fields that are present, by number: ``bool``, ``int``, ``bytes``, ``dict``, or a list of
-    these; a list of :class:`Positions` gives integers, one that is :class:`Spanned` a tuple of its elements and both
-    offsets. Raises ``ThriftError`` if the bytes end early, or are no such struct.
+    these; a list of :class:`Positions` gives integers, a value that is :class:`Spanned` a tuple of it and both offsets.
+    Raises ``ThriftError`` if the bytes end early, or are no such struct.
     """
     try:
         return _struct(data, at, struct.fields, 0)[0]
+    except IndexError:
+        raise ThriftError("it ends within a value") from None
+
+
+def read_list(data: bytes, at: int, kind: ListOf | Positions) -> list[Any]:
+    """Read a list that starts at the offset ``at``, as :func:`read` does."""
+    try:
+        return _list(data, at, kind, 0)[0]
     except IndexError:
         raise ThriftError("it ends within a value") from None
 
@@ -121,10 +129,10 @@ def _struct(data: bytes, at: int, fields: Mapping[int, Kind], depth: int) -> tup
             values[number], at = _struct(data, at, kind.fields, depth + 1)
         elif wire == _LIST and isinstance(kind, ListOf | Positions):
             values[number], at = _list(data, at, kind, depth)
-        elif wire == _LIST and isinstance(kind, Spanned):
+        elif isinstance(kind, Spanned):
             begin = at
-            elements, at = _list(data, at, kind.elements, depth)
-            values[number] = elements, begin, at
+            value, at = _spanned(data, at, wire, kind.value, depth)
+            values[number] = value, begin, at
         elif wire in (_TRUE, _FALSE) and kind is Scalar.BOOLEAN:
             values[number] = wire == _TRUE
         elif wire == _BYTE and kind is Scalar.INTEGER:
@@ -132,6 +140,16 @@ def _struct(data: bytes, at: int, fields: Mapping[int, Kind], depth: int) -> tup
             at += 1
         else:
             raise ThriftError(f"field {number} has wire type {wire}")
+
+
+def _spanned(data: bytes, at: int, wire: int, kind: Scalar | Struct | ListOf, depth: int) -> tuple[Any, int]:
+    if wire == _LIST and isinstance(kind, ListOf):
+        return _list(data, at, kind, depth)
+    if wire == _STRUCT and isinstance(kind, Struct) and depth < MOST_DEEP:
+        return _struct(data, at, kind.fields, depth + 1)
+    if wire in _INTEGERS and kind is Scalar.INTEGER:
+        return _integer(data, at)
+    raise ThriftError(f"a value has wire type {wire}")
 
 
 def _list(data: bytes, at: int, kind: ListOf | Positions, depth: int) -> tuple[list[Any], int]:

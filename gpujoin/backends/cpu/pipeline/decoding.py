@@ -3,9 +3,11 @@
 Writers add claims: an Arrow schema (``ARROW:schema``), the order of the rows (``sorting_columns``), and in headers of
 pages of the second version the number of nulls. Spark uses none of them. Polars does: it decodes a column as the Arrow
 schema says, does not look at values that are said to be sorted, and looks for no other nulls. So Polars decodes a file
-only if nothing is claimed of the order of its rows, its pages are of the first version, and it means to decode each
-column that is read to the type of the Parquet schema. PyArrow decodes all others, with a footer that
-claims nothing. An example, a column of INT64 without a logical type, whose value is 1700000000::
+only if nothing is claimed of the order of its rows, its pages are of the first version, it means to decode each
+column that is read to the type of the Parquet schema, and statistics show that no number is beyond that type: 300 as
+UINT_8 becomes 44. PyArrow decodes all others, with a footer that claims nothing, and numbers of which statistics do not
+tell are compared with the limits of their type. An example, a column of INT64 without a logical type, whose value is
+1700000000::
 
     ARROW:schema says     Polars decodes              here
     int64                 1700000000                  by Polars
@@ -25,9 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from gpujoin.backends.parquet.footers import Source
-from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical
+from gpujoin.backends.parquet.footers import Source, are_of_type, beyond_type
+from gpujoin.backends.parquet.metadata import Leaf, ParquetFooter, Physical, is_narrow
 from gpujoin.backends.parquet.pages import have_first_version
+from gpujoin.backends.parquet.statistics import limits
 from gpujoin.errors import ScanError
 from gpujoin.model.types import is_text, logical
 from gpujoin.storage.locations import is_local, open_binary
@@ -72,7 +75,7 @@ def polars_decodes(parquet: ParquetFooter, sources: Sequence[Source], groups: Se
         return False
     if not all(_is_decoded_as(schema.get(source.name or ""), source.arrow) for source in named):
         return False
-    return have_first_version(parquet, named, groups)
+    return are_of_type(parquet, named, groups) and have_first_version(parquet, named, groups)
 
 
 def _is_decoded_as(dtype: pl.DataType | None, file_type: pa.DataType | None) -> bool:
@@ -138,13 +141,18 @@ def check_readable(parquet: ParquetFooter, sources: Sequence[Source]) -> None:
 
 
 def read_row_groups(parquet: ParquetFooter, named: Mapping[str, Source], run: Sequence[int]) -> pa.Table:
-    """Decode columns of row groups, by their names in the file; INT96 timestamps are in microseconds."""
+    """Decode columns of row groups, by their names in the file; INT96 timestamps are in microseconds.
+
+    Integers of 8 and 16 bits are of 32, as they are stored. Raises ``ScanError`` if a number is beyond its type.
+    """
     with _arrow_errors(parquet, _groups(run)):
         _check_int96(parquet, named, run)
         with _arrow_reader(parquet) as reader:
             leaves = _leaves(reader, parquet, named)
             table = reader.reader.read_row_groups(list(run), column_indices=leaves, use_threads=False)
-    return table.rename_columns(_in_order(named))
+    table = table.rename_columns(_in_order(named))
+    _check_limits(parquet, named, run, table)
+    return table
 
 
 def read_batches(
@@ -164,7 +172,9 @@ def read_batches(
             # A footer does not say how large dictionaries become when they are decoded.
             row_bytes = max(1.0, first.nbytes / max(1, first.num_rows)) if first is not None else 1.0
             for batch in batches(max(1, int(piece_bytes / row_bytes))):
-                yield pa.Table.from_batches([batch]).rename_columns(names)
+                table = pa.Table.from_batches([batch]).rename_columns(names)
+                _check_limits(parquet, named, [group], table)
+                yield table
 
 
 def _groups(run: Sequence[int]) -> str:
@@ -212,7 +222,12 @@ def _leaves(reader: pq.ParquetFile, parquet: ParquetFooter, named: Mapping[str, 
 
 
 def _is_same(arrow_type: pa.DataType, file_type: pa.DataType) -> bool:
-    """Whether PyArrow decodes to a file's type. INT96 timestamps have no zone to PyArrow, names of elements differ."""
+    """Whether PyArrow decodes to a file's type. INT96 timestamps have no zone to PyArrow, names of elements differ.
+
+    Integers of 8 and 16 bits are INT32 to it (`ParquetFooter.without_claims`).
+    """
+    if is_narrow(file_type):
+        return bool(arrow_type == pa.int32())
     if pat.is_timestamp(file_type):
         return pat.is_timestamp(arrow_type) and arrow_type.unit == file_type.unit
     if not pat.is_nested(file_type):
@@ -222,6 +237,34 @@ def _is_same(arrow_type: pa.DataType, file_type: pa.DataType) -> bool:
     pairs = [(arrow_type.field(i), file_type.field(i)) for i in range(file_type.num_fields)]
     has_names = pat.is_struct(file_type)
     return all(_is_same(a.type, b.type) and (a.name == b.name or not has_names) for a, b in pairs)
+
+
+def _check_limits(parquet: ParquetFooter, named: Mapping[str, Source], run: Sequence[int], table: pa.Table) -> None:
+    """Raise ``ScanError`` if a number is beyond the limits of its type; statistics mostly tell that none is."""
+    for name, source in named.items():
+        if source.arrow is None or are_of_type(parquet, [source], run):
+            continue
+        if not all(_are_within_limits(chunk, source.arrow) for chunk in table[name].chunks):
+            raise ScanError(beyond_type(parquet.path, source))
+
+
+def _are_within_limits(values: pa.Array, dtype: pa.DataType) -> bool:
+    """Whether numbers, or those in nested values, are such as a file's type has."""
+    if pat.is_struct(dtype):
+        return all(_are_within_limits(values.field(i), dtype.field(i).type) for i in range(dtype.num_fields))
+    if pat.is_map(dtype):
+        return _are_within_limits(values.keys, dtype.key_type) and _are_within_limits(values.items, dtype.item_type)
+    if pat.is_list(dtype):
+        return _are_within_limits(values.values, dtype.value_type)
+    if pat.is_decimal(dtype):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+    elif (allowed := limits(dtype)) is not None:
+        ends = pc.min_max(values).as_py().values()
+        return all(end is None or end in allowed for end in ends)
+    return True
 
 
 def _check_int96(parquet: ParquetFooter, named: Mapping[str, Source], run: Sequence[int]) -> None:

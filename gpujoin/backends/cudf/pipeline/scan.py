@@ -12,7 +12,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
-from gpujoin.backends.parquet.footers import Source, opened, runs, wanted_slices
+from gpujoin.backends.parquet.footers import Source, are_of_type, opened, runs, wanted_slices
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
@@ -39,10 +39,11 @@ def read(
     """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
     A slice is yielded itself if it must be read on the host: because it has INT96 timestamps, which libcudf reads in
-    nanoseconds, values that have to be converted, a name with a dot, which libcudf takes for a path, or pages that say
-    how many nulls they have, which libcudf believes; because it is in an object store, or because it does not fit the
-    device. So are all slices of ORC files. Raises ``ScanError`` if a file is not as planned or unreadable,
-    ``DecodeError`` if the library does not decode its pages: another one may, or says why not.
+    nanoseconds, values that have to be converted, numbers that may be beyond their type, a name with a dot, which
+    libcudf takes for a path, or pages that say how many nulls they have, which libcudf believes; because it is in an
+    object store, or because it does not fit the device. So are all slices of ORC files. Raises ``ScanError`` if a file
+    is not as planned or unreadable, ``DecodeError`` if the library does not decode its pages: another one may, or says
+    why not.
     """
     if scan.format is not FileFormat.PARQUET:
         yield from scan.slices or ()
@@ -68,7 +69,7 @@ def read(
 def _are_decoded_here(parquet: ParquetFooter, sources: Sequence[Source], groups: Sequence[int]) -> bool:
     if any(source.int96 or source.converted or "." in (source.name or "") for source in sources):
         return False
-    return have_first_version(parquet, sources, groups)
+    return are_of_type(parquet, sources, groups) and have_first_version(parquet, sources, groups)
 
 
 def _piece(
