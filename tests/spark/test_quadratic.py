@@ -261,11 +261,11 @@ def test_not_in_over_columns_in_both_forms(tables: SparkSession, strategy: str) 
     some = "select p, q, r from (values (1, 1, 1), (2, null, 2), (null, 1, 2), (2, 2, null)) as s(p, q, r)"
     tables.sql(f"{some} where p is not null or q is not null").createOrReplaceTempView("some")
     rows = tables.sql("select every.*, id as i from every, range(0, 40, 1, 3)")
-    rows.createOrReplaceTempView("many")
+    rows.createOrReplaceTempView("many_patterns")
     queries = (
-        "select * from many where (a, b, c) not in (select p, q, r from some)",
-        "select * from many where (a, b) not in (select q, p from some where r = c and p < i)",
-        "select * from many where (a, b) not in (select p, q from some where r < i % 3)",
+        "select * from many_patterns where (a, b, c) not in (select p, q, r from some)",
+        "select * from many_patterns where (a, b) not in (select q, p from some where r = c and p < i)",
+        "select * from many_patterns where (a, b) not in (select p, q from some where r < i % 3)",
     )
     settings = {
         "spark.gpujoin.backend": "cpu", "spark.gpujoin.strategy": strategy, "spark.gpujoin.exchange.partitions": "3",

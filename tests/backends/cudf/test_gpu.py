@@ -14,15 +14,16 @@ import pytest
 from gpujoin.backends.cudf import packing
 from gpujoin.backends.cudf.choices import Verdict
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, DeviceValueError, ExpressionEvaluationError
+from gpujoin.errors import BackendUnavailableError, DeviceMemoryError, DeviceValueError
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.expressions import EvalMode, Function, call, coalesce, left, lit, when
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import cells
 from tests.backends.cudf.host import HostBackend, HostKeys, take
-from tests.backends.cudf.test_evaluate import OFFERED, SCHEMA, both_sides, by_row
+from tests.backends.cudf.test_evaluate import OFFERED, SCHEMA, both_sides
 from tests.backends.cudf.test_storage import BEYOND_SPARK
+from tests.expressions.judge import evaluate_rows
 from tests.generate import SPARK_TYPES, Generator, Mix
 
 GATHERED = {**SPARK_TYPES, **{name: array.type for name, array in BEYOND_SPARK.items()}}
@@ -209,12 +210,12 @@ def test_conditions(device: AnyBackend, name: str, mode: EvalMode, seed: int) ->
     left, right = both_sides(seed)
     condition = resolve(OFFERED[name], SCHEMA, SCHEMA, mode=mode)
     assert device.can_evaluate(condition)
-    wanted = by_row(condition, left, right)
-    kept = [i for i, value in enumerate(wanted) if not isinstance(value, ExpressionEvaluationError)]
-    left, right = left.take(pa.array(kept, pa.int64())), right.take(pa.array(kept, pa.int64()))
+    expected = evaluate_rows(condition, *(side.combine_chunks().to_batches()[0] for side in (left, right)))
+    fine = pa.array([row for row in range(left.num_rows) if row not in expected.raised], pa.int64())
+    left, right = left.take(fine), right.take(fine)
     frames = [device.from_arrow(side) for side in (left, right)]
     result = device.mask_to_host(device.evaluate(condition, frames[0], frames[1], left.num_rows))
-    assert result.tolist() == [wanted[i] is True for i in kept]
+    assert result.tolist() == [value is True for value in expected.values.take(fine).to_pylist()]
 
 
 def test_subnormal_floats_are_not_flushed(gpu: AnyBackend) -> None:

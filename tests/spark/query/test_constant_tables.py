@@ -94,7 +94,7 @@ def test_values_of_every_type(tables: SparkSession, spark: SparkSession) -> None
 
 
 OTHERS = {
-    "many values": "select a.id, v from sales a join many on a.k = v",
+    "many values": "select a.id, v from sales a join many_values on a.k = v",
     "many numbers": "select a.id, r.id from sales a join range(20000) r on a.k = r.id",
     "intervals": "select a.id, v.i from sales a join values (1, interval 1 day) v(k, i) on a.k = v.k",
 }
@@ -104,7 +104,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_rows_come_from_spark(tables: SparkSession, name: str) -> None:
     rows = ", ".join(f"({n % 5})" for n in range(10_001))
-    tables.sql(f"select * from values {rows} as t(v)").createOrReplaceTempView("many")
+    tables.sql(f"select * from values {rows} as t(v)").createOrReplaceTempView("many_values")
     found = check(tables.sql(OTHERS[name]))
     assert "of the query itself" not in tree(found)
     assert "rows from Spark" in tree(found)
