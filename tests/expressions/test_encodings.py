@@ -79,7 +79,6 @@ URLS = (
 )  # fmt: skip
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
 def test_urls(judge: Callable[..., Judge], mode: EvalMode) -> None:
     parts = ("PROTOCOL", "AUTHORITY", "USERINFO", "HOST", "PATH", "QUERY", "REF", "FILE", "host")
@@ -100,7 +99,6 @@ PATTERNS = (
 )  # fmt: skip
 
 
-@pytest.mark.spark
 def test_patterns(judge: Callable[..., Judge]) -> None:
     j = judge(*KINDS, "i16", "bool", "f32")
     eighths = call(_F.DIVIDE, left("i32").cast(pa.float64()), 8.0)
