@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.logs": set(),
     "gpujoin.cache": set(),
     "gpujoin.costs": {ERRORS},
-    "gpujoin.config": {COSTS, ERRORS, "gpujoin.logs", MODEL},
+    "gpujoin.config": {COSTS, ERRORS, LOGS, MODEL},
     "gpujoin._version": set(),
     "gpujoin.model": {MODEL, ERRORS, ARROW, NUMPY},
     "gpujoin.functions": {FUNCTIONS, ORDERED, MODEL, ERRORS, "polars", ARROW, NUMPY},

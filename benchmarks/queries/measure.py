@@ -104,6 +104,8 @@ def measure(
     def native() -> list[Any]:
         return spark.sql(text).collect()
 
+    planning: list[float] = []
+
     def accelerated() -> list[Any]:
         query = spark.sql(text)
         optimized_plan(query)
@@ -111,8 +113,6 @@ def measure(
         planned = gpujoin.accelerate(query)
         planning.append(time.perf_counter() - begin)
         return planned.collect()
-
-    planning: list[float] = []
 
     start = time.perf_counter()
     expected = native()

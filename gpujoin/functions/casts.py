@@ -54,10 +54,8 @@ from gpujoin.functions.vector import (
 from gpujoin.functions.words import of_words, words_of
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Literal
 from gpujoin.model.layouts import in_type
-from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical
+from gpujoin.model.types import LONG_DIGITS, MICROS, is_bytes, is_float, is_text, is_whole, logical
 
-_MICROS = 1_000_000
-_LONG_DIGITS = 18
 _DOUBLE_DIGITS = 15
 
 
@@ -238,7 +236,7 @@ def _text_to_date(step: _Step) -> Vector:
 
 
 def _text_to_timestamp(step: _Step) -> Vector:
-    ahead = (dates.zone_offset(step.target) or 0) * _MICROS
+    ahead = (dates.zone_offset(step.target) or 0) * MICROS
     zoned = step.target.tz is not None
     return cast_texts(step.node, step.vector.values, zoned=zoned, to_instants=lambda shown: shown - ahead)
 
@@ -308,7 +306,7 @@ def _to_whole(step: _Step) -> Vector:
 
 def _by_double(node: Cast, source: pa.DataType, target: pa.DataType) -> bool:
     """Whether Spark converts by the nearest double: in checked casts of a wide decimal to less than 64 bits."""
-    return source.precision > _LONG_DIGITS and node.mode is not EvalMode.LEGACY and target.bit_width < 64
+    return source.precision > LONG_DIGITS and node.mode is not EvalMode.LEGACY and target.bit_width < 64
 
 
 def _narrowed(node: Cast, values: Array, valid: Mask | None, target: pa.DataType) -> Vector:
@@ -353,8 +351,8 @@ def _to_timestamp(step: _Step) -> Vector:
     values = step.vector.values.astype(np.int64)
     if pat.is_boolean(step.source):
         return Vector(step.target, values, step.vector.valid)
-    limit = ((1 << 63) - 1) // _MICROS
-    micros = np.clip(values, -limit - 1, limit) * _MICROS
+    limit = ((1 << 63) - 1) // MICROS
+    micros = np.clip(values, -limit - 1, limit) * MICROS
     micros = np.where(values > limit, (1 << 63) - 1, np.where(values < -limit, -(1 << 63), micros))
     return Vector(step.target, micros, step.vector.valid)
 
@@ -363,12 +361,12 @@ def _timestamp_to_number(step: _Step) -> Vector:
     if pat.is_boolean(step.target):
         return _to_bool(step)
     if is_float(step.target):
-        return Vector(step.target, step.vector.values / float(_MICROS), step.vector.valid)
+        return Vector(step.target, step.vector.values / float(MICROS), step.vector.valid)
     node = step.node
     if node.mode is EvalMode.LEGACY:
         # Unlike other integers, seconds that do not fit become null instead of wrapping.
         node = dataclasses.replace(node, mode=EvalMode.TRY)
-    return _narrowed(node, step.vector.values // _MICROS, step.vector.valid, step.target)
+    return _narrowed(node, step.vector.values // MICROS, step.vector.valid, step.target)
 
 
 _Predicate = Callable[[pa.DataType], bool]

@@ -44,7 +44,7 @@ from gpujoin.functions.values import Value
 from gpujoin.functions.vector import Array, Mask, Vector, as_numpy_bool, choose, from_arrow, mask_and, mask_and_not
 from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
-from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole
+from gpujoin.model.types import UNITS_PER_SECOND, is_bytes, is_float, is_numeric, is_text, is_whole
 
 OPERATORS = frozenset({Function.EQ, Function.NE, Function.LT, Function.LE, Function.GT, Function.GE})
 """Comparisons whose result is null where an operand is null."""
@@ -157,7 +157,6 @@ _ARROW: dict[Function, Callable[[Any, Any], Any]] = {
     Function.GT: pc.greater,
     Function.GE: pc.greater_equal,
 }
-_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def compare(function: Function, left: Vector, right: Vector) -> Vector:
@@ -241,7 +240,7 @@ def _by_sign(function: Function, sign: npt.NDArray[np.int8]) -> Mask:
 
 def _instant_sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
     """Compare timestamps of two units without leaving 64 bits: the finer one is split into quotient and rest."""
-    left_units, right_units = (_UNITS_PER_SECOND[v.dtype.unit] for v in (left, right))
+    left_units, right_units = (UNITS_PER_SECOND[v.dtype.unit] for v in (left, right))
     if left_units < right_units:
         return np.asarray(-_instant_sign(right, left), np.int8)
     whole, rest = np.divmod(left.values, left_units // right_units)

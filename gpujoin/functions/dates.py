@@ -57,7 +57,7 @@ from gpujoin.functions.values import Value
 from gpujoin.functions.vector import Array, Mask, Vector, from_arrow, mask_and
 from gpujoin.functions.zones import clock, starts_of_day
 from gpujoin.model.expressions import Call, Expression, Function, Literal
-from gpujoin.model.types import is_numeric, is_text, is_whole
+from gpujoin.model.types import MICROS, UNITS_PER_SECOND, is_numeric, is_text, is_whole
 from gpujoin.model.zones import ZoneLiteral
 
 DATE_UNITS = {
@@ -206,9 +206,8 @@ def _in_seconds(micros: Array) -> Array:
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
 
 
-_UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
-_DAY_MICROS = _DAY * 10**6
+_DAY_MICROS = _DAY * MICROS
 _MONTH_SECONDS = 31 * _DAY
 _MOST_YEARS = 999_999_999
 """Java's calendar ends at this year, and begins as many before the year 0."""
@@ -234,7 +233,7 @@ def zone_offset(dtype: pa.DataType) -> int | None:
 
 def local(values: Array, dtype: pa.DataType) -> tuple[Array, int]:
     """Shift timestamps to local time; also give the units per second."""
-    per_second = _UNITS_PER_SECOND[dtype.unit]
+    per_second = UNITS_PER_SECOND[dtype.unit]
     offset = zone_offset(dtype)
     assert offset is not None, dtype
     return (values + offset * per_second if offset else values), per_second
@@ -415,7 +414,7 @@ def _timestamp_add(node: Call, operands: list[Vector], _length: int) -> Vector:
 def exact_shift(node: Call) -> bool:
     """Whether a shift is one of instants: Spark shifts whole days by the clock of the session's time zone."""
     shift = interval_micros(node.arguments[1])
-    return (shift is not None and abs(shift) < _DAY * _UNITS_PER_SECOND["us"]) or has_fixed_offset(node)
+    return (shift is not None and abs(shift) < _DAY * MICROS) or has_fixed_offset(node)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------
@@ -432,13 +431,13 @@ def to_timestamp(vector: Vector, source: pa.DataType, target: pa.DataType) -> tu
 
     A date becomes its local midnight. Between types with and without a zone the local time is kept.
     """
-    per_second = _UNITS_PER_SECOND[target.unit]
+    per_second = UNITS_PER_SECOND[target.unit]
     shift_by = 0
     if pat.is_date(source):
         scale: tuple[int, int] = (_DAY * per_second, 1)
         shift_by = -(zone_offset(target) or 0)
     else:
-        before = _UNITS_PER_SECOND[source.unit]
+        before = UNITS_PER_SECOND[source.unit]
         scale = (per_second // before, 1) if per_second >= before else (1, before // per_second)
         if (source.tz is None) != (target.tz is None):
             shift_by = (zone_offset(source) or 0) - (zone_offset(target) or 0)
@@ -457,7 +456,6 @@ def needs_zone(source: pa.DataType, target: pa.DataType) -> bool:
     return True
 
 
-_SECOND = 10**6
 _MOST_DAYS = ((1 << 63) - 1) // _DAY_MICROS - 1
 
 
@@ -519,18 +517,18 @@ def _make_timestamp(node: Call, operands: list[Vector], _length: int) -> Vector:
         raise UnsupportedValueError("seconds of ten digits and more are left to Spark")
     bad_day = (np.abs(year) > _MOST_YEARS) | (month < 1) | (month > 12) | (day < 1)
     # Each operand may be one value for all rows.
-    bad = bad_day | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59) | (second < 0) | (second > 60 * _SECOND)
+    bad = bad_day | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59) | (second < 0) | (second > 60 * MICROS)
     months = np.where(bad_day, 0, (year - 1970) * 12 + month - 1)
     first = days_from_months(months)
     bad = bad | (day > days_from_months(months + 1) - first)
     valid = null_or_raise(node, bad, valid, "there is no such time")
-    micros = (hour * 60 + minute) * 60 * _SECOND + second
+    micros = (hour * 60 + minute) * 60 * MICROS + second
     return _within(node, np.where(bad, 0, first + day - 1), np.where(bad, 0, micros), valid)
 
 
 def _second_with_fraction(_node: Call, operands: list[Vector], _length: int) -> Vector:
     moment = operands[0]
-    return Vector(pa.decimal128(8, 6), np.asarray(moment.values % (60 * _SECOND)), moment.valid)
+    return Vector(pa.decimal128(8, 6), np.asarray(moment.values % (60 * MICROS)), moment.valid)
 
 
 def exact_difference(node: Call) -> bool:
@@ -587,7 +585,6 @@ def _lower_difference(_node: Call, values: list[Lowered]) -> Lowered:
 # -- device -----------------------------------------------------------------------------------------------------------
 
 
-_SECOND_MICROS = 1_000_000
 _ZONES_OF_UTC = (None, "UTC", "Etc/UTC", "Z", "+00:00")
 
 
@@ -791,7 +788,7 @@ TABLE = (
     FunctionSpec(
         _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(WHOLE, gives=UTC),
         raises=Raises.ALWAYS, safe=_fits_micros,
-        numpy=_from_epoch(10**6), device=_device_from_epoch(_SECOND_MICROS),
+        numpy=_from_epoch(MICROS), device=_device_from_epoch(MICROS),
     ),
     FunctionSpec(
         _F.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(WHOLE, gives=UTC),

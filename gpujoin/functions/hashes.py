@@ -18,7 +18,7 @@ from gpujoin.functions.signatures import INT, LONG, TEXT, Parameter, takes, to
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.vector import Array, Vector, bytes_layout, from_arrow, per_distinct, to_arrow
 from gpujoin.model.expressions import Call, EvalMode, Function
-from gpujoin.model.types import is_bytes, is_float, is_text, is_whole, logical, wide_offsets
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_float, is_text, is_whole, logical, wide_offsets
 
 
 def _is_hashed(dtype: pa.DataType) -> bool:
@@ -45,7 +45,6 @@ BYTES_OF_TEXT = Parameter(is_bytes, lambda s, mode: s if is_bytes(s) else to(pa.
 
 
 _SEED = 42
-_LONG_DIGITS = 18
 _FEW_ROWS = 16
 """So few rows are hashed faster by Python's integers than by arrays."""
 _M32, _M64 = (1 << 32) - 1, (1 << 64) - 1
@@ -235,7 +234,7 @@ def _column(algorithm: _Murmur3 | _XxHash64, vector: Vector, seeds: Hashes) -> H
     if is_text(dtype) or is_bytes(dtype):
         return algorithm.texts(bytes_layout(values), seeds)
     if pat.is_decimal(dtype):
-        if dtype.precision <= _LONG_DIGITS:
+        if dtype.precision <= LONG_DIGITS:
             return algorithm.longs(values, seeds)
         return algorithm.texts(bytes_layout(_unscaled_bytes(vector)), seeds)
     if pat.is_floating(dtype):

@@ -18,7 +18,7 @@ from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout, from_arrow
 from gpujoin.model.expressions import Call, Function
-from gpujoin.model.types import is_bytes, is_text
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_text
 
 
 def _resolve_bytes(node: Call) -> Call | None:
@@ -45,7 +45,6 @@ _Indices: TypeAlias = npt.NDArray[np.int64]
 
 _NULL, _PRESENT, _END, _ESCAPE = 1, 2, 0, 255
 _ZERO, _ESCAPED_ZERO = bytes([_END]), bytes([_END, _ESCAPE])
-_LONG_DIGITS = 18
 """Most digits of decimals that fit 64 bits."""
 _FEW = 32
 """Number of lists from which on these are looked through one by one, and not element by element of all."""
@@ -194,7 +193,7 @@ def _turned(bits: Array) -> Array:
 
 
 def _word_count(dtype: pa.DataType) -> int:
-    return 2 if pat.is_decimal(dtype) and dtype.precision > _LONG_DIGITS else 1
+    return 2 if pat.is_decimal(dtype) and dtype.precision > LONG_DIGITS else 1
 
 
 def _sign(kind: np.dtype[Any]) -> Any:

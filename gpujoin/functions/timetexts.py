@@ -25,7 +25,7 @@ from gpujoin.functions.utf8 import check_utf8
 from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout
 from gpujoin.functions.zones import has_rules, instants, rules_in
 from gpujoin.model.expressions import Call, Cast, Function, Literal
-from gpujoin.model.types import is_text
+from gpujoin.model.types import MICROS, is_text
 from gpujoin.model.zones import ZoneRules
 
 _TEXT_ONLY = Parameter(is_text, to(pa.string(), is_text))
@@ -205,7 +205,6 @@ def _write_row(part: Piece, days: Array, micros: Array) -> str:
     return f"{sign}{abs(number):0{part.digits}d}"
 
 
-_SECOND = 10**6
 _FIELDS = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 _LIMITS = {"MM": (1, 12), "dd": (1, 31), "HH": (0, 23), "mm": (0, 59), "ss": (0, 59)}
 _FORMS = tuple(
@@ -268,7 +267,7 @@ def _micros(fields: dict[str, npt.NDArray[np.int64]], length: int) -> tuple[Arra
     exists &= day <= days_from_months(months + 1) - first
     seconds = (fields.get("HH", zeros) * 60 + fields.get("mm", zeros)) * 60 + fields.get("ss", zeros)
     fraction = sum((fields[name] * 10 ** (6 - len(name)) for name in fields if name.startswith("S")), start=zeros)
-    return ((first + day - 1) * 86_400 + seconds) * _SECOND + fraction, exists
+    return ((first + day - 1) * 86_400 + seconds) * MICROS + fraction, exists
 
 
 def cast_texts(node: Call | Cast, array: pa.Array, *, zoned: bool, to_instants: Callable[[Array], Array]) -> Vector:

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.vector import Array
+from gpujoin.model.types import UNITS_PER_SECOND
 
 NARROW_DIGITS = 18
 """Most digits of decimals that are one int64."""
 
 _MASK64 = (1 << 64) - 1
 _EDGE = 2.0**63
-_UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_SECONDS = 86_400
 _EXACT = Context(prec=80)
 
@@ -205,7 +205,7 @@ def widened(xp: Any, value: Array) -> Array:
 
 def units_per_second(dtype: pa.DataType) -> int:
     """Ticks in a second of a timestamp type."""
-    return _UNITS[dtype.unit]
+    return UNITS_PER_SECOND[dtype.unit]
 
 
 def day_of_timestamp(value: Value) -> Array:

@@ -28,11 +28,11 @@ from gpujoin.functions.signatures import INSTANT, TEXT, first, takes
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.functions.vector import Array, Mask, Vector, mask_and
 from gpujoin.model.expressions import Call, Function
+from gpujoin.model.types import MICROS
 from gpujoin.model.zones import GREGORIAN_CYCLE, ZoneLiteral, ZoneRules
 
-_SECOND = 10**6
-_CYCLE = GREGORIAN_CYCLE * _SECOND
-_FAR = (1 << 63) - 2 * 86_400 * _SECOND
+_CYCLE = GREGORIAN_CYCLE * MICROS
+_FAR = (1 << 63) - 2 * 86_400 * MICROS
 """Times before this one, and after its negative, do not overflow by an offset, which is 18 hours at most."""
 
 
@@ -74,10 +74,10 @@ class _Table:
 
 @lru_cache(maxsize=64)
 def _table(rules: ZoneRules) -> _Table:
-    transitions, offsets = (np.array(values, np.int64) * _SECOND for values in (rules.transitions, rules.offsets))
+    transitions, offsets = (np.array(values, np.int64) * MICROS for values in (rules.transitions, rules.offsets))
     bounds = transitions + np.maximum(offsets[:-1], offsets[1:])
     start = rules.repeats_from
-    return _Table(transitions, offsets, bounds, None if start is None else start * _SECOND)
+    return _Table(transitions, offsets, bounds, None if start is None else start * MICROS)
 
 
 def clock(values: Array, valid: Mask | None, rules: ZoneRules) -> Array:

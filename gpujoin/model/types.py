@@ -9,6 +9,12 @@ import pyarrow.types as pat
 
 MAX_PRECISION = 38
 """Most digits of a decimal in Spark."""
+LONG_DIGITS = 18
+"""Most digits of a decimal that Spark computes as a 64-bit integer."""
+UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Units of Arrow's timestamps and durations."""
+MICROS = UNITS_PER_SECOND["us"]
+"""Of a second: the unit of Spark's timestamps."""
 
 
 def plain(dtype: pa.DataType) -> pa.DataType:

@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from gpujoin.errors import JoinSpecError, KeyTypeError, did_you_mean
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair
+from gpujoin.model.types import UNITS_PER_SECOND
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import order_type
 
@@ -28,7 +29,6 @@ _FAR = 100
 """Power of ten above all distances of decimals."""
 _PART = re.compile(r"'?(-?\d+)'?\s+(week|day|hour|minute|second|millisecond|microsecond)s?\b", re.IGNORECASE | re.ASCII)
 _INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:(?:{_PART.pattern})\s*)+", re.IGNORECASE | re.ASCII)
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataType:
@@ -130,7 +130,7 @@ def _time_units(dtype: pa.DataType, tolerance: dt.timedelta) -> int:
         return tolerance.days
     microseconds = tolerance // dt.timedelta(microseconds=1)
     nanoseconds = microseconds * 1000 + getattr(tolerance, "nanoseconds", 0)  # those of pandas' Timedelta
-    return nanoseconds * _UNITS[dtype.unit] // 10**9
+    return nanoseconds * UNITS_PER_SECOND[dtype.unit] // 10**9
 
 
 @dataclass(frozen=True)

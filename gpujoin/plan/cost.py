@@ -18,6 +18,7 @@ from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ConstantTable, Join, PartialAggregate, Relation, Scan, SparkSource, Window
+from gpujoin.model.types import LONG_DIGITS
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.ranges import Shape, shape_of_node
 
@@ -30,8 +31,6 @@ WORST_RATIO = 1.0
 
 _VALUE_BYTES = 8
 """Bytes of a value, where it is not known."""
-_LONG_DIGITS = 18
-"""Decimals of so many digits are computed as 64-bit integers by Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +231,7 @@ def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
     types = [call.type for call in calls]
     if isinstance(node, PartialAggregate):
         types += [call.buffer[0].type for call in node.aggregates]
-    decimals = sum(dtype is not None and pat.is_decimal(dtype) and dtype.precision > _LONG_DIGITS for dtype in types)
+    decimals = sum(dtype is not None and pat.is_decimal(dtype) and dtype.precision > LONG_DIGITS for dtype in types)
     others = len(types) - decimals - of_lists
     return Estimate(
         here=rows * (decimals * costs.decimal_call + of_lists * costs.list_call + others * costs.call),
