@@ -44,17 +44,23 @@ def mounts(folder: Path) -> Iterator[Mount]:
 def little_disk_for_blocks(session: SparkSession, options: str) -> Iterator[Path]:
     """Have Spark's exchanges, sorts and blocks go to a file system in memory with such options, in local mode."""
     (place,) = Path(session.sparkContext.getConf().get("spark.local.dir", "")).glob("blockmgr-*")
+    _make_block_folders(place)  # Spark makes each once, so one first used in the mounted disk would be missing below
     folder = str(place)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"mounting takes rights that this user lacks: {done.stderr.strip()}")
     try:
-        for number in range(64):  # which Spark has made before, and makes once
-            Path(folder, f"{number:02x}").mkdir()
-        yield Path(folder)
+        _make_block_folders(place)
+        yield place
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _make_block_folders(place: Path) -> None:
+    """Make the folders that Spark divides its blocks among (``spark.diskStore.subDirectories``)."""
+    for number in range(64):
+        (place / f"{number:02x}").mkdir(exist_ok=True)
 
 
 def spill_files(directory: Path, process: int | str = "self") -> list[int]:
