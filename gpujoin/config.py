@@ -214,7 +214,7 @@ class Options:
     Raises
     ------
     ConfigurationError
-        If a value is not acceptable; the message names the setting and what would be.
+        If a value is not acceptable; the message names the argument and what would be.
     """
 
     enabled: bool = _setting(
@@ -407,12 +407,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
-            value = getattr(self, setting.name)
-            try:
-                parsed = setting.metadata["parse"](value)
-            except (ValueError, TypeError) as problem:
-                raise ConfigurationError(f"{setting.metadata['key']}: {problem}") from None
-            object.__setattr__(self, setting.name, parsed)
+            object.__setattr__(self, setting.name, _parse(setting, getattr(self, setting.name), setting.name))
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> Options:
@@ -424,8 +419,8 @@ class Options:
             If a value is not acceptable, or a key under ``spark.gpujoin.`` is unknown (near names are suggested).
             A setting that earlier versions had is no error: a warning says what took its place.
         """
-        by_key = {setting.key: setting.name for setting in SETTINGS}
-        given: dict[str, Any] = {}
+        by_key = {setting.metadata["key"]: setting for setting in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
         for key, value in conf.items():
             if not key.startswith(PREFIX):
                 continue
@@ -434,13 +429,22 @@ class Options:
                 continue
             if key not in by_key:
                 raise ConfigurationError(f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}")
-            given[by_key[key]] = value
-        return cls(**given)
+            setting = by_key[key]
+            values[setting.name] = _parse(setting, value, key)
+        return cls(**values)
 
     def replace(self, **changes: Any) -> Options:
         """A copy with some fields changed, validated again."""
         _check_names(changes)
         return dataclasses.replace(self, **changes)
+
+
+def _parse(setting: dataclasses.Field[Any], value: Any, name: str) -> Any:
+    """Read a value, or raise ``ConfigurationError`` that calls the setting by the name that the user wrote."""
+    try:
+        return setting.metadata["parse"](value)
+    except (ValueError, TypeError) as problem:
+        raise ConfigurationError(f"{name}: {problem}") from None
 
 
 def _check_names(given: Mapping[str, Any]) -> None:
