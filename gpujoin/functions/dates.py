@@ -807,12 +807,12 @@ TABLE = (
     FunctionSpec(
         _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(TEXT, INSTANT, INSTANT, gives=pa.int64()),
         zoned=True,
-        exact=exact_difference, numpy=_timestamp_difference,
+        exact=exact_difference, partial=True, numpy=_timestamp_difference,
     ),
     FunctionSpec(
         _F.MAKE_TIMESTAMP, ("MakeTimestamp",), takes(INT, INT, INT, INT, INT, _SECONDS, gives=UTC),
         raises=Raises.ALWAYS,
-        numpy=_make_timestamp,
+        partial=True, numpy=_make_timestamp,
     ),
     FunctionSpec(
         _F.SECOND_WITH_FRACTION, ("SecondWithFraction",), takes(_MICROS, gives=pa.decimal128(8, 6)),

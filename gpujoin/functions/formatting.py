@@ -373,7 +373,7 @@ TABLE = (
     FunctionSpec(
         _F.FORMAT_STRING, ("FormatString",), takes(TEXT, _WRITTEN, gives=pa.string(), optional=1, repeated=True),
         nulls=Nulls.READ,
-        exact=exact_directives, numpy=_format_string,
+        exact=exact_directives, partial=True, numpy=_format_string,
     ),
     FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), numpy=of_python(_soundex)),
     FunctionSpec(
@@ -383,15 +383,15 @@ TABLE = (
     FunctionSpec(
         _F.MASK, ("Mask",), takes(TEXT, TEXT, TEXT, TEXT, TEXT, gives=first, optional=4),
         nulls=Nulls.READ,
-        exact=constant_masks, numpy=_mask,
+        exact=constant_masks, partial=True, numpy=_mask,
     ),
-    FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), numpy=of_python(_luhn_check)),
+    FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), partial=True, numpy=of_python(_luhn_check)),
     FunctionSpec(
         _F.QUOTE, (), takes(TEXT, gives=pa.string()),
         numpy=of_python(lambda text: "'" + text.replace("'", "\\'") + "'"),
     ),
     FunctionSpec(
         _F.FORMAT_NUMBER, ("FormatNumber",), takes(_EXACT_NUMBER, INT, gives=pa.string()),
-        numpy=of_python(_format_number),
+        partial=True, numpy=of_python(_format_number),
     ),
 )  # fmt: skip

@@ -299,7 +299,7 @@ def never_raises(node: Call) -> bool:
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORTED_BY, nulls=Nulls.READ, numpy=Lazy(_sort_by)),
+    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORTED_BY, nulls=Nulls.READ, partial=True, numpy=Lazy(_sort_by)),
     FunctionSpec(
         _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5)),
         nulls=Nulls.READ,

@@ -824,7 +824,7 @@ TABLE = (
     FunctionSpec(
         _F.REGEXP_EXTRACT_ALL, ("RegExpExtractAll",), takes(TEXT, TEXT, INT, gives=pa.list_(pa.string()), optional=1),
         raises=Raises.ALWAYS, safe=has_constants,
-        exact=exact_matches, numpy=_extract_all,
+        exact=exact_matches, partial=True, numpy=_extract_all,
     ),
     FunctionSpec(
         _F.GET_ITEM, ("GetArrayItem",), Signature(_resolve_indexed, _accepts_index),

@@ -105,6 +105,8 @@ class FunctionSpec:
     """Estimated share of rows that a predicate keeps."""
     exact: Callable[[Call], bool] | None = None
     """Whether a call has Spark's result for all data; ``None``: every call that the signature accepts has."""
+    partial: bool = False
+    """Whether values are left to Spark that only the task sees: ``UnsupportedValueError`` gives the query back to it."""
     numpy: Run | Lazy
     """Computes a call over NumPy and Arrow arrays."""
     polars: Rule | Missing = NOT_FUSED

@@ -750,8 +750,8 @@ TABLE = (
         numpy=_affix, polars=_lower_search(lambda text, part: text.str.contains(part, literal=True)),
         device=_DEVICE_SEARCH,
     ),
-    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, numpy=cases.lower, device=Offer(_device_cased, _text_pair)),
-    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, numpy=cases.upper, device=Offer(_device_cased, _text_pair)),
+    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, partial=True, numpy=cases.lower, device=Offer(_device_cased, _text_pair)),
+    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, partial=True, numpy=cases.upper, device=Offer(_device_cased, _text_pair)),
     FunctionSpec(
         _F.TRIM, ("StringTrim",), _TRIMMED,
         numpy=_trim(pc.ascii_trim, str.strip), polars=_lower_one_text(lambda text: text.str.strip_chars(" ")),
@@ -804,10 +804,10 @@ TABLE = (
         nulls=Nulls.READ,
         numpy=_concat_ws,
     ),
-    FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, numpy=cases.initcap),
-    FunctionSpec(_F.LPAD, ("StringLPad",), _PADDED, numpy=of_python(_lpad)),
-    FunctionSpec(_F.RPAD, ("StringRPad",), _PADDED, numpy=of_python(_rpad)),
-    FunctionSpec(_F.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), numpy=of_python(_repeat)),
+    FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, partial=True, numpy=cases.initcap),
+    FunctionSpec(_F.LPAD, ("StringLPad",), _PADDED, partial=True, numpy=of_python(_lpad)),
+    FunctionSpec(_F.RPAD, ("StringRPad",), _PADDED, partial=True, numpy=of_python(_rpad)),
+    FunctionSpec(_F.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), partial=True, numpy=of_python(_repeat)),
     FunctionSpec(_F.REPLACE, ("StringReplace",), takes(TEXT, TEXT, TEXT, gives=first), numpy=_replace),
     FunctionSpec(
         _F.TRANSLATE, ("StringTranslate",), takes(TEXT, TEXT, TEXT, gives=first),
@@ -815,7 +815,7 @@ TABLE = (
     ),
     FunctionSpec(
         _F.SUBSTRING_INDEX, ("SubstringIndex",), takes(TEXT, TEXT, INT, gives=first),
-        numpy=of_python(_substring_index),
+        partial=True, numpy=of_python(_substring_index),
     ),
     FunctionSpec(
         _F.SPLIT_PART, (), takes(TEXT, TEXT, INT, gives=first),
@@ -833,11 +833,11 @@ TABLE = (
     ),
     FunctionSpec(
         _F.OVERLAY, ("Overlay",), takes(TEXT_OR_BYTES, TEXT_OR_BYTES, INT, INT, gives=first, optional=1),
-        numpy=of_python(_overlay),
+        partial=True, numpy=of_python(_overlay),
     ),
     FunctionSpec(
         _F.SPACE, ("StringSpace",), takes(INT, gives=pa.string()),
-        numpy=of_python(lambda length: " " * _spaces("", length)),
+        partial=True, numpy=of_python(lambda length: " " * _spaces("", length)),
     ),
     FunctionSpec(_F.FIND_IN_SET, ("FindInSet",), takes(TEXT, TEXT, gives=pa.int32()), numpy=of_python(_find_in_set)),
     FunctionSpec(

@@ -371,11 +371,11 @@ TABLE = (
     FunctionSpec(
         _F.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, TEXT, gives=UTC),
         raises=Raises.ANSI,
-        exact=exact_input_pattern, numpy=_parse,
+        exact=exact_input_pattern, partial=True, numpy=_parse,
     ),
     FunctionSpec(
         _F.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, TEXT, gives=UTC),
         raises=Raises.ANSI,
-        exact=has_rules, numpy=_cast_in_zone,
+        exact=has_rules, partial=True, numpy=_cast_in_zone,
     ),
 )  # fmt: skip

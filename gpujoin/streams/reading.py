@@ -18,15 +18,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpujoin.functions import SPECS
 from gpujoin.functions.support import obstacle
-from gpujoin.model.expressions import Expression, Literal
+from gpujoin.model.expressions import Call, Expression, Literal
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst import zones
 from gpujoin.spark.catalyst.joins import join_type_in, spark_type_name
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
-from gpujoin.spark.catalyst.translate import CASE_MAPPINGS, refuse_zones
+from gpujoin.spark.catalyst.translate import refuse_zones
 from gpujoin.spark.query.plans import PlanNode, conjuncts
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
@@ -64,13 +65,6 @@ class ReadJoin:
     """What Spark gives: the columns of each side, and what it computes with them for the condition."""
 
 
-_OF_SOME_VALUES = frozenset({
-    "FormatString", "GetTimestamp", "Invoke", "MakeTimestamp", "ParseUrl", "TimestampDiff", "ToUnixTimestamp",
-    "UnixTimestamp",
-})  # fmt: skip
-"""Functions that only Spark knows for some values: texts with the name of a zone, for one."""
-
-
 _UNSOLVED_SHIFTS = frozenset({"TimestampAdd", "TimestampAddYMInterval"})
 """Shifts of event times of which it is not said how long rows are kept."""
 
@@ -79,20 +73,20 @@ class _StreamReader(ColumnReader):
     """Translates conditions; what depends on the session's time zone is left to Spark, in UTC too.
 
     So every cast of an event time keeps its instant, as those do from which Spark reads how long rows are kept.
-    A running stream is not given back to Spark, so it computes no function that only Spark can for some characters.
+    A running stream is not given back to Spark, so it computes no function that leaves some values to Spark.
     """
 
     def _operation(self, node: Node) -> Expression:
-        if node.name in CASE_MAPPINGS:
-            raise NotTranslatableError(f"{node} of some characters is known to Spark alone")
         if node.name == "Cast":
             refuse_zones(node)
         kinds = {child.type_name for child in node.children[:1]}
         if node.name in _UNSOLVED_SHIFTS:
             raise NotTranslatableError(f"{node} is not computed here")
-        if node.name in _OF_SOME_VALUES or (node.data_type.typeName() == "timestamp_ntz" and "string" in kinds):
+        expression = super()._operation(node)
+        partial = any(isinstance(part, Call) and SPECS[part.function].partial for part in expression.walk())
+        if partial or (node.data_type.typeName() == "timestamp_ntz" and "string" in kinds):
             raise NotTranslatableError(f"{node} of some values is known to Spark alone")
-        return super()._operation(node)
+        return expression
 
     def zone(self, node: Node) -> None:
         """Refuse what depends on the session's time zone."""

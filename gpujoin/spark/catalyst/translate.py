@@ -398,8 +398,6 @@ def _refuse_errors(node: Node) -> list[Literal]:
     return []
 
 
-CASE_MAPPINGS = ("Upper", "Lower", "InitCap")
-"""Functions that Spark alone computes for characters whose case is not settled."""
 _ANSI = "spark.sql.ansi.enabled"
 _NULL_IN_NOTHING = "spark.sql.legacy.nullInEmptyListBehavior"
 _HASH_SEED = 42
@@ -412,7 +410,7 @@ _UNSEEN: dict[str, Callable[[Node], list[Literal]]] = {
     "InSet": _members,
     "Like": lambda node: [Literal(value=node.fields["escapeChar"], type=pa.string())],
     **dict.fromkeys(("Murmur3Hash", "XxHash64"), _refuse_other_seeds),
-    **dict.fromkeys(CASE_MAPPINGS, _refuse_languages),
+    **dict.fromkeys(("Upper", "Lower", "InitCap"), _refuse_languages),
     **{name: _refuse_intrinsics for function in UNINTRINSIC for name in SPECS[function].classes},
     **dict.fromkeys(("Unhex", "UnBase64"), _refuse_errors),
 }
