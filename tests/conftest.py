@@ -257,6 +257,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     """
     from gpujoin.report import outcomes
     from gpujoin.spark.query import refusals
+    from gpujoin.spark.query.hooks import disable_sessions
 
     conf = spark_session._jsparkSession.sessionState().conf()
     jvm: Any = spark_session._jvm
@@ -264,8 +265,7 @@ def spark(spark_session: SparkSession, request: pytest.FixtureRequest) -> Iterat
     for key, value in (getattr(request, "param", None) or {}).items():
         spark_session.conf.set(key, value)
     yield spark_session
-    # What gpu_join did to it, and to PySpark.
-    gpujoin.disable(spark_session)
+    disable_sessions()  # those that a test has made of it too
     experimental = spark_session._jsparkSession.experimental()
     if experimental.extraOptimizations().size():  # that of as-of joins stays
         getattr(experimental, "extraOptimizations_$eq")(jvm.PythonUtils.toSeq([]))
