@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import gpujoin
 from gpujoin.backends.registry import BackendRequest, create, unavailable
 from gpujoin.model.backend import AnyBackend, BackendName
 from tests import java

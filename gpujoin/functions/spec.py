@@ -106,7 +106,7 @@ class FunctionSpec:
     exact: Callable[[Call], bool] | None = None
     """Whether a call has Spark's result for all data; ``None``: every call that the signature accepts has."""
     partial: bool = False
-    """Whether values are left to Spark that only the task sees: ``UnsupportedValueError`` gives the query back to it."""
+    """Whether some values, which only a task sees, are left to Spark by ``UnsupportedValueError``."""
     numpy: Run | Lazy
     """Computes a call over NumPy and Arrow arrays."""
     polars: Rule | Missing = NOT_FUSED

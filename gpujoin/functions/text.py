@@ -750,8 +750,14 @@ TABLE = (
         numpy=_affix, polars=_lower_search(lambda text, part: text.str.contains(part, literal=True)),
         device=_DEVICE_SEARCH,
     ),
-    FunctionSpec(_F.LOWER, ("Lower",), _MAPPED, partial=True, numpy=cases.lower, device=Offer(_device_cased, _text_pair)),
-    FunctionSpec(_F.UPPER, ("Upper",), _MAPPED, partial=True, numpy=cases.upper, device=Offer(_device_cased, _text_pair)),
+    FunctionSpec(
+        _F.LOWER, ("Lower",), _MAPPED,
+        partial=True, numpy=cases.lower, device=Offer(_device_cased, _text_pair),
+    ),
+    FunctionSpec(
+        _F.UPPER, ("Upper",), _MAPPED,
+        partial=True, numpy=cases.upper, device=Offer(_device_cased, _text_pair),
+    ),
     FunctionSpec(
         _F.TRIM, ("StringTrim",), _TRIMMED,
         numpy=_trim(pc.ascii_trim, str.strip), polars=_lower_one_text(lambda text: text.str.strip_chars(" ")),
