@@ -25,7 +25,7 @@ def test_what_is_no_size(text: Any) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no number": ({"cpu_threads": "x"}, r"cpu\.threads: 'x' is not a whole number"),
+    "no number": ({"cpu_threads": "x"}, r"cpu_threads: 'x' is not a whole number"),
     "fraction of a whole": ({"gpu_concurrent_tasks": 1.5}, "1.5 is not a whole number"),
     "nothing at all": ({"gpu_concurrent_tasks": None}, "None is not a whole number"),
     "too small": ({"gpu_concurrent_tasks": 0}, "0 must be between 1 and"),

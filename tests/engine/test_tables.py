@@ -461,7 +461,7 @@ def test_repeated_runs_agree(backend: AnyBackend, seed: int) -> None:
 
 @pytest.mark.parametrize("value", [1.5, None, b"1m"])
 def test_a_size_of_a_wrong_type_says_what_a_size_is(value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"spark\.gpujoin\.batchBytes: .* is not a size such as 64m"):
+    with pytest.raises(ConfigurationError, match=r"batch_bytes: .* is not a size such as 64m"):
         Options(batch_bytes=value)
 
 
