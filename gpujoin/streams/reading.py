@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpujoin.functions import SPECS
+from gpujoin.functions.spec import SPECS
 from gpujoin.functions.support import obstacle
 from gpujoin.model.expressions import Call, Expression, Literal
 from gpujoin.model.jointype import JoinType, Side
