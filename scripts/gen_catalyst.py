@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gpujoin.spark.catalyst.joins import covered_join_types
 from gpujoin.spark.catalyst.translate import covered_expressions
 from gpujoin.spark.query.aggregates import covered_aggregates
-from gpujoin.spark.query.trees.covered import BUILDERS
+from gpujoin.spark.query.island import BUILDERS
 from gpujoin.spark.query.trees.windows import FUNCTIONS
 from scripts.pages import write_or_check
 

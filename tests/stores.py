@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from gpujoin.model.stores import Store, StoreKind
+from gpujoin.model.files import Store, StoreKind
 
 BUCKET = "sales-data"
 ACCESS_KEY, SECRET_KEY = "AKIAGPUJOINTEST", "m0st-s3cret/k3y+of+gpujoin"

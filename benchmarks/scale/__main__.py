@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+from gpujoin.model.stores import Store, StoreKind
 
 from benchmarks.machine import describe
 from gpujoin.config import Options, parse_bytes
@@ -30,7 +31,6 @@ from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import FileFooter, FileSlice, Join, Output, PartialAggregate, Scan, column
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Stage
-from gpujoin.model.stores import Store, StoreKind
 from gpujoin.plan.parts import ScanFacts, StageLimits
 from gpujoin.plan.scanned import ScannedFiles, sample_of
 from gpujoin.plan.stages import plan_stages

@@ -3,7 +3,7 @@
 There are three ways: one side is shared out and every task reads the other, or is sent its rows; the other way round;
 or both sides are exchanged by their keys, but for a side that is partitioned by them already. Where both have few rows,
 one task may join them. The cheapest is taken. Sides that are in one task each are joined by one, without an exchange.
-Before rows are exchanged, keys of the other side may drop some (`key_filters`).
+Before rows are exchanged, keys of the other side may drop some (`runtime_filters`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Distribution, null_keys_of
 from gpujoin.plan.distribution import DIVIDES
 from gpujoin.plan.fragments import ColumnTree, Fragment
-from gpujoin.plan.key_filters import filtered_by_keys
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.parts import (
     ALONE,
@@ -43,7 +42,7 @@ from gpujoin.plan.parts import (
     Planning,
     in_the_same_task,
 )
-from gpujoin.plan.runtime_filters import keys_of, may_raise
+from gpujoin.plan.runtime_filters import filtered_by_keys, keys_of, may_raise
 
 _MOST_EXCHANGES = 1
 """Before the keys that a side is filtered by, which are computed once more."""

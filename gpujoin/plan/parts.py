@@ -25,7 +25,7 @@ from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, S
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.fragments import ColumnTree, Fragment
-from gpujoin.plan.splits import OPENING
+from gpujoin.plan.scanned import OPENING
 
 EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive

@@ -18,6 +18,16 @@ other side as well. Here the filtered orders are selective where unfiltered ones
 And where a small table is joined by several keys, one of which comes from a selective part, it becomes selective
 itself: in ``sales JOIN stock … JOIN days d1 … JOIN days d2 ON stock.day = d2.day AND d1.week = d2.week WHERE d1.year =
 1999`` (TPC-DS 72) the weeks of 1999 filter ``d2``, whose days filter ``stock``.
+
+Keys also drop rows of one side of a join before they are exchanged. For ``lineitem JOIN (orders JOIN customer)`` by
+orders, of which a filter keeps a tenth::
+
+    stage 1    scan orders, filter             their keys: to every task of stage 2
+    stage 2    scan lineitem ⋉ keys            a tenth of the rows: by key to the stage that joins
+    stage 3    scan orders, filter ⋈ customer  by key to the stage that joins
+
+Orders are read twice, and must have the same keys both times. Customers are left out of stage 1, since few of them
+would drop an order: more keys than those of the side drop fewer rows, and none that is needed.
 """
 
 from __future__ import annotations
@@ -44,11 +54,11 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.model.stages import Distribution
+from gpujoin.model.stages import Distribution, NullKeys, null_keys_of
 from gpujoin.model.windows import FramedAggregate
+from gpujoin.plan.determinism import is_repeatable
 from gpujoin.plan.estimates import Sizes, build_side
 from gpujoin.plan.fragments import ColumnTree
-from gpujoin.plan.key_filters import with_values
 from gpujoin.plan.merging import raises_by_overflow
 
 _SELECTIVE = 0.3
@@ -247,3 +257,63 @@ class _Lookup:
         if self.sizes.of(scan).rows < self.least:
             return None
         return _semi_join(scan, position, self.keys)
+
+
+SELECTIVE = 0.5
+"""Keys filter where the filters below them keep at most this share of them."""
+_MUCH_MORE = 1.25
+"""A larger relation gives the keys where it has at most so many times more of them."""
+_SAME_KEYS = frozenset({JoinType.INNER, JoinType.LEFT_SEMI})
+"""Joins in whose result the keys of either side are also those of the other."""
+
+
+def filtered_by_keys(join: Join, side: Side, sizes: Sizes) -> Join | None:
+    """Make the semi-join of one side of a join with keys of the other side, or with more of them.
+
+    ``None`` where it may drop rows that are needed, or would drop few.
+    """
+    spec, small = join.spec, join.side(side.other)
+    if not spec.keys or null_keys_of(spec.join_type, side) is not NullKeys.DROP:
+        return None
+    places = [pair.of(side.other) for pair in spec.keys]
+    if len(spec.keys) == 1 and spec.keys[0].nulls is NullEquality.UNEQUAL:
+        tree = ColumnTree.from_relation(small)
+        tree, column_id = _origin(tree, tree.ids[places[0]], sizes)
+        small, places = tree.relation, [tree.positions[column_id]]
+    if sizes.of(small).kept > SELECTIVE or not is_repeatable(small):
+        return None
+    columns = list(dict.fromkeys(places))
+    keys = Project(small, tuple(Output(f"key{n}", column(small.schema, old), True) for n, old in enumerate(columns)))
+    pairs = tuple(
+        KeyPair(pair.of(side), columns.index(place), pair.nulls) for pair, place in zip(spec.keys, places, strict=True)
+    )
+    given = join.side(side)
+    return Join(given, keys, JoinSpec(JoinType.LEFT_SEMI, pairs, left_output=tuple(range(len(given.schema)))))
+
+
+def _origin(tree: ColumnTree, id_: ColumnId, sizes: Sizes) -> tuple[ColumnTree, ColumnId]:
+    """Find the smallest part of a relation that has a column with all of a column's values, and few others."""
+    while candidates := list(with_values(tree, id_)):
+        part, of_part = min(candidates, key=lambda candidate: sizes.of(candidate[0].relation).kept)
+        if sizes.of(part.relation).kept > _MUCH_MORE * sizes.of(tree.relation).kept:
+            break
+        tree, id_ = part, of_part
+    return tree, id_
+
+
+def with_values(tree: ColumnTree, id_: ColumnId) -> Iterator[tuple[ColumnTree, ColumnId]]:
+    """Find inputs of a relation with a column that has all values of a column of it, but for null."""
+    if not isinstance(tree.relation, (Project, Join)):
+        return
+    for side, child in zip(Side, tree.inputs, strict=False):
+        if id_ not in child.positions:
+            continue
+        yield child, id_
+        if not isinstance(tree.relation, Join) or tree.relation.spec.join_type not in _SAME_KEYS:
+            continue
+        other = tree.side(side.other)
+        for pair in tree.relation.spec.keys:
+            if child.ids[pair.of(side)] is id_ and pair.nulls is NullEquality.UNEQUAL:
+                beyond = pair.of(side.other)
+                if other.relation.schema.field(beyond).type == child.relation.schema.field(pair.of(side)).type:
+                    yield other, other.ids[beyond]

@@ -9,7 +9,7 @@ from gpujoin.backends.registry import unavailable
 from gpujoin.config import PREFIX, Adaptive, BackendChoice, Options, parse_bytes
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
-from gpujoin.plan.heavy_partitions import Splitting
+from gpujoin.plan.partition_sizes import Splitting
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.jvm.compiled import plan_reader
 from gpujoin.spark.jvm.gateway import gateway_of, java_session, unpacked

@@ -9,7 +9,7 @@ import pytest
 
 from gpujoin.model.relations import ExchangeSource
 from gpujoin.model.stages import Branch, Exchange, NullKeys, Stage
-from gpujoin.plan.coalescing import LEAST_PARTITIONS, may_coalesce
+from gpujoin.plan.partition_sizes import LEAST_PARTITIONS, may_coalesce
 
 SCHEMA = pa.schema([("k", pa.int64())])
 PRODUCER = Stage(ExchangeSource(7, SCHEMA), (Branch(None),))

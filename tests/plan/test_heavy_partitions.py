@@ -12,7 +12,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Exchange, NullKeys, Share, Stage
-from gpujoin.plan.heavy_partitions import SplitPartitions, Splitting, exchanged_join, split_partitions
+from gpujoin.plan.partition_sizes import SplitPartitions, Splitting, exchanged_join, split_partitions
 from gpujoin.testing import assert_same_rows
 from tests.oracle.join import oracle_join
 from tests.plan.test_stages import BIG, SMALL, grouped, joined, planned, scan

@@ -26,8 +26,8 @@ from gpujoin.model.relations import (
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import DeterminismLevel, NullKeys, Stage, null_keys_of
 from gpujoin.plan.estimates import Sizes
-from gpujoin.plan.key_filters import filtered_by_keys
 from gpujoin.plan.parts import ScanFacts
+from gpujoin.plan.runtime_filters import filtered_by_keys
 from tests.plan.test_stages import BIG, MIB, SCHEMA, joined, planned, scan
 
 MIDDLING = ScanFacts(5e6, 500 * MIB)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpujoin.errors import RelationError
 from gpujoin.model.relations import FileFooter, FileSlice
-from gpujoin.plan.splits import plan_range_splits, plan_splits
+from gpujoin.plan.scanned import plan_range_splits, plan_splits
 
 
 def footer(path: str, sizes: list[int]) -> FileFooter:

@@ -7,7 +7,7 @@ import pytest
 from gpujoin.backends.cudf.algorithm import rule
 from gpujoin.config import Options
 from gpujoin.model.algorithm import Algorithm
-from gpujoin.report.plans import expected_backend
+from gpujoin.report.parts import expected_backend
 from gpujoin.spark.settings import GpuOutlook
 
 

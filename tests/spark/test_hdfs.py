@@ -17,7 +17,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from gpujoin.spark.query.hdfs import CLIENT
+from gpujoin.spark.query.stores import CLIENT
 from tests.hdfs import FOLDER_VARIABLE, Hdfs, library_folder
 from tests.spark.clients import compile_clients, environment_of, write_core_site
 

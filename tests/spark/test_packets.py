@@ -20,8 +20,7 @@ from gpujoin.model.relations import ExchangeSource
 from gpujoin.model.stages import NullKeys, Share
 from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
-from gpujoin.spark.shuffle.packets import PacketPacker
-from gpujoin.spark.shuffle.shares import share_and_blobs, share_packets
+from gpujoin.spark.shuffle.packets import PacketPacker, share_and_blobs, share_packets
 from gpujoin.spark.worker.stage import RunStage
 from gpujoin.spark.worker.task import Task
 from gpujoin.spark.worker.taskreads import TaskReads

@@ -38,7 +38,7 @@ from gpujoin.plan.stages import plan_one_task, plan_stages
 from gpujoin.report.amounts import show_about
 from gpujoin.report.islands import explain_stages
 from gpujoin.report.operations import IslandOperation
-from gpujoin.report.plans import expected_backend
+from gpujoin.report.parts import expected_backend
 from gpujoin.report.stages import IslandFacts, Prices
 from gpujoin.spark.compat import arrow_schema, context_of
 from gpujoin.spark.query.running import StageWork

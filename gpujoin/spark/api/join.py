@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from gpujoin.errors import GpuJoinError, JoinSpecError, type_name
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.outcomes import explanation_of, new_join_id
-from gpujoin.report.plans import joins_in
+from gpujoin.report.parts import joins_in
 from gpujoin.report.streams import explain_stream
 from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.compiled import new_instance

@@ -34,10 +34,10 @@ from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.plans import PlanNode, with_subqueries
 from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.scans import RELATION
-from gpujoin.spark.query.top import Top
 from gpujoin.spark.query.trees.builder import (
     REPARTITIONS,
     BrokenError,
+    BuildNode,
     Fragment,
     OtherBackendError,
     ScanSource,
@@ -46,10 +46,49 @@ from gpujoin.spark.query.trees.builder import (
     is_joined_with_tables,
     why_not,
 )
-from gpujoin.spark.query.trees.covered import BUILDERS
-from gpujoin.spark.query.trees.estimates import Estimates
-from gpujoin.spark.query.trees.nodes import aggregate_input, aggregated
+from gpujoin.spark.query.trees.distinct import Estimates
+from gpujoin.spark.query.trees.generate import generate
+from gpujoin.spark.query.trees.joins import join
+from gpujoin.spark.query.trees.limits import Top, limit, local_limit
+from gpujoin.spark.query.trees.nearest import as_of_join
+from gpujoin.spark.query.trees.nodes import (
+    aggregate,
+    aggregate_input,
+    aggregated,
+    expand,
+    few_numbers,
+    filter_,
+    one_row,
+    project,
+    repartition,
+    scan,
+    union,
+    written_rows,
+)
 from gpujoin.spark.query.trees.pivot import is_pivot
+from gpujoin.spark.query.trees.windows import group_limit, window
+
+BUILDERS: dict[str, BuildNode] = {
+    "LogicalRelation": scan,
+    "LocalRelation": written_rows,
+    "Range": few_numbers,
+    "OneRowRelation": one_row,
+    "Filter": filter_,
+    "Project": project,
+    "Join": join,
+    "GpuAsOfJoin": as_of_join,
+    "Union": union,
+    "Aggregate": aggregate,
+    "Expand": expand,
+    "Window": window,
+    "WindowGroupLimit": group_limit,
+    "GlobalLimit": limit,
+    "LocalLimit": local_limit,
+    "Offset": limit,
+    "Generate": generate,
+    **dict.fromkeys(REPARTITIONS, repartition),
+}
+"""How each class of plan nodes becomes a fragment."""
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union"})
@@ -310,7 +349,7 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
         raise BrokenError(arranged, "above joins and aggregations, Spark arranges the rows")
     below = builder.build(node, frozenset(ids))
     if top is not None:
-        below = top.of(below, builder)
+        below = top.limit(below, builder)
     return _columns(node, below, builder)
 
 

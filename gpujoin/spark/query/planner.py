@@ -14,14 +14,13 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
-from gpujoin.plan.products import product_warnings, products_in, refuse_products
+from gpujoin.plan.estimates import product_warnings, products_in, refuse_products
 from gpujoin.plan.tables import kept_tables, with_tables_built
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.islands import explain_island
 from gpujoin.report.operations import IslandOperation, NoteKind, Operation, notes_of
 from gpujoin.report.outcomes import new_join_id
-from gpujoin.report.parts import expression_name, join_left_to_spark, part_name
-from gpujoin.report.plans import expected_backend
+from gpujoin.report.parts import expected_backend, expression_name, join_left_to_spark, part_name
 from gpujoin.report.stages import Prices
 from gpujoin.spark.catalyst.joins import JOIN, JOINS
 from gpujoin.spark.jvm.gateway import compiled_classes, dataframe_of, gateway_of
@@ -37,8 +36,8 @@ from gpujoin.spark.query.reading import Reading
 from gpujoin.spark.query.refusals import note_island
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
-from gpujoin.spark.query.top import Top, asked_below
-from gpujoin.spark.query.values import SubqueryValues, collected
+from gpujoin.spark.query.trees.limits import Top, top_below
+from gpujoin.spark.query.trees.subqueries import SubqueryValues, collected
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt, partition_splitting
 from gpujoin.spark.worker.python import refusal
 
@@ -192,9 +191,9 @@ class QueryPlanner:
                 return placed
         islands = islands and self._refused is None
         # Spark counts the rows of a limit over all micro-batches of a stream.
-        asked = None if node.streaming else asked_below(node, top)
+        top_of_inputs = None if node.streaming else top_below(node, top)
         joined = joined or node.class_name == JOIN
-        below = [self._visit(child, islands=islands, top=asked, joined=joined) for child in node.children]
+        below = [self._visit(child, islands=islands, top=top_of_inputs, joined=joined) for child in node.children]
         if self._nearest.orders.get(node) in self._searched:
             if self._runs:
                 self._rewriting.leave_out(node)

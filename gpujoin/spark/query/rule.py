@@ -43,8 +43,7 @@ from gpujoin.spark.query.actions import action_of, inside
 from gpujoin.spark.query.activity import planning_watched
 from gpujoin.spark.query.interrupts import check_awaited
 from gpujoin.spark.query.staging import stage_write
-from gpujoin.streams.microbatches import MicroBatch, plan_micro_batch
-from gpujoin.streams.tables import plan_with_tables
+from gpujoin.streams.microbatches import MicroBatch, plan_micro_batch, plan_with_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,12 +21,12 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from gpujoin.config import Options, Transport
+from gpujoin.model.jointype import Side
 from gpujoin.report.islands import progress_name, stage_names
 from gpujoin.report.metrics import IslandReport, accumulator_of, store_of
 from gpujoin.report.stages import stage_label
 from gpujoin.spark.jvm.compiled import byte_exchange
 from gpujoin.spark.jvm.gateway import gateway_of, java_accumulator, shipped_files
-from gpujoin.spark.query.adapted import described_coalescing
 from gpujoin.spark.query.columns import arrow_form, column_numbers, described_finish, named_attributes, schema_of
 from gpujoin.spark.query.island import Finish, Island
 from gpujoin.spark.query.runs import IslandRun, LateRun, SplitRun, StageRun
@@ -35,6 +35,7 @@ from gpujoin.spark.settings import blob_bytes
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.spark.shuffle.labels import has_direct_partition_ids, partition_labels
+from gpujoin.spark.shuffle.packets import share_packets
 from gpujoin.spark.worker.functions import packet_function, stage_function
 from gpujoin.spark.worker.stage import RunStage
 from gpujoin.spark.worker.taskreads import TaskReads
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from gpujoin.model.stages import Exchange, SparkInput, Stage
-    from gpujoin.plan.coalescing import Coalescing
+    from gpujoin.plan.partition_sizes import Coalescing
     from gpujoin.report.operations import IslandOperation
     from gpujoin.spark.jvm.rewrite import Rewriting
     from gpujoin.spark.worker.functions import StageFunction
@@ -328,3 +329,30 @@ def _may_send_bytes(run: IslandRun, options: Options) -> bool:
 def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:
     """Tell whether an island's stages exchange bytes, and the JVM reads the form of its rows."""
     return _may_send_bytes(run, options) and arrow_form(schema_of(island, named_attributes(island))) is not None
+
+
+def described_coalescing(stage: Stage, coalescing: Coalescing | None, split: SplitRun | None) -> dict[str, Any] | None:
+    """Describe how small partitions of a stage are coalesced and heavy ones split; ``None``: neither is done."""
+    if coalescing is None:
+        return None
+    return {
+        "tasks": coalescing.tasks,
+        "least": coalescing.least_bytes,
+        "most": coalescing.most_bytes,
+        "copies": [exchange.replicated for exchange in stage.inputs],
+        "splitting": None if split is None else _described_splitting(stage, split),
+    }
+
+
+def _described_splitting(stage: Stage, split: SplitRun) -> dict[str, Any]:
+    places = {exchange.index: place for place, exchange in enumerate(stage.inputs)}
+    return {
+        "left": places[split.planned.left],
+        "right": places[split.planned.right],
+        "divided": [side in split.planned.sides for side in Side],
+        "unmatched": split.planned.finds_unmatched,
+        "factor": split.splitting.factor,
+        "threshold": split.splitting.threshold,
+        "bytes": split.splitting.share_bytes,
+        "packets": list(share_packets().values()),
+    }

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpujoin.model.stages import Stage
-from gpujoin.plan.coalescing import Coalescing, may_coalesce
-from gpujoin.plan.heavy_partitions import SplitPartitions, Splitting, split_partitions
 from gpujoin.plan.late_broadcast import LateBroadcast, late_broadcast
+from gpujoin.plan.partition_sizes import Coalescing, SplitPartitions, Splitting, may_coalesce, split_partitions
 from gpujoin.spark.worker.taskreads import Reads
 
 

@@ -4,6 +4,12 @@ Hadoop's file systems and Arrow's find credentials in different places. Where Ha
 environment and the machine's role. Where it was told something that Arrow can be told too, workers are told the same,
 with the stage that they run. Any other setting, of any file or session, only Hadoop follows, and a worker's own read
 might be another user's: such a table is left to Spark. Reasons name settings, never values.
+
+HDFS is read by Hadoop's own client in the worker, of the same user, with the settings of Spark's. PyArrow's file system
+for HDFS is Hadoop's Java client behind its C library ``libhdfs``. So workers are handed Hadoop's settings themselves,
+those of HDFS, and every one of them means to a worker what it means to Spark: name nodes that stand in for one another,
+encryption of transfers, short-circuit reads. What cannot be handed over is who somebody is. Without Kerberos a name is
+enough. With Kerberos Spark's executors have delegation tokens, which workers do not see; workers need a ticket cache.
 """
 
 from __future__ import annotations
@@ -17,10 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gpujoin.model.stores import Store, StoreKind
+from gpujoin.model.files import Store, StoreKind
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
-from gpujoin.spark.query import hdfs
+from gpujoin.spark.jvm.compiled import shared_instance
+from gpujoin.spark.jvm.gateway import names_of
 
+CLIENT = "org.apache.hadoop.hdfs.DistributedFileSystem"
+"""Hadoop's client of HDFS."""
 KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), StoreKind.S3),
     "gs": StoreKind.GCS,
@@ -39,7 +48,7 @@ _FILE_SYSTEMS = {
     "gs": ("com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem", "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"),
     "abfs": ("org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",),
     "abfss": ("org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",),
-    "hdfs": (hdfs.CLIENT,),
+    "hdfs": (CLIENT,),
 }
 """Whose settings are known."""
 
@@ -113,7 +122,7 @@ def store_of(scheme: str, authority: str, configuration: Any, *, local: bool) ->
             f"{scheme} is read by {implementation}, whose users and endpoints workers do not know"
         )
     if KINDS[scheme] is StoreKind.HDFS:
-        return hdfs.hdfs_of(authority, configuration), authority
+        return hdfs_of(authority, configuration), authority
     if configuration.get(_PROVIDER_PATH):
         raise NotTranslatableError(f"Hadoop has credentials by {_PROVIDER_PATH}, which workers do not follow")
     match KINDS[scheme]:
@@ -292,3 +301,56 @@ def _client_credentials(told: _Told) -> dict[str, str]:
 def _fixed_token(told: _Told) -> dict[str, str]:
     told.only("account.auth.type", "sas.fixed.token")
     return {"sas_token": told.needed("sas.fixed.token", "account.auth.type")}
+
+
+_PREFIXES = ("dfs.", "hadoop.kerberos.", "hadoop.rpc.", "hadoop.security.", "ipc.")
+"""What the client is told begins with one of these."""
+_OF_SERVERS = "hadoop.security.group.mapping."
+"""Settings by which servers look up the groups of users, passwords among them."""
+_AUTHENTICATION = "hadoop.security.authentication"
+_TICKETS = "hadoop.security.kerberos.ticket.cache.path"
+_DEFAULT_FILE_SYSTEM = "fs.defaultFS"
+
+
+def hdfs_of(authority: str, configuration: Any) -> Store:
+    """Describe the HDFS with some authority, a name node or the name of several, as Hadoop reads it in this session.
+
+    Raises ``NotTranslatableError`` if a worker might read it as somebody else.
+    """
+    reader = shared_instance(names_of(configuration), "HadoopReader")
+    user, real, *told = str(reader.client(configuration, ",".join(_PREFIXES))).split("\0")
+    if real:
+        raise NotTranslatableError(f"Spark reads HDFS as {user} by the proxy user {real}, which workers cannot be")
+    settings = {}
+    for setting in told:
+        name, is_known, value = setting.partition("=")
+        if name.startswith(_OF_SERVERS):
+            continue
+        if not is_known:
+            raise NotTranslatableError(f"Hadoop was told {name}, a secret that workers are not told")
+        settings[name] = value
+    arguments: dict[str, str | bool] = {"host": _name_node(authority, configuration), "user": user}
+    authentication = settings.get(_AUTHENTICATION, "simple").lower()
+    if authentication == "kerberos":
+        tickets = settings.pop(_TICKETS, "")
+        if not tickets:
+            raise NotTranslatableError(
+                f"{_AUTHENTICATION} is kerberos, and workers have no ticket: set spark.hadoop.{_TICKETS} to a ticket "
+                f"cache of {user} that the driver and all workers have at that path"
+            )
+        arguments["kerb_ticket"] = tickets
+    elif authentication != "simple":
+        raise NotTranslatableError(f"{_AUTHENTICATION} is {authentication}, which workers do not follow")
+    return Store(StoreKind.HDFS, tuple(arguments.items()), settings=tuple(settings.items()))
+
+
+def _name_node(authority: str, configuration: Any) -> str:
+    """Give the URI by which the client connects."""
+    if authority:
+        return f"{StoreKind.HDFS.value}://{authority}"
+    default = str(configuration.get(_DEFAULT_FILE_SYSTEM))
+    scheme, _, rest = default.partition("://")
+    authority = rest.partition("/")[0]
+    if scheme != StoreKind.HDFS.value or not authority:
+        raise NotTranslatableError(f"its files are on the default HDFS, and {_DEFAULT_FILE_SYSTEM} is {default}")
+    return f"{scheme}://{authority}"

@@ -10,17 +10,22 @@ and the blob. Spark's ``PythonPartitioner`` takes the number as it is. The worke
 
 The blobs of a source come together, sources in the order in which they are read. The tag of a blob is the place of its
 source in that order, or a number that is the same in all stages that read these blobs. Where partitions may be split
-(`gpujoin.plan.heavy_partitions`), each has several *divisions* that Spark takes for partitions, and all that a task
+(`gpujoin.plan.partition_sizes`), each has several *divisions* that Spark takes for partitions, and all that a task
 sends to one partition is in one division of it::
 
     partition            0      1      2       two divisions each: 0 1   2 3   4 5
     task 7 sends         A      B      B       7 modulo 2 is 1: to 1, 3 and 3
 
 Between the workers no row is built, and Arrow is not read: each byte is copied half as often as in a blob row.
+
+Another packet tells a task which share of a partition it computes. The JVM knows the sizes of partitions when it makes
+the tasks of a stage, and puts such a packet before the blobs of a
+task that computes a share. Other tasks get none.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -29,6 +34,7 @@ import pyarrow as pa
 
 from gpujoin.engine.blob import tag_of
 from gpujoin.errors import CorruptBlobError
+from gpujoin.model.stages import Share
 from gpujoin.spark.shuffle.blobrows import Packer
 from gpujoin.spark.shuffle.exchanges import ANNOUNCED
 from gpujoin.spark.shuffle.scattering import conform
@@ -88,3 +94,24 @@ def row_packets(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterato
     for batch in batches:
         if batch.num_rows:
             yield conform(batch, schema).serialize()
+
+
+_MAGIC = b"GPJS "
+"""No blob starts with it."""
+_PACKETS = {_MAGIC + share.name.encode(): share for share in Share if share is not Share.WHOLE}
+
+
+def share_packets() -> dict[Share, str]:
+    """Give the packet of each share of a heavy partition, as text of one byte a character."""
+    return {share: packet.decode("ascii") for packet, share in _PACKETS.items()}
+
+
+def share_and_blobs(packets: Iterable[bytes]) -> tuple[Share, Iterator[bytes]]:
+    """Give the share that a task computes, by its first packet, and the blobs that follow."""
+    rest = iter(packets)
+    first = list(itertools.islice(rest, 1))
+    share = _PACKETS.get(bytes(first[0])) if first and len(first[0]) <= _LONGEST else None
+    return (Share.WHOLE, itertools.chain(first, rest)) if share is None else (share, rest)
+
+
+_LONGEST = max(map(len, _PACKETS))

@@ -17,17 +17,16 @@ from gpujoin.model.relations import ExchangeSource, Relation
 from gpujoin.model.stages import Share
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet, row_entries
-from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets
+from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets, share_and_blobs
 from gpujoin.spark.shuffle.scattering import conform
-from gpujoin.spark.shuffle.shares import share_and_blobs
 from gpujoin.spark.worker.devices import chosen_device
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 from gpujoin.spark.worker.taskreads import Reads, TaskReads
 from gpujoin.storage.locations import has_changed, is_local, know_stores
 
 if TYPE_CHECKING:
-    from gpujoin.model.stores import Store
-    from gpujoin.plan.heavy_partitions import SplitPartitions
+    from gpujoin.model.files import Store
+    from gpujoin.plan.partition_sizes import SplitPartitions
     from gpujoin.spark.shuffle.exchanges import Entry
     from gpujoin.spark.worker.task import Task
 

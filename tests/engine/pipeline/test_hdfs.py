@@ -19,9 +19,9 @@ import pytest
 
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
+from gpujoin.model.files import Store, StoreKind
 from gpujoin.model.relations import FileFormat, FileSlice, Scan
-from gpujoin.model.stores import Store, StoreKind
-from gpujoin.plan.splits import plan_range_splits, plan_splits
+from gpujoin.plan.scanned import plan_range_splits, plan_splits
 from gpujoin.storage import locations
 from gpujoin.storage.locations import comparable_ms, in_store
 from gpujoin.testing import assert_same_rows
@@ -156,7 +156,7 @@ def test_what_has_to_be_set_is_said_each_time(library: Path, tmp_path: Path, con
     program = """
 from gpujoin.storage import locations
 from gpujoin.errors import ScanError
-from gpujoin.model.stores import Store, StoreKind
+from gpujoin.model.files import Store, StoreKind
 path = locations.in_store(Store(StoreKind.HDFS, (("host", "hdfs://nn"), ("user", "ann"))), "nn/x.parquet")
 for _ in range(2):
     try:

@@ -25,7 +25,7 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import ExchangeSource, FileSlice, Filter, Join, Limit, Relation, Scan
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
-from gpujoin.plan.splits import plan_splits
+from gpujoin.plan.scanned import plan_splits
 from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run
 from tests.expressions.values import VALUES

@@ -13,9 +13,9 @@ import pytest
 
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
+from gpujoin.model.files import StoreKind
 from gpujoin.model.relations import Scan
-from gpujoin.model.stores import StoreKind
-from gpujoin.plan.splits import plan_splits
+from gpujoin.plan.scanned import plan_splits
 from gpujoin.storage import locations
 from gpujoin.storage.locations import in_store
 from gpujoin.testing import assert_same_rows

@@ -10,9 +10,9 @@ import pytest
 
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
+from gpujoin.model.files import Store, StoreKind
 from gpujoin.model.relations import FileSlice, Scan
-from gpujoin.model.stores import Store, StoreKind
-from gpujoin.plan.splits import plan_range_splits, plan_splits
+from gpujoin.plan.scanned import plan_range_splits, plan_splits
 from gpujoin.storage import locations
 from gpujoin.storage.locations import in_store, know_stores, name_in, stores_named
 from gpujoin.testing import assert_same_rows

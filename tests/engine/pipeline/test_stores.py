@@ -18,12 +18,12 @@ import pytest
 from gpujoin.engine.pipeline.support import read_footers
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import EvalMode, left
+from gpujoin.model.files import Store as StoreValue
+from gpujoin.model.files import StoreKind
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan
-from gpujoin.model.stores import Store as StoreValue
-from gpujoin.model.stores import StoreKind
 from gpujoin.plan.resolve import resolve
-from gpujoin.plan.splits import plan_splits
+from gpujoin.plan.scanned import plan_splits
 from gpujoin.storage import locations as stores
 from gpujoin.testing import assert_same_rows
 from tests.engine.pipeline.places import everywhere, run

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from gpujoin.model.relations import Scan
 from gpujoin.model.stages import Share
-from gpujoin.spark.shuffle.shares import share_and_blobs, share_packets
+from gpujoin.spark.shuffle.packets import share_and_blobs, share_packets
 from gpujoin.spark.worker.stage import RunStage
 from tests.spark.cluster_app import fail, kill_executor, once
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
-from gpujoin.plan.coalescing import Coalescing
+from gpujoin.plan.partition_sizes import Coalescing
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.query import running, runs
 from tests.spark.query.faults import HangingStage, KilledStage

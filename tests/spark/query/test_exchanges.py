@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin.config import Strategy
-from gpujoin.plan import key_filters
+from gpujoin.plan import runtime_filters
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
 from tests.spark.query.queries import check
@@ -166,7 +166,7 @@ def keys_first(tables: SparkSession, cheap_keys: None, monkeypatch: pytest.Monke
     """A session whose tables are exchanged, after the keys of the other side dropped rows wherever they may."""
     tables.conf.set("spark.gpujoin.broadcastThreshold", "1g")
     tables.conf.set("spark.gpujoin.strategy", "shuffle")
-    monkeypatch.setattr(key_filters, "SELECTIVE", 0.999)  # of conditions that keep every row nothing is sent
+    monkeypatch.setattr(runtime_filters, "SELECTIVE", 0.999)  # of conditions that keep every row nothing is sent
     return tables
 
 

@@ -18,7 +18,7 @@ from gpujoin.config import Strategy
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.report.metrics import IslandReport
-from gpujoin.report.plans import NOT_ENABLED
+from gpujoin.report.parts import NOT_ENABLED
 from gpujoin.spark.query import hooks, running
 from gpujoin.spark.query.accelerate import PlannedQuery
 from tests.brief import brief

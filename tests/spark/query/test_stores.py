@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.model.stores import Store, StoreKind
+from gpujoin.model.files import Store, StoreKind
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.stores import store_of
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gpujoin import disable, enable
-from gpujoin.plan import key_filters
+from gpujoin.plan import runtime_filters
 from gpujoin.spark.query.accelerate import PlannedQuery, rewrite
 from gpujoin.testing import Zeros, assert_same_rows
 from tests.spark.query.everyday import ZONES, everyday_query
@@ -111,7 +111,7 @@ def test_generated_queries_whose_rows_are_dropped_by_keys_before_they_are_exchan
     number: int,
     record_property: Any,
 ) -> None:
-    monkeypatch.setattr(key_filters, "SELECTIVE", 1.0)
+    monkeypatch.setattr(runtime_filters, "SELECTIVE", 1.0)
     text = NastyGenerator(np.random.default_rng([seed, 7, number])).query()
     result = compared(sessions, planned, text, seed, number, ZONES[0], "keys first")
     dropped = any("drop rows before" in str(plan.explanation) for plan in planned)

@@ -12,8 +12,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import MayFail, may_fail
 from gpujoin.spark.catalyst.translate import ordered_by
 from gpujoin.spark.query.aggregates import read_aggregate
-from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order
-from gpujoin.spark.query.nearest.late import failing_as_spark
+from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order, failing_as_spark
 from gpujoin.spark.query.nearest.terms import Nearest, NearestJoins, Tie
 from gpujoin.spark.query.plans import conjuncts
 

@@ -28,7 +28,7 @@ from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
 from gpujoin.report.parts import is_held, part_name, why_uncovered
-from gpujoin.spark.catalyst import intervals, moments
+from gpujoin.spark.catalyst import intervals
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.translate import ExpressionReader
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
@@ -167,26 +167,26 @@ class ColumnReader(ExpressionReader):
     def _operation(self, node: Node) -> Expression:
         spec = BY_CLASS.get(node.name)
         compares = spec is not None and spec.function in OPERATORS
-        if spec is not None and compares and any(map(moments.is_distance, node.children)):
+        if spec is not None and compares and any(map(intervals.is_distance, node.children)):
             operands = tuple(map(self._microseconds, node.children))
             return Call(function=spec.function, arguments=operands, type=pa.bool_())
         return super()._operation(node)
 
     def _microseconds(self, node: Node) -> Expression:
         """Translate a difference of moments that Spark gives in microseconds, or a constant."""
-        constant = moments.constant(node)
+        constant = intervals.constant_interval(node)
         if constant is not None:
             return constant
-        if node.name == "Cast" and moments.keeps_all(node):
+        if node.name == "Cast" and intervals.keeps_all(node):
             return self._microseconds(node.children[0])
         if node.name == "Abs":
             operands: tuple[Expression, ...] = (self._microseconds(node.children[0]),)
         else:
-            operands = tuple(map(self, node.children)) if node.name in moments.DIFFERENCES else ()
-        if not operands or any(operand.type != moments.MICROSECONDS for operand in operands):
+            operands = tuple(map(self, node.children)) if node.name in intervals.DIFFERENCES else ()
+        if not operands or any(operand.type != intervals.MICROSECONDS for operand in operands):
             return intervals.micros_of(self(node))
         function = Function.ABS if node.name == "Abs" else Function.SUBTRACT
-        return Call(function=function, arguments=operands, mode=moments.EXACT, type=moments.MICROSECONDS)
+        return Call(function=function, arguments=operands, mode=intervals.EXACT, type=intervals.MICROSECONDS)
 
 
 BuildNode: TypeAlias = "Callable[[TreeBuilder, PlanNode, frozenset[int]], Fragment]"

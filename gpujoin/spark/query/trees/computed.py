@@ -24,7 +24,7 @@ from gpujoin.functions import BY_CLASS
 from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
-from gpujoin.spark.catalyst import moments
+from gpujoin.spark.catalyst import intervals
 from gpujoin.spark.catalyst.nodes import CATALYST, Node, NotTranslatableError, Reading
 from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacles
 from gpujoin.spark.catalyst.translate import refuse_collation
@@ -136,7 +136,7 @@ class ComputedParts:
         if side is not None:
             return self._one_sided(node, side, always=always)
         spec = BY_CLASS.get(node.name)
-        if spec is not None and spec.function in OPERATORS and any(map(moments.is_distance, node.children)):
+        if spec is not None and spec.function in OPERATORS and any(map(intervals.is_distance, node.children)):
             return _with_children(node, self._distance)
         return _with_children(node, self.covered)
 
@@ -156,11 +156,11 @@ class ComputedParts:
 
     def _distance(self, node: Node) -> Node:
         """A difference in time, of moments that Spark gives in microseconds."""
-        if moments.constant(node) is not None:
+        if intervals.constant_interval(node) is not None:
             return node
-        if node.name == "Abs" or (node.name == "Cast" and moments.keeps_all(node)):
+        if node.name == "Abs" or (node.name == "Cast" and intervals.keeps_all(node)):
             return _with_children(node, self._distance)
-        if node.name not in moments.DIFFERENCES:
+        if node.name not in intervals.DIFFERENCES:
             raise NotTranslatableError(f"{node} is not computed here: it is an interval")
         return _with_children(node, lambda child: self._moment(child, node))
 
@@ -168,7 +168,7 @@ class ComputedParts:
         side = self._side_of(node)
         if side is None or may_fail(node) is not MayFail.NEVER:
             raise NotTranslatableError(f"{node} is not computed from one side alone, or may fail")
-        return self._stand_in(moments.clock(node, difference, node.reading.gateway), side)
+        return self._stand_in(intervals.clock_microseconds(node, difference, node.reading.gateway), side)
 
     def _stand_in(self, node: Node, side: Side) -> StandIn:
         reasons = obstacles(node)

@@ -1,8 +1,9 @@
-"""Aggregations with distinct aggregates, in two steps, where their values are needed and not only partial results.
+"""Counts distinct values: exactly in two steps, and by estimates.
 
-The first step groups by the keys and by what is distinct; the second counts, or adds, groups of the first. Aggregates
-that are not distinct are computed in the first step and merged in the second. An example,
-``select k, count(distinct x), sum(v) … group by k``::
+Where the values of distinct aggregates are needed, and not only partial results, there are two steps. The first step
+groups by the keys and by what is distinct; the second counts, or adds, groups of the first. Aggregates that are not
+distinct are computed in the first step and merged in the second. An example, ``select k, count(distinct x), sum(v) …
+group by k``::
 
     rows           first, by k and x       second, by k
     k  x  v        k  x  sum(v)            k  count(x)  sum(sum(v))
@@ -10,17 +11,30 @@ that are not distinct are computed in the first step and merged in the second. A
     a  1  2        a  2  1                 b  1         4
     a  2  1        b  1  4
     b  1  4
+
+For estimates the values are chosen from which Spark makes them. Its ``approx_count_distinct`` is HyperLogLog++: the
+first bits of a value's hash name a register, and a register keeps the most zeros that follow in any hash. So of all
+values of a register the one with the least following bits is enough: Spark's estimate from these values alone is that
+from all. Workers group by the register, too, and choose that value of each group; there are 512 registers unless
+another error is asked for. With 4 registers and hashes of 6 bits::
+
+    x   hash    register  following bits
+    a   01 0110       1             0110
+    b   01 0010       1             0010   the least of register 1
+    c   11 1000       3             1000   the least of register 3
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from gpujoin.model.aggregates import AggregateCall
-from gpujoin.model.expressions import Expression
+from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.expressions import Call, Case, Expression, Function, Literal
 from gpujoin.model.relations import Output, PartialAggregate, Project, Relation, column
 from gpujoin.model.sqltext import show_expression
 from gpujoin.plan.merging import Merging, NotMergeableError
@@ -91,3 +105,54 @@ def _shown_distinct(call: AggregateCall) -> AggregateCall:
     first, *others = call.arguments
     first = dataclasses.replace(first, written=f"distinct {show_expression(first)}")
     return dataclasses.replace(call, arguments=(first, *others))
+
+
+_HASH_BITS = 64
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What is computed for the estimates of an aggregation."""
+
+    registers: tuple[Expression, ...]
+    """What rows are grouped by besides: the register; nothing if there are no estimates."""
+    calls: Mapping[int, AggregateCall]
+    """Choices of values, by position among the aggregates."""
+
+    @classmethod
+    def of(cls, read: ReadAggregate, reader: ExpressionReader) -> Estimates:
+        """Translate the estimates of an aggregation.
+
+        Raises ``NotTranslatableError`` if their registers are not the same: groups would be products of registers.
+        """
+        registers: dict[object, Expression] = {}
+        calls: dict[int, AggregateCall] = {}
+        for number, node in read.estimates:
+            function, *condition = node.children
+            value = reader(function.children[0])
+            hashed = Call(function=Function.XXHASH64, arguments=(value,), type=pa.int64())
+            bits = math.ceil(2.0 * math.log(1.106 / float(function.fields["relativeSD"])) / math.log(2.0))
+            register = _call(Function.SHIFT_RIGHT_UNSIGNED, hashed, Literal(value=_HASH_BITS - bits, type=pa.int32()))
+            registers[register.structure] = register
+            rest = Literal(value=(1 << (_HASH_BITS - bits)) - 1, type=pa.int64())
+            following = Case(
+                conditions=(Call(function=Function.IS_NULL, arguments=(value,), type=pa.bool_()),),
+                values=(Literal(value=None, type=pa.int64()),),
+                otherwise=_call(Function.BIT_AND, hashed, rest),
+                type=pa.int64(),
+            )
+            calls[number] = AggregateCall(
+                function=AggregateFunction.MIN_BY,
+                arguments=(value, following),
+                name=f"a{number}",
+                filter=reader(condition[0]) if condition else None,
+            )
+        if len(registers) > 1:
+            raise NotTranslatableError(
+                "approx_count_distinct of several columns, or with several errors, is not computed here"
+            )
+        return cls(tuple(registers.values()), calls)
+
+
+def _call(function: Function, *arguments: Expression) -> Call:
+    return Call(function=function, arguments=arguments, type=pa.int64())

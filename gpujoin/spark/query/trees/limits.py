@@ -1,4 +1,4 @@
-"""Limits of a plan as fragments: the first rows in an order, or any.
+"""Limits of a plan as fragments, and those above an island: the first rows in an order, or any.
 
 Spark writes ``select … order by k limit 3 offset 1`` as ``GlobalLimit 3 (Offset 1 (LocalLimit 4 (Sort k (…))))``, with
 projections in between. A sort alone is no fragment: it is Spark's to give rows in an order. The rows after an offset
@@ -12,6 +12,8 @@ are those whose number in the order is greater::
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -97,3 +99,38 @@ def _count_of(node: PlanNode, name: str) -> int:
     if count is None:
         raise NotTranslatableError(f"it is of more than {MOST_ROWS} rows, or of no constant number")
     return count
+
+
+@dataclass(frozen=True)
+class Top:
+    """The rows that limits above an island take, of which a task need not give more."""
+
+    count: int
+    """Most rows of each task."""
+    order: tuple[Node, ...] = ()
+    """Order in which they are the first; empty: any rows will do."""
+
+    def limit(self, below: Fragment, builder: TreeBuilder) -> Fragment:
+        """Limit a fragment to these rows.
+
+        Raises ``NotTranslatableError`` if the order is not one that is exactly Spark's.
+        """
+        if not self.order:
+            return below.under(Limit(below.relation, self.count))
+        reader = builder.reader(below)
+        keys = tuple(sort_key(reader, order) for order in self.order)
+        return below.under(TopN(below.relation, keys, self.count))
+
+
+def top_below(node: PlanNode, top: Top | None) -> Top | None:
+    """Give the rows that a node takes of its input, where those above it take ``top`` of the node."""
+    match node.name:
+        case "LocalLimit":
+            count = row_count(node.expression("limitExpr"))
+            return Top(count) if count else None
+        case "Project" if top is not None and not top.order:
+            return top
+        case "Sort" if top is not None and not top.order and node.fields["global"]:
+            return Top(top.count, node.expressions("order"))
+        case _:
+            return None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
 from gpujoin.model.expressions import Expression, Literal
 from gpujoin.model.relations import (
+    ConstantTable,
     Expand,
     Filter,
     Output,
@@ -23,7 +25,7 @@ from gpujoin.plan.distinct import of_files
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share
-from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import scanned_files
@@ -35,15 +37,16 @@ from gpujoin.spark.query.trees.builder import (
     ScanSource,
     TreeBuilder,
     check_column,
+    columns_of,
     in_type_of_all,
     named_outputs,
     narrowed,
     with_outputs,
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
-from gpujoin.spark.query.trees.onerow import filtered_by_values, reads_subquery
 from gpujoin.spark.query.trees.pivot import is_pivot, pivoted, without_arrays
 from gpujoin.spark.query.trees.sessions import with_sessions
+from gpujoin.spark.query.trees.subqueries import filtered_by_values, reads_subquery
 
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
@@ -235,3 +238,48 @@ def _narrowest(files: RelationFiles) -> int:
             return 1 << 20
 
     return min(files.columns, key=width)
+
+
+_MOST_NUMBERS = 10_000
+"""As many as values of rows that are written in a query (``PlanReader.java``)."""
+
+
+def written_rows(_builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Take the rows of a ``LocalRelation`` with the plan, if they are few."""
+    rows = node.fields.get("@rows")
+    if rows is None:
+        raise NotTranslatableError("it has more values than are sent with each task")
+    chosen = [n for n, column in enumerate(node.output) if column.expr_id in required]
+    values = {n: [row[n] for row in rows] for n in chosen}
+    return _constant_table([node.output[n] for n in chosen], list(values.values()), len(rows))
+
+
+def few_numbers(_builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Take the numbers of a ``Range`` with the plan, if they are few."""
+    start, end, step = (int(node.fields[name]) for name in ("start", "end", "step"))
+    numbers = range(start, end, step)
+    if len(numbers) > _MOST_NUMBERS:
+        raise NotTranslatableError("it has more numbers than are sent with each task")
+    chosen = [column for column in node.output if column.expr_id in required]
+    return _constant_table(chosen, [list(numbers) for _ in chosen], len(numbers))
+
+
+def one_row(_builder: TreeBuilder, _node: PlanNode, _required: frozenset[int]) -> Fragment:
+    """Take the row without columns of a select without a table."""
+    return _constant_table([], [], 1)
+
+
+def _constant_table(columns: Sequence[Node], values: Sequence[Sequence[Any]], count: int) -> Fragment:
+    for column in columns:
+        check_column(column)
+    schema = columns_of(columns)
+    try:
+        arrays = [
+            pa.array([python_value(column.data_type, value) for value in each], dtype, from_pandas=False)
+            for column, each, dtype in zip(columns, values, schema.types, strict=False)
+        ]
+    except (OverflowError, pa.ArrowException):
+        raise NotTranslatableError("it has a value of a type that is not passed to Python workers") from None
+    counting = [] if arrays else [pa.array([True] * count, pa.bool_())]
+    batch = pa.RecordBatch.from_arrays(arrays or counting, schema=schema)
+    return Fragment.from_columns(ConstantTable.of(batch), (column.expr_id for column in columns))

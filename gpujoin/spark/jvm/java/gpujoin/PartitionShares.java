@@ -12,7 +12,7 @@ import scala.Tuple2;
 
 /**
  * Divides the heavy partitions of a join into shares, a task each, by the rules and settings of Spark's own adaptive
- * execution. What each side's rows may be is decided by Python ({@code plan/heavy_partitions}).
+ * execution. What each side's rows may be is decided by Python ({@code plan/partition_sizes}).
  *
  * <pre>
  *   bytes of divisions   left  9 0 9 8   right  1            threshold 20, share 9

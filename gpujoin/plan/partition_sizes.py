@@ -1,8 +1,17 @@
-"""Joins of exchanged rows whose heavy partitions are computed by several tasks.
+"""Decides which partitions of a stage are split or coalesced once their sizes are known.
 
-The sizes of partitions are known once the stages before have run. Where one partition of a join has far more bytes than
-the others, its rows of one input are divided among tasks, each of which reads the partition's rows of the other input
-too. For a left join whose partition 2 is heavy on the left::
+The sizes of partitions are known once the stages before have run. Neighbours that are small together are then read by
+one task, as if they were one partition (*coalescing*)::
+
+    partition           0      1      2      3
+    bytes             5 MB   1 MB   2 MB   9 MB
+    tasks             0, 1 and 2: 8 MB     3
+
+Rows with equal keys stay together. Of rows that every partition has, a task reads those of its first partition alone.
+
+A *heavy* partition of a join is computed by several tasks. Where one partition has far more bytes than the others, its
+rows of one input are divided among tasks, each of which reads the partition's rows of the other input too. For a left
+join whose partition 2 is heavy on the left::
 
     partition    0       1       2         task 0   partitions 0 and 1
     left      1 MB    2 MB    9 MB         task 1   partition 2: left rows of mappers 0, 2 and 4, all right rows
@@ -42,9 +51,39 @@ from gpujoin.model.relations import (
     Relation,
     TopN,
 )
-from gpujoin.model.stages import Exchange, Share, Stage
+from gpujoin.model.stages import Exchange, NullKeys, Share, Stage
 from gpujoin.plan.distribution import DIVIDES
 from gpujoin.plan.remap import mirrored, replaced
+
+LEAST_PARTITIONS = 4
+"""Fewer are left as they are: to wait for the sizes takes a job for each exchange, as long as a task or two."""
+
+
+@dataclass(frozen=True)
+class Coalescing:
+    """By which sizes partitions are coalesced."""
+
+    tasks: int
+    """Tasks that there should be, as long as each has enough to do."""
+    least_bytes: int = 1 << 20
+    """Bytes, as Spark compresses them, that are worth a task (docs/performance.md, "Exchanges"); Spark's own
+    ``spark.sql.adaptive.coalescePartitions.minPartitionSize``."""
+    most_bytes: int = 32 << 20
+    """Most bytes of partitions that are coalesced: about what partitions are planned for, compressed."""
+
+
+def may_coalesce(stage: Stage) -> bool:
+    """Tell whether tasks of a stage may read several partitions as one.
+
+    Not where rows with null keys, that may match anything, are in several partitions.
+    """
+    return (
+        stage.partitions >= LEAST_PARTITIONS
+        and not stage.branches
+        and bool(stage.inputs)
+        and not any(exchange.last_complete or exchange.nulls is NullKeys.EVERYWHERE for exchange in stage.inputs)
+    )
+
 
 _MOST_DIVISIONS = 8
 """A mapper's rows of a partition go to one of so many divisions of it: most shares of a heavy partition."""
