@@ -12,7 +12,7 @@ from gpujoin.engine.pipeline.placement import MixedPiece, MixedPipeline
 from gpujoin.engine.pipeline.tables import BuiltTable, TableRows, unnumbered
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan
-from gpujoin.plan.tables import is_table
+from gpujoin.plan.distribution import is_table
 
 _OF_TABLES = 8
 """A table that takes more than this part of the memory for tables is read by each task: others would have no room."""

@@ -49,7 +49,7 @@ from gpujoin.model.relations import (
     Window,
     bind_slices,
 )
-from gpujoin.plan.tables import kept_tables
+from gpujoin.plan.distribution import kept_tables
 
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 """Rows of a source: batches, or the path of an Arrow IPC file, which is mapped into memory."""

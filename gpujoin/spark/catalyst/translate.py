@@ -19,7 +19,7 @@ from gpujoin.functions.spec import SPECS
 from gpujoin.model.expressions import Call, Case, Cast, EvalMode, Expression, Function, Literal, operation_name
 from gpujoin.model.types import is_float
 from gpujoin.model.zones import ZoneLiteral
-from gpujoin.spark.catalyst import arrays, dates, intervals, java, texts, zones
+from gpujoin.spark.catalyst import arrays, dates, intervals, java, zones
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 from gpujoin.spark.catalyst.traits import arrow_of
 
@@ -81,8 +81,6 @@ class ExpressionReader:
             return of_intervals(self, node)
         if node.name in dates.TRANSLATIONS:
             return dates.TRANSLATIONS[node.name](self, node)
-        if node.name in texts.TRANSLATIONS:
-            return texts.TRANSLATIONS[node.name](self, node)
         of_lists = arrays.translation_of(node)
         if of_lists is not None:
             return of_lists(self, node)
@@ -425,7 +423,6 @@ def covered_expressions() -> tuple[str, ...]:
         *_TRANSPARENT,
         *(set(dates.TRANSLATIONS) - set(BY_CLASS)),
         *(set(arrays.TRANSLATIONS) - set(BY_CLASS)),
-        *texts.TRANSLATIONS,
         *intervals.TRANSLATED,
         "Cast",
         *(set(_OF_THEIR_OWN) - set(BY_CLASS)),

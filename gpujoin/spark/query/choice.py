@@ -26,8 +26,7 @@ from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.report.amounts import show_bytes, show_paths
 from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.query.runs import IslandRun, StageRun
-from gpujoin.spark.query.sharing import shared_exchanges
+from gpujoin.spark.query.runs import IslandRun, StageRun, shared_exchanges
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
 from gpujoin.spark.worker.taskreads import Reads
 

@@ -47,7 +47,6 @@ from gpujoin.spark.query.trees.builder import (
     why_not,
 )
 from gpujoin.spark.query.trees.distinct import Estimates
-from gpujoin.spark.query.trees.generate import generate
 from gpujoin.spark.query.trees.joins import join
 from gpujoin.spark.query.trees.limits import Top, limit, local_limit
 from gpujoin.spark.query.trees.nearest import as_of_join
@@ -58,6 +57,7 @@ from gpujoin.spark.query.trees.nodes import (
     expand,
     few_numbers,
     filter_,
+    generate,
     one_row,
     project,
     repartition,

@@ -13,9 +13,8 @@ from gpujoin.config import Options, Strategy
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.cost import Estimate
-from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR
+from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR, kept_tables, with_tables_built
 from gpujoin.plan.estimates import product_warnings, products_in, refuse_products
-from gpujoin.plan.tables import kept_tables, with_tables_built
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.islands import explain_island
 from gpujoin.report.operations import IslandOperation, NoteKind, Operation, notes_of

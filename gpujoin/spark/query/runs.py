@@ -1,15 +1,36 @@
-"""How an island runs: its stages, what each task of them reads, and what is decided once sizes are known."""
+"""How an island runs: its stages, what each task of them reads, and what is decided once sizes are known.
+
+Stages that give the same rows to several stages run once. A query that uses a view twice, as TPC-DS 59 compares the weeks of two years, has two stages alike::
+
+    stage 3: join of this year's sums with those of the next year
+      exchange 0: sums by week and store            from stage 0
+      exchange 1: the next year's sums              from stage 2
+        exchange 2: sums by week and store          from stage 1: the rows of exchange 0, which are shuffled once
+
+Stages are alike if they compute the same columns, whatever these are called, of the same files and of the rows of
+stages alike. Spark keeps the output of a shuffle until all who read it have run, and computes again what is lost.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from gpujoin.model.relations import ExchangeSource, Relation, Scan
 from gpujoin.model.stages import Stage
 from gpujoin.plan.late_broadcast import LateBroadcast, late_broadcast
 from gpujoin.plan.partition_sizes import Coalescing, SplitPartitions, Splitting, may_coalesce, split_partitions
+from gpujoin.plan.repeated import Kinds
 from gpujoin.spark.worker.taskreads import Reads
+
+if TYPE_CHECKING:
+    from gpujoin.model.files import FileSlice
+    from gpujoin.model.stages import Exchange
 
 
 @dataclass(frozen=True)
@@ -168,3 +189,77 @@ class SplitRun:
     splitting: Splitting
     divisions: Mapping[int, int]
     """Into how many divisions each partition of an exchange is divided, by the index of the exchange."""
+
+
+_Reads = tuple[tuple[tuple["FileSlice", ...], ...], ...]
+"""For each task the slices of files that it reads, by scan."""
+
+
+def shared_exchanges(last: StageRun) -> Mapping[int, int]:
+    """Number the exchanges of an island that have the same rows as another one, those alike by the same number.
+
+    Parameters
+    ----------
+    last : StageRun
+        The last stage, with those before it.
+
+    Returns
+    -------
+    mapping from int to int
+        By the index of the exchange. Two exchanges of one stage have different numbers.
+    """
+    finder = _AlikeExchanges()
+    finder.visit(last)
+    return {index: number for number, alike in finder.alike.items() if len(alike) > 1 for index in alike}
+
+
+class _AlikeExchanges:
+    """Numbers the exchanges before a stage, those alike by the same number."""
+
+    def __init__(self) -> None:
+        self.alike: defaultdict[int, list[int]] = defaultdict(list)
+        """Indexes of the exchanges, by number."""
+        self._candidates: defaultdict[Hashable, list[tuple[_Reads, int]]] = defaultdict(list)
+        self._kinds = Kinds()
+
+    def visit(self, run: StageRun) -> Mapping[int, int]:
+        """Number the exchanges that a stage reads, and give the numbers by their indexes."""
+        numbers: dict[int, int] = {}
+        for exchange, before in zip(run.stage.inputs, run.inputs, strict=True):
+            reads = _reads(before)
+            likeness = self._likeness(exchange, before, reads, run.tasks)
+            candidates = self._candidates[likeness]
+            number = next((n for other, n in candidates if n not in numbers.values() and other == reads), None)
+            if number is None:
+                number = len(self.alike)
+                candidates.append((reads, number))
+            numbers[exchange.index] = number
+            self.alike[number].append(exchange.index)
+        return numbers
+
+    def _likeness(self, exchange: Exchange, before: StageRun, reads: _Reads, partitions: int) -> Hashable:
+        """Give a value that exchanges alike have in common; those of rows from Spark are unlike all others."""
+        numbers = self.visit(before)
+        if before.stage.spark is not None:
+            return exchange.index
+        # The first slices tell most files apart, and only then all are compared.
+        first = tuple(tuple((len(slices), slices[:1]) for slices in task) for task in reads[:1])
+        return (
+            self._kinds.of(_numbered(before.stage.tree, numbers)), first, before.tasks, partitions,
+            exchange.columns, exchange.types, exchange.null_safe, exchange.nulls, exchange.indeterminate,
+            exchange.replicated, exchange.last_complete,
+        )  # fmt: skip
+
+
+def _reads(run: StageRun) -> _Reads:
+    """Give the slices that each task of a stage reads, by the scans in the order of its tree."""
+    scans = [node.index for node in run.stage.tree.walk() if isinstance(node, Scan)]
+    return tuple(tuple(tuple(reads.get(index, ())) for index in scans) for reads in run.reads)
+
+
+def _numbered(node: Relation, numbers: Mapping[int, int]) -> Relation:
+    """Give sources the numbers of their exchanges, and columns plain names."""
+    if isinstance(node, ExchangeSource):
+        fields = [field.with_name(f"c{n}") for n, field in enumerate(node.columns)]
+        return ExchangeSource(numbers[node.index], pa.schema(fields))
+    return node.with_children([_numbered(child, numbers) for child in node.children]) if node.children else node

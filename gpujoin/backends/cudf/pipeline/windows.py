@@ -31,8 +31,7 @@ from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.cudf.pipeline.ordercodes import is_ranked, ranks
 from gpujoin.backends.cudf.pipeline.states import doubled
 from gpujoin.backends.ordered.reductions import all_true
-from gpujoin.backends.ordered.windows.calls import BY_PLACE, computed, is_framed
-from gpujoin.backends.ordered.windows.results import Numbers, Result
+from gpujoin.backends.ordered.windows.calls import BY_PLACE, Numbers, Result, computed, is_framed
 from gpujoin.backends.ordered.windows.rows import SIGN, Codes, RowOps, SortedRows, codes_of, sort_rows
 from gpujoin.backends.ordered.windows.spans import Members, Presence, RangeKey, Span
 from gpujoin.errors import DeviceValueError

@@ -1,24 +1,30 @@
-"""Marking the joins of a plan of whose matches the nearest alone is needed."""
+"""Marks the joins of a plan of whose matches only the nearest is needed, those of decorrelated subqueries included."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpujoin.spark.catalyst.joins import JOIN
-from gpujoin.spark.catalyst.nodes import NotTranslatableError
-from gpujoin.spark.query.nearest.conditions import candidates
-from gpujoin.spark.query.nearest.decorrelated import mark_decorrelated
+from gpujoin.model.jointype import JoinType, Side
+from gpujoin.spark.catalyst.joins import JOIN, join_type_in
+from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
+from gpujoin.spark.catalyst.traits import EQUALITIES
+from gpujoin.spark.query.aggregates import read_aggregate
+from gpujoin.spark.query.nearest.conditions import FLOATS, Candidate, bare, candidates
 from gpujoin.spark.query.nearest.operations import (
+    Input,
     NotUnderstoodError,
+    defined,
     harmless,
     join_below,
     mark,
     operation_of,
 )
+from gpujoin.spark.query.nearest.terms import Domain, NearestJoins
+from gpujoin.spark.query.plans import conjuncts
 
 if TYPE_CHECKING:
-    from gpujoin.spark.query.nearest.terms import NearestJoins
     from gpujoin.spark.query.plans import PlanNode
 
 
@@ -59,3 +65,131 @@ def _mark(node: PlanNode, joins: NearestJoins) -> None:
         if harmless(node, above, below, way.nearest):
             mark(joins, below, dataclasses.replace(way.nearest, ties=ties))
         return
+
+
+def mark_decorrelated(top: PlanNode, joins: NearestJoins) -> None:
+    """Mark the join in a subquery that Spark has decorrelated, given the join that its result is put in by."""
+    for side in Side:
+        node = top.children[0 if side is Side.LEFT else 1]
+        over: list[PlanNode] = []
+        while node.name == "Project":
+            over.append(node)
+            node = node.children[0]
+        operation = operation_of(node)
+        below = None if operation is None else join_below(node, decorrelated=True)
+        if operation is None or below is None or top.condition is None:
+            continue
+        ways = [way for way in candidates(below.join) if _is_distinct(below.join.child(way.nearest.rows))]
+        kind, _ = join_type_in(top.fields["joinType"])
+        if not ways or kind not in (JoinType.INNER, JoinType.LEFT if side is Side.RIGHT else JoinType.RIGHT):
+            continue
+        above = operation(node)
+        whole = Input(below.join, (*map(defined, over), *above.results, *below.projects), below.filters)
+        rows = top.child(side.other)
+        for way in ways:
+            domain = _domain(conjuncts(top.condition), rows, way, whole)
+            if domain is None:
+                continue
+            fixed = way.fixed | {key for _, key, _ in domain.keys}
+            ids = frozenset(value.expr_id for value, _ in domain.values) | {key for _, key, _ in domain.keys}
+            if {below.attribute(group) for group in above.groups} != ids or not _drops_groups(below, ids):
+                continue
+            ties = above.ties(dataclasses.replace(way, fixed=fixed), below)
+            if harmless(top, above, below, way.nearest):
+                mark(joins, below, dataclasses.replace(way.nearest, ties=ties, domain=domain))
+            return
+
+
+def _domain(parts: Sequence[Node], rows: PlanNode, way: Candidate, whole: Input) -> Domain | None:
+    """What the distinct values are values of; ``None`` if it is not known that they are all there are."""
+    distinct = whole.join.child(way.nearest.rows)
+    own = frozenset(column.expr_id for column in rows.output)
+    floats = {column.expr_id for column in whole.join.output if column.type_name in FLOATS}
+    by_id = {column.expr_id: column for column in distinct.output}
+    values: dict[int, Node] = {}
+    keys: list[tuple[Node, int, bool]] = []
+    for part in parts:
+        if part.name not in EQUALITIES:
+            return None
+        first, second = part.children
+        ours = bool(first.attribute_ids) and first.attribute_ids <= own
+        value, key = (first, second) if ours else (second, first)
+        found = whole.attribute(key) if key.name == "AttributeReference" else None
+        if found is None or value.name != "AttributeReference" or value.expr_id not in own or found in floats:
+            return None
+        if found in by_id:
+            values[found] = value
+        elif found in way.searched:
+            keys.append((value, found, part.name == "EqualNullSafe"))
+        else:
+            return None
+    if set(values) != set(by_id) or not _holds_all(distinct, rows, values):
+        return None
+    return Domain(rows, tuple((by_id[i], values[i]) for i in values), tuple(keys))
+
+
+def _is_distinct(node: PlanNode) -> bool:
+    """Whether a plan is distinct values of attributes."""
+    if node.name != "Aggregate":
+        return False
+    read = read_aggregate(node)
+    keys = {key.expr_id for key in read.keys if key.name == "AttributeReference"}
+    shown = [bare(result) for result in read.results]
+    return len(keys) == len(read.keys) and all(
+        result.name == "AttributeReference" and result.expr_id in keys for result in shown
+    )
+
+
+def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> bool:
+    """Whether distinct values hold all values, other than null, that rows have.
+
+    They do if they come from the same plan, which the rows may be filtered from further.
+    """
+    below = {
+        result.expr_id: bare(result).expr_id for result in read_aggregate(distinct).results
+    }  # fmt: skip
+    base, filters, places = _stripped(distinct.children[0])
+    other, wider, others = _stripped(rows)
+    if not base.jvm.sameResult(other.jvm):
+        return False
+    at = {column.expr_id: n for n, column in enumerate(base.output)}
+    at_other = {column.expr_id: n for n, column in enumerate(other.output)}
+    origins = set()
+    for given, value in values.items():
+        origin, wanted = places.get(below[given], below[given]), others.get(value.expr_id, value.expr_id)
+        if origin not in at or wanted not in at_other or at[origin] != at_other[wanted]:
+            return False
+        origins.add(origin)
+    return all(
+        (
+            test.name == "IsNotNull"
+            and test.children[0].name == "AttributeReference"
+            and test.children[0].expr_id in origins
+        )
+        or any(test.jvm.semanticEquals(two.jvm) for two in wider)
+        for test in filters
+    )
+
+
+def _stripped(node: PlanNode) -> tuple[PlanNode, list[Node], dict[int, int]]:
+    """A plan without filters and projections of attributes on its top, the filters, and what was renamed."""
+    filters: list[Node] = []
+    names: dict[int, int] = {}
+    while node.name in ("Filter", "Project"):
+        if node.name == "Filter":
+            filters += conjuncts(node.expression("condition"))
+        else:
+            for named in node.expressions("projectList"):
+                value = bare(named)
+                if value.name != "AttributeReference" or value.expr_id != named.expr_id:
+                    return node, filters, names
+        node = node.children[0]
+    return node, filters, names
+
+
+def _drops_groups(below: Input, ids: frozenset[int]) -> bool:
+    """Whether filters below an operation keep or drop its groups as a whole, and drop none that is read."""
+    return all(
+        part.name == "IsNotNull" and below.attribute(part.children[0]) in ids
+        for condition in below.filters for part in conjuncts(condition)
+    )  # fmt: skip

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
-from gpujoin.model.expressions import Expression, Literal
+from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.relations import (
     ConstantTable,
     Expand,
+    Explode,
     Filter,
     Output,
     PartialAggregate,
@@ -20,6 +23,7 @@ from gpujoin.model.relations import (
     Relation,
     Scan,
     Union,
+    column,
 )
 from gpujoin.plan.distinct import of_files
 from gpujoin.plan.nested_groups import with_plain_values
@@ -41,6 +45,7 @@ from gpujoin.spark.query.trees.builder import (
     in_type_of_all,
     named_outputs,
     narrowed,
+    passed_on,
     with_outputs,
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
@@ -270,16 +275,103 @@ def one_row(_builder: TreeBuilder, _node: PlanNode, _required: frozenset[int]) -
 
 
 def _constant_table(columns: Sequence[Node], values: Sequence[Sequence[Any]], count: int) -> Fragment:
-    for column in columns:
-        check_column(column)
+    for attribute in columns:
+        check_column(attribute)
     schema = columns_of(columns)
     try:
         arrays = [
-            pa.array([python_value(column.data_type, value) for value in each], dtype, from_pandas=False)
-            for column, each, dtype in zip(columns, values, schema.types, strict=False)
+            pa.array([python_value(attribute.data_type, value) for value in each], dtype, from_pandas=False)
+            for attribute, each, dtype in zip(columns, values, schema.types, strict=False)
         ]
     except (OverflowError, pa.ArrowException):
         raise NotTranslatableError("it has a value of a type that is not passed to Python workers") from None
     counting = [] if arrays else [pa.array([True] * count, pa.bool_())]
     batch = pa.RecordBatch.from_arrays(arrays or counting, schema=schema)
-    return Fragment.from_columns(ConstantTable.of(batch), (column.expr_id for column in columns))
+    return Fragment.from_columns(ConstantTable.of(batch), (attribute.expr_id for attribute in columns))
+
+
+_OF_ELEMENTS = frozenset({"Explode", "PosExplode", "Inline"})
+
+
+def generate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Make rows of each row of an input."""
+    generator, child = node.expression("generator"), node.children[0]
+    if generator.name not in (*_OF_ELEMENTS, "Stack", "ReplicateRows"):
+        raise NotTranslatableError(f"{generator} is not computed here")
+    passed = required.intersection(column.expr_id for column in child.output)
+    below = builder.input(child, passed | generator.attribute_ids)
+    kept = [i for i in below.positions if i in passed]
+    ids = [attribute.expr_id for attribute in node.expressions("generatorOutput")]
+    if generator.name == "Stack":
+        return _stacked(builder, below, kept, generator, node.expressions("generatorOutput"))
+    if generator.name == "ReplicateRows":
+        return _repeated(builder, below, kept, generator, ids)
+    return _exploded(builder, below, kept, generator, ids, outer=bool(node.fields["outer"]))
+
+
+def _exploded(
+    builder: TreeBuilder, below: Fragment, kept: list[int], generator: Node, ids: list[int], *, outer: bool
+) -> Fragment:
+    values = builder.reader(below)(generator.children[0])
+    relation = _explode(below, kept, values, outer=outer, positions=generator.name == "PosExplode")
+    if generator.name == "Inline":
+        relation = _with_fields(relation, len(kept))
+    return Fragment.from_columns(relation, (*kept, *ids))
+
+
+def _explode(below: Fragment, kept: Sequence[int], values: Expression, *, outer: bool, positions: bool) -> Relation:
+    """Rows of the values of an expression, beside attributes."""
+    if isinstance(values, ColumnRef):
+        places = tuple(below.positions[i] for i in kept)
+        return Explode(below.relation, values.index, places, outer, positions)
+    computed = Project(below.relation, (*passed_on(below, kept).values(), Output("values", values)))
+    return Explode(computed, len(kept), tuple(range(len(kept))), outer, positions)
+
+
+def _with_fields(relation: Relation, kept: int) -> Relation:
+    """The fields of the structs in the last column, in its place."""
+    schema = relation.schema
+    struct = column(schema, kept)
+    assert struct.type is not None
+    if not pat.is_struct(struct.type) or len({field.name for field in struct.type}) < struct.type.num_fields:
+        raise NotTranslatableError("inline is not computed here of structs with several fields of one name")
+    outputs = [Output(schema.field(i).name, column(schema, i)) for i in range(kept)]
+    for number, field in enumerate(struct.type):
+        name = Literal(value=field.name, type=pa.string())
+        value = Call(function=Function.GET_FIELD, arguments=(struct, name), type=field.type)
+        outputs.append(Output(f"{field.name}#0{number}", value))
+    return Project(relation, tuple(outputs))
+
+
+def _repeated(
+    builder: TreeBuilder, below: Fragment, kept: list[int], generator: Node, ids: list[int]
+) -> Fragment:  # fmt: skip
+    """Each row as often as the first operand says, with the others."""
+    reader = builder.reader(below)
+    number, *values = map(reader, generator.children)
+    outputs = [*passed_on(below, kept).values(), *(Output(f"value {n}", value) for n, value in enumerate(values))]
+    computed = Project(below.relation, (*outputs, Output("number", number)))
+    relation = Explode(computed, len(outputs), tuple(range(len(outputs))))
+    return Fragment.from_columns(relation, (*kept, *ids))
+
+
+def _stacked(
+    builder: TreeBuilder, below: Fragment, kept: list[int], generator: Node, columns: Sequence[Node]
+) -> Fragment:
+    reader = builder.reader(below)
+    count, *values = generator.children
+    rows = count.fields.get("@value") if count.name == "Literal" else None
+    if not isinstance(rows, int) or rows < 1:
+        raise NotTranslatableError(f"{generator} is not computed here: its number of rows is no constant")
+    width = math.ceil(len(values) / rows)
+    types = [arrow_of(attribute.data_type) for attribute in columns]
+    passed = passed_on(below, kept).values()
+
+    def way(row: int) -> tuple[Output, ...]:
+        parts = values[row * width : (row + 1) * width]
+        read = [in_type_of_all(reader(part), dtype) for part, dtype in zip(parts, types, strict=False)]
+        read += [Literal(value=None, type=dtype) for dtype in types[len(parts) :]]
+        return (*passed, *(Output(f"value {n}", value) for n, value in enumerate(read)))
+
+    relation = Expand(below.relation, tuple(map(way, range(rows))))
+    return Fragment.from_columns(relation, (*kept, *(attribute.expr_id for attribute in columns)))

@@ -14,7 +14,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import arrow_of, series_of
 from gpujoin.backends.cpu.pipeline.windows.ordering import OPS, float_words, present_of, series_codes
-from gpujoin.backends.ordered.windows.results import Numbers, Places
+from gpujoin.backends.ordered.windows.calls import Numbers, Places
 from gpujoin.backends.ordered.windows.rows import Codes
 from gpujoin.backends.ordered.windows.spans import Presence, RangeKey
 from gpujoin.functions.lowered import Column, magnitude

@@ -16,8 +16,7 @@ from gpujoin.backends.cpu.pipeline.columns import as_text, column_of, is_wide
 from gpujoin.backends.cpu.pipeline.piece import Piece, fresh
 from gpujoin.backends.cpu.pipeline.windows.arguments import Integers, SeriesArgument, range_key, series_of_numbers
 from gpujoin.backends.cpu.pipeline.windows.ordering import OPS, series_codes
-from gpujoin.backends.ordered.windows.calls import computed, is_framed
-from gpujoin.backends.ordered.windows.results import Places, Result
+from gpujoin.backends.ordered.windows.calls import Places, Result, computed, is_framed
 from gpujoin.backends.ordered.windows.rows import SortedRows, sort_rows
 from gpujoin.backends.ordered.windows.spans import Members, RangeKey, Span
 from gpujoin.functions.lower import Extent
