@@ -73,7 +73,7 @@ class Scan(Relation):
     """Number of the scan among those of the tree, by which slices are given."""
     case_sensitive: bool = False
     """Whether names are matched as written; otherwise without regard to case, as Spark does by default."""
-    kept: float | None = None
+    selectivity: float | None = None
     """Share of the rows that the filters are expected to keep, by the files; ``None``: not known."""
     distinct: tuple[float | None, ...] = ()
     """The most different values of each column; ``None``, or nothing at all, where that is not known."""

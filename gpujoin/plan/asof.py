@@ -69,25 +69,25 @@ def tolerance_in(dtype: pa.DataType, tolerance: Any) -> int | float:
 
     Raises ``JoinSpecError`` if the tolerance does not fit the type, or is negative.
     """
-    wanted = "an integer"
+    requirement = "an integer"
     units: int | float | None = None
     is_number = isinstance(tolerance, (Real, Decimal)) and not isinstance(tolerance, bool)
     if pat.is_temporal(dtype):
-        wanted = "an interval such as '5 minutes' or a datetime.timedelta"
+        requirement = "an interval such as '5 minutes' or a datetime.timedelta"
         if isinstance(tolerance, dt.timedelta):
             units = _time_units(dtype, tolerance)
     elif pat.is_floating(dtype):
-        wanted = "a number"
+        requirement = "a number"
         units = _float(tolerance) if is_number else None
     elif pat.is_decimal(dtype):
-        wanted = "an integer or a Decimal"
+        requirement = "an integer or a Decimal"
         if is_number and isinstance(tolerance, (Integral, Decimal)):
             exact = tolerance if isinstance(tolerance, Decimal) else Decimal(int(tolerance))
             units = _decimal_units(exact, dtype.scale)
     elif is_number and isinstance(tolerance, Integral):
         units = int(tolerance)
     if units is None:
-        raise JoinSpecError(f"the tolerance of as-of keys of type {dtype} must be {wanted}, got {tolerance!r}")
+        raise JoinSpecError(f"the tolerance of as-of keys of type {dtype} must be {requirement}, got {tolerance!r}")
     if not units >= 0:
         raise JoinSpecError(f"a tolerance cannot be negative or NaN, got {tolerance!r}")
     return units if isinstance(units, float) else min(units, _MOST_UNITS)
@@ -171,7 +171,7 @@ def plan_as_of(
             raise JoinSpecError(f"the order key of an as-of join is one column, given by name, got {name!r}")
     if by is not None and (left_by is not None or right_by is not None):
         raise JoinSpecError("give either by, or left_by and right_by, not both")
-    lefts, rights = (_names(by if by is not None else given) for given in (left_by, right_by))
+    lefts, rights = (_names(by if by is not None else side_by) for side_by in (left_by, right_by))
     if len(lefts) != len(rights):
         raise JoinSpecError(f"left_by has {len(lefts)} keys, right_by has {len(rights)}: {lefts} and {rights}")
     if not isinstance(allow_exact, bool):
@@ -191,22 +191,22 @@ def plan_as_of(
         key_type(left.field(key.left).type, right.field(key.right).type)
     shared = {key.right for key in keys} if by is not None else set()
     shared |= {terms.right} if on is not None else set()
-    kept = [i for i in range(len(right)) if i not in shared]
-    clash = set(left.names) & {right.field(i).name for i in kept}
+    right_output = [i for i in range(len(right)) if i not in shared]
+    clash = set(left.names) & {right.field(i).name for i in right_output}
     names = [name + (suffixes[0] if name in clash else "") for name in left.names]
-    names += [right.field(i).name + (suffixes[1] if right.field(i).name in clash else "") for i in kept]
+    names += [right.field(i).name + (suffixes[1] if right.field(i).name in clash else "") for i in right_output]
     check_result_names(names)
-    spec = JoinSpec(JoinType.LEFT, keys, None, tuple(range(len(left))), tuple(kept), as_of=terms)
+    spec = JoinSpec(JoinType.LEFT, keys, None, tuple(range(len(left))), tuple(right_output), as_of=terms)
     return AsOfPlan(spec, tuple(names))
 
 
-def check_suffixes(given: Any) -> None:
+def check_suffixes(suffixes: Any) -> None:
     """Refuse suffixes of column names that are not two texts; a text alone is not two of one character.
 
     Raises ``JoinSpecError``.
     """
-    if not isinstance(given, (tuple, list)) or [type(suffix) for suffix in given] != [str, str]:
-        raise JoinSpecError(f"suffixes must be two texts, left and right, got {given!r}")
+    if not isinstance(suffixes, (tuple, list)) or [type(suffix) for suffix in suffixes] != [str, str]:
+        raise JoinSpecError(f"suffixes must be two texts, left and right, got {suffixes!r}")
 
 
 def check_result_names(names: Sequence[str]) -> None:
@@ -216,17 +216,17 @@ def check_result_names(names: Sequence[str]) -> None:
         raise JoinSpecError(f"the result would have the columns {twice} twice; rename them or choose other suffixes")
 
 
-def _names(given: Any) -> tuple[str, ...]:
-    if given is None:
+def _names(columns: Any) -> tuple[str, ...]:
+    if columns is None:
         return ()
-    if not isinstance(given, Iterable) or isinstance(given, (AbstractSet, Mapping)):  # sets do not pair up in order
-        raise JoinSpecError(f"by columns are given by name or as a sequence of names, got {given!r}")
+    if not isinstance(columns, Iterable) or isinstance(columns, (AbstractSet, Mapping)):  # sets do not pair up in order
+        raise JoinSpecError(f"by columns are given by name or as a sequence of names, got {columns!r}")
     try:
-        names = (given,) if isinstance(given, str) else tuple(given)
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
     except TypeError:  # a Column of Spark's looks like something to iterate over, and is not
-        names = (given,)
+        names = (columns,)
     if not all(isinstance(name, str) for name in names):
-        raise JoinSpecError(f"by columns are given by name, got {given!r}")
+        raise JoinSpecError(f"by columns are given by name, got {columns!r}")
     return names
 
 

@@ -1,4 +1,4 @@
-"""Groups that are complete before all rows were read: those of a key in whose order the files are.
+"""Finds groups that are complete before all rows are read, since the files are ordered by a key.
 
 Files are often in the order of a key or a time: orders by number, events by day. The statistics of row groups tell, for
 each of them, the least key of all that come later: its *floor*. Groups below it are complete::
@@ -38,7 +38,7 @@ from gpujoin.plan.fragments import ColumnTree
 
 @dataclass(frozen=True)
 class ScannedKeys:
-    """Keys of an aggregation that are columns of a scan, whose rows come piece by piece as the scan gives them."""
+    """Keys of an aggregation whose rows come in the order of a scan."""
 
     scan: Scan
     keys: Mapping[int, int]
@@ -46,7 +46,7 @@ class ScannedKeys:
 
 
 def scanned_keys(node: PartialAggregate, shared: Container[Relation]) -> ScannedKeys | None:
-    """Keys of whole numbers, dates and times that are read from files; ``None`` if there are none.
+    """Give the keys that are whole numbers, dates or times read from files; ``None`` if there are none.
 
     Between the scan and the aggregation may be filters and projections, none of them among ``shared`` parts, which are
     read for others, too.
@@ -67,7 +67,7 @@ def _is_ordered(key: Output) -> bool:
 
 
 def may_stop(tree: Relation) -> frozenset[Relation]:
-    """Aggregations of whose groups a limit, a join that finds no more, or Spark may ask for some only.
+    """Find the aggregations of which a limit, a join or Spark may ask for some groups only.
 
     Where they give groups before all rows are read, rows that are not read cannot fail, as in Spark they do.
     """

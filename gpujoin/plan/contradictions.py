@@ -35,7 +35,7 @@ _DAY = dt.date(1970, 1, 1)
 
 
 def is_never_true(conditions: Iterable[Expression]) -> bool:
-    """Tell whether there is no row for which all conditions are true; if in doubt, there is one."""
+    """Tell whether all conditions are true for no row, as far as that is provable."""
     values: defaultdict[Any, _Values] = defaultdict(_Values)
     orders: dict[tuple[Any, Any], frozenset[str]] = {}
     for condition in (part for each in conditions for part in conjuncts(each)):
@@ -72,7 +72,7 @@ class _Values:
     least: tuple[Any, bool] | None = None
     """A lower bound, and whether the value itself is left out."""
     most: tuple[Any, bool] | None = None
-    chosen: frozenset[Any] | None = None
+    candidates: frozenset[Any] | None = None
     excluded: set[Any] = field(default_factory=set)
 
     def compare(self, function: Function, value: Any) -> None:
@@ -80,7 +80,7 @@ class _Values:
         self.is_not_null = True
         match function:
             case Function.EQ:
-                self.choose(frozenset([value]))
+                self.restrict(frozenset([value]))
             case Function.NE:
                 self.excluded.add(value)
             case Function.LT | Function.LE:
@@ -92,18 +92,18 @@ class _Values:
                 if self.least is None or bound > self.least:
                     self.least = bound
 
-    def choose(self, values: frozenset[Any]) -> None:
+    def restrict(self, values: frozenset[Any]) -> None:
         """Leave only some values."""
         self.is_not_null = True
-        self.chosen = values if self.chosen is None else self.chosen & values
+        self.candidates = values if self.candidates is None else self.candidates & values
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left."""
         if self.is_null and self.is_not_null:
             return True
-        if self.chosen is not None:
-            return not any(value not in self.excluded and self._is_within(value) for value in self.chosen)
+        if self.candidates is not None:
+            return not any(value not in self.excluded and self._is_within(value) for value in self.candidates)
         if self.least is None or self.most is None:
             return False
         (low, above), (high, below) = self.least, self.most
@@ -120,7 +120,7 @@ class _Values:
 def _restrict(
     condition: Call, values: defaultdict[Any, _Values], orders: dict[tuple[Any, Any], frozenset[str]]
 ) -> None:
-    """Add what a condition says of the expressions that it compares."""
+    """Add a condition to the values that its expressions may have."""
     function, (first, *others) = condition.function, condition.arguments
     if function is Function.NOT and isinstance(first, Call) and first.function is Function.EQ:
         function, (first, *others) = Function.NE, first.arguments
@@ -132,9 +132,9 @@ def _restrict(
         of_first.is_not_null |= function is Function.IS_NOT_NULL
     elif function is Function.IN and all(isinstance(member, Literal) for member in others):
         members = [_comparable(member.value) for member in others if isinstance(member, Literal)]
-        known = [member for member in members if member is not _NULL]
-        if None not in known:
-            values[first.structure].choose(frozenset(known))
+        candidates = [member for member in members if member is not _NULL]
+        if None not in candidates:
+            values[first.structure].restrict(frozenset(candidates))
     elif function in _ORDERS or function is Function.EQ_NULL_SAFE:
         _compare(function, first, others[0], values, orders)
     elif function is not Function.NOT:
@@ -167,7 +167,7 @@ _NULL = object()
 
 
 def _comparable(value: Any) -> Any:
-    """Give something of the order that Spark gives values of a type; ``None`` if that is not known here.
+    """Give a Python value that orders as Spark's value does; ``None`` if there is none.
 
     Integers and days are integers, between which there is nothing.
     """

@@ -42,14 +42,14 @@ class Estimate:
     """By gpujoin and by Spark."""
 
     @property
-    def taken(self) -> bool:
+    def is_faster(self) -> bool:
         """Whether it is predicted to be faster here."""
         return self.here < WORST_RATIO * self.spark
 
 
 @dataclass(frozen=True, slots=True)
 class SparkTables:
-    """What Spark chooses the tables by that it broadcasts; it shuffles both sides of other joins."""
+    """Sizes by which Spark decides what it broadcasts; it shuffles both sides of other joins."""
 
     nbytes: Mapping[int, float]
     """Bytes that are read of the files of each scan, by its index."""
@@ -61,7 +61,7 @@ class SparkTables:
     """Whether Spark broadcasts a side that proves small once it is shuffled."""
 
     def exchanged_rows(self, node: Join, sizes: Sizes) -> float:
-        """Rows that Spark shuffles for a join of which it broadcasts no side beforehand.
+        """Count the rows that Spark shuffles for a join, those of both sides unless it broadcasts one.
 
         Of a join that may prove to be one with a small side these are the rows of that side alone.
         """
@@ -126,18 +126,18 @@ def predict(
     exchanges: int,
     costs: Costs,
     *,
-    kept: Collection[Relation] = (),
+    built_tables: Collection[Relation] = (),
     tables: SparkTables | None = None,
     least: Sizes | None = None,
 ) -> Prediction:
     """Predict the seconds of a part of a query, here and in Spark, on some cores.
 
     What Spark computes for it is the same either way, and left out. The part has no runtime filters yet. Build sides in
-    ``kept`` are there already, built, and cost nothing here. Without ``tables``, Spark shuffles nothing for joins.
-    ``least`` are the sizes by which Spark's seconds are predicted, where those of its own rows are only bounded.
+    ``built_tables`` are there already, built, and cost nothing here. Without ``tables``, Spark shuffles nothing for
+    joins. ``least`` are the sizes by which Spark's seconds are predicted, where those of its own rows are only bounded.
     """
     least = least or sizes
-    built = {node for table in kept for node in table.walk()}
+    built = {node for table in built_tables for node in table.walk()}
     shuffled = set() if tables is None else tables.shuffled(relation)
     gains: list[float] = []
 
@@ -187,12 +187,12 @@ def operation_seconds(
     Nodes in ``built`` are there already.
     """
     rows = [sizes.of(child).rows for child in node.children]
-    read = sizes.of(node).read if isinstance(node, Scan) else 0.0
-    computed = _calls(node, max(rows, default=read), costs)
+    scan_rows = sizes.of(node).scan_rows if isinstance(node, Scan) else 0.0
+    computed = _calls(node, max(rows, default=scan_rows), costs)
     own = Estimate(here=0.0, spark=0.0)
     match node:
         case Scan():
-            values = read * len(node.schema)
+            values = scan_rows * len(node.schema)
             own = Estimate(here=values * costs.value, spark=values * costs.spark_value)
         case SparkSource():
             own = Estimate(here=crossing_seconds(node.rows, node.schema, costs), spark=0.0)
@@ -245,12 +245,12 @@ def _is_list(dtype: pa.DataType | None) -> bool:
 
 
 def _is_constant(relation: Relation) -> bool:
-    """Whether all rows are part of the query: Spark broadcasts those, without a stage."""
+    """Whether all rows are part of the query: Spark broadcasts them without a stage."""
     return all(isinstance(node, ConstantTable) for node in relation.walk() if not node.children)
 
 
 def _join(node: Join, left: float, right: float, costs: Costs, *, is_built: bool) -> Estimate:
-    """Predict the seconds of one core that a join takes; ``is_built``: without those of building a side here."""
+    """Predict the seconds of one core for a join, without building a side if that is built."""
     pairs, keys = left * right, len(node.spec.keys)
     rows = left + right
     hashed = max(left, right) * costs.spark_stream_row + min(left, right) * costs.spark_build_row

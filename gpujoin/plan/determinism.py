@@ -89,8 +89,8 @@ def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool
 
 
 def _exploded(node: Explode, below: frozenset[int]) -> frozenset[int]:
-    kept = frozenset(n for n, old in enumerate(node.kept) if old in below)
-    return kept | (frozenset(range(len(node.kept), len(node.schema))) if node.column in below else frozenset())
+    indeterminate = frozenset(n for n, old in enumerate(node.kept) if old in below)
+    return indeterminate | (frozenset(range(len(node.kept), len(node.schema))) if node.column in below else frozenset())
 
 
 def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]:
@@ -117,7 +117,7 @@ def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
 
 
 def _filtered(node: Filter, below: frozenset[int]) -> frozenset[int]:
-    """Which of several peers is the first row of a window depends on their order, and so does what a filter keeps."""
+    """Give the columns that may change after a filter: all, if it chooses among peers of a window by their order."""
     if _reads(node.condition, {Side.LEFT: below}) and any(isinstance(part, Window) for part in node.walk()):
         return frozenset(range(len(node.schema)))
     return below

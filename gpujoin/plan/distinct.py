@@ -48,16 +48,16 @@ def of_files(
     missing = [None] * len(columns)
     each = zip(columns, [*bounds, *missing], [*different, *missing], strict=False)
     return tuple(
-        _of_column(catalog.get(field.name), _between(field.type, pair), told, rows) for field, pair, told in each
+        _of_column(catalog.get(field.name), _between(field.type, pair), by_file, rows) for field, pair, by_file in each
     )
 
 
-def _of_column(catalog: float | None, between: float | None, told: float | None, rows: float) -> float | None:
-    """Bound the values of a column by what is known; ``told`` by a file is the least exact."""
-    if catalog is not None or (between is not None and told is not None and between < _INEXACT * told):
-        told = None
-    known = [number for number in (catalog, between, told) if number is not None]
-    return min(*known, max(1.0, rows)) if known else None
+def _of_column(catalog: float | None, between: float | None, by_file: float | None, rows: float) -> float | None:
+    """Bound the values of a column by the catalog, the range of values and, least exact, its file."""
+    if catalog is not None or (between is not None and by_file is not None and between < _INEXACT * by_file):
+        by_file = None
+    limits = [number for number in (catalog, between, by_file) if number is not None]
+    return min(*limits, max(1.0, rows)) if limits else None
 
 
 def _between(dtype: pa.DataType, bounds: Bounds | None) -> float | None:
@@ -94,8 +94,8 @@ def of_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
             return (*values, *[None] * (len(node.schema) - len(values)))
         case Join():
             left, right = below
-            kept = (*(left[i] for i in node.spec.left_output), *(right[i] for i in node.spec.right_output))
-            return (*kept, *[None] * (len(node.schema) - len(kept)))
+            joined = (*(left[i] for i in node.spec.left_output), *(right[i] for i in node.spec.right_output))
+            return (*joined, *[None] * (len(node.schema) - len(joined)))
         case Union():
             each = zip(*below, strict=True)
             return tuple(None if None in numbers else sum(n for n in numbers if n is not None) for numbers in each)
@@ -104,19 +104,19 @@ def of_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
 
 def _limited(values: DistinctValues, conditions: Iterable[Expression]) -> DistinctValues:
     """Bound the values of columns that some conditions leave."""
-    known = list(values)
+    limited = list(values)
     for condition in conditions:
         for part in conjuncts(condition):
-            asked = values_asked(part)
-            if asked is not None:
-                index, count = asked
-                before = known[index]
-                known[index] = count if before is None else min(before, count)
-    return tuple(known)
+            count_by_column = values_asked(part)
+            if count_by_column is not None:
+                index, count = count_by_column
+                before = limited[index]
+                limited[index] = count if before is None else min(before, count)
+    return tuple(limited)
 
 
 def values_asked(condition: Expression) -> tuple[int, float] | None:
-    """Which column has one of some values where a condition is true, and how many; ``None`` of other conditions."""
+    """Give the column that a condition compares with constants, and their number; ``None`` of other conditions."""
     if not isinstance(condition, Call) or condition.function not in _EQUALS:
         return None
     columns = [part for part in condition.arguments if isinstance(part, ColumnRef)]
@@ -139,16 +139,16 @@ def of_expression(expression: Expression, values: DistinctValues) -> float | Non
 def of_groups(keys: Sequence[Expression], values: DistinctValues) -> float | None:
     """Bound the number of groups by keys."""
     numbers = [of_expression(key, values) for key in keys]
-    known = [number for number in numbers if number is not None]
-    return math.prod(known) if len(known) == len(numbers) else None
+    counts = [number for number in numbers if number is not None]
+    return math.prod(counts) if len(counts) == len(numbers) else None
 
 
 def of_keys(node: Join, left: DistinctValues, right: DistinctValues) -> float | None:
     """Bound the number of different keys of a join: a key has no more values than the side with more of them."""
     product = 1.0
     for pair in node.spec.keys:
-        known = [number for number in (left[pair.left], right[pair.right]) if number is not None]
-        if not known:
+        counts = [number for number in (left[pair.left], right[pair.right]) if number is not None]
+        if not counts:
             return None
-        product *= max(known)
+        product *= max(counts)
     return product

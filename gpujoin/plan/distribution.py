@@ -53,7 +53,7 @@ class Hint(Enum):
 def asked_distribution(
     strategy: Strategy, hints: Mapping[Side, Hint], join_type: JoinType, *, keys: bool
 ) -> Distribution | Reason:
-    """Say what a strategy, or else hints, ask of a join; a hint that cannot be followed is ignored.
+    """Give the distribution that a strategy, or else a hint, demands; impossible hints are ignored.
 
     ``keys``: there is an equality between the sides. A reason says that the strategy cannot be followed or is to
     leave the join to Spark. Of a full outer join without keys ``ANY``: it is one task under any strategy that allows
@@ -98,7 +98,7 @@ def is_table(relation: Relation) -> bool:
 
 
 def kept_tables(relation: Relation) -> tuple[Relation, ...]:
-    """Give the build sides that are made of files alone, where the other side is not."""
+    """Give the build sides made of files alone whose other side is not."""
     return tuple(
         table
         for join in relation.walk()

@@ -178,7 +178,7 @@ class _Rewrite:
         return _Rewritten(AggregateFunction.SUM, EvalMode.LEGACY, weight, plain)
 
     def _total(self, value: Expression) -> Expression:
-        """Sum of a value over the pairs that a row of the new join replaces; null where the value is null in all."""
+        """Sum a value over the pairs that a row of the new join replaces; null where it is null in all of them."""
         self.pairs.append(value)
         sides = self._sides(value)
         if sides <= {self.stream}:
@@ -207,11 +207,11 @@ class _Rewrite:
     # -- columns -------------------------------------------------------------------------------------------
 
     def _sides(self, value: Expression) -> frozenset[Side]:
-        read = attributes([value])
-        return frozenset(side for side in Side if read & self.tree.side(side).positions.keys())
+        columns = attributes([value])
+        return frozenset(side for side in Side if columns & self.tree.side(side).positions.keys())
 
     def _of_build(self, value: Expression) -> Expression:
-        """Give a value of a pair as one of the build side's rows: one that is null where a row has no match."""
+        """Express a value of a pair over the build side's rows; it is null for a row without a match."""
         if self.join.spec.join_type is not JoinType.INNER and not _is_null_for_nulls(value):
             raise _NotApplicable
         return value
@@ -229,9 +229,9 @@ class _Rewrite:
 
     def _term(self, call: AggregateCall) -> Expression:
         """Add an aggregate of a key's build rows, and refer to it. Equal aggregates are added once."""
-        for id_, known in self.terms.items():
-            if dataclasses.replace(call, name=known.name) == known:
-                return _reference(id_, known)
+        for id_, term in self.terms.items():
+            if dataclasses.replace(call, name=term.name) == term:
+                return _reference(id_, term)
         id_ = ColumnId(f"t{len(self.terms)}")
         self.terms[id_] = dataclasses.replace(call, name=id_.name)
         return _reference(id_, self.terms[id_])
@@ -294,7 +294,7 @@ class _Rewrite:
 
 
 def _is_null_for_nulls(value: Expression) -> bool:
-    """Whether a value is null where all columns are, as far as that is plain to see."""
+    """Whether a value is provably null where all columns are."""
     match value:
         case Attribute():
             return True

@@ -52,9 +52,9 @@ class Estimate:
 
     rows: float
     """Rows of the relation."""
-    kept: float
+    selectivity: float
     """Share of the rows that filters keep, and so of the keys that another relation may find."""
-    read: float
+    scan_rows: float
     """Rows of all scans below."""
     distinct: DistinctValues = ()
     """The most different values of each column."""
@@ -89,29 +89,29 @@ class Sizes:
         self.scanned = dict(scanned or {})
         self._sources = sources or {}
         self._spark_rows = spark_rows or {}
-        self._known: dict[Relation, Estimate] = {}
+        self._estimates: dict[Relation, Estimate] = {}
 
     def of(self, relation: Relation) -> Estimate:
         """Estimate the size of a relation."""
-        known = self._known.get(relation)
-        if known is None:
-            known = self._known[relation] = self._made(relation)
-        return known
+        estimate = self._estimates.get(relation)
+        if estimate is None:
+            estimate = self._estimates[relation] = self._estimate_with_distinct(relation)
+        return estimate
 
-    def _made(self, relation: Relation) -> Estimate:
+    def _estimate_with_distinct(self, relation: Relation) -> Estimate:
         if isinstance(relation, ExchangeSource) and relation.index in self._sources:
-            given = self._sources[relation.index]
-            return given if given.distinct else replace(given, distinct=(None,) * len(relation.schema))
+            estimate = self._sources[relation.index]
+            return estimate if estimate.distinct else replace(estimate, distinct=(None,) * len(relation.schema))
         below = [self.of(child) for child in relation.children]
         distinct = of_node(relation, [each.distinct for each in below])
         own = self._estimate(relation, below)
-        return Estimate(own.rows, own.kept, own.read, distinct)
+        return Estimate(own.rows, own.selectivity, own.scan_rows, distinct)
 
     def _estimate(self, relation: Relation, below: Sequence[Estimate]) -> Estimate:
         """Estimate a relation, given its inputs, but for the different values."""
         match relation:
             case Scan():
-                share = relation.kept
+                share = relation.selectivity
                 if share is None:
                     share = math.prod(map(selectivity, relation.filters))
                 rows = self.scanned.get(relation.index, 1.0)
@@ -123,33 +123,33 @@ class Sizes:
                 return Estimate(max(1.0, relation.rows), 1.0, relation.rows)
             case Filter():
                 share = selectivity(relation.condition, below[0].distinct)
-                return Estimate(max(1.0, below[0].rows * share), below[0].kept * share, below[0].read)
+                return Estimate(max(1.0, below[0].rows * share), below[0].selectivity * share, below[0].scan_rows)
             case Join():
                 return _joined(relation, *below)
             case PartialAggregate():
                 most = of_groups([key.expression for key in relation.keys], below[0].distinct)
                 groups = below[0].rows * (1.0 if merges(relation) else _GROUPS) if relation.keys else 1.0
                 rows = max(1.0, groups if most is None else min(groups, most))
-                return Estimate(rows, below[0].kept, below[0].read)
+                return Estimate(rows, below[0].selectivity, below[0].scan_rows)
             case Project():
                 return below[0]
             case TopN() | Limit():
-                return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].read)
+                return Estimate(min(below[0].rows, float(max(1, relation.count))), 1.0, below[0].scan_rows)
             case Expand():
-                return Estimate(below[0].rows * len(relation.projections), below[0].kept, below[0].read)
+                return Estimate(below[0].rows * len(relation.projections), below[0].selectivity, below[0].scan_rows)
             case Explode():
-                return Estimate(below[0].rows * _elements(relation), below[0].kept, below[0].read)
+                return Estimate(below[0].rows * _elements(relation), below[0].selectivity, below[0].scan_rows)
             case Union():
                 return Estimate(
                     sum(child.rows for child in below),
-                    max(child.kept for child in below),
-                    sum(child.read for child in below),
+                    max(child.selectivity for child in below),
+                    sum(child.scan_rows for child in below),
                 )
             case _:
                 return Estimate(
                     max((child.rows for child in below), default=1.0),
-                    max((child.kept for child in below), default=1.0),
-                    sum(child.read for child in below),
+                    max((child.selectivity for child in below), default=1.0),
+                    sum(child.scan_rows for child in below),
                 )
 
 
@@ -185,7 +185,7 @@ def build_side(kind: JoinType, left: Relation, right: Relation, sizes: Sizes) ->
 
 def _is_surely_small(relation: Relation, expected: Estimate) -> bool:
     """Whether a relation has few rows whatever its filters keep; a join in it may return a row several times."""
-    if expected.rows > _FEW or expected.read > _FEW_READ:
+    if expected.rows > _FEW or expected.scan_rows > _FEW_READ:
         return False
     return not any(isinstance(node, Join) and not node.spec.join_type.left_rows_only for node in relation.walk())
 
@@ -203,42 +203,42 @@ def _width(dtype: pa.DataType) -> float:
 
 
 def _joined(relation: Join, left: Estimate, right: Estimate) -> Estimate:
-    kind, read = relation.spec.join_type, left.read + right.read
+    kind, scan_rows = relation.spec.join_type, left.scan_rows + right.scan_rows
     match kind:
         case JoinType.LEFT_SEMI:
-            share = min(max(right.kept, _matched_share(relation, Side.LEFT, left, right)), 1.0)
+            share = min(max(right.selectivity, _matched_share(relation, Side.LEFT, left, right)), 1.0)
         case JoinType.LEFT_ANTI | JoinType.NULL_AWARE_ANTI:
             share = _MATCHED
         case JoinType.EXISTENCE | JoinType.NULL_AWARE_EXISTENCE:
-            return Estimate(left.rows, left.kept, read)
+            return Estimate(left.rows, left.selectivity, scan_rows)
         case JoinType.LEFT:
-            return Estimate(max(left.rows, _pairs(relation, left, right)), left.kept, read)
+            return Estimate(max(left.rows, _pairs(relation, left, right)), left.selectivity, scan_rows)
         case JoinType.RIGHT:
-            return Estimate(max(right.rows, _pairs(relation, left, right)), right.kept, read)
+            return Estimate(max(right.rows, _pairs(relation, left, right)), right.selectivity, scan_rows)
         case JoinType.FULL:
-            return Estimate(max(left.rows + right.rows, _pairs(relation, left, right)), 1.0, read)
+            return Estimate(max(left.rows + right.rows, _pairs(relation, left, right)), 1.0, scan_rows)
         case _ if not relation.spec.keys and shape_of_node(relation) is Shape.ONE_ROW:
             streamed = left if relation.build_side is Side.RIGHT else right
             condition = relation.spec.condition
             share = 1.0 if condition is None else selectivity(condition)
-            return Estimate(max(1.0, streamed.rows * share), streamed.kept * share, read)
+            return Estimate(max(1.0, streamed.rows * share), streamed.selectivity * share, scan_rows)
         case _ if not relation.spec.keys and shape_of_node(relation) is Shape.RANGE:
-            return Estimate(max(left.rows, right.rows), left.kept * right.kept, read)
+            return Estimate(max(left.rows, right.rows), left.selectivity * right.selectivity, scan_rows)
         case _ if not relation.spec.keys:
-            return Estimate(left.rows * right.rows, left.kept * right.kept, read)
+            return Estimate(left.rows * right.rows, left.selectivity * right.selectivity, scan_rows)
         case _:
-            if left.rows / left.kept >= right.rows / right.kept:
+            if left.rows / left.selectivity >= right.rows / right.selectivity:
                 side, referencing, referenced = Side.LEFT, left, right
             else:
                 side, referencing, referenced = Side.RIGHT, right, left
-            share = max(referenced.kept, _matched_share(relation, side, referencing, referenced))
+            share = max(referenced.selectivity, _matched_share(relation, side, referencing, referenced))
             rows = max(1.0, referencing.rows * share, _pairs(relation, left, right))
-            return Estimate(rows, referencing.kept * share, read)
-    return Estimate(max(1.0, left.rows * share), left.kept * share, read)
+            return Estimate(rows, referencing.selectivity * share, scan_rows)
+    return Estimate(max(1.0, left.rows * share), left.selectivity * share, scan_rows)
 
 
 def _matched_share(relation: Join, side: Side, own: Estimate, other: Estimate) -> float:
-    """The share of a side's keys that the other side has, if all keys of the other may be among them; else 0.
+    """Estimate the share of a side's keys that the other side has; 0 if the other side may have further keys.
 
     A calendar has 73,049 days, the sales 1,827 of them. So the days of a year are a fifth of the sales.
     """
@@ -247,20 +247,20 @@ def _matched_share(relation: Join, side: Side, own: Estimate, other: Estimate) -
     others = [other.distinct[pair.of(side.other)] for pair in pairs]
     if not pairs or None in values or None in others:
         return 0.0
-    most = min(math.prod(number for number in values if number is not None), own.rows / own.kept)
+    most = min(math.prod(number for number in values if number is not None), own.rows / own.selectivity)
     looked_up = min(math.prod(number for number in others if number is not None), other.rows)
     return looked_up / most if looked_up <= most else 0.0
 
 
 def _pairs(relation: Join, left: Estimate, right: Estimate) -> float:
-    """Rows that a join finds at least if its keys are spread evenly over their values; 0 where these are not known.
+    """Estimate the pairs of a join whose keys are spread evenly over their values; 0 for unknown values.
 
     No side has more different keys than it has rows without its filters.
     """
     keys = of_keys(relation, left.distinct, right.distinct) if relation.spec.keys else None
     if keys is None or relation.spec.as_of is not None:
         return 0.0
-    keys = min(keys, max(left.rows / left.kept, right.rows / right.kept))
+    keys = min(keys, max(left.rows / left.selectivity, right.rows / right.selectivity))
     condition = relation.spec.condition
     return left.rows * right.rows / keys * (1.0 if condition is None else selectivity(condition))
 
@@ -283,7 +283,7 @@ class Product:
 
 
 def products_in(relation: Relation, sizes: Sizes) -> Iterator[Product]:
-    """Products in a tree, parents first, but for those of sides of which nothing is known."""
+    """Give the products of a tree, parents first, without those over sides of unknown size."""
     for node in relation.walk():
         if not isinstance(node, Join) or shape_of_node(node) is not Shape.PRODUCT:
             continue

@@ -1,4 +1,4 @@
-"""Relations whose columns are known by identity: what rewrites and the planner work on.
+"""Relations whose columns are known by identity, on which the planner and rewrites work.
 
 Nodes refer to the columns of their inputs by position. So a rewrite that leaves out a column, or adds one, would have
 to number anew what is above. Here a column has an identity, which it keeps wherever a node passes it on, and a node is
@@ -70,13 +70,13 @@ class Fragment(Generic[Id]):
 
     def select(self, ids: Iterable[Id]) -> Fragment[Id]:
         """The same rows with some columns, in their order."""
-        chosen = list(dict.fromkeys(ids))
-        places, schema = [self.positions[id_] for id_ in chosen], self.relation.schema
+        unique_ids = list(dict.fromkeys(ids))
+        places, schema = [self.positions[id_] for id_ in unique_ids], self.relation.schema
         relation = self.relation
         if places != list(range(len(schema))):
             outputs = (Output(schema.field(n).name, column(schema, n), schema.field(n).nullable) for n in places)
             relation = Project(relation, tuple(outputs))
-        return Fragment.from_columns(relation, chosen)
+        return Fragment.from_columns(relation, unique_ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class ColumnTree(Fragment[ColumnId]):
         return expression.with_children(list(map(self.named, children))) if children else expression
 
     def read_by(self, expressions: Iterable[Expression], side: Side = Side.LEFT) -> frozenset[ColumnId]:
-        """The columns of this node that expressions read; it is one side of what they are over."""
+        """Give this node's columns that expressions over one of its sides read."""
         return frozenset(
             self.ids[ref.index] for value in expressions for ref in value.columns() if ref.side is side
         )  # fmt: skip
@@ -130,7 +130,7 @@ class ColumnTree(Fragment[ColumnId]):
         node = self.relation
         match node:
             case Join():
-                return tuple(self._read_of(side, required) for side in Side)
+                return tuple(self._join_columns(side, required) for side in Side)
             case Union():
                 places = [n for n, id_ in enumerate(self.ids) if id_ in required]
                 return tuple(frozenset(child.ids[n] for n in places) for child in self.inputs)
@@ -148,20 +148,20 @@ class ColumnTree(Fragment[ColumnId]):
             for child in self.inputs
         )
 
-    def _read_of(self, side: Side, required: frozenset[ColumnId]) -> frozenset[ColumnId]:
-        """The columns of one side of a join that it compares, or gives where they are required."""
+    def _join_columns(self, side: Side, required: frozenset[ColumnId]) -> frozenset[ColumnId]:
+        """Give the columns of one side of a join that it compares, or returns and are required."""
         assert isinstance(self.relation, Join)
         child, spec = self.side(side), self.relation.spec
         compared = [pair.of(side) for pair in spec.keys]
         if spec.as_of is not None:
             compared.append(spec.as_of.left if side is Side.LEFT else spec.as_of.right)
-        given = required.intersection(child.ids[n] for n in spec.output_of(side))
-        return given.union((child.ids[n] for n in compared), child.read_by(self.relation.expressions(), side))
+        output = required.intersection(child.ids[n] for n in spec.output_of(side))
+        return output.union((child.ids[n] for n in compared), child.read_by(self.relation.expressions(), side))
 
     def over(
         self, inputs: Sequence[Fragment[ColumnId]], required: frozenset[ColumnId] | None = None
     ) -> Fragment[ColumnId]:
-        """The same node over other inputs, which have the columns that it reads.
+        """Put the node over other inputs, which have the columns that it reads.
 
         Without ``required`` it gives the columns that it gave. With it, a projection or a join gives the required ones
         alone, be they its own or columns of an input, and a filter passes on whatever its input has.
@@ -197,11 +197,11 @@ class ColumnTree(Fragment[ColumnId]):
         if required is None:
             outputs = tuple(remapped_output(output, places) for _, output in named)
             return Fragment(Project(child.relation, outputs), self.positions)
-        chosen = {id_: remapped_output(output, places) for id_, output in named if id_ in required}
-        for id_ in required - chosen.keys():
+        by_id = {id_: remapped_output(output, places) for id_, output in named if id_ in required}
+        for id_ in required - by_id.keys():
             field = child.relation.schema.field(child.positions[id_])
-            chosen[id_] = Output(field.name, child.reference(id_), field.nullable)
-        return Fragment(Project(child.relation, tuple(chosen.values())), positions(chosen))
+            by_id[id_] = Output(field.name, child.reference(id_), field.nullable)
+        return Fragment(Project(child.relation, tuple(by_id.values())), positions(by_id))
 
     def _joined(
         self,
@@ -266,7 +266,7 @@ def with_values(expression: Expression, values: Mapping[ColumnId, Expression]) -
 
 
 def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[ColumnId, ...]:
-    """The identities of a node's columns: those of columns that it passes on, and new ones."""
+    """Give the identities of a node's columns: those of its inputs where it passes them on, else new ones."""
     names = relation.schema.names
     match relation:
         case Filter() | Limit() | TopN():
@@ -279,13 +279,13 @@ def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[Colum
         case Window():
             return (*inputs[0].ids, *map(ColumnId, names[len(inputs[0].ids) :]))
         case Explode():
-            kept = [inputs[0].ids[n] for n in relation.kept]
-            return (*kept, *map(ColumnId, names[len(kept) :]))
+            input_ids = [inputs[0].ids[n] for n in relation.kept]
+            return (*input_ids, *map(ColumnId, names[len(input_ids) :]))
         case Join():
-            given = [
+            output = [
                 child.ids[n] for side, child in zip(Side, inputs, strict=True) for n in relation.spec.output_of(side)
             ]
-            return (*given, *map(ColumnId, names[len(given) :]))
+            return (*output, *map(ColumnId, names[len(output) :]))
     return tuple(map(ColumnId, names))
 
 

@@ -62,31 +62,35 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
         return None
     ways = [[output.expression for output in way] for way in expand.projections]
     same = {n: values[0] for n, values in enumerate(zip(*ways, strict=True)) if _all_equal(values)}
-    read = [ref.index for call in node.aggregates for value in call.expressions() for ref in value.columns()]
-    if not all(index in same for index in read) or not all(isinstance(key.expression, ColumnRef) for key in node.keys):
+    argument_columns = [
+        ref.index for call in node.aggregates for value in call.expressions() for ref in value.columns()
+    ]
+    if not all(index in same for index in argument_columns) or not all(
+        isinstance(key.expression, ColumnRef) for key in node.keys
+    ):
         return None
     places = [key.expression.index for key in node.keys if isinstance(key.expression, ColumnRef)]
     values = [[way[place] for place in places] for way in ways]
     keys = {value.structure: value for row in values for value in row if not isinstance(value, Literal)}
-    kept = [_positions(list(keys), row) for row in values]
-    if (not node.aggregates and not all(kept)) or (node.final and not _are_told_apart(values)):
+    key_positions = [_positions(list(keys), row) for row in values]
+    if (not node.aggregates and not all(key_positions)) or (node.final and not _are_told_apart(values)):
         return None
-    order = sorted(range(len(ways)), key=lambda way: -len(kept[way]))
-    if not keys or len(kept[order[0]]) < len(keys):
+    order = sorted(range(len(ways)), key=lambda way: -len(key_positions[way]))
+    if not keys or len(key_positions[order[0]]) < len(keys):
         return None
     outputs = tuple(Output(f"grouping key {n}", key) for n, key in enumerate(keys.values()))
     calls = tuple(call.mapped(lambda value: substituted(value, same)) for call in node.aggregates)
     finest = dataclasses.replace(node, child=expand.child, keys=outputs, aggregates=calls)
     sets = []
     for turn, way in enumerate(order):
-        supersets = [n for n, other in enumerate(order[:turn]) if set(kept[way]) <= set(kept[other])]
-        source = min(supersets, key=lambda n: len(kept[order[n]]), default=None)
-        sets.append(GroupingSet(source, kept[way], _outputs(finest, list(keys), values[way])))
+        supersets = [n for n, other in enumerate(order[:turn]) if set(key_positions[way]) <= set(key_positions[other])]
+        source = min(supersets, key=lambda n: len(key_positions[order[n]]), default=None)
+        sets.append(GroupingSet(source, key_positions[way], _outputs(finest, list(keys), values[way])))
     return GroupingSets(finest, tuple(sets))
 
 
 def most_held(finest: PartialAggregate, sources: Sequence[int | None]) -> int:
-    """Count the sets whose groups are held at one time: all, or a set and those merged from it."""
+    """Count the sets whose groups are in memory at a time: all, or a set and those merged from it."""
     if not finest.final:
         return len(sources)
     counts = Counter(source for source in sources if source is not None)

@@ -33,8 +33,8 @@ from gpujoin.plan.fragments import ColumnTree, Fragment
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.parts import (
     ALONE,
+    BUILDING,
     EXCHANGED,
-    HELD,
     WAITING,
     Cut,
     Part,
@@ -57,7 +57,7 @@ class JoinPlacer:
     """Shares out rows whose keys filter others; ``None``: no keys do, as where such rows are placed themselves."""
 
     def place(self, tree: ColumnTree, sides: Mapping[Side, Part | None]) -> Part | None:
-        """Share a join's rows out, given its sides'; ``None`` where that cannot be."""
+        """Share out a join's rows, given those of its sides; ``None`` if that is impossible."""
         node = _join_of(tree)
         if node.distribution is not Distribution.ANY:
             sides = {side: part or self.planning.in_one_task(tree.side(side)) for side, part in sides.items()}
@@ -73,7 +73,7 @@ class JoinPlacer:
         if node.distribution.partitions and left is not None and right is not None:
             both = {Side.LEFT: left, Side.RIGHT: right}
             filtered = (self._filtered(tree, side, both) for side in Side)
-            for join, parts in ((tree, both), *(given for given in filtered if given is not None)):
+            for join, parts in ((tree, both), *(pair for pair in filtered if pair is not None)):
                 exchanged = self._exchanging(join, parts)
                 ways += [] if exchanged is None else [exchanged]
         return min(ways, key=lambda way: way.cost, default=None)
@@ -83,25 +83,25 @@ class JoinPlacer:
         node, part = _join_of(tree), sides[side]
         if part is None or not (part.in_one_task or node.spec.join_type in DIVIDES[side]):
             return
-        other, sent, rows = node.side(side.other), sides[side.other], tree.side(side.other)
+        other, replica, rows = node.side(side.other), sides[side.other], tree.side(side.other)
         nbytes = self.planning.size_of(other)
         most = self.planning.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
         readable = not any(map(_is_computed_once, other.walk()))
         if readable:
             scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
-            read = sum(self.planning.facts[index].nbytes for index in scans)
-            if read <= most:
-                cost = part.cost + (read + HELD * nbytes) * part.tasks(self.planning.limits)
+            read_bytes = sum(self.planning.facts[index].nbytes for index in scans)
+            if read_bytes <= most:
+                cost = part.cost + (read_bytes + BUILDING * nbytes) * part.tasks(self.planning.limits)
                 yield _joined_with(tree, side, dataclasses.replace(part.reading(scans), cost=cost), rows)
-        kept = readable and self.planning.limits.keeps_tables
-        if sent is not None and nbytes <= most and not kept:
+        is_cached = readable and self.planning.limits.keeps_tables
+        if replica is not None and nbytes <= most and not is_cached:
             if part.spark is not None:
                 part = self.planning.spread(part, node.side(side))
-            part = self._sent(part, sent, nbytes)
+            part = self._replicated_to(part, replica, nbytes)
             yield _joined_with(tree, side, part, rows.under(ExchangeSource(part.inputs[-1].index, other.schema)))
 
     def _gathering(self, tree: ColumnTree, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
-        """Send the rows of one side to one task, which reads the other or is sent its rows, where both have few."""
+        """Send the rows of one side to one task, which reads the other or receives its rows too."""
         part, inputs = sides[side], tree.relation.children
         if part is None or part.in_one_task or not all(map(self.planning.is_small, inputs)):
             return
@@ -111,7 +111,7 @@ class JoinPlacer:
     def _filtered(
         self, tree: ColumnTree, side: Side, parts: Mapping[Side, Part]
     ) -> tuple[ColumnTree, Mapping[Side, Part]] | None:
-        """Send keys to the tasks of one side, which drop rows before they are exchanged; ``None`` where they do not."""
+        """Send keys to the tasks of one side, to drop rows before the exchange; ``None`` if they would drop few."""
         if self.place_keys is None or parts[side].spark is not None:  # which takes nothing through exchanges
             return None
         node, filtered = _join_of(tree), tree.side(side)
@@ -126,20 +126,20 @@ class JoinPlacer:
         keys = self.place_keys(ColumnTree.from_relation(semi.right))
         if keys is None or _exchanges(keys) > _MOST_EXCHANGES:
             return None
-        part = self._sent(parts[side], keys, nbytes, filters=True)
+        part = self._replicated_to(parts[side], keys, nbytes, filters=True)
         source = ExchangeSource(part.inputs[-1].index, semi.right.schema)
         part = part.above(filtered.under(semi.with_children([part.tree, source])))
         inputs = [dataclasses.replace(each, relation=semi) if each is filtered else each for each in tree.inputs]
         join = dataclasses.replace(tree, relation=node.with_children([each.relation for each in inputs]))
         return dataclasses.replace(join, inputs=tuple(inputs)), {**parts, side: part}
 
-    def _sent(self, part: Part, rows: Part, nbytes: float, *, filters: bool = False) -> Part:
+    def _replicated_to(self, part: Part, rows: Part, nbytes: float, *, filters: bool = False) -> Part:
         """Send some rows to all tasks of a part."""
         limits = self.planning.limits
         exchange = dataclasses.replace(self.planning.replicated(rows, nbytes), filters=filters)
         tasks = part.tasks(limits)
         cost = part.cost + rows.cost + WAITING * min(tasks, limits.cores)
-        cost += (EXCHANGED + HELD) * nbytes * tasks
+        cost += (EXCHANGED + BUILDING) * nbytes * tasks
         if part.in_one_task:
             cost += ALONE * nbytes
         return dataclasses.replace(part, inputs=(*part.inputs, exchange), cost=cost)
@@ -147,8 +147,11 @@ class JoinPlacer:
     def _exchanging(self, tree: ColumnTree, sides: Mapping[Side, Part]) -> Part | None:
         """Share both sides out by their keys: by all of them, or as one side is partitioned already."""
         keys = _keys_of(tree)
-        chosen = [(keys, False), *((_served_by(keys, side, by), True) for side in Side for by in sides[side].known)]
-        ways = (self._exchanged(tree, sides, some, partitioned=partitioned) for some, partitioned in chosen if some)
+        choices = [
+            (keys, False),
+            *((_served_by(keys, side, by), True) for side in Side for by in sides[side].partitionings),
+        ]
+        ways = (self._exchanged(tree, sides, some, partitioned=partitioned) for some, partitioned in choices if some)
         return min((way for way in ways if way is not None), key=lambda way: way.cost, default=None)
 
     def _exchanged(
@@ -171,8 +174,12 @@ class JoinPlacer:
         by: dict[Side, Partitioning] = {}
         for side, part in sides.items():
             columns = tuple(key.columns[side] for key in keys)
-            there = [known for known in part.known if (known.columns, known.types) == (columns, types)]
-            there = [known for known in there if not (known.spread and any(null_safe))]
+            there = [
+                partitioning
+                for partitioning in part.partitionings
+                if (partitioning.columns, partitioning.types) == (columns, types)
+            ]
+            there = [partitioning for partitioning in there if not (partitioning.spread and any(null_safe))]
             if partitioned and there:
                 parts[side], by[side] = part, there[0]
                 continue
@@ -181,16 +188,16 @@ class JoinPlacer:
                 null_keys_of(join_type, side), side is Side.RIGHT and unknown[Side.LEFT],
             )  # fmt: skip
             parts[side] = self.planning.cut(part, cut, node.side(side))
-            by[side] = parts[side].known[0]
-        known_after = []
+            by[side] = parts[side].partitionings[0]
+        partitionings = []
         for side in (side for side in Side if _keeps(join_type, side)):
             spread = by[side].spread and not _matched_only(join_type)
-            known_after.append(dataclasses.replace(by[side], spread=spread))
-            known_after += [known for known in parts[side].known if known != by[side]]
+            partitionings.append(dataclasses.replace(by[side], spread=spread))
+            partitionings += [partitioning for partitioning in parts[side].partitionings if partitioning != by[side]]
         left, right = parts[Side.LEFT], parts[Side.RIGHT]
         return Part(
             tree.over([left.rows, right.rows]), (), (*left.inputs, *right.inputs), left.replicated | right.replicated,
-            tuple(dict.fromkeys(known_after)), left.cost + right.cost, 0.0,
+            tuple(dict.fromkeys(partitionings)), left.cost + right.cost, 0.0,
         )  # fmt: skip
 
 
@@ -214,7 +221,7 @@ class _Key:
     nullable: Mapping[Side, bool]
 
     def may_be_unknown(self, side: Side) -> bool:
-        """Whether a null on one side makes it unknown whether the key is equal."""
+        """Whether a null on one side makes the equality of the key unknown."""
         return self.nullable[side] and not self.null_safe
 
 
@@ -228,16 +235,16 @@ def _keys_of(tree: ColumnTree) -> list[_Key]:
     return keys
 
 
-def _served_by(keys: Sequence[_Key], side: Side, known: Partitioning) -> list[_Key]:
-    """Give the keys that a side is partitioned by; none if it is by others too."""
-    chosen: list[_Key] = []
-    for id_, dtype in zip(known.columns, known.types, strict=True):
+def _served_by(keys: Sequence[_Key], side: Side, partitioning: Partitioning) -> list[_Key]:
+    """Give the keys by which a side is partitioned; none if it is partitioned by others too."""
+    serving: list[_Key] = []
+    for id_, dtype in zip(partitioning.columns, partitioning.types, strict=True):
         equal = (key for key in keys if key.columns[side] is id_ and key.type == dtype)
-        key = next((key for key in equal if not (known.spread and key.null_safe)), None)
+        key = next((key for key in equal if not (partitioning.spread and key.null_safe)), None)
         if key is None:
             return []
-        chosen.append(key)
-    return chosen
+        serving.append(key)
+    return serving
 
 
 def _exchanges(part: Part) -> int:
@@ -246,7 +253,7 @@ def _exchanges(part: Part) -> int:
 
 
 def _is_computed_once(node: Relation) -> bool:
-    """Whether a node is not computed by each task that needs its rows.
+    """Whether only one task computes a node, however many need its rows.
 
     Of a limit each task might take other rows.
     """
@@ -256,7 +263,7 @@ def _is_computed_once(node: Relation) -> bool:
 
 
 def _matched_only(kind: JoinType) -> bool:
-    """Whether all rows of the result have met a match, so that no null key is left that matches nothing."""
+    """Whether every row of the result has a match, and so no null key."""
     return kind in (JoinType.INNER, JoinType.LEFT_SEMI)
 
 

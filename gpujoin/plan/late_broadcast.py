@@ -1,4 +1,4 @@
-"""Joins of exchanged rows that are made another way where one side proves small while the query runs.
+"""Plans to broadcast a side of an exchanged join that proves small while the query runs.
 
 Both sides of a join are exchanged by key where both are estimated to be large. Once the tasks that give the smaller
 one have run, its size is known. Where it is small, its rows are sent to every task of the stage that would have given
@@ -35,7 +35,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.stages import Distribution, Exchange, NullKeys, Stage
 from gpujoin.plan.distribution import DIVIDES
-from gpujoin.plan.parts import EXCHANGED, HELD, STAGE_BYTES, in_order
+from gpujoin.plan.parts import BUILDING, EXCHANGED, STAGE_BYTES, in_order
 
 _COMPRESSION = 2
 """Spark compresses blobs to about half."""
@@ -47,7 +47,7 @@ _TIMES_WRONG = 10
 
 @dataclass(frozen=True)
 class LateBroadcast:
-    """What runs in the place of a stage where one of its inputs proves small."""
+    """A stage that replaces another one if one of its inputs proves small."""
 
     stage: Stage
     small: Exchange
@@ -60,7 +60,7 @@ class LateBroadcast:
 
         Of rows that are sent to ``tasks`` tasks there may be ``threshold`` bytes.
         """
-        cheaper = EXCHANGED * self.large.nbytes / ((EXCHANGED + HELD) * tasks)
+        cheaper = EXCHANGED * self.large.nbytes / ((EXCHANGED + BUILDING) * tasks)
         return int(min(cheaper, threshold) / _COMPRESSION)
 
     def may_have(self, limit: int) -> bool:
@@ -68,14 +68,14 @@ class LateBroadcast:
         return self.small.nbytes <= _TIMES_WRONG * _COMPRESSION * limit
 
 
-def late_broadcast(stage: Stage, kept: Container[int] = ()) -> LateBroadcast | None:
-    """Plan what may run in the place of a stage; ``None`` where nothing may.
+def late_broadcast(stage: Stage, shared: Container[int] = ()) -> LateBroadcast | None:
+    """Plan the stage that may replace another one; ``None`` if there is none.
 
-    ``kept`` has the indexes of exchanges that are made in any case, such as those that other stages read.
+    ``shared`` has the indexes of exchanges that are made in any case, such as those that other stages read.
     """
     if stage.branches or stage.partitions < 2 or len(stage.inputs) != 2:
         return None
-    if any(exchange.index in kept or not _is_by_key(exchange) for exchange in stage.inputs):
+    if any(exchange.index in shared or not _is_by_key(exchange) for exchange in stage.inputs):
         return None
     small, large = sorted(stage.inputs, key=lambda exchange: exchange.nbytes)
     if large.nbytes < STAGE_BYTES or large.nbytes < _TIMES_SMALLER * small.nbytes:
@@ -102,7 +102,7 @@ def _is_by_key(exchange: Exchange) -> bool:
 
 
 def _is_divided(producer: Stage) -> bool:
-    """Whether a stage has several tasks, of which each has a share of the rows."""
+    """Whether a stage has several tasks, each with a share of the rows."""
     if producer.branches:
         return all(branch.partitioned is not None for branch in producer.branches)
     return producer.spark is None and producer.partitions > 1

@@ -95,17 +95,17 @@ def late_keys(node: PartialAggregate, shared: Container[Relation]) -> LateKeys |
         keys = [node.keys[n].expression for n in late]
         if any(is_text(key.type) or is_bytes(key.type) for key in keys):
             others = [key.expression for n, key in enumerate(node.keys) if n not in late]
-            read = child.read_by([*others, *(value for call in node.aggregates for value in call.expressions())])
-            numbered = _numbered(child, read, list(map(child.named, keys)), shared)
+            columns = child.read_by([*others, *(value for call in node.aggregates for value in call.expressions())])
+            numbered = _numbered(child, columns, list(map(child.named, keys)), shared)
             if numbered is not None:
-                return _late(node, child, late, [id_ for id_ in child.positions if id_ in read], numbered)
+                return _late(node, child, late, [id_ for id_ in child.positions if id_ in columns], numbered)
     return None
 
 
 def _late(
-    node: PartialAggregate, child: ColumnTree, late: Sequence[int], read: Sequence[ColumnId], numbered: _Numbered
+    node: PartialAggregate, child: ColumnTree, late: Sequence[int], columns: Sequence[ColumnId], numbered: _Numbered
 ) -> LateKeys:
-    rows = numbered.rows.select([*read, numbered.number])
+    rows = numbered.rows.select([*columns, numbered.number])
     values = [pa.field(f"late key {n}", key.type) for n, key in zip(late, numbered.keys, strict=True)]
     late_ids = {n: ColumnId(field.name) for n, field in zip(late, values, strict=True)}
 
@@ -125,10 +125,10 @@ def _late(
         return dataclasses.replace(node, child=relation, keys=(*number, *bound_keys), aggregates=calls)
 
     others = [n for n in range(len(named)) if n not in late_ids]
-    number = Output(NUMBER.name, column(rows.relation.schema, len(read)))
+    number = Output(NUMBER.name, column(rows.relation.schema, len(columns)))
     by_number = aggregation(rows.relation, rows.positions, others, [number])
     with_late = pa.schema([*rows.relation.schema, *values])
-    of_rows = [column(with_late, n) for n, field in enumerate(with_late) if n != len(read)]
+    of_rows = [column(with_late, n) for n, field in enumerate(with_late) if n != len(columns)]
     source = ExchangeSource(0, pa.schema([with_late.field(ref.index) for ref in of_rows]))
     grouped = pa.schema([*by_number.schema, *values])
     places = {n: len(by_number.schema) + place for place, n in enumerate(late)}
@@ -137,7 +137,7 @@ def _late(
     return LateKeys(
         built=numbered.built.relation, keys=tuple(bound(key, numbered.built.positions) for key in numbered.keys),
         kept=tuple(numbered.built.positions[id_] for id_ in numbered.kept), given=numbered.given, numbered=by_number,
-        of_rows=tuple(of_rows), by_rows=aggregation(source, [*read, *late_ids.values()], range(len(named))),
+        of_rows=tuple(of_rows), by_rows=aggregation(source, [*columns, *late_ids.values()], range(len(named))),
         of_groups=tuple(column(grouped, n) for n in [*(places[n] for n in range(len(named))), *buffers]),
     )  # fmt: skip
 
@@ -159,7 +159,7 @@ class _Origins:
     """
 
     def __init__(self) -> None:
-        self._known: dict[ColumnId, ColumnTree | None] = {}
+        self._trees: dict[ColumnId, ColumnTree | None] = {}
 
     def of(self, tree: ColumnTree, ids: Iterable[ColumnId]) -> ColumnTree | None:
         """The join that all of some columns of a node come from."""
@@ -167,9 +167,9 @@ class _Origins:
         return joins.pop() if len(joins) == 1 else None
 
     def _of(self, tree: ColumnTree, id_: ColumnId) -> ColumnTree | None:
-        if id_ not in self._known:
-            self._known[id_] = self._followed(tree, id_)
-        return self._known[id_]
+        if id_ not in self._trees:
+            self._trees[id_] = self._followed(tree, id_)
+        return self._trees[id_]
 
     def _followed(self, tree: ColumnTree, id_: ColumnId) -> ColumnTree | None:
         match tree.relation:
@@ -186,16 +186,16 @@ class _Origins:
 def _numbered(
     tree: ColumnTree, required: frozenset[ColumnId], keys: Sequence[Expression], shared: Container[Relation]
 ) -> _Numbered | None:
-    """Rewrite a relation to its required columns and the number; ``None`` where late keys cannot be had that way."""
+    """Rewrite a relation to its required columns and the number; ``None`` if that is impossible."""
     node = tree.relation
     if node in shared or not isinstance(node, (Filter, Project, Join)):
         return None
     keys = [with_values(key, tree.computed) for key in keys]
-    read = attributes(keys)
-    place = next((n for n, child in enumerate(tree.inputs) if read <= child.positions.keys()), None)
+    key_columns = attributes(keys)
+    place = next((n for n, child in enumerate(tree.inputs) if key_columns <= child.positions.keys()), None)
     if place is None or any(sum(1 for _ in key.walk()) > _LARGEST for key in keys):
         return None
-    child, needed = tree.inputs[place], tree.reads(required)[place]
+    child, input_columns = tree.inputs[place], tree.reads(required)[place]
     if isinstance(node, Join):
         side = list(Side)[place]
         if node.spec.as_of is not None:
@@ -203,21 +203,21 @@ def _numbered(
         if node.spec.join_type.preserves(side.other) and not all(isinstance(key, Attribute) for key in keys):
             return None  # an expression over a row that the join has padded may be something else than null
         if side is node.build_side:
-            below = None if child.relation in shared else _given(child, needed, keys)
+            below = None if child.relation in shared else _with_number(child, input_columns, keys)
         else:
-            below = _numbered(child, needed, keys, shared)
+            below = _numbered(child, input_columns, keys, shared)
     else:
-        below = _numbered(child, needed, keys, shared)
+        below = _numbered(child, input_columns, keys, shared)
     if below is None:
         return None
     inputs = [below.rows if n == place else other for n, other in enumerate(tree.inputs)]
     return dataclasses.replace(below, rows=tree.over(inputs, required | {below.number}))
 
 
-def _given(built: ColumnTree, required: frozenset[ColumnId], keys: Sequence[Expression]) -> _Numbered:
+def _with_number(built: ColumnTree, required: frozenset[ColumnId], keys: Sequence[Expression]) -> _Numbered:
     """Put a source of the required columns and the number in the place of a build side."""
-    kept, number = tuple(id_ for id_ in built.positions if id_ in required), ColumnId(NUMBER.name)
-    fields = [built.relation.schema.field(built.positions[id_]) for id_ in kept]
-    given = ExchangeSource(next(_sources), pa.schema([*fields, NUMBER]))
-    rows = Fragment[ColumnId](given, {id_: n for n, id_ in enumerate([*kept, number])})
-    return _Numbered(rows, tuple(keys), built, kept, given, number)
+    columns, number = tuple(id_ for id_ in built.positions if id_ in required), ColumnId(NUMBER.name)
+    fields = [built.relation.schema.field(built.positions[id_]) for id_ in columns]
+    source = ExchangeSource(next(_sources), pa.schema([*fields, NUMBER]))
+    rows = Fragment[ColumnId](source, {id_: n for n, id_ in enumerate([*columns, number])})
+    return _Numbered(rows, tuple(keys), built, columns, source, number)

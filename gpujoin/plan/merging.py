@@ -67,9 +67,9 @@ class Merging:
 
     def __init__(self, call: AggregateCall, schema: pa.Schema) -> None:
         self._call = call
-        shown = str(call)
+        text = str(call)
         self._parts = [
-            dataclasses.replace(column(schema, field.name), written=shown + field.name.removeprefix(call.name))
+            dataclasses.replace(column(schema, field.name), written=text + field.name.removeprefix(call.name))
             for field in call.buffer
         ]
         self.calls = tuple(self._merging())
@@ -77,22 +77,24 @@ class Merging:
     def _merging(self) -> list[AggregateCall]:
         call, function, parts = self._call, self._call.function, self._parts
         if function in _OF_THEMSELVES:
-            return [self._made(function, *parts)]
+            return [self._merging_call(function, *parts)]
         if function in (AggregateFunction.FIRST, AggregateFunction.LAST):
-            return [self._made(function, parts[0], filter_=parts[1])]
+            return [self._merging_call(function, parts[0], filter_=parts[1])]
         if function is AggregateFunction.COUNT:
-            return [self._made(AggregateFunction.SUM, parts[0])]
+            return [self._merging_call(AggregateFunction.SUM, parts[0])]
         if function in (AggregateFunction.SUM, AggregateFunction.AVG) and call.mode is not EvalMode.TRY:
             if pat.is_decimal(call.dtype) and may_overflow(call):
                 raise NotMergeableError(f"{call}, which may overflow, is not computed here")
             if function is AggregateFunction.AVG:
-                return [self._made(AggregateFunction.SUM, part, name=part.name, mode=call.mode) for part in parts]
+                return [
+                    self._merging_call(AggregateFunction.SUM, part, name=part.name, mode=call.mode) for part in parts
+                ]
             # The decimal sum of nothing is a zero that is marked as empty.
             summed = Call(function=Function.NOT, arguments=(parts[1],), type=pa.bool_()) if len(parts) > 1 else None
-            return [self._made(function, parts[0], name=parts[0].name, filter_=summed, mode=call.mode)]
+            return [self._merging_call(function, parts[0], name=parts[0].name, filter_=summed, mode=call.mode)]
         raise NotMergeableError(f"{call} is not computed here")
 
-    def _made(
+    def _merging_call(
         self,
         function: AggregateFunction,
         *arguments: Expression,
@@ -105,7 +107,7 @@ class Merging:
         )
 
     def buffer(self, schema: pa.Schema) -> list[Output]:
-        """The call's own buffer, by the names that it has, over what :attr:`calls` give."""
+        """Give the call's own buffer, by its own names, over the results of :attr:`calls`."""
         merged = [column(schema, field.name) for call in self.calls for field in call.buffer]
         function = self._call.function
         if function is AggregateFunction.COUNT:
@@ -131,7 +133,7 @@ def merges(node: PartialAggregate) -> bool:
 
 
 def merged(partial: Relation, node: PartialAggregate) -> Relation:
-    """Merge partial results, so that each group comes out once; columns are those of the partial results.
+    """Merge partial results, whose columns the node has, to one row for each group.
 
     ``partial`` has the rows of partial results like those of ``node``. Raises ``NotMergeableError`` if a call's are
     not merged.

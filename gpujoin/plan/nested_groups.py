@@ -48,7 +48,7 @@ def with_plain_values(node: PartialAggregate) -> Relation:
     grouped = with_plain_input(dataclasses.replace(node, keys=flat, aggregates=calls))
     schema = grouped.schema
     outputs = [
-        dataclasses.replace(key, expression=_made(key.name, type_of(key.expression), schema)) for key in node.keys
+        dataclasses.replace(key, expression=_rebuilt(key.name, type_of(key.expression), schema)) for key in node.keys
     ]
     buffers = [
         Output(f.name, _of_bytes(column(schema, f.name), f.type), f.nullable)
@@ -94,8 +94,8 @@ def _of_bytes(value: Expression, dtype: pa.DataType) -> Expression:
     if is_bytes(source):
         return Call(function=Function.OF_BYTES, arguments=(value,), type=dtype)
     element = Variable(name=f"{value}.element", type=source.value_type)
-    made = _of_bytes(element, dtype.value_type)
-    return Call(function=Function.TRANSFORM, arguments=(value, made, element), type=dtype)
+    value_of_element = _of_bytes(element, dtype.value_type)
+    return Call(function=Function.TRANSFORM, arguments=(value, value_of_element, element), type=dtype)
 
 
 def _parts(key: Output, node: PartialAggregate) -> list[Output]:
@@ -103,7 +103,7 @@ def _parts(key: Output, node: PartialAggregate) -> list[Output]:
     value, dtype = key.expression, key.expression.type
     if not _is_divided(dtype):
         return [dataclasses.replace(key, expression=as_bytes(Function.ORDER_BYTES, value))]
-    shown = show_expression(value)
+    text = show_expression(value)
     parts = []
     if _may_be_null(value, node.child.schema):
         null = Call(function=Function.IS_NULL, arguments=(value,), type=pa.bool_())
@@ -111,14 +111,14 @@ def _parts(key: Output, node: PartialAggregate) -> list[Output]:
     for field in dtype:
         name = Literal(value=field.name, type=pa.string())
         part = Call(
-            function=Function.GET_FIELD, arguments=(value, name), type=field.type, written=f"{shown}.{field.name}"
+            function=Function.GET_FIELD, arguments=(value, name), type=field.type, written=f"{text}.{field.name}"
         )
         parts += _parts(Output(f"{key.name}.{field.name}", part), node)
     return parts
 
 
 def _is_divided(dtype: pa.DataType | None) -> TypeGuard[pa.StructType]:
-    """Whether a key of a type is grouped by its fields: a struct whose fields are told apart by their names."""
+    """Whether a key of a type is grouped by its fields: it is a struct with distinct names."""
     return dtype is not None and pat.is_struct(dtype) and 0 < dtype.num_fields == len({field.name for field in dtype})
 
 
@@ -128,13 +128,13 @@ def _may_be_null(value: Expression, schema: pa.Schema) -> bool:
     return not (isinstance(value, Call) and value.function is Function.NAMED_STRUCT)
 
 
-def _made(name: str, dtype: pa.DataType, schema: pa.Schema) -> Expression:
+def _rebuilt(name: str, dtype: pa.DataType, schema: pa.Schema) -> Expression:
     """Make a key of the keys that it was grouped by."""
     if not _is_divided(dtype):
         return _of_bytes(column(schema, name), dtype)
     arguments: list[Expression] = []
     for field in dtype:
-        arguments += [Literal(value=field.name, type=pa.string()), _made(f"{name}.{field.name}", field.type, schema)]
+        arguments += [Literal(value=field.name, type=pa.string()), _rebuilt(f"{name}.{field.name}", field.type, schema)]
     struct = Call(function=Function.NAMED_STRUCT, arguments=tuple(arguments), type=dtype)
     marker = f"{name} is null"
     if marker not in schema.names:

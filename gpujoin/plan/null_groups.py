@@ -1,4 +1,4 @@
-"""Leaves out the group of null above an aggregation, where that makes it like another one.
+"""Leaves out the group of null above an aggregation if that makes it like another one.
 
 A query that joins a view by a key of its aggregation needs no group of null, and Spark leaves out its rows far below.
 Where the query uses the view once more, it does not::
@@ -32,7 +32,7 @@ from gpujoin.plan.runtime_filters import may_raise
 
 
 def with_null_groups(tree: Relation) -> Relation:
-    """Let aggregations compute the groups of null, which are left out above them, where another one does.
+    """Compute the groups of null in aggregations that are then like another one, and filter them out above.
 
     Not those that may then fail, unless another one, of whose rows all are read, fails as well.
     """
@@ -43,54 +43,54 @@ def with_null_groups(tree: Relation) -> Relation:
     if not filtered or len(filtered) == len(aggregations):
         return tree
     kinds, stopped = Kinds(), may_stop(tree)
-    known = set(map(kinds.of, aggregations))
-    read = {kinds.of(node) for node in aggregations if node not in stopped}
+    all_kinds = set(map(kinds.of, aggregations))
+    complete_kinds = {kinds.of(node) for node in aggregations if node not in stopped}
     shared: dict[Relation, Relation] = {
         node: above
         for node, above in filtered.items()
-        if (kind := kinds.of(above.child)) in read or (kind in known and not may_raise(above.child))
+        if (kind := kinds.of(above.child)) in complete_kinds or (kind in all_kinds and not may_raise(above.child))
     }
     return replaced(tree, shared) if shared else tree
 
 
 def _filtered_above(node: PartialAggregate) -> Filter | None:
-    """Give an aggregation that leaves out groups of null above, and not below; ``None`` where it leaves out none."""
+    """Move the filter of groups of null above an aggregation; ``None`` if there is none."""
     tree = ColumnTree.from_relation(node)
     (child,) = tree.inputs
     keys = {id_: n for n, id_ in enumerate(tree.ids[: len(node.keys)]) if id_ in child.positions}
-    below, asked = _with_nulls(child, keys)
-    if not asked:
+    below, null_keys = _with_nulls(child, keys)
+    if not null_keys:
         return None
     whole = dataclasses.replace(node, child=below)
-    there = (column(whole.schema, keys[id_]) for id_ in child.positions if id_ in asked)
+    there = (column(whole.schema, keys[id_]) for id_ in child.positions if id_ in null_keys)
     condition = all_of(Call(function=Function.IS_NOT_NULL, arguments=(key,), type=pa.bool_()) for key in there)
     assert condition is not None
     return Filter(whole, condition)
 
 
 def _with_nulls(tree: ColumnTree, columns: Collection[ColumnId]) -> tuple[Relation, frozenset[ColumnId]]:
-    """Give also the rows that are left out because one of some columns is null, and the columns that are so asked."""
+    """Give the rows without tests of columns for null, and the columns whose tests were left out."""
     match node := tree.relation:
         case Scan():
-            rest, asked = _without(node.filters, tree, columns)
-            return (dataclasses.replace(node, filters=rest) if asked else node), asked
+            rest, null_columns = _without(node.filters, tree, columns)
+            return (dataclasses.replace(node, filters=rest) if null_columns else node), null_columns
         case Filter():
             child, below = _with_nulls(tree.inputs[0], columns)
-            rest, asked = _without(conjuncts(node.condition), tree, columns)
+            rest, null_columns = _without(conjuncts(node.condition), tree, columns)
             condition = all_of(rest)
-            return (child if condition is None else Filter(child, condition)), asked | below
+            return (child if condition is None else Filter(child, condition)), null_columns | below
         case Project():
-            child, asked = _with_nulls(tree.inputs[0], columns)
-            return dataclasses.replace(node, child=child), asked
+            child, null_columns = _with_nulls(tree.inputs[0], columns)
+            return dataclasses.replace(node, child=child), null_columns
     return node, frozenset()
 
 
 def _without(
     parts: Sequence[Expression], tree: ColumnTree, columns: Collection[ColumnId]
 ) -> tuple[tuple[Expression, ...], frozenset[ColumnId]]:
-    """Leave out the parts of a condition that only ask that one of some columns is not null; and tell which."""
-    asked = {n: part.arguments[0] for n, part in enumerate(parts) if _asks_for_a_value(part)}
-    ids = {n: tree.ids[key.index] for n, key in asked.items() if isinstance(key, ColumnRef)}
+    """Split a condition into the tests that some columns are not null and the rest; give the rest and the columns."""
+    tested = {n: part.arguments[0] for n, part in enumerate(parts) if _asks_for_a_value(part)}
+    ids = {n: tree.ids[key.index] for n, key in tested.items() if isinstance(key, ColumnRef)}
     left_out = {n: id_ for n, id_ in ids.items() if id_ in columns}
     return tuple(part for n, part in enumerate(parts) if n not in left_out), frozenset(left_out.values())
 

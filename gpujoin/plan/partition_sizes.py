@@ -100,7 +100,7 @@ _ROW_BY_ROW = (Filter, Project, Expand, Explode, Limit, TopN)
 
 @dataclass(frozen=True)
 class Splitting:
-    """Sizes by which partitions are split; the defaults are those of Spark's settings."""
+    """Sizes at which partitions are split; the defaults are those of Spark's settings."""
 
     factor: float = 5.0
     """A heavy partition has so many times the median of the bytes of all;
@@ -141,15 +141,15 @@ class SplitPartitions:
 
     @property
     def finds_unmatched(self) -> bool:
-        """Whether one more task finds the rows without a match of the input that is not divided."""
+        """Whether one more task finds the unmatched rows of the undivided input."""
         return bool(self.trees)
 
 
-def split_partitions(stage: Stage, kept: Container[int] = ()) -> SplitPartitions | None:
-    """Find the join whose heavy partitions may be split of a stage that may have small ones coalesced.
+def split_partitions(stage: Stage, shared: Container[int] = ()) -> SplitPartitions | None:
+    """Find the join of a stage whose heavy partitions may be split.
 
-    ``None`` where there is none. ``kept`` has the indexes of exchanges whose partitions are not divided, such as those
-    that several stages read.
+    ``None`` where there is none. ``shared`` has the indexes of exchanges whose partitions are not divided, such as
+    those that several stages read.
     """
     join = exchanged_join(stage)
     if join is None:
@@ -157,7 +157,7 @@ def split_partitions(stage: Stage, kept: Container[int] = ()) -> SplitPartitions
     exchanges = {exchange.index: exchange for exchange in stage.inputs}
     left, right = (source.index for source in join.children if isinstance(source, ExchangeSource))
     inputs = {Side.LEFT: exchanges[left], Side.RIGHT: exchanges[right]}
-    if any(exchange.index in kept for exchange in inputs.values()):
+    if any(exchange.index in shared for exchange in inputs.values()):
         return None
     # Tasks that read the same rows must find the same values, whatever ran again in between.
     repeatable = {side for side in Side if not inputs[side].indeterminate}
@@ -227,9 +227,9 @@ def exchanged_join(stage: Stage) -> Join | None:
 
 
 def _fed(join: Join, shares: Collection[int]) -> Relation | None:
-    """The side of whose rows every task is sent a share, by sources in ``shares``, if every task has the other whole.
+    """Give the side whose rows every task has a share of, if every task has all rows of the other.
 
-    ``None`` where there is no such side, or the join may not be done in parts.
+    ``None`` if there is no such side, or the join may not be done in parts.
     """
     fed = [
         side

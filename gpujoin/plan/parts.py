@@ -1,4 +1,4 @@
-"""Subtrees whose rows are shared out among tasks, and the exchanges by which they go on to the next stage."""
+"""Shares out rows of subtrees among tasks, and sends them to the next stage by exchanges."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_KEY_BYTES = 64 << 20
 """Keys of so many bytes may go to every task, even where a smaller table may not."""
 _MOST_GATHERED = 4
 """One task takes so many times the rows of one input together."""
-HELD = 0.3
+BUILDING = 0.3
 """What building a byte of a side that every task reads costs."""
 
 
@@ -112,7 +112,7 @@ class Part:
     branches: tuple[Branch, ...]
     inputs: tuple[Exchange, ...]
     replicated: frozenset[int]
-    known: tuple[Partitioning, ...]
+    partitionings: tuple[Partitioning, ...]
     """How its rows are known to be partitioned, be it by columns that are no longer there."""
     cost: float
     """Cumulative cost, producers included."""
@@ -148,10 +148,10 @@ class Part:
         if spread and len(self.partitioned) < len(self.inputs):
             # Nothing is held of rows that are spread, and each task is sent one more copy of the others.
             return limits.cores
-        needed = math.ceil(sum(exchange.nbytes for exchange in self.partitioned) / limits.partition_bytes)
+        tasks_by_bytes = math.ceil(sum(exchange.nbytes for exchange in self.partitioned) / limits.partition_bytes)
         if any(stage.spark is not None for exchange in self.partitioned for stage in exchange.producer.walk()):
-            needed = min(needed, limits.guessed_partitions)
-        return max(limits.cores, needed)
+            tasks_by_bytes = min(tasks_by_bytes, limits.guessed_partitions)
+        return max(limits.cores, tasks_by_bytes)
 
     @cached_property
     def indeterminate(self) -> frozenset[int]:
@@ -179,10 +179,10 @@ class Part:
         """The same rows shared out the same way, with another tree over them."""
         return dataclasses.replace(self, rows=rows)
 
-    def with_columns(self, used: Collection[ColumnId]) -> Part:
+    def with_columns(self, columns: Collection[ColumnId]) -> Part:
         """The same rows with the columns that are used."""
-        chosen = [id_ for id_ in self.rows.positions if id_ in used]
-        return self if len(chosen) == len(self.rows.positions) else self.above(self.rows.select(chosen))
+        ids = [id_ for id_ in self.rows.positions if id_ in columns]
+        return self if len(ids) == len(self.rows.positions) else self.above(self.rows.select(ids))
 
     def reading(self, scans: frozenset[int]) -> Part:
         """The same, where each task also reads some scans whole."""
@@ -192,9 +192,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Cut:
-    """What goes into an exchange: columns used further on, and by which of them, as in :class:`Exchange`."""
+    """An exchange to be: the columns that it sends, and those that decide on the partition, as in :class:`Exchange`."""
 
-    used: Collection[ColumnId]
+    output: Collection[ColumnId]
     columns: Sequence[ColumnId]
     types: Sequence[pa.DataType]
     null_safe: Sequence[bool]
@@ -221,7 +221,7 @@ class Planning:
 
     @property
     def _gathers(self) -> bool:
-        """Whether few rows go to one task. Those of a stream do not: the tasks that have them keep its tables."""
+        """Whether few rows go to one task; those of a stream stay with the tasks that keep its tables."""
         limits = self.limits
         return limits.partitions is None and limits.gathered_bytes > 0 and not limits.keeps_tables
 
@@ -248,9 +248,9 @@ class Planning:
         columns = frozenset(range(len(node.columns)))
         loose = columns if node.level is DeterminismLevel.INDETERMINATE else frozenset[int]()
         nbytes = _size(node.columns, node.rows)
-        taken = SparkInput(number, node.index, loose)
+        source_input = SparkInput(number, node.index, loose)
         source = rows.under(ExchangeSource(number, node.columns))
-        return Part(source, (), (), frozenset(), (), nbytes, nbytes, spark=taken)
+        return Part(source, (), (), frozenset(), (), nbytes, nbytes, spark=source_input)
 
     def in_one_task(self, rows: ColumnTree) -> Part:
         """Have one task read all that a tree reads; rows from Spark are sent to it."""
@@ -278,8 +278,8 @@ class Planning:
         )  # fmt: skip
 
     def cut(self, part: Part, cut: Cut, node: Relation) -> Part:
-        """End a stage; its rows, which are the node's, go on partitioned by keys, with the columns that are used."""
-        part = part.with_columns(cut.used)
+        """End a stage, whose rows go on partitioned by keys."""
+        part = part.with_columns(cut.output)
         nbytes = _size(part.tree.schema, self.sizes.of(node).rows)
         columns = tuple(part.rows.positions[id_] for id_ in cut.columns)
         exchange = Exchange(
@@ -288,12 +288,12 @@ class Planning:
         )  # fmt: skip
         spread = cut.nulls is not NullKeys.DROP and not all(cut.null_safe)
         cost = part.cost + EXCHANGED * nbytes * (2 if cut.last_complete else 1) + STAGE_BYTES
-        known = (Partitioning(tuple(cut.columns), tuple(cut.types), spread),)
+        partitionings = (Partitioning(tuple(cut.columns), tuple(cut.types), spread),)
         source = part.rows.under(ExchangeSource(exchange.index, part.tree.schema))
-        return Part(source, (), (exchange,), frozenset(), known, cost, 0.0)
+        return Part(source, (), (exchange,), frozenset(), partitionings, cost, 0.0)
 
     def is_small(self, node: Relation, copies: int = 1) -> bool:
-        """Whether a node's rows are so few that one task had better take them all.
+        """Whether one task had better take all rows of a node.
 
         Each of ``copies`` tasks may give about as many. Where the number of partitions was asked for, none are.
         """

@@ -1,4 +1,4 @@
-"""Splits a condition into ranges, which are searched by order, and the rest, which is tested pair by pair.
+"""Splits a condition into ranges, which are searched by order, and a rest, which is tested by pair.
 
 A conjunct that compares an expression of the build side with one of the probe side bounds a range. An example, right
 side built: ``r.c > l.a AND r.c <= l.a + 5 AND r.x <> l.x``. The first two conjuncts bound ``r.c`` by ``(l.a, l.a +
@@ -85,22 +85,22 @@ def extract_ranges(condition: Expression | None, build_side: Side) -> RangedCond
     parts = conjuncts(condition)
     terms_by_point: dict[object, list[_Term]] = {}
     for number, part in enumerate(parts):
-        for read in _read(part, build_side):
-            terms_by_point.setdefault(read.build.structure, []).append(_Term(number, read))
+        for limit in _limits(part, build_side):
+            terms_by_point.setdefault(limit.build.structure, []).append(_Term(number, limit))
     axes: list[tuple[Axis, set[int]]] = []
     for terms in terms_by_point.values():
         axis = _axis(terms)
         if axis is not None:
-            axes.append((axis, {term.number for term in terms if not term.read.tested}))
+            axes.append((axis, {term.number for term in terms if not term.limit.tested}))
     if not axes:
         return None
     axes.sort(key=lambda item: not item[0].closed)
-    chosen = axes[:1] if axes[0][0].closed else axes[:MOST_AXES]
+    best = axes[:1] if axes[0][0].closed else axes[:MOST_AXES]
     if axes[0][0].closed and len(axes) > 1 and axes[1][0].closed:
-        chosen = axes[:MOST_AXES]
-    used = {number for _, numbers in chosen for number in numbers}
-    rest = [part for number, part in enumerate(parts) if number not in used]
-    return RangedCondition(tuple(axis for axis, _ in chosen), all_of(rest))
+        best = axes[:MOST_AXES]
+    numbers_in_axes = {number for _, numbers in best for number in numbers}
+    rest = [part for number, part in enumerate(parts) if number not in numbers_in_axes]
+    return RangedCondition(tuple(axis for axis, _ in best), all_of(rest))
 
 
 def all_of(parts: Iterable[Expression]) -> Expression | None:
@@ -116,11 +116,11 @@ class _Term:
     """A bound with the number of its conjunct."""
 
     number: int
-    read: _Read
+    limit: _Limit
 
 
 @dataclass(frozen=True)
-class _Read:
+class _Limit:
     """A bound of an axis, with the widest difference of its type, and whether the comparison must be tested as well."""
 
     build: Expression
@@ -129,7 +129,7 @@ class _Read:
     tested: bool = False
 
 
-def _read(part: Expression, build_side: Side) -> list[_Read]:
+def _limits(part: Expression, build_side: Side) -> list[_Limit]:
     """Bounds that a conjunct sets: one for a comparison, one or two for a difference, else none."""
     if not isinstance(part, Call) or part.function not in _COMPARISONS:
         return []
@@ -138,7 +138,7 @@ def _read(part: Expression, build_side: Side) -> list[_Read]:
     across = _across(left, right, build_side)
     if across is not None:
         build, probe, turned = across
-        return [_Read(build, Bound(comparison.flipped if turned else comparison, probe))]
+        return [_Limit(build, Bound(comparison.flipped if turned else comparison, probe))]
     if len(left.sides()) < len(right.sides()):
         left, right, comparison = right, left, comparison.flipped
     return _within(left, right, comparison, build_side)
@@ -154,7 +154,7 @@ def _across(left: Expression, right: Expression, build_side: Side) -> tuple[Expr
     return None
 
 
-def _within(distance: Expression, most: Expression, comparison: Comparison, build_side: Side) -> list[_Read]:
+def _within(distance: Expression, most: Expression, comparison: Comparison, build_side: Side) -> list[_Limit]:
     """``abs(a - b) <= c``, or without ``abs``: ``b`` is between ``a - c`` and ``a + c``.
 
     The range is exact for integers, short decimals and dates. Differences of floats are rounded, so their range is a
@@ -176,7 +176,7 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
     kinds = _BOUNDED[comparison]
     if absolute:
         kinds = () if comparison not in (Comparison.LESS, Comparison.AT_MOST) else kinds
-    reads: list[_Read] = []
+    reads: list[_Limit] = []
     for upper, strict in kinds:
         reach = _reach(difference, constant, upper=upper, strict=strict)
         if reach is None:
@@ -188,7 +188,7 @@ def _within(distance: Expression, most: Expression, comparison: Comparison, buil
                 bound = Bound(Comparison.AT_LEAST, probe, -value if turned else value)
             else:
                 bound = Bound(Comparison.AT_MOST, probe, -value if turned else value)
-            reads.append(_Read(build, bound, _widest(difference), isinstance(value, float)))
+            reads.append(_Limit(build, bound, _widest(difference), isinstance(value, float)))
     return reads
 
 
@@ -199,7 +199,7 @@ def _within_column(
     comparison: Comparison,
     *,
     absolute: bool,
-) -> list[_Read]:
+) -> list[_Limit]:
     """``abs(a - b) <= c`` of integers or dates, where ``c`` is an integer of the probe side."""
     build, probe, turned = across
     if comparison not in (Comparison.LESS, Comparison.AT_MOST) or most.sides() != probe.sides():
@@ -214,7 +214,7 @@ def _within_column(
     ends = [Comparison.AT_LEAST if turned else Comparison.AT_MOST]
     if absolute:
         ends = [Comparison.AT_MOST, Comparison.AT_LEAST]
-    return [_Read(build, Bound(end, probe, offset, most), _widest(difference)) for end in ends]
+    return [_Limit(build, Bound(end, probe, offset, most), _widest(difference)) for end in ends]
 
 
 _BOUNDED = {
@@ -293,7 +293,7 @@ def _keeps(source: pa.DataType, target: pa.DataType | None) -> bool:
 
 
 def _constant(node: Expression) -> Decimal | float | None:
-    """Value of a constant number, also of one that is cast to a type that holds it."""
+    """Give the value of a constant number, which may be cast to a type that holds it."""
     if isinstance(node, Cast):
         value = _constant(node.child)
         if value is None or node.type is None:
@@ -303,8 +303,8 @@ def _constant(node: Expression) -> Decimal | float | None:
             return value if whole and abs(int(value)) >> (node.type.bit_width - 1) == 0 else None
         if pat.is_float64(node.type) and isinstance(value, Decimal) and value == int(value):
             return float(value) if abs(value) < 1 << 53 else None
-        kept = node.child.type is not None and _keeps(node.child.type, node.type)
-        return value if kept else None
+        is_exact = node.child.type is not None and _keeps(node.child.type, node.type)
+        return value if is_exact else None
     if not isinstance(node, Literal) or isinstance(node.value, bool):
         return None
     if isinstance(node.value, (int, Decimal)):
@@ -314,22 +314,22 @@ def _constant(node: Expression) -> Decimal | float | None:
 
 
 def _axis(terms: list[_Term]) -> Axis | None:
-    reads = [term.read for term in terms]
-    build = reads[0].build
-    common = order_type([build.type, *(read.bound.probe.type for read in reads)])
+    limits = [term.limit for term in terms]
+    build = limits[0].build
+    common = order_type([build.type, *(limit.bound.probe.type for limit in limits)])
     if common is None:
         return None
-    offsets = [read.bound.offset for read in reads if read.bound.offset]
+    offsets = [limit.bound.offset for limit in limits if limit.bound.offset]
     if any(isinstance(offset, float) for offset in offsets):
         if not pat.is_floating(common):
             return None
         common = pa.float64()
     if any(isinstance(offset, Decimal) for offset in offsets) and not _narrow_decimal(common):
         return None
-    widest = min((read.widest for read in reads if read.widest is not None), default=None)
+    widest = min((limit.widest for limit in limits if limit.widest is not None), default=None)
     if widest is not None and not (pat.is_signed_integer(common) or pat.is_date32(common)):
         return None
-    return Axis(build, tuple(read.bound for read in reads), common, widest)
+    return Axis(build, tuple(limit.bound for limit in limits), common, widest)
 
 
 def _narrow_decimal(dtype: pa.DataType) -> bool:
@@ -337,7 +337,7 @@ def _narrow_decimal(dtype: pa.DataType) -> bool:
 
 
 def order_type(types: Iterable[pa.DataType | None]) -> pa.DataType | None:
-    """Find the type in which values of some types are ordered without loss; ``None`` if there is none.
+    """Find the type that orders values of some types without loss; ``None`` if there is none.
 
     Booleans, numbers, dates, timestamps, times, durations, text and bytes have an order; nested types are left out.
     """
@@ -379,7 +379,7 @@ def shape_of(
 
 
 def better_build_side(condition: Expression | None, legal: tuple[Side, ...]) -> Side | None:
-    """The side on which a single closed axis covers all comparisons, if only one of the allowed sides does.
+    """Give the only allowed side on which one closed axis covers all comparisons; ``None`` otherwise.
 
     One axis takes a binary search. Two axes take a wavelet matrix, unless they ascend together.
     """

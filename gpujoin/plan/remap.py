@@ -77,7 +77,7 @@ def remapped_output(output: Output, positions: Mapping[int, int]) -> Output:
 
 
 def with_plain_input(node: PartialAggregate) -> PartialAggregate:
-    """Project the input of an aggregation to what it reads, if a column of it, or what is counted, is nested.
+    """Project the input of an aggregation to what it reads, if a column of it or a counted value is nested.
 
     Nested values are counted by whether they are there.
     """
@@ -95,7 +95,7 @@ def with_plain_input(node: PartialAggregate) -> PartialAggregate:
             type=value.type,
         )  # fmt: skip
 
-    def read(call: AggregateCall) -> AggregateCall:
+    def over_outputs(call: AggregateCall) -> AggregateCall:
         arguments = call.arguments
         if call.function is AggregateFunction.COUNT:
             arguments = tuple(map(_presence, arguments))
@@ -105,13 +105,13 @@ def with_plain_input(node: PartialAggregate) -> PartialAggregate:
         return dataclasses.replace(call, arguments=passing, filter=column_of(call.filter))
 
     keys = tuple(dataclasses.replace(key, expression=column_of(key.expression)) for key in node.keys)
-    calls = tuple(map(read, node.aggregates))
+    calls = tuple(map(over_outputs, node.aggregates))
     computed = tuple(outputs.values()) or (Output("i0", Literal(value=True, type=pa.bool_())),)
     return dataclasses.replace(node, child=Project(node.child, computed), keys=keys, aggregates=calls)
 
 
 def _where(condition: Expression, value: Expression) -> Expression:
-    """A value that is computed of the rows for which a condition is true."""
+    """Make a value null for rows that do not pass a condition."""
     if isinstance(value, (ColumnRef, Literal)):
         return value
     nothing = Literal(value=None, type=value.type)
@@ -119,7 +119,7 @@ def _where(condition: Expression, value: Expression) -> Expression:
 
 
 def _presence(value: Expression) -> Expression:
-    """A nested value as true where it is there, and null where it is not."""
+    """Replace a nested value by true, and leave null as it is."""
     if value.type is None or not pat.is_nested(value.type):
         return value
     there = Call(function=Function.IS_NOT_NULL, arguments=(value,), type=pa.bool_())

@@ -1,4 +1,4 @@
-"""Finds the parts that occur several times in a tree, and that are worth computing once.
+"""Finds the parts of a tree that occur several times and are worth computing once.
 
 Two parts are alike if they compute the same columns, whatever these are called: where a query uses a view twice, Spark
 gives the columns of the second use new names. Scans are alike if they read the same, whatever their numbers.
@@ -21,7 +21,7 @@ from gpujoin.model.windows import FramedAggregate, WindowCall
 
 _COMPARED = (Relation, Expression, Output, SortKey, AggregateCall, FramedAggregate, WindowCall, JoinSpec)
 _NOT_COMPARED = frozenset({"written", "existence_name"})
-_NOT_COMPARED_OF_SCANS = frozenset({"index", "kept", "distinct"})
+_NOT_COMPARED_OF_SCANS = frozenset({"index", "selectivity", "distinct"})
 """Its number, and estimates."""
 
 
@@ -36,7 +36,7 @@ class RepeatedParts:
 
 
 def repeated_parts(tree: Relation) -> RepeatedParts:
-    """Find the parts that are read several times if each is computed once, be they within one another."""
+    """Find the parts that are read several times even if each part is computed once."""
     kinds = Kinds()
     kinds.of(tree)
     times = Counter(kinds.of(node) for node in tree.walk() if node in kinds.worth_keeping)
@@ -62,14 +62,14 @@ class Kinds:
     def __init__(self) -> None:
         self.worth_keeping: set[Relation] = set()
         """Nodes at or above a join, an aggregation or a window."""
-        self._known: dict[Hashable, int] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._kinds: dict[Relation, int] = {}
 
     def of(self, node: Relation) -> int:
         """Give the number of a part."""
         kind = self._kinds.get(node)
         if kind is None:
-            kind = self._known.setdefault(self._likeness(node), len(self._known))
+            kind = self._numbers.setdefault(self._likeness(node), len(self._numbers))
             self._kinds[node] = kind
             below = any(child in self.worth_keeping for child in node.children)
             if below or isinstance(node, (Join, PartialAggregate, Window)):

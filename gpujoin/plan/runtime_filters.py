@@ -88,8 +88,8 @@ def keys_of(join: Join, side: Side) -> frozenset[int]:
     return frozenset((*(pair.of(side) for pair in join.spec.keys), *order_keys))
 
 
-def read_of_children(tree: ColumnTree, read: frozenset[ColumnId]) -> tuple[frozenset[ColumnId], ...] | None:
-    """Columns of each input whose values are needed of every row, where those in ``read`` are needed of the relation.
+def required_of_inputs(tree: ColumnTree, required: frozenset[ColumnId]) -> tuple[frozenset[ColumnId], ...] | None:
+    """Give the columns of each input that a relation needs of every row to give its ``required`` ones.
 
     ``None`` where a node must be given every row of its input, since it might raise for one, as in Spark. What a
     projection computes Spark, too, may compute for matching rows only, but not what a key or a condition is::
@@ -99,21 +99,21 @@ def read_of_children(tree: ColumnTree, read: frozenset[ColumnId]) -> tuple[froze
 
     Sums of groups are computed of all groups, and of the rows that a limit leaves out only their order counts.
     """
-    computed = [value for id_, value in tree.computed.items() if id_ in read]
+    computed = [value for id_, value in tree.computed.items() if id_ in required]
     values = computed if isinstance(tree.relation, Project) else tree.relation.expressions()
     if any(map(can_raise, values)) or any(map(raises_by_overflow, _aggregates(tree.relation))):
         return None
-    return tree.reads(frozenset() if isinstance(tree.relation, (Limit, TopN)) else read)
+    return tree.reads(frozenset() if isinstance(tree.relation, (Limit, TopN)) else required)
 
 
-def may_raise(relation: Relation, read: frozenset[int] | None = None) -> bool:
-    """Whether a relation, or one below, may raise for a row of which the columns at ``read``, or all, are needed."""
+def may_raise(relation: Relation, required: frozenset[int] | None = None) -> bool:
+    """Tell whether a relation may raise for a row that needs the columns at ``required``, or all of them."""
     tree = ColumnTree.from_relation(relation)
-    return _may_raise(tree, tree.at(range(len(tree.ids)) if read is None else read))
+    return _may_raise(tree, tree.at(range(len(tree.ids)) if required is None else required))
 
 
-def _may_raise(tree: ColumnTree, read: frozenset[ColumnId]) -> bool:
-    below = read_of_children(tree, read)
+def _may_raise(tree: ColumnTree, required: frozenset[ColumnId]) -> bool:
+    below = required_of_inputs(tree, required)
     return below is None or any(map(_may_raise, tree.inputs, below))
 
 
@@ -139,12 +139,12 @@ def with_runtime_filters(relation: Relation, sizes: Sizes) -> Relation:
 
 
 def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
-    """Filter a small side that is joined by several keys, one of which a selective table of the other has."""
+    """Filter a small side by a key that a selective table of the other side has, if it is joined by several."""
     small, large = join.side(side), join.side(side.other)
     if len(join.spec.keys) < 2 or side not in _FILTERS.get(join.spec.join_type, ()) or _is_selective(small, sizes):
         return join
-    most = sizes.of(small).read * _SMALLER
-    if most > sizes.of(large).read or may_raise(small, keys_of(join, side)):
+    most = sizes.of(small).scan_rows * _SMALLER
+    if most > sizes.of(large).scan_rows or may_raise(small, keys_of(join, side)):
         return join
     tree = ColumnTree.from_relation(large)
     for pair in join.spec.keys:
@@ -154,8 +154,8 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
             # A part that others have filtered would bring them along, and so on.
             if not isinstance(part, Scan | Filter) or any(isinstance(node, Join | SparkSource) for node in part.walk()):
                 continue
-            known = sizes.of(part)
-            if known.kept <= _SELECTIVE and known.read <= most:
+            size = sizes.of(part)
+            if size.selectivity <= _SELECTIVE and size.scan_rows <= most:
                 keys = Project(part, (Output("key", column(part.schema, place)),))
                 return _with_side(join, side, _semi_join(small, pair.of(side), keys), sizes)
     return join
@@ -178,32 +178,32 @@ def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:
     return Join(relation, keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))
 
 
-def _filtered(join: Join, side: Side, read: frozenset[int], sizes: Sizes) -> Join:
-    """Filter one side of a join by the keys of the other side, where that side is small and selective.
+def _filtered(join: Join, side: Side, required: frozenset[int], sizes: Sizes) -> Join:
+    """Filter one side of a join by the keys of the other side, if that is small and selective.
 
-    ``read`` are the filtered side's columns whose values are needed of every row.
+    ``required`` are the filtered side's columns whose values are needed of every row.
     """
     small = join.side(side.other)
     if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, sizes):
         return join
     if _reads_spark(small):
         return join
-    least = sizes.of(small).read * _SMALLER
+    least = sizes.of(small).scan_rows * _SMALLER
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
             tree = ColumnTree.from_relation(join.side(side))
-            filtered = _Lookup(keys, least, sizes).into(tree, tree.ids[pair.of(side)], tree.at(read), passed=False)
+            filtered = _Lookup(keys, least, sizes).into(tree, tree.ids[pair.of(side)], tree.at(required), passed=False)
             join = join if filtered is None else _with_side(join, side, filtered, sizes)
     return join
 
 
 def _is_selective(relation: Relation, sizes: Sizes) -> bool:
-    return sizes.of(relation).kept <= _SELECTIVE
+    return sizes.of(relation).selectivity <= _SELECTIVE
 
 
 def _with_side(join: Join, side: Side, filtered: Relation, sizes: Sizes) -> Join:
-    """Put a filtered side in the place of a join's side, and choose anew which one is built, unless that was asked."""
+    """Replace a side of a join, and choose the build side anew unless the user chose it."""
     sides = {Side.LEFT: join.left, Side.RIGHT: join.right, side: filtered}
     built = join.build_side
     if join.spec.keys and join.distribution is Distribution.ANY:
@@ -220,16 +220,16 @@ class _Lookup:
     sizes: Sizes
 
     def into(
-        self, tree: ColumnTree, column_id: ColumnId, read: frozenset[ColumnId], *, passed: bool
+        self, tree: ColumnTree, column_id: ColumnId, required: frozenset[ColumnId], *, passed: bool
     ) -> Relation | None:
-        """Filter a relation by a column, above its scan; ``None`` where that is impossible or useless.
+        """Filter a relation by a column, above its scan; ``None`` if that is impossible or useless.
 
-        ``read`` are its columns whose values nodes above need of every row. What may raise for a row is given it.
+        ``required`` are its columns whose values nodes above need of every row. What may raise for a row is given it.
         """
         node = tree.relation
         if isinstance(node, Scan):  # a filter goes above the scan's own
             return self._above(node, tree.positions[column_id]) if passed else None
-        below = read_of_children(tree, read)
+        below = required_of_inputs(tree, required)
         place = next((n for n, child in enumerate(tree.inputs) if column_id in child.positions), None)
         if below is None or place is None or not isinstance(node, (Filter, Project, PartialAggregate, Join)):
             return None
@@ -241,17 +241,17 @@ class _Lookup:
         if filtered is None or not isinstance(node, Join):
             return None if filtered is None else node.with_children([filtered])
         other = tree.side(side.other)
-        read_of_other = frozenset(other.positions[id_] for id_ in below[1 - place])
-        return self._passed_on(node, side, filtered, read_of_other)
+        required_of_other = frozenset(other.positions[id_] for id_ in below[1 - place])
+        return self._passed_on(node, side, filtered, required_of_other)
 
-    def _passed_on(self, join: Join, side: Side, filtered: Relation, read_of_other: frozenset[int]) -> Join:
-        """Filter one side of a join; if that makes it selective, filter the other side by its keys.
+    def _passed_on(self, join: Join, side: Side, filtered: Relation, required_of_other: frozenset[int]) -> Join:
+        """Filter one side of a join, and the other side by its keys if it becomes selective.
 
         The other side then lacks rows that the join below would have given to nodes above, which may raise for them.
         """
         was_selective = _is_selective(join.side(side), self.sizes)
         join = _with_side(join, side, filtered, self.sizes)
-        return join if was_selective else _filtered(join, side.other, read_of_other, self.sizes)
+        return join if was_selective else _filtered(join, side.other, required_of_other, self.sizes)
 
     def _above(self, scan: Scan, position: int) -> Relation | None:
         if self.sizes.of(scan).rows < self.least:
@@ -280,22 +280,22 @@ def filtered_by_keys(join: Join, side: Side, sizes: Sizes) -> Join | None:
         tree = ColumnTree.from_relation(small)
         tree, column_id = _origin(tree, tree.ids[places[0]], sizes)
         small, places = tree.relation, [tree.positions[column_id]]
-    if sizes.of(small).kept > SELECTIVE or not is_repeatable(small):
+    if sizes.of(small).selectivity > SELECTIVE or not is_repeatable(small):
         return None
     columns = list(dict.fromkeys(places))
     keys = Project(small, tuple(Output(f"key{n}", column(small.schema, old), True) for n, old in enumerate(columns)))
     pairs = tuple(
         KeyPair(pair.of(side), columns.index(place), pair.nulls) for pair, place in zip(spec.keys, places, strict=True)
     )
-    given = join.side(side)
-    return Join(given, keys, JoinSpec(JoinType.LEFT_SEMI, pairs, left_output=tuple(range(len(given.schema)))))
+    rows = join.side(side)
+    return Join(rows, keys, JoinSpec(JoinType.LEFT_SEMI, pairs, left_output=tuple(range(len(rows.schema)))))
 
 
 def _origin(tree: ColumnTree, id_: ColumnId, sizes: Sizes) -> tuple[ColumnTree, ColumnId]:
     """Find the smallest part of a relation that has a column with all of a column's values, and few others."""
     while candidates := list(with_values(tree, id_)):
-        part, of_part = min(candidates, key=lambda candidate: sizes.of(candidate[0].relation).kept)
-        if sizes.of(part.relation).kept > _MUCH_MORE * sizes.of(tree.relation).kept:
+        part, of_part = min(candidates, key=lambda candidate: sizes.of(candidate[0].relation).selectivity)
+        if sizes.of(part.relation).selectivity > _MUCH_MORE * sizes.of(tree.relation).selectivity:
             break
         tree, id_ = part, of_part
     return tree, id_

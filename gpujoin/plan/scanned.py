@@ -85,7 +85,7 @@ class ScannedFiles:
 
     @cached_property
     def _scale(self) -> float:
-        """How many times as large all files are as those whose footers are known."""
+        """Give the size of all files in times of those with known footers."""
         if not self.is_sampled:
             return 1.0
         return sum(file.size for file in self.files) / max(1, sum(footer.size for footer in self.footers))
@@ -116,7 +116,7 @@ def sample_of(files: Sequence[FileSlice], most: int) -> list[int]:
 
 
 def _by_column(files: Iterable[tuple[T | None, ...]], merge: Callable[[Sequence[T]], T | None]) -> tuple[T | None, ...]:
-    """Merge what each file tells of a column; ``None`` where a file tells nothing."""
+    """Merge what each file says of a column; ``None`` for a column of which one says nothing."""
     return tuple(
         merge([value for value in values if value is not None]) if None not in values else None
         for values in zip(*files, strict=False)
@@ -154,7 +154,7 @@ def plan_splits(footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
 def plan_range_splits(
     files: Sequence[FileSlice], column_share: float, group_bytes: int, target_tasks: int, max_bytes: int
 ) -> list[tuple[FileSlice, ...]]:
-    """Divide files whose footers are not known among tasks so that all tasks read about equally many bytes.
+    """Divide files with unknown footers among tasks so that all tasks read about equally many bytes.
 
     ``column_share`` is the share of a file's bytes that is read. Files are cut where they are larger than a task's
     share, into ranges of not less than ``group_bytes``: a row group is read as a whole. Together the ranges of a file
@@ -174,8 +174,8 @@ def plan_range_splits(
         for weight, count in zip(weights, ranges, strict=True)
     ]
     return [
-        tuple(_range(files[number], ranges[number], numbers) for number, numbers in chosen.items())
-        for chosen in _shared_out(portions, tasks)
+        tuple(_range(files[number], ranges[number], numbers) for number, numbers in portions_of_files.items())
+        for portions_of_files in _shared_out(portions, tasks)
     ]
 
 
@@ -186,7 +186,7 @@ def _tasks(total: int, target_tasks: int, max_bytes: int) -> int:
 
 
 def _shared_out(weights: Sequence[Sequence[int]], tasks: int) -> Iterable[dict[int, list[int]]]:
-    """Give each task that gets any the portions of files in whose middle its share of the bytes lies.
+    """Give each task the portions of files whose middle lies in its share of the bytes.
 
     ``weights`` has the bytes of each file's portions. What a task gets are numbers of portions by the file's number.
     """

@@ -50,11 +50,11 @@ def selectivity(condition: Expression, distinct: DistinctValues = ()) -> float:
 
 def _of_values(condition: Call, distinct: DistinctValues) -> float | None:
     """The share of rows in which a column has one of some values; ``None`` of other conditions, or unknown columns."""
-    asked = values_asked(condition)
-    if asked is None or asked[0] >= len(distinct):
+    count_by_column = values_asked(condition)
+    if count_by_column is None or count_by_column[0] >= len(distinct):
         return None
-    number = distinct[asked[0]]
-    return None if number is None else min(1.0, max(_LEAST, asked[1] / number))
+    number = distinct[count_by_column[0]]
+    return None if number is None else min(1.0, max(_LEAST, count_by_column[1] / number))
 
 
 def kept_share(
@@ -72,8 +72,8 @@ def kept_share(
             share *= selectivity(condition, distinct)
         else:
             column, low, high = limited
-            known = ranges.get(column, (low, high))
-            ranges[column] = max(known[0], low), min(known[1], high)
+            range_ = ranges.get(column, (low, high))
+            ranges[column] = max(range_[0], low), min(range_[1], high)
     for column, (low, high) in ranges.items():
         whole = _numbers(bounds[column])
         assert whole is not None
@@ -82,7 +82,7 @@ def kept_share(
 
 
 def _limited(condition: Expression, bounds: Sequence[Bounds | None]) -> tuple[int, float, float] | None:
-    """Which column a comparison limits, and to what range; ``None`` where that is not known."""
+    """Give the column that a comparison limits, and its range; ``None`` if that is not known."""
     if not isinstance(condition, Call) or len(condition.arguments) != 2:
         return None
     function, (left, right) = condition.function, condition.arguments
@@ -103,7 +103,7 @@ def _limited(condition: Expression, bounds: Sequence[Bounds | None]) -> tuple[in
 
 
 def _numbers(bounds: Bounds | None) -> tuple[float, float] | None:
-    """Bounds that numbers lie between; ``None`` where there is nothing between them."""
+    """Convert bounds to numbers; ``None`` if no value lies between them."""
     if bounds is None:
         return None
     low, high = map(_number, bounds)

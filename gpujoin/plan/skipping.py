@@ -1,4 +1,4 @@
-"""Scans that may leave out rows which a join above has no match for.
+"""Finds scans that may leave out rows without a match in a join above.
 
 The values of a build side are known before the other side is read. Files and row groups without any of them are left
 out, so a dimension with a filter saves reading most of a fact table that was written in its order::
@@ -22,11 +22,11 @@ from gpujoin.model.relations import Filter, Join, PartialAggregate, Project, Rel
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.types import is_whole, logical
 from gpujoin.plan.fragments import ColumnTree
-from gpujoin.plan.runtime_filters import PASSES, read_of_children
+from gpujoin.plan.runtime_filters import PASSES, required_of_inputs
 
 
 def matching_keys(join: Join) -> tuple[tuple[int, int], ...]:
-    """Pairs of a built and a streamed column: streamed rows whose value is in no built row do not change the result."""
+    """Give pairs of a built and a streamed column; streamed rows whose value is in no built row change nothing."""
     built, streamed = join.build_side, join.build_side.other
     join_type = join.spec.join_type
     returns_unmatched = join_type is JoinType.LEFT_ANTI and streamed is Side.LEFT
@@ -45,15 +45,15 @@ def _comparable(join: Join, left: int, right: int) -> bool:
 
 
 def scans_of(
-    tree: ColumnTree, column_id: ColumnId, read: frozenset[ColumnId], shared: Container[Relation]
+    tree: ColumnTree, column_id: ColumnId, required: frozenset[ColumnId], shared: Container[Relation]
 ) -> Iterator[tuple[Scan, int]]:
-    """Scans, and the column of each, whose rows may be left out by a relation's column; none below ``shared`` parts.
+    """Give the scans, each with its column, whose rows may be left out by the values of a column.
 
     Rows of the relation with another value in the column are of no use to whoever asks, who needs the values of the
-    columns in ``read`` of every row.
+    columns in ``required`` of every row.
     """
     node = tree.relation
-    below = None if node in shared else read_of_children(tree, read)
+    below = None if node in shared else required_of_inputs(tree, required)
     if below is None:
         return
     match node:
@@ -62,8 +62,8 @@ def scans_of(
             return
         case Union():
             place = tree.positions[column_id]
-            for child, read_of_child in zip(tree.inputs, below, strict=True):
-                yield from scans_of(child, child.ids[place], read_of_child, shared)
+            for child, required_of_child in zip(tree.inputs, below, strict=True):
+                yield from scans_of(child, child.ids[place], required_of_child, shared)
             return
         case Window():
             passes = column_id in tree.inputs[0].at(node.partition)
@@ -73,6 +73,6 @@ def scans_of(
             )
         case _:
             passes = isinstance(node, (Filter, Project, PartialAggregate))
-    for child, read_of_child in zip(tree.inputs, below, strict=True):
+    for child, required_of_child in zip(tree.inputs, below, strict=True):
         if passes and column_id in child.positions:
-            yield from scans_of(child, column_id, read_of_child, shared)
+            yield from scans_of(child, column_id, required_of_child, shared)

@@ -1,4 +1,4 @@
-"""Which inputs of a tree are divided among tasks, which are read by every task, and where rows are exchanged.
+"""Decides which inputs of a tree are divided among tasks, which are replicated, and where rows are exchanged.
 
 The planner goes through the tree from the scans up and keeps, for each subtree, the cheapest way to share its rows out
 among tasks (`gpujoin.plan.parts`). At a join there are three (`gpujoin.plan.join_parts`), and a join may ask for one of
@@ -86,7 +86,7 @@ def plan_stages(relation: Relation, facts: Mapping[int, ScanFacts], limits: Stag
 
 
 def plan_one_task(relation: Relation, limits: StageLimits) -> Stage:
-    """Make a stage of one task that reads all that a tree reads; rows from Spark are sent to it."""
+    """Make a stage of one task that reads everything, and to which rows from Spark are sent."""
     return Planning({}, limits).in_one_task(ColumnTree.from_relation(relation)).stage(limits)
 
 
@@ -97,7 +97,7 @@ class _Planner:
     """Whether keys drop rows before they are exchanged."""
 
     def place(self, tree: ColumnTree) -> Part | None:
-        """Share the rows of a subtree out among tasks, as cheaply as can be; ``None`` where that cannot be."""
+        """Share out the rows of a subtree among tasks as cheaply as possible; ``None`` if that is impossible."""
         match node := tree.relation:
             case Scan() | SparkSource() | ConstantTable():
                 return self.planning.leaf(tree, node)
@@ -126,7 +126,7 @@ class _Planner:
         return JoinPlacer(planning, keys).place(tree, sides)
 
     def _compares_many(self, node: Join) -> bool:
-        """Whether a join of few rows compares so many pairs of them that several tasks had better share them."""
+        """Whether a join of few rows has so many pairs that several tasks had better share them."""
         inputs = node.children
         if shape_of_node(node) is not Shape.PRODUCT or not all(map(self.planning.is_small, inputs)):
             return False
@@ -144,15 +144,15 @@ class _Planner:
                 tree = with_key_columns(tree)
                 (child,) = tree.inputs
                 below = below.above(child.over([below.rows]))
-            used = child.read_by(tree.relation.expressions())
-            brought = self._brought_together(below, keys, used, node.child)
+            columns = child.read_by(tree.relation.expressions())
+            brought = self._brought_together(below, keys, columns, node.child)
             if brought is None:
                 return None
             below = brought
         return below.above(tree.over([below.rows]))
 
     def _two_phases(self, tree: ColumnTree, node: PartialAggregate, below: Part) -> Part | None:
-        """Aggregate in part, exchange the groups, and merge them; ``None`` where that cannot be."""
+        """Aggregate in part, exchange the groups and merge them; ``None`` if that is impossible."""
         partial = dataclasses.replace(node, final=False)
         if not is_mergeable(node.aggregates, partial.schema):
             return None
@@ -168,17 +168,17 @@ class _Planner:
         return dataclasses.replace(fed, inputs=(settled,)).above(tree.under(merged(fed.tree, node)))
 
     def _brought_together(
-        self, below: Part, keys: Collection[ColumnId], used: Collection[ColumnId], node: Relation, copies: int = 1
+        self, below: Part, keys: Collection[ColumnId], output: Collection[ColumnId], node: Relation, copies: int = 1
     ) -> Part | None:
-        """Exchange a node's rows so that those equal in columns are in one task, with the columns that are used.
+        """Exchange a node's rows so that those with equal columns are in one task.
 
         Few rows go to one task, all of them, as does the one group that each of ``copies`` tasks gives where there are
         no keys. ``None`` where that cannot be.
         """
         one_group = isinstance(node, PartialAggregate) and not keys
         if one_group or self.planning.is_small(node, copies):
-            return self.planning.gathered(below.with_columns(used), node)
-        cut = _cut_by(below, keys, used)
+            return self.planning.gathered(below.with_columns(output), node)
+        cut = _cut_by(below, keys, output)
         return None if cut is None else self.planning.cut(below, cut, node)
 
     def _window(self, tree: ColumnTree, node: Window, below: Part) -> Part | None:
@@ -229,21 +229,21 @@ def _is_repeated(part: Part) -> bool:
 
 
 def _gives_rows_of_nothing(node: Relation) -> bool:
-    """Whether a node gives rows where nothing is read of its scans: rows of the query itself, totals without keys."""
+    """Whether a node gives rows without reading any: rows of the query itself, totals without keys."""
     return isinstance(node, ConstantTable) or (isinstance(node, PartialAggregate) and not node.keys)
 
 
 def _together(part: Part, columns: Collection[ColumnId]) -> bool:
     """Whether rows with equal values in these columns are in one task."""
-    return part.in_one_task or any(set(by.columns) <= set(columns) and not by.spread for by in part.known)
+    return part.in_one_task or any(set(by.columns) <= set(columns) and not by.spread for by in part.partitionings)
 
 
-def _cut_by(part: Part, keys: Collection[ColumnId], used: Collection[ColumnId]) -> Cut | None:
-    """An exchange that brings rows together that are equal in columns; ``None`` where none of those can decide."""
-    chosen = [id_ for id_ in keys if id_ in part.determinate]
-    dtypes = [part.tree.schema.field(part.rows.positions[id_]).type for id_ in chosen]
+def _cut_by(part: Part, keys: Collection[ColumnId], output: Collection[ColumnId]) -> Cut | None:
+    """Make an exchange that brings rows with equal columns together; ``None`` if no such column is determinate."""
+    key_ids = [id_ for id_ in keys if id_ in part.determinate]
+    dtypes = [part.tree.schema.field(part.rows.positions[id_]).type for id_ in key_ids]
     try:
         types = [key_type(dtype, dtype) for dtype in dtypes]
     except KeyTypeError:
         return None
-    return Cut(used, chosen, types, [True] * len(chosen), NullKeys.SPREAD) if chosen else None
+    return Cut(output, key_ids, types, [True] * len(key_ids), NullKeys.SPREAD) if key_ids else None

@@ -50,24 +50,24 @@ def _spark(rows: float) -> SparkSource:
 
 
 def test_few_rows_from_spark_beside_a_large_file_are_taken() -> None:
-    assert _predicted(_joined(Scan(COLUMNS), _spark(1e3)), 1e7).taken
-    assert not _predicted(_joined(Scan(COLUMNS), _spark(1e3)), 1e3, exchanges=2).taken
+    assert _predicted(_joined(Scan(COLUMNS), _spark(1e3)), 1e7).is_faster
+    assert not _predicted(_joined(Scan(COLUMNS), _spark(1e3)), 1e3, exchanges=2).is_faster
 
 
 def test_many_rows_from_spark_are_left_there() -> None:
-    assert not _predicted(_joined(Scan(COLUMNS), _spark(1e7)), 1e5).taken
-    assert not _predicted(_joined(_spark(1e6), _spark(1e6)), 1.0).taken
+    assert not _predicted(_joined(Scan(COLUMNS), _spark(1e7)), 1e5).is_faster
+    assert not _predicted(_joined(_spark(1e6), _spark(1e6)), 1.0).is_faster
 
 
 def test_rows_from_spark_are_taken_for_what_spark_does_pair_by_pair() -> None:
-    assert _predicted(_joined(_spark(1e5), _spark(1e5), LESS), 1.0).taken
-    assert not _predicted(_joined(_spark(1e2), _spark(1e2), LESS), 1.0, exchanges=2).taken
+    assert _predicted(_joined(_spark(1e5), _spark(1e5), LESS), 1.0).is_faster
+    assert not _predicted(_joined(_spark(1e2), _spark(1e2), LESS), 1.0, exchanges=2).is_faster
 
 
 def test_scans_of_files_are_taken_and_the_seconds_grow_with_the_rows() -> None:
     small, large = (_predicted(_joined(Scan(COLUMNS), Scan(COLUMNS)), rows, exchanges=0) for rows in (1e4, 1e8))
-    assert small.taken
-    assert large.taken
+    assert small.is_faster
+    assert large.is_faster
     assert large.here > small.here
     assert large.spark - large.here > small.spark - small.here
 
@@ -77,8 +77,8 @@ def test_windows_over_files_are_taken_and_those_over_rows_of_spark_are_not() -> 
         calls = (WindowCall(function=WindowFunction.RANK, name="r"),)
         return Window(child, (0,), (SortKey(column(child.schema, 1)),), calls)
 
-    assert _predicted(windowed(Scan(COLUMNS)), 1e7, exchanges=0).taken
-    assert not _predicted(windowed(_spark(1e6)), 1.0).taken
+    assert _predicted(windowed(Scan(COLUMNS)), 1e7, exchanges=0).is_faster
+    assert not _predicted(windowed(_spark(1e6)), 1.0).is_faster
 
 
 def test_searches_of_arrays_are_left_to_spark_and_the_numbers_beside_them_are_not() -> None:
@@ -86,8 +86,8 @@ def test_searches_of_arrays_are_left_to_spark_and_the_numbers_beside_them_are_no
     wanted = Literal(value="a", type=pa.string())
     contains = Call(function=Function.ARRAY_CONTAINS, arguments=(column(scan.schema, 2), wanted), type=pa.bool_())
     count = AggregateCall(function=AggregateFunction.COUNT, name="n")
-    assert not _predicted(PartialAggregate(Filter(scan, contains), (), (count,)), 1.5e6, exchanges=0).taken
-    assert _predicted(PartialAggregate(scan, (), (count,)), 1.5e6, exchanges=0).taken
+    assert not _predicted(PartialAggregate(Filter(scan, contains), (), (count,)), 1.5e6, exchanges=0).is_faster
+    assert _predicted(PartialAggregate(scan, (), (count,)), 1.5e6, exchanges=0).is_faster
 
 
 WIDE = pa.schema([("k", pa.int64()), *((f"d{n}", pa.decimal128(15, 2)) for n in range(3))])
@@ -121,12 +121,12 @@ def test_a_chain_of_joins_over_rows_from_spark_is_left_there(scale: float, share
     tables = SparkTables({}, 10 << 20, {n: number * 30 for n, number in enumerate(rows)})
     least = Sizes(spark_rows=dict(enumerate(number * share for number in rows)))
     estimate = predict(_chain(rows), Sizes(), 2, len(rows), Costs(), tables=tables, least=least).estimate
-    assert not estimate.taken
+    assert not estimate.is_faster
 
 
 def test_a_part_that_may_gain_is_seen_within_one_that_does_not() -> None:
     chain = predict(_chain(SIZES), Sizes(), 2, 0, Costs(), tables=SparkTables({}, 10 << 20))
-    assert not chain.estimate.taken
+    assert not chain.estimate.is_faster
     assert chain.greatest_gain < 0
     pairs = _joined(_spark(1e5), _spark(1e5), LESS)
     gain = predict(pairs, Sizes(), 2, 0, Costs()).greatest_gain
@@ -134,7 +134,7 @@ def test_a_part_that_may_gain_is_seen_within_one_that_does_not() -> None:
     table = SparkSource(1, COLUMNS, 1e10)
     slow = Join(pairs, table, JoinSpec(JoinType.INNER, (KeyPair(0, 0),), left_output=(0,)))
     prediction = predict(slow, Sizes(), 2, 0, Costs())
-    assert not prediction.estimate.taken
+    assert not prediction.estimate.is_faster
     assert prediction.greatest_gain == pytest.approx(gain)
 
 

@@ -23,7 +23,7 @@ ROWS = {0: 1_000_000.0, 1: 4_000_000.0, 2: 18_000.0}
 
 
 def scan(index: int, distinct: tuple[float | None, ...] = (), kept: float | None = None) -> Scan:
-    return Scan(SCHEMA, index=index, distinct=distinct, kept=kept)
+    return Scan(SCHEMA, index=index, distinct=distinct, selectivity=kept)
 
 
 def joined(how: JoinType, left: Relation, right: Relation, *keys: int, residual: bool = False) -> Join:

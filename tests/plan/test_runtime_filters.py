@@ -29,7 +29,7 @@ from gpujoin.model.windows import WHOLE_PARTITION, FramedAggregate
 from gpujoin.plan.estimates import Sizes, build_side
 from gpujoin.plan.fragments import ColumnTree
 from gpujoin.plan.parts import ScanFacts, StageLimits
-from gpujoin.plan.runtime_filters import read_of_children, with_runtime_filters
+from gpujoin.plan.runtime_filters import required_of_inputs, with_runtime_filters
 from gpujoin.plan.stages import numbered, plan_stages
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -288,6 +288,6 @@ def test_a_group_whose_sum_may_be_an_error_is_given_all_rows(name: str) -> None:
     key, value = column(rows.schema, "k"), column(rows.schema, "v")
     call = AggregateCall(function=AggregateFunction.SUM, arguments=(value,), mode=mode)
     grouped = PartialAggregate(rows, (Output("k", key),), (call,))
-    assert (read_of_children(ColumnTree.from_relation(grouped), frozenset()) is None) is is_error
+    assert (required_of_inputs(ColumnTree.from_relation(grouped), frozenset()) is None) is is_error
     of_partition = Window(rows, (0,), (), (FramedAggregate(call, WHOLE_PARTITION),))
-    assert (read_of_children(ColumnTree.from_relation(of_partition), frozenset()) is None) is is_error
+    assert (required_of_inputs(ColumnTree.from_relation(of_partition), frozenset()) is None) is is_error

@@ -96,4 +96,4 @@ def test_moments_with_and_without_a_zone() -> None:
 
 def test_scans_know_what_their_filters_keep() -> None:
     assert Sizes({0: 1000.0}).of(Scan(SCHEMA, filters=YEAR)).rows == 250
-    assert Sizes({0: 1000.0}).of(Scan(SCHEMA, filters=YEAR, kept=0.15)).rows == 150
+    assert Sizes({0: 1000.0}).of(Scan(SCHEMA, filters=YEAR, selectivity=0.15)).rows == 150

@@ -129,7 +129,7 @@ def predicted(
     spark_rows = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
     least = Sizes(island.sizes.scanned, spark_rows=spark_rows) if spark_rows else None
     return predict(
-        island.plain, island.sizes, cores, run.exchanges, options.costs, kept=kept, tables=tables,
+        island.plain, island.sizes, cores, run.exchanges, options.costs, built_tables=kept, tables=tables,
         least=least,
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def skip_reason(
         return Reason(ReasonKind.SLOWER, "cost", why, setting)
     if not island.sources and not island.spark_sources:
         return Reason(ReasonKind.SLOWER, "cost", "all rows are part of the query, and few", setting)
-    if estimate.taken or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
+    if estimate.is_faster or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
         return None
     digits = next((n for n in range(2, 6) if f"{estimate.here:.{n}g}" != f"{estimate.spark:.{n}g}"), 2)
     here, spark = f"{estimate.here:.{digits}g} s", f"{estimate.spark:.{digits}g} s"

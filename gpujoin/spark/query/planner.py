@@ -371,7 +371,7 @@ class QueryPlanner:
         warm, once = cold, Once(start, spark=self._compiling if start else 0.0)
         if run.keeps_tables:
             kept = kept_tables(island.plain)
-            warm = predict(kept=kept)
+            warm = predict(built_tables=kept)
             tables = cold.estimate.here - warm.estimate.here
             tables = tables if self._stream is None else _tables.seconds(self._stream.run, tables)
             once = dataclasses.replace(once, tables=tables)

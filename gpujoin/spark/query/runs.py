@@ -1,6 +1,7 @@
 """How an island runs: its stages, what each task of them reads, and what is decided once sizes are known.
 
-Stages that give the same rows to several stages run once. A query that uses a view twice, as TPC-DS 59 compares the weeks of two years, has two stages alike::
+Stages that give the same rows to several stages run once. A query that uses a view twice, as TPC-DS 59 compares the
+weeks of two years, has two stages alike::
 
     stage 3: join of this year's sums with those of the next year
       exchange 0: sums by week and store            from stage 0

@@ -89,8 +89,8 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
     distinct = of_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
-    kept = kept_share(filters, scanned.bounds, distinct) if filters else None
-    filtered = fragment.under(dataclasses.replace(bare, filters=filters, kept=kept, distinct=distinct))
+    share = kept_share(filters, scanned.bounds, distinct) if filters else None
+    filtered = fragment.under(dataclasses.replace(bare, filters=filters, selectivity=share, distinct=distinct))
     return narrowed(filtered, required)
 
 
