@@ -15,7 +15,7 @@ from gpujoin.logs import log
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.compat import is_connect
-from gpujoin.spark.failures import telling_line, told_by_task
+from gpujoin.spark.failures import task_error, telling_line
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, name_of_query
 from gpujoin.spark.query.footers import note_refused
@@ -191,7 +191,7 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     options = join_options(session_conf(spark), None, None)
     if options.fallback is FallbackMode.RAISE:
         raise problem
-    told = told_by_task(problem)
+    told = task_error(problem)
     if told is not None:
         note_refused(told)
     message = f"a task of the query failed here; Spark runs the query itself: {_message(told) or telling_line(problem)}"

@@ -56,7 +56,7 @@ def list_gpus() -> tuple[Gpu, ...]:
     """
     command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -77,13 +77,13 @@ def list_gpus() -> tuple[Gpu, ...]:
         raise BackendUnavailableError(
             f"nvidia-smi cannot be run: {problem}. Check its permissions and the driver's installation."
         ) from None
-    if done.returncode != 0:
-        said = " ".join((done.stdout + " " + done.stderr).split())
+    if process.returncode != 0:
+        said = " ".join((process.stdout + " " + process.stderr).split())
         raise BackendUnavailableError(
-            f"nvidia-smi failed with status {done.returncode}: {said or 'no message'}. "
+            f"nvidia-smi failed with status {process.returncode}: {said or 'no message'}. "
             "Check that the driver is loaded and that this process may use /dev/nvidia*."
         )
-    gpus = tuple(_gpu(row) for row in csv.reader(done.stdout.splitlines(), skipinitialspace=True) if row)
+    gpus = tuple(_gpu(row) for row in csv.reader(process.stdout.splitlines(), skipinitialspace=True) if row)
     if not gpus:
         raise BackendUnavailableError(
             "nvidia-smi lists no GPU. Check that one is plugged in and given to this machine."
@@ -97,13 +97,13 @@ def _gpu(row: Sequence[str]) -> Gpu:
             f"nvidia-smi answered {','.join(row)!r} where {len(_FIELDS)} values were expected. "
             "Update the NVIDIA driver."
         )
-    index, name, uuid, total, used, driver, capability, mode = (value.strip() for value in row)
+    index, name, uuid, total, in_use, driver, capability, mode = (value.strip() for value in row)
     return Gpu(
         index=index,
         name=name,
         uuid=uuid,
         memory_total=_mebibytes(total),
-        memory_used=_mebibytes(used),
+        memory_used=_mebibytes(in_use),
         driver_version=driver,
         compute_capability=capability,
         exclusive=mode.startswith("Exclusive"),

@@ -79,7 +79,7 @@ _LIBRARIES = re.compile(
 """Whose frames are above those that tell who has called: the JDK, and what compresses and encrypts Spark's files."""
 _DISCONNECTED = re.compile(r"SocketException$|EOFException$|ClosedChannelException$")
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
-_LOST = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
+_LOSS = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
 """In the message of a job's failure, which has no cause when no task lived to tell one."""
 _JOB_ABORTED = "Job aborted due to stage failure"
 
@@ -92,7 +92,7 @@ _OBSTACLE = re.compile(
 _FINAL = {kind.__name__: kind for kind in (ProductSizeError, CorruptBlobError)}
 """Errors of tasks with which a query ends, by name: what nobody could compute, and damage, of which Spark's own files
 may have some that nothing checks."""
-_TOLD = re.compile(r"^gpujoin\.errors\.(\w+): (.*)$", re.MULTILINE)
+_ERROR_OF_TASK = re.compile(r"^gpujoin\.errors\.(\w+): (.*)$", re.MULTILINE)
 """How the text of a worker's traceback ends where gpujoin itself raised the error."""
 _NO_PROGRAM = "Cannot run program"
 _OF_DAEMON = re.compile(r"Error from python worker:\n(.*?)^PYTHONPATH was:", re.DOTALL | re.MULTILINE)
@@ -155,19 +155,19 @@ def final_error(problem: BaseException) -> GpuJoinError | None:
 
     ``None`` for any other.
     """
-    name, text = _told(problem) or ("", "")
+    name, text = _last_error(problem) or ("", "")
     return _FINAL[name](text) if name in _FINAL else None
 
 
-def told_by_task(problem: BaseException) -> str | None:
+def task_error(problem: BaseException) -> str | None:
     """Give the error that a task of gpujoin raised to say what is wrong; ``None`` for any other, and for crashes."""
-    told = _told(problem)
-    return None if told is None else f"gpujoin.errors.{told[0]}: {told[1]}"
+    error = _last_error(problem)
+    return None if error is None else f"gpujoin.errors.{error[0]}: {error[1]}"
 
 
-def _told(problem: BaseException) -> tuple[str, str] | None:
+def _last_error(problem: BaseException) -> tuple[str, str] | None:
     """Give name and message of the last error of gpujoin's in a worker's traceback."""
-    errors: list[tuple[str, str]] = _TOLD.findall(str(problem))
+    errors: list[tuple[str, str]] = _ERROR_OF_TASK.findall(str(problem))
     return errors[-1] if errors else None
 
 
@@ -207,9 +207,9 @@ def telling_line(problem: BaseException) -> str:
         Job aborted due to stage failure: Task 0 in stage 7.0 failed …      the job's
         Python worker exited unexpectedly (crashed)                         the task's: this one
     """
-    told = told_by_task(problem)
-    if told is not None:
-        return told
+    error = task_error(problem)
+    if error is not None:
+        return error
     lines = [_telling_line(link) for link in _links(problem) if _is_ours(link)]
     return next((line for line in reversed(lines) if line), None) or first_line(problem)
 
@@ -254,9 +254,9 @@ def worker_obstacle(problem: BaseException) -> WorkerObstacle | None:
             continue
         if link.message.startswith(_NO_PROGRAM):
             return WorkerObstacle(link.message)
-        told = _OF_DAEMON.search(link.message)
-        if told is not None:
-            lines = [line for line in map(str.strip, told[1].splitlines()) if line]
+        report = _OF_DAEMON.search(link.message)
+        if report is not None:
+            lines = [line for line in map(str.strip, report[1].splitlines()) if line]
             return WorkerObstacle(lines[-1] if lines else "it told nothing", _shadow_in(link.message))
     return None
 
@@ -292,7 +292,7 @@ def _is_ours(link: _Link) -> bool:
         return _is_our_traceback(link.message)
     if _LOST_CLASSES.search(link.class_name):
         return True
-    if link.message.startswith(_JOB_ABORTED) and _LOST.search(link.message.partition("\n")[0]):
+    if link.message.startswith(_JOB_ABORTED) and _LOSS.search(link.message.partition("\n")[0]):
         return True
     return link.at_boundary or link.at_disks
 

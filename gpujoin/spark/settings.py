@@ -74,10 +74,10 @@ def join_options(
     Raises ``ConfigurationError`` if a setting or an argument is not acceptable.
     """
     options = Options.from_conf({key: value for key, value in conf.items() if key.startswith(PREFIX)})
-    given: dict[str, object] = {"strategy": strategy, "backend": backend}
+    arguments: dict[str, object] = {"strategy": strategy, "backend": backend}
     if conf.get(_ENCRYPTED, "false").lower() == "true":
-        given["spill_encryption"] = True
-    return options.replace(**{name: value for name, value in given.items() if value is not None})
+        arguments["spill_encryption"] = True
+    return options.replace(**{name: value for name, value in arguments.items() if value is not None})
 
 
 def broadcast_threshold(conf: Mapping[str, str], spark: Any) -> int:
@@ -143,7 +143,7 @@ def partition_splitting(conf: Mapping[str, str]) -> Splitting | None:
     )
 
 
-def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
+def blob_bytes(setting: Callable[[str], str | None], most: int) -> int:
     """Size of blobs such that an Arrow batch of them, cut as the session's settings say, stays below 1 GiB.
 
     Spark cuts by bytes (64 MiB or 256 MiB by default) and by rows, which are blobs here. Only where somebody has
@@ -151,9 +151,9 @@ def blob_bytes(setting: Callable[[str], str | None], wanted: int) -> int:
     """
     limit = parse_bytes(setting("spark.sql.execution.arrow.maxBytesPerBatch") or 0)
     if 0 < limit <= _MAX_BATCH_BYTES:
-        return wanted
+        return most
     rows = int(setting("spark.sql.execution.arrow.maxRecordsPerBatch") or 0)
-    return max(1 << 10, min(wanted, (1 << 30) // rows if rows > 0 else 1 << 16))
+    return max(1 << 10, min(most, (1 << 30) // rows if rows > 0 else 1 << 16))
 
 
 def _amount(text: str | None) -> float:

@@ -10,7 +10,7 @@ from gpujoin.backends.registry import unavailable
 from gpujoin.config import Options
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
-from gpujoin.spark.worker.devices import Device, chosen_backend, devices
+from gpujoin.spark.worker.devices import Device, allocate_backend, devices
 from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots
 
 
@@ -39,7 +39,7 @@ def test_addresses_become_ordinals(addresses: list[str], visible: str | None, ex
 
 
 def test_the_cpu_is_taken_without_a_word_when_asked_for() -> None:
-    with chosen_backend(Options(backend="cpu"), ["0"]) as chosen:  # type: ignore[arg-type]
+    with allocate_backend(Options(backend="cpu"), ["0"]) as chosen:  # type: ignore[arg-type]
         assert chosen.backend.name is BackendName.CPU
         assert chosen.backend.threads == 1
         assert chosen.notes == ()
@@ -48,7 +48,7 @@ def test_the_cpu_is_taken_without_a_word_when_asked_for() -> None:
 
 @pytest.mark.skipif(unavailable(BackendName.GPU) is None, reason="there is a GPU here")
 def test_auto_takes_the_cpu_and_says_why_where_spark_gave_the_task_a_gpu() -> None:
-    with chosen_backend(Options(), ["0"]) as chosen:
+    with allocate_backend(Options(), ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         (note,) = chosen.notes
         assert note.startswith("on the CPU: ")
@@ -58,10 +58,10 @@ def test_auto_takes_the_cpu_and_says_why_where_spark_gave_the_task_a_gpu() -> No
     unavailable(BackendName.GPU) is None or bool(devices(())), reason="there is a GPU, or its driver, here"
 )
 def test_a_machine_without_a_gpu_needs_no_note() -> None:
-    with chosen_backend(Options(), []) as chosen:
+    with allocate_backend(Options(), []) as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.notes == ()
-    with pytest.raises(BackendUnavailableError), chosen_backend(Options(backend="gpu"), []):  # type: ignore[arg-type]
+    with pytest.raises(BackendUnavailableError), allocate_backend(Options(backend="gpu"), []):  # type: ignore[arg-type]
         pytest.fail("there is no GPU")
 
 
@@ -70,15 +70,15 @@ def test_a_gpu_is_taken_with_a_slot_and_given_back(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=0.2)
     slots = GpuSlots(1)
-    with chosen_backend(options, ["0"]) as chosen:
+    with allocate_backend(options, ["0"]) as chosen:
         assert chosen.backend.name is BackendName.GPU
         assert chosen.notes == ()
         assert slots.held("0") == 1
-        with chosen_backend(options, ["0"]) as second:
+        with allocate_backend(options, ["0"]) as second:
             assert second.backend.name is BackendName.CPU
             assert "slotTimeout" in second.notes[0]
             assert second.waited == pytest.approx(0.2)
         strict = options.replace(backend="gpu", fallback="raise")
-        with pytest.raises(BackendUnavailableError, match="slot"), chosen_backend(strict, ["0"]):
+        with pytest.raises(BackendUnavailableError, match="slot"), allocate_backend(strict, ["0"]):
             pytest.fail("the slot was taken")
     assert slots.held("0") == 0

@@ -72,7 +72,7 @@ def test_a_killed_process_frees_its_slot(tmp_path: Path, holders: list[Holder]) 
     holders.append(Holder(tmp_path, 1))
     assert holders[0].said()[:2] == ["0", "0"]
     slots = GpuSlots(1, tmp_path)
-    assert slots.held("0") == 1
+    assert slots.count_held("0") == 1
     assert slots.acquire(["0"], 0.0) is None
     holders[0].kill()
     slot = slots.acquire(["0"], 60.0)
@@ -84,7 +84,7 @@ def test_no_more_processes_than_slots(tmp_path: Path, holders: list[Holder]) -> 
     holders.extend(Holder(tmp_path, 2) for _ in range(4))
     answers = [tuple(h.said()[:2]) for h in holders]
     assert sorted(answers) == [("0", "0"), ("0", "1"), ("none",), ("none",)]
-    assert GpuSlots(2, tmp_path).held("0") == 2
+    assert GpuSlots(2, tmp_path).count_held("0") == 2
 
 
 def test_a_waiting_process_gets_the_slot_of_a_killed_one(tmp_path: Path, holders: list[Holder]) -> None:
@@ -103,7 +103,7 @@ def test_the_timeout_is_kept(tmp_path: Path) -> None:
         start = time.monotonic()
         assert slots.acquire(["0"], 0.3) is None
         assert time.monotonic() - start >= 0.3
-    assert slots.held("0") == 0
+    assert slots.count_held("0") == 0
 
 
 def test_processes_spread_over_gpus_and_gpus_are_apart(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_processes_spread_over_gpus_and_gpus_are_apart(tmp_path: Path) -> None:
         if slot is not None:
             slot.release()
             slot.release()
-    assert slots.held("0") == slots.held("GPU-8f/2") == 0
+    assert slots.count_held("0") == slots.count_held("GPU-8f/2") == 0
 
 
 def test_a_subprocess_does_not_keep_the_slot(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_subprocess_does_not_keep_the_slot(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "600"])
     try:
         slot.release()
-        assert slots.held("0") == 0
+        assert slots.count_held("0") == 0
     finally:
         child.kill()
         child.wait()
@@ -166,7 +166,7 @@ def test_workers_of_one_task_share_a_slot(tmp_path: Path, holders: list[Holder])
     assert joined is not None
     assert joined.shared
     holders[0].kill()
-    assert slots.held("0") == 1
+    assert slots.count_held("0") == 1
     assert slots.acquire(["0"], 0.0, "two") is None
     third = slots.acquire(["0"], 0.0, "one")
     assert third is not None
@@ -205,9 +205,9 @@ def test_workers_of_a_task_that_ask_at_once_share_a_slot(tmp_path: Path) -> None
             assert sorted(slot is not None and slot.shared for slot in taken) == [False, True, True, True]
             for slot in taken:
                 assert slot is not None
-                assert slots.held("0") == 1
+                assert slots.count_held("0") == 1
                 slot.release()
-            assert slots.held("0") == 0
+            assert slots.count_held("0") == 0
     assert not list(tmp_path.glob("task-*"))
 
 
@@ -228,7 +228,7 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(tmp_path: Path, monkeypa
     task = Task(name="one", report=records.append)
     assert sum(batch.num_rows for batch in upper.run(lower.run([rows] * 5, task), task)) == 50
     assert [record.notes for record in records] == [(), ()], "a worker without a slot says so"
-    assert GpuSlots(1).held("0") == 0
+    assert GpuSlots(1).count_held("0") == 0
 
 
 @pytest.mark.parametrize("how", UNSAFE)

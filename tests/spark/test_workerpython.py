@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from gpujoin import FallbackError, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.model.reasons import ReasonKind
-from gpujoin.spark.worker.python import NEEDED, use_this_python, worker_python
+from gpujoin.spark.worker.python import REQUIRED_MODULES, use_this_python, worker_python
 from tests.spark.front import left_side, right_side
 
 
@@ -33,7 +33,7 @@ def bare(tmp_path: Path) -> Path:
 def test_this_python_can_join_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_python(sys.executable, ("no_such_module",)).obstacle == ""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-    found = worker_python(Path(sys.executable).name, ("gpujoin", *NEEDED))
+    found = worker_python(Path(sys.executable).name, ("gpujoin", *REQUIRED_MODULES))
     assert found.path == sys.executable
     assert found.obstacle == ""
 
@@ -41,15 +41,15 @@ def test_this_python_can_join_whatever_it_is_called(monkeypatch: pytest.MonkeyPa
 def test_another_python_is_asked(bare: Path, tmp_path: Path) -> None:
     assert worker_python(str(bare), ("json", "polars", "numpy")).obstacle == "lacks polars, numpy"
     same = script(tmp_path / "same", f'exec "{sys.executable}" "$@"')
-    assert worker_python(str(same), NEEDED).obstacle == ""
+    assert worker_python(str(same), REQUIRED_MODULES).obstacle == ""
     old = script(tmp_path / "old", "echo 3.8 numpy")
-    assert worker_python(str(old), NEEDED).obstacle.startswith("is Python 3.8, not 3.")
+    assert worker_python(str(old), REQUIRED_MODULES).obstacle.startswith("is Python 3.8, not 3.")
     broken = script(tmp_path / "broken", "echo pyenv: python3: command not found >&2; exit 127")
-    assert worker_python(str(broken), NEEDED).obstacle == "cannot be run: pyenv: python3: command not found"
+    assert worker_python(str(broken), REQUIRED_MODULES).obstacle == "cannot be run: pyenv: python3: command not found"
     empty = tmp_path / "empty"
     empty.write_bytes(b"")
     empty.chmod(0o755)
-    assert worker_python(str(empty), NEEDED).obstacle.startswith("cannot be run")
+    assert worker_python(str(empty), REQUIRED_MODULES).obstacle.startswith("cannot be run")
 
 
 def test_a_folder_of_that_name_is_no_package(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_a_folder_of_that_name_is_no_package(bare: Path, tmp_path: Path, monkeyp
 
 
 def test_what_is_not_found_here_is_not_judged() -> None:
-    found = worker_python("./environment/bin/python", NEEDED)
+    found = worker_python("./environment/bin/python", REQUIRED_MODULES)
     assert found.path is None
     assert found.obstacle == ""
 

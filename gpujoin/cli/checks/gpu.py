@@ -93,7 +93,7 @@ def _slots(gpus: tuple[Gpu, ...]) -> Check:
     each = Options().gpu_concurrent_tasks
     try:
         slots = GpuSlots(each)
-        held = sum(slots.held(device.index) for device in gpus)
+        held = sum(slots.count_held(device.index) for device in gpus)
     except ConfigurationError as problem:
         state, _, advice = str(problem).partition(". ")
         return Check("gpu slots", Status.MISSING, state, advice)

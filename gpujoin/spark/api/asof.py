@@ -137,7 +137,7 @@ def _marked(
     right: DataFrame,
     schemas: Mapping[Side, pa.Schema],
     plan: AsOfPlan,
-    asked: Sequence[str | None],
+    hint_arguments: Sequence[str | None],
 ) -> DataFrame:
     """Put a node into the plan that is planned with the query."""
     if right.isStreaming:
@@ -155,10 +155,10 @@ def _marked(
         "terms": AsOfTerms.of(spec.as_of).text(),
         "query": spark_query(schemas[Side.LEFT], schemas[Side.RIGHT], spec),
     }
-    hint = new_instance(gateway_of(spark), "GpuJoinHint", *asked)
+    hint = new_instance(gateway_of(spark), "GpuJoinHint", *hint_arguments)
     plan_as_of_joins(spark)
-    made = as_of_rule(spark).join(logical_plan(left), logical_plan(right), json.dumps(described), hint)
-    return dataframe_of(spark, made)
+    plan_with_join = as_of_rule(spark).join(logical_plan(left), logical_plan(right), json.dumps(described), hint)
+    return dataframe_of(spark, plan_with_join)
 
 
 def _placed(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:

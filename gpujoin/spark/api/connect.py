@@ -64,8 +64,8 @@ class _Using:
         """Give the positions of a side's columns that are no keys; none where the side is not returned."""
         if side is Side.RIGHT and self.kind.left_rows_only:
             return []
-        taken = self._key_positions(side)
-        return [i for i in range(len(self.schemas[side])) if i not in taken]
+        key_positions = self._key_positions(side)
+        return [i for i in range(len(self.schemas[side])) if i not in key_positions]
 
     def input(self, side: Side, frame: DataFrame) -> FrameInput:
         """Give what the join reads of a side: the keys, in the order of the names, then what else is returned."""
@@ -111,7 +111,7 @@ def join(
         _left_to_spark[native] = described
         return native
 
-    using = _read(left, right, names, kind, conf) if options.enabled else _off()
+    using = _using_columns(left, right, names, kind, conf) if options.enabled else _off()
     if isinstance(using, Reason):
         return leave(using)
     distribution = _distribution(using.kind, options)
@@ -129,10 +129,10 @@ def join(
     if joined.schema != schema:
         why = f"the result's schema would be {joined.schema.simpleString()}, not {schema.simpleString()}"
         return leave(Reason(ReasonKind.UNEXPECTED, "schema", why))
-    asked = "the sizes of the sides are unknown"
+    reason = "the sizes of the sides are unknown"
     if options.strategy is not Strategy.AUTO:
-        asked = f"{options.strategy.value} was asked for"
-    explained = planned.explained(asked)
+        reason = f"{options.strategy.value} was asked for"
+    explained = planned.explained(reason)
     tell_query(Explanation((explained,)), options, lambda: text_of(native))
     keep(join_id, Explanation((explained,)))
     return joined
@@ -145,9 +145,9 @@ def explain(frame: DataFrame) -> Explanation:
     it: a Connect client cannot mark a plan without changing it.
     """
     lines = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in plan_text(frame).splitlines()]
-    known, roots = _left_to_spark.get(frame), tuple(_joins(lines))
-    if known is not None and roots and isinstance(roots[0], JoinOperation):
-        roots = (dataclasses.replace(known, inputs=roots[0].inputs), *roots[1:])
+    join, roots = _left_to_spark.get(frame), tuple(_joins(lines))
+    if join is not None and roots and isinstance(roots[0], JoinOperation):
+        roots = (dataclasses.replace(join, inputs=roots[0].inputs), *roots[1:])
     return Explanation(roots)
 
 
@@ -160,11 +160,11 @@ def _joins(lines: list[tuple[int, str]]) -> Iterator[Operation]:
         while end < len(lines) and lines[end][0] > depth:
             end += 1
         mark = re.match(rf"SubqueryAlias ({MARK}\w+)", text)
-        known = explanation_named(mark[1]) if mark else None
+        explanation = explanation_named(mark[1]) if mark else None
         native = re.match(r"Join (\w+)(?:\([^)]*\))?(?:, (.*))?$", text)
-        below = tuple(_joins(lines[position + 1 : end])) if known is not None or native else ()
-        if known is not None:
-            yield from known.operations
+        below = tuple(_joins(lines[position + 1 : end])) if explanation is not None or native else ()
+        if explanation is not None:
+            yield from explanation.operations
             yield from below
         elif native:
             yield spark_join(join_type_called(native[1]), condition=native[2], inputs=below)
@@ -186,7 +186,7 @@ def _names(on: object) -> list[str] | None:
     return None
 
 
-def _read(
+def _using_columns(
     left: DataFrame, right: DataFrame, names: list[str] | None, kind: JoinType, conf: Mapping[str, str]
 ) -> _Using | Reason:
     if names is None:
@@ -233,9 +233,9 @@ def _key_refusal(left: t.DataType, right: t.DataType) -> str | None:
 
 def _distribution(kind: JoinType, options: Options) -> Distribution | Reason:
     """How rows are brought together: as is asked for; else by key, as no sizes are known."""
-    asked = asked_distribution(options.strategy, {}, kind, keys=True)
-    if asked is not Distribution.ANY:
-        return asked
+    distribution = asked_distribution(options.strategy, {}, kind, keys=True)
+    if distribution is not Distribution.ANY:
+        return distribution
     if options.backend is BackendChoice.AUTO:
         why = "sizes are unknown, and rows that cross between Spark and Arrow usually cost more than the join gains"
         return Reason(ReasonKind.SLOWER, "cost", why, "strategy= or backend=")

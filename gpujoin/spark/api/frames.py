@@ -170,9 +170,9 @@ class FrameJoin:
     @property
     def _partitions(self) -> int | None:
         """Partitions of exchanges, where they do not depend on sizes."""
-        asked, known = self.options.exchange_partitions, None not in (self.left.rows, self.right.rows)
-        if asked is not None or known or self.distribution is not Distribution.PARTITIONED:
-            return asked  # a side that is replicated has as many copies as there are tasks: one for each core
+        partitions, has_sizes = self.options.exchange_partitions, None not in (self.left.rows, self.right.rows)
+        if partitions is not None or has_sizes or self.distribution is not Distribution.PARTITIONED:
+            return partitions  # a side that is replicated has as many copies as there are tasks: one for each core
         return min(self._shuffle_partitions, 4 * _cores(self._session))
 
     @cached_property
@@ -214,9 +214,9 @@ def placed(work: StageWork, frames: Sequence[DataFrame], schema: StructType | st
     schema : StructType or str
         Columns that it returns.
     """
-    taken = work.run.stage.spark
-    if taken is not None:
-        source = frames[taken.rows]
+    spark_input = work.run.stage.spark
+    if spark_input is not None:
+        source = frames[spark_input.rows]
     else:
         blobs = functools.reduce(DataFrame.union, [placed(before, frames, BLOB_DDL) for before in work.inputs])
         source = repartition_by_label(blobs, work.run.tasks, "p").sortWithinPartitions("p", "side")

@@ -171,9 +171,9 @@ def explain(frame: DataFrame) -> Explanation:
     if is_connect(spark):
         explanation: Explanation = _connect().explain(frame)
         return explanation
-    known = explanation_of(frame)
-    if known is not None:
-        return known
+    planned = explanation_of(frame)
+    if planned is not None:
+        return planned
     rule, plan = rule_of(spark), analyzed_plan(frame)
     concerned = rule is not None and rule.isConcernedWith(plan)
     if concerned and frame.isStreaming:

@@ -373,12 +373,12 @@ class _Comparator:
     def _place(self, operand: Node) -> int:
         """Which element an operand is of, which is remembered as a key."""
         if operand.number not in self._places:
-            self._places[operand.number] = self._read(operand)
+            self._places[operand.number] = self._add_key(operand)
         return self._places[operand.number]
 
-    def _read(self, operand: Node) -> int:
-        used = {self._ids.get(part.expr_id) for part in operand.walk() if part.name == "NamedLambdaVariable"}
-        places = used - {None}
+    def _add_key(self, operand: Node) -> int:
+        variables = {self._ids.get(part.expr_id) for part in operand.walk() if part.name == "NamedLambdaVariable"}
+        places = variables - {None}
         if len(places) != 1 or may_fail(operand) is not MayFail.NEVER:
             raise NotTranslatableError(f"the comparator {self._function} asks for {operand}")
         key = self._of_element(self._reader(operand))

@@ -46,7 +46,7 @@ def _constant_months(interval: Node) -> Literal:
 def _shifted_by_months(reader: Reader, node: Node) -> Expression:
     """Translate a timestamp plus a constant interval of years and months."""
     months, moment = _constant_months(node.children[1]), reader(node.children[0])
-    return _by_clock(reader, node, moment, lambda shown: _plus_months(shown, months))
+    return _by_clock(reader, node, moment, lambda local: _plus_months(local, months))
 
 
 def _shifted_timestamp(reader: Reader, node: Node) -> Expression:
@@ -121,7 +121,7 @@ class _Shift:
         day = Literal(value=TIME_UNITS["DAY"], type=pa.int64())
         days, rest = (_checked(function, micros, day) for function in (Function.INTEGRAL_DIVIDE, Function.REMAINDER))
         moved = _by_clock(
-            self.reader, node, self.moment, lambda shown: _plus_units(node, shown, days, TIME_UNITS["DAY"])
+            self.reader, node, self.moment, lambda local: _plus_units(node, local, days, TIME_UNITS["DAY"])
         )
         return _plus_units(node, moved, rest, 1)
 
@@ -146,10 +146,10 @@ def _timestampadd(reader: Reader, node: Node) -> Expression:
     unit, quantity, moment = _unit(node), reader(node.children[0]), reader(node.children[1])
     if unit in DIFFERENCE_MONTHS:
         months = _months(node, quantity, DIFFERENCE_MONTHS[unit])
-        return _by_clock(reader, node, moment, lambda shown: _plus_months(shown, months))
+        return _by_clock(reader, node, moment, lambda local: _plus_months(local, months))
     if unit in _DAYS:
         micros = _DAYS[unit] * TIME_UNITS["DAY"]
-        return _by_clock(reader, node, moment, lambda shown: _plus_units(node, shown, quantity, micros))
+        return _by_clock(reader, node, moment, lambda local: _plus_units(node, local, quantity, micros))
     if unit not in TIME_UNITS:
         raise NotTranslatableError(f"{node} is not computed here in the unit {unit}")
     return _plus_units(node, moment, quantity, TIME_UNITS[unit])
@@ -261,8 +261,8 @@ def _parsed(reader: Reader, node: Node) -> Expression:
     refuse_legacy_patterns(node)
     zone = None if isinstance(node.data_type, t.TimestampNTZType) else reader.zone(node)
     text, pattern = map(reader, node.children[:2])
-    shown = Call(function=Function.PARSE_TIMESTAMP, arguments=(text, pattern), mode=node.eval_mode, type=zones.INSTANT)
-    return shown if zone is None else zones.instant(shown, zone)
+    local = Call(function=Function.PARSE_TIMESTAMP, arguments=(text, pattern), mode=node.eval_mode, type=zones.INSTANT)
+    return local if zone is None else zones.instant(local, zone)
 
 
 def refuse_legacy_patterns(node: Node) -> None:
@@ -281,15 +281,15 @@ def _make_timestamp(reader: Reader, node: Node) -> Expression:
         zone: ZoneLiteral | None = _constant_zone(node, node.children[6])
     else:
         zone = reader.zone(node) if _is_zoned(node) else None
-    shown = Call(
+    local = Call(
         function=Function.MAKE_TIMESTAMP,
         arguments=tuple(map(reader, parts)),
         mode=node.eval_mode,
         type=zones.INSTANT,
     )
     if not _is_zoned(node):
-        return _to(shown, _LOCAL)
-    return shown if zone is None else zones.instant(shown, zone)
+        return _to(local, _LOCAL)
+    return local if zone is None else zones.instant(local, zone)
 
 
 # -- zones ---------------------------------------------------------------------------------------------------------

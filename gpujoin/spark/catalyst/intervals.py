@@ -42,8 +42,8 @@ def translation_of(node: Node) -> Translation | None:
     """
     if node.name == "Cast" and is_interval(node) != is_interval(node.children[0]):
         raise NotTranslatableError(f"{node}: casts of intervals are not computed here")
-    if node.name in _PARTS or node.name in _MADE or is_interval(node):
-        return _PARTS.get(node.name) or _MADE.get(node.name) or _COMPUTED.get(node.name)
+    if node.name in _PARTS or node.name in _CONSTRUCTORS or is_interval(node):
+        return _PARTS.get(node.name) or _CONSTRUCTORS.get(node.name) or _COMPUTED.get(node.name)
     return None
 
 
@@ -105,10 +105,10 @@ def _between_timestamps(reader: Reader, node: Node) -> Expression:
     """Translate a difference of timestamps, which is one of what the session's clock shows."""
     zoned = isinstance(node.children[0].data_type, t.TimestampType)
     zone = reader.zone(node) if zoned else None
-    read = [reader(child) for child in node.children]
+    moments = [reader(child) for child in node.children]
     if zone is not None:
-        read = [zones.clock(moment, zone) for moment in read]
-    end, start = (_call(Function.UNIX_MICROS, _as_instant(moment)) for moment in read)
+        moments = [zones.clock(instant, zone) for instant in moments]
+    end, start = (_call(Function.UNIX_MICROS, _as_instant(instant)) for instant in moments)
     return interval_of(_call(Function.SUBTRACT, end, start))
 
 
@@ -124,7 +124,7 @@ def _between_dates(reader: Reader, node: Node) -> Expression:
     return interval_of(_call(Function.MULTIPLY, _long(difference), _number(TIME_UNITS["DAY"])))
 
 
-def _made(reader: Reader, node: Node) -> Expression:
+def _make_interval(reader: Reader, node: Node) -> Expression:
     """Translate ``make_dt_interval``."""
     *numbers, seconds = map(reader, node.children)
     total: Expression = _call(Function.UNSCALED_VALUE, seconds)
@@ -200,10 +200,10 @@ def _seconds(reader: Reader, node: Node) -> Expression:
     return Cast(child=seconds, to=dtype, type=dtype)
 
 
-_MADE: dict[str, Translation] = {
+_CONSTRUCTORS: dict[str, Translation] = {
     "SubtractTimestamps": _between_timestamps,
     "SubtractDates": _between_dates,
-    "MakeDTInterval": _made,
+    "MakeDTInterval": _make_interval,
 }
 _COMPUTED: dict[str, Translation] = {
     "Literal": _literal,
@@ -221,7 +221,7 @@ _PARTS: dict[str, Translation] = {
     "ExtractANSIIntervalMinutes": _part("HOUR", "MINUTE"),
     "ExtractANSIIntervalSeconds": _seconds,
 }
-TRANSLATED = frozenset(_MADE) | frozenset(_PARTS) | {"MultiplyDTInterval"}
+TRANSLATED = frozenset(_CONSTRUCTORS) | frozenset(_PARTS) | {"MultiplyDTInterval"}
 """Classes that are translated here alone."""
 
 

@@ -65,7 +65,7 @@ class Reading:
         self.rows = content["rows"]
         self._attributes = content["attributes"]
         self._types = content["types"]
-        self._known: dict[int, Node] = {}
+        self._nodes: dict[int, Node] = {}
         self.aliases: dict[int, Node] = {}
 
     def tree(self, rows: Rows) -> Node:
@@ -84,10 +84,10 @@ class Reading:
 
     def attribute(self, number: int) -> Node:
         """Give an attribute of the table."""
-        node = self._known.get(number)
+        node = self._nodes.get(number)
         if node is None:
             row = self._attributes[number]
-            node = self._known[number] = Node(row["class"], row, reading=self)
+            node = self._nodes[number] = Node(row["class"], row, reading=self)
         return node
 
     def type_of(self, number: int) -> tuple[str, str]:

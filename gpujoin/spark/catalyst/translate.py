@@ -175,8 +175,8 @@ class ExpressionReader:
         for condition in present:
             counted = Case(conditions=(condition,), values=(one,), otherwise=nothing, type=pa.int32())
             total = Call(function=Function.ADD, arguments=(total, counted), type=pa.int32())
-        wanted = Literal(value=int(node.fields["n"]), type=pa.int32())
-        return Call(function=Function.GE, arguments=(total, wanted), type=pa.bool_())
+        least = Literal(value=int(node.fields["n"]), type=pa.int32())
+        return Call(function=Function.GE, arguments=(total, least), type=pa.bool_())
 
     def _is_present(self, value: Expression) -> Expression:
         there = Call(function=Function.IS_NOT_NULL, arguments=(value,), type=pa.bool_())

@@ -96,8 +96,8 @@ def _column(node: Node) -> Words:
     if source is not None:  # the node stands for an expression that Spark computes
         return _words(source)
     name = bare_name(str(node.fields["name"]))
-    made = node.reading.aliases.get(node.expr_id) if OF_OPTIMIZER.fullmatch(name) else None
-    return Words(name) if made is None else _words(made)
+    source_of_alias = node.reading.aliases.get(node.expr_id) if OF_OPTIMIZER.fullmatch(name) else None
+    return Words(name) if source_of_alias is None else _words(source_of_alias)
 
 
 def _constant(node: Node) -> str:

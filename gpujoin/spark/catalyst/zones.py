@@ -82,10 +82,10 @@ def clock(moment: Expression, zone: ZoneLiteral) -> Expression:
     return Call(function=Function.FROM_UTC_TIMESTAMP, arguments=(moment, zone), type=INSTANT)
 
 
-def instant(shown: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
+def instant(local: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
     """When a clock shows a time; the offset is that at another instant where it may be."""
     others = () if near is None else (near,)
-    return Call(function=Function.TO_UTC_TIMESTAMP, arguments=(shown, zone, *others), type=INSTANT)
+    return Call(function=Function.TO_UTC_TIMESTAMP, arguments=(local, zone, *others), type=INSTANT)
 
 
 def start_of_day(midnight: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
@@ -107,14 +107,14 @@ def call_in(call: Call, zone: ZoneLiteral, gateway: JvmNames) -> Expression:
     """Make a call that reads or makes timestamps by a zone's clock, of one that does so in UTC."""
     if call.function is Function.MONTHS_BETWEEN:
         return call.with_children([*call.arguments, zone])
-    shown = call.with_children([clock(a, zone) if is_instant(type_of(a)) else a for a in call.arguments])
+    local_call = call.with_children([clock(a, zone) if is_instant(type_of(a)) else a for a in call.arguments])
     if call.function is not Function.DATE_TRUNC:
-        return shown if not is_instant(type_of(call)) else instant(shown, zone)
+        return local_call if not is_instant(type_of(call)) else instant(local_call, zone)
     moment, unit = call.arguments[1], constant_word(call.arguments[0])
     if unit in DATE_UNITS:
-        return start_of_day(shown, zone, moment if _truncation_keeps_offset(gateway) else None)
+        return start_of_day(local_call, zone, moment if _truncation_keeps_offset(gateway) else None)
     # Offsets are whole seconds.
-    return call if TIME_UNITS.get(unit, 0) <= TIME_UNITS["SECOND"] else instant(shown, zone, moment)
+    return call if TIME_UNITS.get(unit, 0) <= TIME_UNITS["SECOND"] else instant(local_call, zone, moment)
 
 
 @cached_by_life

@@ -145,8 +145,8 @@ def latest_plan(frame: DataFrame) -> Any:
 def planning_seconds(frame: DataFrame) -> float:
     """Give the seconds in which Spark has optimized and planned a query, those of its rules included."""
     phases = frame._jdf.queryExecution().tracker().phases()
-    known = [phases.get(name) for name in ("optimization", "planning")]
-    return sum(int(phase.get().durationMs()) for phase in known if phase.isDefined()) / 1000
+    durations = [phases.get(name) for name in ("optimization", "planning")]
+    return sum(int(phase.get().durationMs()) for phase in durations if phase.isDefined()) / 1000
 
 
 def items(sequence: Any) -> list[Any]:
@@ -170,9 +170,9 @@ def session_of(spark: SparkSession, session: Any) -> SparkSession:
     ``SparkSession(context, session)``, the only way that PySpark 4.0 to 4.3 have, would have ``RDD.toDF`` use that
     session from now on, and enable it where all sessions are.
     """
-    made: Any = object.__new__(type(spark))
-    made._sc, made._jsc, made._jvm, made._jsparkSession = spark._sc, spark._jsc, spark._jvm, session
-    return made
+    wrapper: Any = object.__new__(type(spark))
+    wrapper._sc, wrapper._jsc, wrapper._jvm, wrapper._jsparkSession = spark._sc, spark._jsc, spark._jvm, session
+    return wrapper
 
 
 def keeps_to_threads(spark: SparkSession) -> bool:
@@ -192,11 +192,11 @@ def jvm_thread(spark: SparkSession) -> int | None:
         return None
     client = client_of(spark)
     connection = client.get_thread_connection()
-    known = _jvm_threads.get(connection) if connection is not None and connection.socket is not None else None
-    if known is None:
-        known = int(gateway_of(spark).java.lang.Thread.currentThread().getId())
-        _jvm_threads[client.get_thread_connection()] = known
-    return known
+    thread_id = _jvm_threads.get(connection) if connection is not None and connection.socket is not None else None
+    if thread_id is None:
+        thread_id = int(gateway_of(spark).java.lang.Thread.currentThread().getId())
+        _jvm_threads[client.get_thread_connection()] = thread_id
+    return thread_id
 
 
 def compiled_classes(spark: SparkSession) -> int:

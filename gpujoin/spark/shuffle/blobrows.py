@@ -25,7 +25,7 @@ from gpujoin.engine import blob as blobs
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 from gpujoin.spark.shuffle.narrowing import widened
 
-Sent = TypeVar("Sent")
+Carrier = TypeVar("Carrier")
 """What a packer hands to Spark."""
 
 BLOB_DDL = "p int, side tinyint, data binary"
@@ -111,7 +111,7 @@ class BlobCounts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Packer(ABC, Generic[Sent]):
+class Packer(ABC, Generic[Carrier]):
     """Cuts the rows of one partition into blobs of about ``blob_bytes``, and hands them to a transport."""
 
     def __init__(self, form: BlobFormat, blob_bytes: int, counts: BlobCounts) -> None:
@@ -119,7 +119,7 @@ class Packer(ABC, Generic[Sent]):
         self._blob_bytes = blob_bytes
         self._counts = counts
 
-    def add(self, rows: pa.RecordBatch, label: int) -> Iterator[Sent]:
+    def add(self, rows: pa.RecordBatch, label: int) -> Iterator[Carrier]:
         """Pack rows of one partition; yields what may be sent by now.
 
         Raises ``GpuJoinError`` if a single row is larger than :data:`MAX_BLOB_BYTES`.
@@ -130,7 +130,7 @@ class Packer(ABC, Generic[Sent]):
         for start in range(0, rows.num_rows, step):
             yield from self._one(rows.slice(start, step), label)
 
-    def _one(self, rows: pa.RecordBatch, label: int) -> Iterator[Sent]:
+    def _one(self, rows: pa.RecordBatch, label: int) -> Iterator[Carrier]:
         if rows.nbytes > MAX_BLOB_BYTES - (1 << 20):
             if rows.num_rows == 1:
                 raise GpuJoinError(
@@ -147,11 +147,11 @@ class Packer(ABC, Generic[Sent]):
         yield from self._send(blob, label)
 
     @abstractmethod
-    def _send(self, blob: pa.Buffer, label: int) -> Iterator[Sent]:
+    def _send(self, blob: pa.Buffer, label: int) -> Iterator[Carrier]:
         """Take a blob; yields what may be sent by now."""
 
     @abstractmethod
-    def flush(self) -> Iterator[Sent]:
+    def flush(self) -> Iterator[Carrier]:
         """What has been packed and not yet returned."""
 
 

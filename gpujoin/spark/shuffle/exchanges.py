@@ -22,7 +22,7 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker, Packer, Sent
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker, Carrier, Packer
 from gpujoin.spark.shuffle.narrowing import narrowed
 from gpujoin.spark.shuffle.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
@@ -87,10 +87,10 @@ class Outlet:
         self,
         batches: Iterable[pa.RecordBatch],
         salt: int,
-        packer: Packer[Sent],
+        packer: Packer[Carrier],
         counts: BlobCounts,
         round_bytes: int = ROUND_BYTES,
-    ) -> Iterator[Sent]:  # fmt: skip
+    ) -> Iterator[Carrier]:  # fmt: skip
         """Do as :meth:`split`, by a packer of any transport, which counts by the same counters."""
         limit = min(round_bytes, self.blob_bytes * (1 if self.replicated else len(self.labels)))
         for rows in rounds(batches, self.form.schema, limit, counts):
@@ -103,7 +103,9 @@ class Outlet:
                 yield from self._scattered(rows, salt, packer, counts)
         yield from packer.flush()
 
-    def _scattered(self, rows: pa.RecordBatch, salt: int, packer: Packer[Sent], counts: BlobCounts) -> Iterator[Sent]:
+    def _scattered(
+        self, rows: pa.RecordBatch, salt: int, packer: Packer[Carrier], counts: BlobCounts
+    ) -> Iterator[Carrier]:
         nulls = self.null_mask(rows)
         if nulls is not None and self.nulls in (NullKeys.DROP, NullKeys.EVERYWHERE):
             if self.nulls is NullKeys.EVERYWHERE:
@@ -126,7 +128,7 @@ class Outlet:
             yield from packer.add(rows.filter(pa.array(elsewhere)), self.labels[last])
         yield from scatter(rows, targets, self.labels, packer)
 
-    def _to_all(self, rows: pa.RecordBatch, packer: Packer[Sent]) -> Iterator[Sent]:
+    def _to_all(self, rows: pa.RecordBatch, packer: Packer[Carrier]) -> Iterator[Carrier]:
         rows = narrowed(rows)
         for label in self.labels:
             yield from packer.add(rows, label)
@@ -168,7 +170,7 @@ class ExchangeReader:
     """What comes, by either transport."""
     forms: Sequence[BlobFormat]
     """What is expected of each source, in order."""
-    _held: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    _pending: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def partitions(self) -> Iterator[tuple[int, list[Iterator[pa.RecordBatch]]]]:
         """Give label and sources of each partition, to be read before the next partition is asked for.
@@ -181,13 +183,13 @@ class ExchangeReader:
         self._advance()
         while (head := self._head) is not None:
             label = head[0]
-            self._held.clear()
+            self._pending.clear()
             yield label, [self._source(label, place) for place in range(len(self.forms))]
             while self._head is not None and self._head[0] == label:
                 self._advance()
 
     def _source(self, label: int, place: int) -> Iterator[pa.RecordBatch]:
-        yield from self._held.pop(place, ())
+        yield from self._pending.pop(place, ())
         while (head := self._head) is not None and head[0] == label and head[1] <= place:
             _, sent_to, data = head
             batch = None if sent_to == ANNOUNCED else self.forms[sent_to].decode(data, label)
@@ -197,7 +199,7 @@ class ExchangeReader:
             if sent_to == place:
                 yield batch
             else:
-                self._held[sent_to].append(batch)
+                self._pending[sent_to].append(batch)
 
     @cached_property
     def _checked(self) -> Iterator[Entry]:
@@ -207,14 +209,14 @@ class ExchangeReader:
         self._head = next(self._checked, None)
 
     def _check(self) -> Iterator[Entry]:
-        seen: dict[int, int] = {}
+        last_places: dict[int, int] = {}
         current: int | None = None
         for label, place, blob in self.entries:
             if not ANNOUNCED <= place < len(self.forms):
                 raise CorruptBlobError(f"partition {label}: there is no input {place}")
-            if seen.get(label, ANNOUNCED) > place or (label != current and label in seen):
+            if last_places.get(label, ANNOUNCED) > place or (label != current and label in last_places):
                 raise CorruptBlobError(f"partition {label}: blobs came out of order, input {place} last")
-            current, seen[label] = label, place
+            current, last_places[label] = label, place
             yield label, place, blob
 
 

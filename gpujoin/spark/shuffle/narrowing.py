@@ -36,10 +36,10 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema, origin: str) -> pa.RecordB
     if batch.num_columns != len(types):
         raise CorruptBlobError(f"{origin}: holds {batch.num_columns} columns, not {len(types)}")
     columns = []
-    for column, wanted in zip(batch.columns, types, strict=True):
-        if column.type != wanted and not (_is_whole(wanted) and column.type in _WIDTHS):
-            raise CorruptBlobError(f"{origin}: a column is {column.type}, not {wanted}")
-        columns.append(column if column.type == wanted else _wide(column, wanted))
+    for column, dtype in zip(batch.columns, types, strict=True):
+        if column.type != dtype and not (_is_whole(dtype) and column.type in _WIDTHS):
+            raise CorruptBlobError(f"{origin}: a column is {column.type}, not {dtype}")
+        columns.append(column if column.type == dtype else _wide(column, dtype))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

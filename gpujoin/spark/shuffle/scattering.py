@@ -18,7 +18,7 @@ from gpujoin.errors import GpuJoinError, KeyTypeError
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.layouts import in_type
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
-from gpujoin.spark.shuffle.blobrows import BlobCounts, Packer, Sent
+from gpujoin.spark.shuffle.blobrows import BlobCounts, Carrier, Packer
 
 ROUND_BYTES = 128 << 20
 """Most rows, in bytes, that a mapper buffers before it splits them."""
@@ -27,8 +27,8 @@ _SPREAD_SEED = 0x5B
 
 
 def scatter(
-    rows: pa.RecordBatch, targets: npt.NDArray[np.int32], labels: Sequence[int], packer: Packer[Sent]
-) -> Iterator[Sent]:
+    rows: pa.RecordBatch, targets: npt.NDArray[np.int32], labels: Sequence[int], packer: Packer[Carrier]
+) -> Iterator[Carrier]:
     """Pack rows by the number of each one's partition."""
     narrow = targets.astype(np.uint16) if len(labels) <= 1 << 16 else targets
     order = np.argsort(narrow, kind="stable")  # a radix sort on 16 bits
@@ -69,8 +69,8 @@ def rounds(
     """Batches joined into larger ones of some ``limit`` bytes, in the given schema."""
     pending: list[pa.RecordBatch] = []
     size = 0
-    for given in batches:
-        batch = conform(given, schema)
+    for source in batches:
+        batch = conform(source, schema)
         if batch.num_rows == 0:
             continue
         counts.rows += batch.num_rows
@@ -99,5 +99,5 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     if batch.num_columns != len(schema):
         raise GpuJoinError(f"Spark handed over {batch.num_columns} columns where {schema.names} were expected")
-    columns = [in_type(column, wanted.type) for column, wanted in zip(batch.columns, schema, strict=True)]
+    columns = [in_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

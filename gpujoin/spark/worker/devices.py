@@ -39,7 +39,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Allocation:
     """What a task got."""
 
     backend: AnyBackend
@@ -55,10 +55,10 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenDevice:
+class DeviceAllocation:
     """Where a task's pipelines run."""
 
-    chosen: Chosen
+    allocation: Allocation
     """The backend that the task got."""
     device: AnyDevicePipeline | None
     """Its pipelines; ``None``: they run on the CPU."""
@@ -94,44 +94,44 @@ def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.enviro
 
 
 @contextmanager
-def chosen_backend(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[Chosen]:
+def allocate_backend(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[Allocation]:
     """Choose a task's backend, and hold its GPU slot until the end of the ``with`` block.
 
     Workers of the other stages of ``task`` share a slot with this one. Raises ``BackendUnavailableError`` if
     ``backend`` is ``gpu`` and this process can use none; or if no slot gets free and ``fallback`` is ``raise``.
     """
     if options.backend is BackendChoice.CPU:
-        yield Chosen(_cpu(options))
+        yield Allocation(_cpu(options))
         return
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            chosen = _on_gpu(options, addresses, task, held)
+            allocation = _on_gpu(options, addresses, task, stack)
         except (BackendUnavailableError, DeviceMemoryError) as problem:
             if options.backend is BackendChoice.GPU:
                 raise
-            held.close()  # the slot is not for a task on the CPU
-            told = addresses or devices(())  # a machine that has no GPU needs no explanation
-            notes = (f"on the CPU: {problem}",) if told else ()
+            stack.close()  # the slot is not for a task on the CPU
+            gpus = addresses or devices(())  # a machine that has no GPU needs no explanation
+            notes = (f"on the CPU: {problem}",) if gpus else ()
             for note in notes:
                 warn_once(note)
-            chosen = Chosen(_cpu(options), notes=notes)
-        yield chosen
+            allocation = Allocation(_cpu(options), notes=notes)
+        yield allocation
 
 
 @contextmanager
-def chosen_device(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[ChosenDevice]:
+def allocate_device(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[DeviceAllocation]:
     """Choose where a task's pipelines run, and hold its GPU slot until the end of the ``with`` block.
 
     Parameters and errors are those of :func:`chosen_backend`.
     """
-    with chosen_backend(options, addresses, task) as chosen:
-        if chosen.backend.name is BackendName.GPU:
-            yield ChosenDevice(chosen, cudf.device_pipeline(chosen.backend), options)
+    with allocate_backend(options, addresses, task) as allocation:
+        if allocation.backend.name is BackendName.GPU:
+            yield DeviceAllocation(allocation, cudf.device_pipeline(allocation.backend), options)
         else:
-            yield ChosenDevice(chosen, None, options.replace(backend=BackendChoice.CPU))
+            yield DeviceAllocation(allocation, None, options.replace(backend=BackendChoice.CPU))
 
 
-def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: ExitStack) -> Chosen:
+def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, stack: ExitStack) -> Allocation:
     usable = devices(addresses)
     if not any(_is_made(device, options) for device in usable):
         reason = registry.unavailable(BackendName.GPU)
@@ -142,10 +142,10 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
             f"no GPU is visible here (Spark assigned {list(addresses)}, {_VISIBLE}={os.environ.get(_VISIBLE)!r}). Give "
             "the executors GPUs, or set spark.gpujoin.backend to cpu."
         )
-    told = {device.name: cudf.lost_reason(device.ordinal) for device in usable}
-    usable = tuple(device for device in usable if told[device.name] is None)
+    losses = {device.name: cudf.lost_reason(device.ordinal) for device in usable}
+    usable = tuple(device for device in usable if losses[device.name] is None)
     if not usable:
-        raise BackendUnavailableError("; ".join(reason for reason in told.values() if reason is not None))
+        raise BackendUnavailableError("; ".join(reason for reason in losses.values() if reason is not None))
     slots = GpuSlots(options.gpu_concurrent_tasks)
     refused = _started(usable, options, slots)
     while True:
@@ -161,22 +161,22 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, held: 
             slot.release()
             if slot.shared and options.fallback is not FallbackMode.RAISE:
                 note = f"GPU {slot.gpu} admits no second process of this task: {problem}"
-                return Chosen(_cpu(options), notes=(f"on the CPU: {note}",))
+                return Allocation(_cpu(options), notes=(f"on the CPU: {note}",))
             _refusing.add(slot.gpu)
             usable = tuple(other for other in usable if other != device)
             if not usable:
                 raise
             continue
-        held.enter_context(slot)
+        stack.enter_context(slot)
         # More processes than slots share a GPU over time: what this one's pool keeps would be missing to the next.
-        held.callback(cudf.release_cached_memory, device.ordinal)
+        stack.callback(cudf.release_cached_memory, device.ordinal)
         contexts = slots.context_bytes(device.name)
         fraction, tasks = options.gpu_memory_fraction, options.gpu_concurrent_tasks
         room = cudf.share_memory(device.ordinal, fraction, tasks, contexts)
-        return Chosen(backend, slot, slot.waited, residents=_residents(device, slots, slot, room, held))
+        return Allocation(backend, slot, slot.waited, residents=_residents(device, slots, slot, room, stack))
 
 
-def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, held: ExitStack) -> ResidentTables:
+def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, stack: ExitStack) -> ResidentTables:
     """Give the tables that this process keeps on a GPU, within the room for them in a slot's share of the memory.
 
     What is kept counts in the share of the slot that was held last: whoever holds another one has its share.
@@ -186,8 +186,8 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, held: Exi
     tables = resident_tables(device.ordinal)
     place = slots.directory, device.name
     with _lock:
-        if place not in _kept:
-            _kept[place] = slots.kept_file(device.name)
+        if place not in _kept_files:
+            _kept_files[place] = slots.kept_file(device.name)
 
     def within(limit: int) -> int:
         tables.limit = limit
@@ -203,8 +203,8 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, held: Exi
             pass
         return cudf.allocated_bytes(device.ordinal) if tables.nbytes else 0
 
-    slots.keep(slot, _kept[place], room, within)
-    held.callback(slots.keep, slot, _kept[place], room, counted)
+    slots.keep(slot, _kept_files[place], room, within)
+    stack.callback(slots.keep, slot, _kept_files[place], room, counted)
     return tables
 
 
@@ -226,11 +226,11 @@ def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> Bac
 
 def _preferred(usable: Sequence[Device], options: Options) -> list[str]:
     """GPUs that come first: those on which this process has a context, else those that have not refused it one."""
-    made = [device.name for device in usable if _is_made(device, options)]
-    return made or [device.name for device in usable if device.name not in _refusing]
+    with_context = [device.name for device in usable if _is_made(device, options)]
+    return with_context or [device.name for device in usable if device.name not in _refusing]
 
 
-def _without_slot(names: Sequence[str], options: Options, refused: BackendUnavailableError | None) -> Chosen:
+def _without_slot(names: Sequence[str], options: Options, refused: BackendUnavailableError | None) -> Allocation:
     if refused is not None:
         raise refused
     note = (
@@ -239,19 +239,19 @@ def _without_slot(names: Sequence[str], options: Options, refused: BackendUnavai
     )
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
         raise BackendUnavailableError(note)
-    return Chosen(_cpu(options), waited=options.gpu_slot_timeout, notes=(f"on the CPU: {note}",))
+    return Allocation(_cpu(options), waited=options.gpu_slot_timeout, notes=(f"on the CPU: {note}",))
 
 
 def _is_made(device: Device, options: Options) -> bool:
     """Whether this process has a backend on a GPU."""
-    return (BackendName.GPU, _gpu_request(device.ordinal, options)) in _made
+    return (BackendName.GPU, _gpu_request(device.ordinal, options)) in _backends
 
 
 _lock = threading.Lock()
-_made: dict[tuple[BackendName, BackendRequest], AnyBackend] = {}
+_backends: dict[tuple[BackendName, BackendRequest], AnyBackend] = {}
 _contexts: dict[tuple[Path, str], IO[bytes]] = {}
 """Files by which this process tells others of its contexts, by directory and GPU; held as long as it lives."""
-_kept: dict[tuple[Path, str], IO[bytes]] = {}
+_kept_files: dict[tuple[Path, str], IO[bytes]] = {}
 """Files by which this process tells others what tables it keeps, by directory and GPU."""
 _refusing: set[str] = set()
 """GPUs on which this process could not make a context when it tried last."""
@@ -268,8 +268,8 @@ def _gpu(device: Device, options: Options, slots: GpuSlots) -> AnyBackend:
     with _lock:
         if (slots.directory, device.name) not in _contexts:
             nbytes = cudf.context_bytes(device.ordinal)
-            taken = options.gpu_context_bytes if nbytes is None else nbytes
-            _contexts[slots.directory, device.name] = slots.count_context(device.name, taken)
+            context_bytes = options.gpu_context_bytes if nbytes is None else nbytes
+            _contexts[slots.directory, device.name] = slots.count_context(device.name, context_bytes)
     return backend
 
 
@@ -280,6 +280,6 @@ def _gpu_request(ordinal: int, options: Options) -> BackendRequest:
 
 def _make(name: BackendName, request: BackendRequest) -> AnyBackend:
     with _lock:
-        if (name, request) not in _made:
-            _made[name, request] = registry.create(name, request)
-        return _made[name, request]
+        if (name, request) not in _backends:
+            _backends[name, request] = registry.create(name, request)
+        return _backends[name, request]

@@ -34,7 +34,7 @@ DEFAULT_COMMAND = "python3"
 
 DRIVER, WORKERS = "driver", "workers"
 """What reasons are of that concern all queries of an application."""
-NEEDED = ("numpy", "polars", "pyarrow")
+REQUIRED_MODULES = ("numpy", "polars", "pyarrow")
 """Libraries that a worker imports besides gpujoin; being compiled, they cannot be shipped in a zip."""
 
 _TIMEOUT = 30.0
@@ -70,12 +70,12 @@ class WorkerPython:
         return self.command if self.path in (None, self.command) else f"{self.command} ({self.path})"
 
 
-def worker_python(command: str, needed: tuple[str, ...]) -> WorkerPython:
+def worker_python(command: str, modules: tuple[str, ...]) -> WorkerPython:
     """Find out what a command, or a path, is on this machine, and whether it has the modules that a worker needs."""
     path = shutil.which(command)
     if path is None or _is_this_one(path):
         return WorkerPython(command, path)
-    return WorkerPython(command, path, _obstacle(path, needed))
+    return WorkerPython(command, path, _obstacle(path, modules))
 
 
 def advice() -> str:
@@ -101,8 +101,8 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
     if not conf.get("spark.master", "").startswith("local"):
         return None
     shipped = bool(_shipped_files(context))
-    needed = (*NEEDED, *further)
-    python = worker_python(context.pythonExec, needed if shipped else ("gpujoin", *needed))
+    modules = (*REQUIRED_MODULES, *further)
+    python = worker_python(context.pythonExec, modules if shipped else ("gpujoin", *modules))
     if not python.obstacle:
         return None
     return Reason(
@@ -138,8 +138,10 @@ def use_this_python(context: SparkContext) -> None:
 
     Functions that it makes from now on are concerned.
     """
-    chosen = _VARIABLE in os.environ or context.pythonExec != DEFAULT_COMMAND or context.getConf().contains(_SETTING)
-    if not chosen and sys.executable and str(context.master).startswith("local"):
+    is_configured = (
+        _VARIABLE in os.environ or context.pythonExec != DEFAULT_COMMAND or context.getConf().contains(_SETTING)
+    )
+    if not is_configured and sys.executable and str(context.master).startswith("local"):
         context.pythonExec = sys.executable
 
 
@@ -167,7 +169,7 @@ def _application(context: SparkContext) -> str:
 @functools.lru_cache(maxsize=1)
 def driver_obstacle() -> str:
     """Tell why this process cannot plan joins: a library of gpujoin's, or one of ``mapInArrow``; empty if it can."""
-    missing = _missing(NEEDED)
+    missing = _missing(REQUIRED_MODULES)
     if missing:
         return missing
     from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
@@ -205,19 +207,19 @@ def _is_this_one(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _obstacle(path: str, needed: tuple[str, ...]) -> str:
+def _obstacle(path: str, modules: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(
-            [path, "-c", _PROBE, *needed],
+        process = subprocess.run(
+            [path, "-c", _PROBE, *modules],
             capture_output=True, text=True, timeout=_TIMEOUT, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return ""
     except OSError as problem:
         return f"cannot be run: {problem}"
-    version, *missing = done.stdout.split() or [""]
-    if done.returncode != 0 or not version:
-        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    version, *missing = process.stdout.split() or [""]
+    if process.returncode != 0 or not version:
+        said = (process.stderr.strip().splitlines() or ["no message"])[-1]
         return f"cannot be run: {said}"
     own = "{}.{}".format(*sys.version_info[:2])
     if version != own:

@@ -47,9 +47,9 @@ def slot_directory() -> Path:
     that no other user could change, so that all processes come to the same. ``$TMPDIR`` does not count: cluster
     managers give each container its own.
     """
-    given = os.environ.get(DIRECTORY_VARIABLE)
-    if given:
-        return Path(given)
+    configured = os.environ.get(DIRECTORY_VARIABLE)
+    if configured:
+        return Path(configured)
     risks: list[str] = []
     for parent in _PARENTS:
         directory = Path(parent) / f"gpujoin-slots-{os.getuid()}"
@@ -149,16 +149,16 @@ class GpuSlots:
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def held(self, gpu: str) -> int:
+    def count_held(self, gpu: str) -> int:
         """How many slots of a GPU are taken now, by any process."""
-        taken = 0
+        count = 0
         for number in range(self.per_gpu):
             file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
             if file is None:
-                taken += 1
+                count += 1
             else:
                 file.close()
-        return taken
+        return count
 
     def count_context(self, gpu: str, nbytes: int) -> IO[bytes]:
         """Note that this process takes memory of a GPU, until it ends or the file that is returned is closed."""

@@ -19,7 +19,7 @@ from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet, row_entries
 from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets, share_and_blobs
 from gpujoin.spark.shuffle.scattering import conform
-from gpujoin.spark.worker.devices import chosen_device
+from gpujoin.spark.worker.devices import allocate_device
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 from gpujoin.spark.worker.taskreads import Reads, TaskReads
 from gpujoin.storage.locations import has_changed, is_local, know_stores
@@ -76,7 +76,7 @@ class RunStage:
         measured = IslandMetrics(began=time.time())
         notes = [] if self.remark is None else [self.remark]
         try:
-            yield from self._sent(self._rows(batches, task, measured, notes), task, measured)
+            yield from self._output(self._rows(batches, task, measured, notes), task, measured)
         except (InvalidTextError, UnsupportedValueError) as problem:
             problem.add_note(f"{STAGE_NOTE}{self.name}")
             raise
@@ -86,16 +86,16 @@ class RunStage:
         notes += measured.pipeline.recovered
         task.report(TaskRecord(self.name, task.stage, task.partition, task.attempt, measured, tuple(notes)))
 
-    def _sent(self, rows: Iterator[pa.RecordBatch], task: Task, measured: IslandMetrics) -> Iterator[Any]:
+    def _output(self, rows: Iterator[pa.RecordBatch], task: Task, measured: IslandMetrics) -> Iterator[Any]:
         """What Spark is handed."""
-        outlet, sent = self.outlet, measured.sent
+        outlet, counts = self.outlet, measured.sent
         if outlet is None:
             return rows if self.arrow is None else row_packets(rows, self.arrow)
         round_bytes = HostMemory.of(self.options.memory_budget).round_bytes
         if self.transport is Transport.ROWS:
-            return outlet.split(rows, task.partition, sent, round_bytes)
-        packer = PacketPacker(outlet.form, outlet.blob_bytes, sent, outlet.divisions, task.partition)
-        return outlet.packed(rows, task.partition, packer, sent, round_bytes)
+            return outlet.split(rows, task.partition, counts, round_bytes)
+        packer = PacketPacker(outlet.form, outlet.blob_bytes, counts, outlet.divisions, task.partition)
+        return outlet.packed(rows, task.partition, packer, counts, round_bytes)
 
     def _rows(
         self, batches: Iterable[Any], task: Task, measured: IslandMetrics, notes: list[str]
@@ -105,13 +105,13 @@ class RunStage:
 
         # What failed may have been a GPU, or on one: a task that is tried again has nothing to do with any.
         options = self.options.replace(backend=BackendChoice.CPU) if task.retry else self.options
-        with chosen_device(options, task.gpus, task.name) as place:
-            notes += place.chosen.notes
+        with allocate_device(options, task.gpus, task.name) as place:
+            notes += place.allocation.notes
             rung = Rung.CAREFUL if task.retry else None
             if rung is not None:
                 notes.append(f"{rung.value}: Spark has tried the task before")
-            measured.joins.backends[place.chosen.backend.name.value] = 1
-            measured.joins.wait_seconds += place.chosen.waited
+            measured.joins.backends[place.allocation.backend.name.value] = 1
+            measured.joins.wait_seconds += place.allocation.waited
             tree = self.tree
             if self.split is not None:
                 share, batches = share_and_blobs(batches)
@@ -123,7 +123,7 @@ class RunStage:
                 yield from run(
                     tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
-                    tables=TABLES, residents=place.chosen.residents, keep_tables=self.keeps_tables,
+                    tables=TABLES, residents=place.allocation.residents, keep_tables=self.keeps_tables,
                     whole=self._keepable(reads),
                 )  # fmt: skip
 

@@ -38,9 +38,9 @@ class TaskReads:
         packed: list[bytes] = []
         numbers: dict[int, int] = {}
         tasks = []
-        for read in reads:
+        for reads_of_task in reads:
             task = []
-            for index, slices in read.items():
+            for index, slices in reads_of_task.items():
                 if id(slices) not in numbers:
                     numbers[id(slices)] = len(packed)
                     packed.append(zlib.compress(pickle.dumps(slices), _FAST))

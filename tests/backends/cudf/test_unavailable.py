@@ -21,7 +21,7 @@ from gpujoin.errors import BackendUnavailableError, DeviceMemoryError
 from gpujoin.logs import warn_once
 from gpujoin.model.backend import BackendName
 from gpujoin.spark.worker import devices
-from gpujoin.spark.worker.devices import chosen_backend
+from gpujoin.spark.worker.devices import allocate_backend
 from gpujoin.spark.worker.slots import DIRECTORY_VARIABLE, GpuSlots, Slot
 
 BACKEND = "gpujoin.backends.cudf.backend"
@@ -96,14 +96,14 @@ def test_a_task_runs_on_the_cpu_and_gives_its_slot_back(
 ) -> None:
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     monkeypatch.setattr(devices, "_made", {})
-    with chosen_backend(Options(gpu_concurrent_tasks=1), ["0"]) as chosen:
+    with allocate_backend(Options(gpu_concurrent_tasks=1), ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.slot is None
         (note,) = chosen.notes
         assert note.startswith("on the CPU: GPU 0 cannot be used")
         assert GpuSlots(1).held("0") == 0
     assert failing.tried == 2, "before the slot was taken, and with it"
-    with pytest.raises(BackendUnavailableError), chosen_backend(Options(backend="gpu"), ["0"]):  # type: ignore[arg-type]
+    with pytest.raises(BackendUnavailableError), allocate_backend(Options(backend="gpu"), ["0"]):  # type: ignore[arg-type]
         pytest.fail("the GPU cannot be used")
     assert GpuSlots(1).held("0") == 0
 
@@ -155,7 +155,7 @@ def taken(gpu: str, task: str | None = None, *, per_gpu: int = 1) -> Slot:
 def test_the_only_gpu_is_started_before_its_slot_is_taken(made: list[Any]) -> None:
     options = Options(gpu_concurrent_tasks=1, gpu_memory_fraction=0.5)
     for _ in range(2):
-        with chosen_backend(options, ["0"]) as chosen:
+        with allocate_backend(options, ["0"]) as chosen:
             assert isinstance(chosen.backend, Backend)
             assert chosen.backend.request == BackendRequest(device=0, memory_share=0.5)
             assert GpuSlots(1).held("0") == 1
@@ -164,36 +164,36 @@ def test_the_only_gpu_is_started_before_its_slot_is_taken(made: list[Any]) -> No
 
 def test_a_gpu_in_use_is_not_looked_for_again(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(gpu_concurrent_tasks=1)
-    with chosen_backend(options, ["0"]):
+    with allocate_backend(options, ["0"]):
         pass
     monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: pytest.fail("the driver was asked"))
-    with chosen_backend(options, ["0"]) as chosen:
+    with allocate_backend(options, ["0"]) as chosen:
         assert isinstance(chosen.backend, Backend)
 
 
 def test_a_lost_gpu_is_not_taken_again(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one of the task is, if there is one; else the CPU, with the reason."""
     options = Options(gpu_concurrent_tasks=1)
-    with chosen_backend(options, ["0"]):
+    with allocate_backend(options, ["0"]):
         pass
     monkeypatch.setattr(lost, "_reasons", {0: "this process has lost GPU 0: cudaErrorECCUncorrectable"})
-    with chosen_backend(options, ["0", "1"]) as chosen:
+    with allocate_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1"
-    with chosen_backend(options, ["0"]) as chosen:
+    with allocate_backend(options, ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.notes == ("on the CPU: this process has lost GPU 0: cudaErrorECCUncorrectable",)
-    with pytest.raises(BackendUnavailableError, match="ECC"), chosen_backend(options.replace(backend="gpu"), ["0"]):
+    with pytest.raises(BackendUnavailableError, match="ECC"), allocate_backend(options.replace(backend="gpu"), ["0"]):
         pytest.fail("the GPU is lost")
     assert GpuSlots(1).held("0") == 0
 
 
 def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: list[Any]) -> None:
     options = Options(gpu_concurrent_tasks=1)
-    with taken("0"), chosen_backend(options, ["0", "1"]) as chosen:
+    with taken("0"), allocate_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1"
-    with chosen_backend(options, ["0", "1"]) as chosen:
+    with allocate_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1"
     assert made == [(-1, ()), (1, (1, 1)), (-1, ())]
@@ -223,13 +223,13 @@ def test_a_gpu_that_admits_no_second_process_is_not_waited_for(made: list[Any], 
     """In exclusive mode the process that has the GPU keeps it, so a slot would be of no use."""
     busy.add(0)
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=600)
-    with taken("0"), chosen_backend(options, ["0"]) as chosen:
+    with taken("0"), allocate_backend(options, ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.notes == (f"on the CPU: {BUSY}",)
-    with pytest.raises(BackendUnavailableError, match="busy"), chosen_backend(options.replace(backend="gpu"), ["0"]):
+    with pytest.raises(BackendUnavailableError, match="busy"), allocate_backend(options.replace(backend="gpu"), ["0"]):
         pytest.fail("the GPU is busy")
     busy.clear()
-    with chosen_backend(options, ["0"]) as chosen:
+    with allocate_backend(options, ["0"]) as chosen:
         assert isinstance(chosen.backend, Backend), "a GPU that was left is taken by a later task"
 
 
@@ -238,7 +238,7 @@ def test_a_second_process_of_a_task_joins_on_the_cpu(made: list[Any], busy: set[
     """What the first one does on the GPU is what was asked for."""
     busy.add(0)
     options = Options(gpu_concurrent_tasks=1, backend=backend)  # type: ignore[arg-type]
-    with taken("0", "the task"), chosen_backend(options, ["0"], "the task") as chosen:
+    with taken("0", "the task"), allocate_backend(options, ["0"], "the task") as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.notes[0].startswith("on the CPU: GPU 0 admits no second process")
 
@@ -247,12 +247,12 @@ def test_another_gpu_is_taken_where_one_refuses(made: list[Any], busy: set[int])
     """And comes first from then on."""
     busy.add(0)
     options = Options(gpu_concurrent_tasks=1)
-    with chosen_backend(options, ["0", "1"]) as chosen:
+    with allocate_backend(options, ["0", "1"]) as chosen:
         assert isinstance(chosen.backend, Backend)
         assert chosen.backend.request.device == 1
         assert (GpuSlots(1).held("0"), GpuSlots(1).held("1")) == (0, 1)
     made.clear()
-    with chosen_backend(options, ["0", "1"]) as chosen:
+    with allocate_backend(options, ["0", "1"]) as chosen:
         assert isinstance(chosen.backend, Backend)
         assert chosen.backend.request.device == 1
     assert 0 not in [device for device, _ in made]
@@ -261,10 +261,10 @@ def test_another_gpu_is_taken_where_one_refuses(made: list[Any], busy: set[int])
 def test_a_process_keeps_to_the_gpu_on_which_it_has_a_context(made: list[Any]) -> None:
     """Even where another one has a slot with a lower number: a second context takes memory, and time to make."""
     options = Options(gpu_concurrent_tasks=2)
-    with taken("0", per_gpu=2), chosen_backend(options, ["0", "1"]) as chosen:
+    with taken("0", per_gpu=2), allocate_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert chosen.slot.gpu == "1", "tasks spread over the GPUs"
-    with taken("1", per_gpu=2), chosen_backend(options, ["0", "1"]) as chosen:
+    with taken("1", per_gpu=2), allocate_backend(options, ["0", "1"]) as chosen:
         assert chosen.slot is not None
         assert (chosen.slot.gpu, chosen.slot.number) == ("1", 1)
 
@@ -287,7 +287,7 @@ def test_memory_of_a_task_that_is_ended_goes_back_with_its_slot(
         yield
 
     def task() -> Generator[None]:
-        with chosen_backend(Options(), ["0"]):
+        with allocate_backend(Options(), ["0"]):
             yield from rows()
 
     running = task()
