@@ -18,7 +18,7 @@ from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import task_error, telling_line
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, name_of_query
-from gpujoin.spark.query.footers import note_refused
+from gpujoin.spark.query.footers import note_scan_error
 from gpujoin.spark.query.refusals import note_refusal
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import DRIVER, WORKERS, note_failure, refusal
@@ -193,7 +193,7 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
         raise problem
     told = task_error(problem)
     if told is not None:
-        note_refused(told)
+        note_scan_error(told)
     message = f"a task of the query failed here; Spark runs the query itself: {_message(told) or telling_line(problem)}"
     of_workers = refusal(spark.sparkContext, session_conf(spark))
     if options.fallback is not FallbackMode.WARN:

@@ -135,13 +135,13 @@ def join_left_to_spark(
     if node.class_name == AS_OF_JOIN:
         kind = JoinType.LEFT.value
         columns = (str(node.expression(name).fields["name"]) for name in ("leftOrder", "rightOrder"))
-        condition: str | None = AsOfTerms.parse(node.fields["terms"]).shown(*columns)
+        condition: str | None = AsOfTerms.parse(node.fields["terms"]).show(*columns)
     else:
         kind = join_type_shown(node.fields["joinType"])
         condition = None if node.condition is None else expression_name(node.condition)
     return spark_join(
         kind, *reasons, condition=condition, left_bytes=left, right_bytes=right, inputs=inputs,
-        by_gpu_join=node.asked is not None,
+        by_gpu_join=node.request is not None,
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def joins_in(plan: Any) -> tuple[JoinOperation, ...]:
     left, right = (None if joins else size_of(children.apply(i)) for i, joins in enumerate(inputs))
     if name == AS_OF_JOIN:
         terms = AsOfTerms.parse(str(plan.terms()))
-        condition = terms.shown(str(plan.leftOrder().name()), str(plan.rightOrder().name()))
+        condition = terms.show(str(plan.leftOrder().name()), str(plan.rightOrder().name()))
         notes = notes_of(NoteKind.DECISION, "gpujoin is disabled in the session")
         return (
             spark_join(

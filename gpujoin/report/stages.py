@@ -277,7 +277,7 @@ class _StageWriter:
         terms = None
         if spec.as_of is not None:
             orders = left.columns[spec.as_of.left].text, right.columns[spec.as_of.right].text
-            terms = AsOfTerms.of(spec.as_of).shown(*orders)
+            terms = AsOfTerms.of(spec.as_of).show(*orders)
         how = "" if shape in (Shape.EQUALITY, Shape.AS_OF) else f" ({shape.value})"
         kind = f"{'' if terms is None else f'as-of ({terms}) '}{spec.join_type.value} join{how}"
         parts = [kind, f"{node.build_side.value} side built", *keys, condition and f"if {condition}"]

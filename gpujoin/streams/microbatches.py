@@ -340,7 +340,7 @@ def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -
         raise LeftToSparkError(switched_off)
     if node.strategy(options) is Strategy.SPARK:
         raise _left("settings", "Spark was asked for", "strategy", ReasonKind.CONFIGURED)
-    backend = (node.asked or {}).get("backend", options.backend.value)
+    backend = (node.request or {}).get("backend", options.backend.value)
     if backend == BackendChoice.GPU.value:
         raise _left("backend", "streams are joined on the CPU only, and the GPU was asked for", "backend=auto")
     if conf.get(_PROVIDER) != _ROCKSDB:

@@ -171,11 +171,11 @@ def plan_query(
     def planned() -> PlannedQuery:
         return _planned(spark, plan, conf, options, Purpose.RUN, finished, stream)
 
-    def shown() -> str:
+    def text() -> str:
         # Plans of micro-batches name what is new in each.
         return query_text(session_id(spark), str(plan.toString()) if stream is None else stream.run)
 
-    return _survived(spark, options, Purpose.RUN, planned, shown, scope)
+    return _survived(spark, options, Purpose.RUN, planned, text, scope)
 
 
 def _survived(
@@ -183,7 +183,7 @@ def _survived(
     options: Options,
     purpose: Purpose,
     planned: Callable[[], PlannedQuery],
-    shown: Callable[[], str],
+    text: Callable[[], str],
     scope: Scope = Scope.EVERY_QUERY,
 ) -> PlannedQuery:
     """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
@@ -197,7 +197,7 @@ def _survived(
         note_failure(spark.sparkContext, problem)
         lacking = refusal(spark.sparkContext, session_conf(spark)) if isinstance(problem, ImportError) else None
         result = PlannedQuery(None, Explanation(reasons=(lacking or unexpected(problem),)))
-    _tell(result.explanation, options, purpose, shown, scope)
+    _tell(result.explanation, options, purpose, text, scope)
     return result
 
 
@@ -226,11 +226,11 @@ def _tell(
     explanation: Explanation,
     options: Options,
     purpose: Purpose,
-    shown: Callable[[], str],
+    text: Callable[[], str],
     scope: Scope = Scope.EVERY_QUERY,
 ) -> None:
     if purpose is Purpose.RUN:
-        tell_query(explanation, options, shown, scope)
+        tell_query(explanation, options, text, scope)
 
 
 def _untouched(frame: DataFrame, options: Options) -> Reason | None:

@@ -60,7 +60,7 @@ class Action:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._given: str | None = None
+        self._description: str | None = None
         self._is_named = False
         self.names: list[str] = []
         self.was_planned = False
@@ -69,15 +69,15 @@ class Action:
         """Describe the jobs that begin from now on by what the islands do."""
         name = jobs_name(explanation.islands)
         if not self._is_named:
-            self._given = self._spark.sparkContext.getLocalProperty(_DESCRIPTION)
+            self._description = self._spark.sparkContext.getLocalProperty(_DESCRIPTION)
             self._is_named = True
-        self._describe(f"{self._given} ({name})" if self._given else name)
+        self._describe(f"{self._description} ({name})" if self._description else name)
 
     def restore_description(self) -> None:
         """Describe jobs as the program does; more than once is as good as once."""
         if self._is_named:
             self._is_named = False
-            self._describe(self._given)
+            self._describe(self._description)
 
     def _describe(self, text: str | None) -> None:
         try:
@@ -113,18 +113,18 @@ def running(frame: DataFrame) -> Iterator[Action]:
     if thread is None:
         yield action
         return
-    known = explanation_of_latest(frame)
-    if known is not None and rule_of(spark) is None:
-        known = None  # what was planned then is not used any more
+    explanation = explanation_of_latest(frame)
+    if explanation is not None and rule_of(spark) is None:
+        explanation = None  # what was planned then is not used any more
     _running[thread] = action
     try:
-        if known is not None:
-            action.name_jobs(known)
+        if explanation is not None:
+            action.name_jobs(explanation)
         yield action
     finally:
         _running.pop(thread, None)
         action.restore_description()
-        if action.was_planned or known is None:
+        if action.was_planned or explanation is None:
             note_query(frame, action.names)
 
 

@@ -45,12 +45,12 @@ class _Line:
 
     def write(self, text: str, end: str = "") -> None:
         columns = shutil.get_terminal_size().columns - 1
-        shown = f"gpujoin: {text}" if end else f"gpujoin: {text}"[:columns]
+        line = f"gpujoin: {text}" if end else f"gpujoin: {text}"[:columns]
         with suppress(OSError, ValueError):  # standard error is closed
-            rest = _ERASE if sys.stderr.isatty() else " " * (self._width - len(shown))
-            sys.stderr.write(f"\r{shown}{rest}{end}")
+            rest = _ERASE if sys.stderr.isatty() else " " * (self._width - len(line))
+            sys.stderr.write(f"\r{line}{rest}{end}")
             sys.stderr.flush()
-        self._width = len(shown)
+        self._width = len(line)
 
 
 def _is_seen_by_a_user() -> bool:

@@ -153,12 +153,12 @@ class ReadAggregate:
         Equal ones share one call. Raises ``NotTranslatableError`` if a function or an argument is not covered.
         """
         calls: dict[int, AggregateCall] = {}
-        seen: dict[AggregateCall, AggregateCall] = {}
+        unique: dict[AggregateCall, AggregateCall] = {}
         for number, node in enumerate(self.aggregates):
             if node.fields["isDistinct"] or is_estimate(node):
                 continue
             call = read_call(node, reader, f"a{number}")
-            calls[number] = seen.setdefault(dataclasses.replace(call, name=""), call)
+            calls[number] = unique.setdefault(dataclasses.replace(call, name=""), call)
         return calls
 
 
@@ -186,47 +186,47 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
     Raises ``NotTranslatableError`` if the function or an argument is not covered.
     """
     function, *condition = node.children
-    known = _FUNCTIONS.get(function.name)
+    aggregate = _FUNCTIONS.get(function.name)
     operands = function.children
     if sums_unscaled(node):
         operands = operands[0].children
-    if known is None:
+    if aggregate is None:
         raise NotTranslatableError(f"{function} is not computed here")
-    if known in REGRESSIONS and _version() < _PAIRS:
+    if aggregate in REGRESSIONS and _version() < _PAIRS:
         raise NotTranslatableError(f"{function}: before 4.3 Spark took the variance of x where y was null, too")
     options: dict[str, Any] = {}
-    if known in PERCENTILES:
+    if aggregate in PERCENTILES:
         options = {"percentage": _percentage(function, reader), "descending": bool(function.fields["reverse"])}
         operands = operands[:1]
-    if known is AggregateFunction.LISTAGG:
+    if aggregate is AggregateFunction.LISTAGG:
         operands, options = _list_of_texts(function)
     arguments = tuple(reader(operand) for operand in operands)
     if _totals_intervals(node):
         arguments = (intervals.summand(function, arguments[0]),)
-    if known in PERCENTILES:
+    if aggregate in PERCENTILES:
         arguments = (_distinguished(function, arguments[0]),)
-    if known in LISTS:
-        _check_list(known, function, arguments[0])
-    if known is AggregateFunction.MODE:
+    if aggregate in LISTS:
+        _check_list(aggregate, function, arguments[0])
+    if aggregate is AggregateFunction.MODE:
         _check_distinguished(function, arguments[0])
         options = {"descending": function.fields["reverseOpt"] is False}
-    if known is AggregateFunction.COUNT:
+    if aggregate is AggregateFunction.COUNT:
         arguments = tuple(
             operand for operand in arguments if not (isinstance(operand, Literal) and operand.value is not None)
         )
     mode = EvalMode.LEGACY
-    if known in (AggregateFunction.SUM, AggregateFunction.AVG):
+    if aggregate in (AggregateFunction.SUM, AggregateFunction.AVG):
         mode = EvalMode.ANSI if _totals_intervals(node) else function.eval_mode
-        integers = known is AggregateFunction.SUM and is_whole(logical(arguments[0].type))
+        integers = aggregate is AggregateFunction.SUM and is_whole(logical(arguments[0].type))
         if mode is EvalMode.TRY and not integers:
             mode = EvalMode.LEGACY  # both are null where a decimal overflows
     return AggregateCall(
-        function=known,
+        function=aggregate,
         arguments=arguments,
         name=name,
         filter=reader(condition[0]) if condition else None,
         mode=mode,
-        ignore_nulls=known in _EDGES and bool(function.fields["ignoreNulls"]),
+        ignore_nulls=aggregate in _EDGES and bool(function.fields["ignoreNulls"]),
         **options,
     )
 
@@ -237,10 +237,10 @@ def _totals_intervals(node: Node) -> bool:
     return function.name in ("Sum", "Average") and intervals.is_interval(function)
 
 
-def _check_list(known: AggregateFunction, function: Node, value: Expression) -> None:
+def _check_list(aggregate: AggregateFunction, function: Node, value: Expression) -> None:
     if not function.fields.get("ignoreNulls", True):
         raise NotTranslatableError(f"{function} is not computed here with nulls")
-    if known is AggregateFunction.COLLECT_SET:
+    if aggregate is AggregateFunction.COLLECT_SET:
         _check_distinguished(function, value)
 
 
@@ -364,8 +364,10 @@ class BufferReader(ExpressionReader):
     def _checked_sum(self, call: AggregateCall, parts: list[ColumnRef]) -> Expression:
         total, empty = parts
         nothing = Literal(value=None, type=total.type)
-        seen = Call(function=Function.NOT, arguments=(empty,), type=pa.bool_())
-        return Case(conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, seen), type=total.type)
+        has_values = Call(function=Function.NOT, arguments=(empty,), type=pa.bool_())
+        return Case(
+            conditions=(empty,), values=(nothing,), otherwise=_checked(call, total, has_values), type=total.type
+        )
 
 
 def aggregate_of(node: Node) -> Node:
@@ -379,10 +381,12 @@ class FinalReader(BufferReader):
     The keys come first; buffers have their names. ``calls`` are by position among the aggregates.
     """
 
-    def __init__(self, read: ReadAggregate, relation: Relation, calls: Mapping[int, AggregateCall]) -> None:
+    def __init__(self, aggregation: ReadAggregate, relation: Relation, calls: Mapping[int, AggregateCall]) -> None:
         super().__init__(relation.schema)
-        self._calls = {read.aggregates[number]: call for number, call in calls.items()}
-        self._keys = {key.expr_id: number for number, key in enumerate(read.keys) if key.name == "AttributeReference"}
+        self._calls = {aggregation.aggregates[number]: call for number, call in calls.items()}
+        self._keys = {
+            key.expr_id: number for number, key in enumerate(aggregation.keys) if key.name == "AttributeReference"
+        }
 
     def column(self, node: Node) -> Expression:
         """Translate a grouping attribute."""
@@ -396,7 +400,7 @@ class FinalReader(BufferReader):
         return self._calls[node] if node.name == "AggregateExpression" else None
 
 
-def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Expression:
+def _checked(call: AggregateCall, total: ColumnRef, has_values: Expression) -> Expression:
     """A decimal sum; in ANSI mode an error where it is null although there were values."""
     assert total.type is not None
     if call.mode is not EvalMode.ANSI or not may_overflow(call):
@@ -406,7 +410,7 @@ def _checked(call: AggregateCall, total: ColumnRef, seen: Expression) -> Express
     largest = Literal(value=decimal.Decimal("9" * 38), type=pa.decimal128(38, 0))
     failing = Cast(child=largest, to=total.type, mode=EvalMode.ANSI, type=total.type)
     null = Call(function=Function.IS_NULL, arguments=(total,), type=pa.bool_())
-    overflowed = Call(function=Function.AND, arguments=(null, seen), type=pa.bool_())
+    overflowed = Call(function=Function.AND, arguments=(null, has_values), type=pa.bool_())
     return Case(conditions=(overflowed,), values=(failing,), otherwise=total, type=total.type)
 
 

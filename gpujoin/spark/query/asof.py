@@ -61,7 +61,7 @@ class AsOfTerms:
         """Give the terms of a checked join, with a tolerance of a plain type."""
         return cls(terms.direction, _plain(terms.tolerance), terms.allow_exact)
 
-    def shown(self, left: str, right: str) -> str:
+    def show(self, left: str, right: str) -> str:
         """Write the terms for people, given the names of the order keys; numbers that tell names apart are left out."""
         left, right = (_NUMBER.sub("", name) for name in (left, right))
         within = "" if self.tolerance is None else f", within {show_value(self.tolerance)}"
@@ -91,17 +91,17 @@ class AsOfTerms:
     def parse(cls, text: str) -> AsOfTerms:
         """Read what :meth:`text` has written."""
         direction, tolerance, allow_exact = json.loads(text)
-        read: int | float | Decimal | dt.timedelta | None = None
+        value_in_units: int | float | Decimal | dt.timedelta | None = None
         match tolerance:
             case ["microseconds", value]:
-                read = dt.timedelta(microseconds=value)
+                value_in_units = dt.timedelta(microseconds=value)
             case ["decimal", value]:
-                read = Decimal(value)
+                value_in_units = Decimal(value)
             case ["float", value]:
-                read = float.fromhex(value)
+                value_in_units = float.fromhex(value)
             case ["integer", value]:
-                read = int(value)
-        return cls(Direction(direction), read, allow_exact)
+                value_in_units = int(value)
+        return cls(Direction(direction), value_in_units, allow_exact)
 
 
 def _plain(tolerance: Any) -> int | float | Decimal | dt.timedelta | None:
@@ -135,17 +135,17 @@ def spark_query(left: pa.Schema, right: pa.Schema, spec: JoinSpec) -> str:
         *(_as(key, *types, key_type(*types)) for key, types in zip(keys, pairs, strict=True)),
         _as("t", *orders, order),
     ]
-    given = ", ".join(columns)
-    known = [f"{key} is not null" for key in keys]
+    projection = ", ".join(columns)
+    key_tests = [f"{key} is not null" for key in keys]
     nearest = _nearest(terms, order)
     return f"""
         select l, case when {_is_point("t", order)} then {nearest} end r from (
           select l, t, s, {", ".join(_windows(keys, terms.direction))} from (
-            select {given}, 1 s, v l, null r from gpujoin_left
+            select {projection}, 1 s, v l, null r from gpujoin_left
             union all
             select {", ".join([*keys, "t", "s", "l", "struct(t, v) r"])} from (
-              select {given}, {0 if terms.allow_exact else 2} s, null l, v from gpujoin_right)
-            where {" and ".join([_is_point("t", order), *known])}
+              select {projection}, {0 if terms.allow_exact else 2} s, null l, v from gpujoin_right)
+            where {" and ".join([_is_point("t", order), *key_tests])}
           )
         ) where s = 1"""  # noqa: S608 - no names and no values of users but a number
 
@@ -183,11 +183,11 @@ def _nearest(terms: AsOf, order: pa.DataType) -> str:
             "b": f" and {_distance('t', 'b.t', order)} <= {limit}",
             "f": f" and {_distance('f.t', 't', order)} <= {limit}",
         }
-    taken = {name: f"case when {name}.t is not null{within[name]} then {name}.v end" for name in "bf"}
+    values = {name: f"case when {name}.t is not null{within[name]} then {name}.v end" for name in "bf"}
     if terms.direction is not Direction.NEAREST:
-        return taken[_SEARCHED[terms.direction]]
+        return values[_SEARCHED[terms.direction]]
     nearer = f"{_distance('t', 'b.t', order)} <= {_distance('f.t', 't', order)}"
-    return f"case when f is null or {nearer} then {taken['b']} else {taken['f']} end"
+    return f"case when f is null or {nearer} then {values['b']} else {values['f']} end"
 
 
 def _distance(high: str, low: str, dtype: pa.DataType) -> str:

@@ -114,22 +114,22 @@ def predicted(
     cores: int,
     spark_threshold: int,
     *,
-    kept: Collection[Relation] = (),
+    built_tables: Collection[Relation] = (),
     adapts: bool = True,
 ) -> Prediction:
     """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
 
     Spark broadcasts tables of up to ``spark_threshold`` bytes, and ``adapts`` where they prove to be small. Workers
-    have the tables in ``kept`` already. How many of Spark's rows its own filters keep is not known: all are taken here,
-    and as few as usual are joined in Spark.
+    have the tables in ``built_tables`` already. How many of Spark's rows its own filters keep is not known: all are
+    taken here, and as few as usual are joined in Spark.
     """
-    read = {index: float(source.files.nbytes) for index, source in island.sources.items()}
+    scan_bytes = {index: float(source.files.nbytes) for index, source in island.sources.items()}
     rows = {index: float(source.node.size_bytes or math.inf) for index, source in enumerate(island.spark_sources)}
-    tables = SparkTables(read, spark_threshold, rows, adapts)
+    tables = SparkTables(scan_bytes, spark_threshold, rows, adapts)
     spark_rows = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
     least = Sizes(island.sizes.scanned, spark_rows=spark_rows) if spark_rows else None
     return predict(
-        island.plain, island.sizes, cores, run.exchanges, options.costs, built_tables=kept, tables=tables,
+        island.plain, island.sizes, cores, run.exchanges, options.costs, built_tables=built_tables, tables=tables,
         least=least,
     )  # fmt: skip
 
@@ -160,12 +160,12 @@ def skip_reason(
     The estimate has the seconds that are spent ``once``. Spark broadcasts tables of up to ``spark_threshold`` bytes.
     """
     if options.backend is BackendChoice.GPU and options.fallback is FallbackMode.RAISE:
-        kept = supports(island.relation, BackendName.GPU)
-        if kept:
-            return kept[0]
+        obstacles = supports(island.relation, BackendName.GPU)
+        if obstacles:
+            return obstacles[0]
     if options.strategy is not Strategy.AUTO or options.backend is not BackendChoice.AUTO:
         return None
-    named = any(node.asked is not None for node in island.own_nodes())
+    named = any(node.request is not None for node in island.own_nodes())
     setting = _OF_GPU_JOIN if named else _OF_SESSION
     if island.streamed and _only_broadcasts(island, spark_threshold):
         why = "Spark broadcasts the tables, and looks up the rows of each micro-batch"
@@ -274,8 +274,11 @@ def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun 
     best: IslandRun | None = None
     for relation in dict.fromkeys((island.relation, island.plain)):
         tree, scans = numbered(relation)
-        read = [island.sources[index].files for index in scans]
-        facts = {number: ScanFacts(files.rows, files.work_bytes, len(files.files)) for number, files in enumerate(read)}
+        files_of_scans = [island.sources[index].files for index in scans]
+        facts = {
+            number: ScanFacts(files.rows, files.work_bytes, len(files.files))
+            for number, files in enumerate(files_of_scans)
+        }
         stage = plan_stages(tree, facts, limits)
         if stage is None or (best is not None and stage.cost >= best.last.stage.cost):
             continue
@@ -330,13 +333,13 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
         inputs = "inputs are" if keyed > 1 else "input is"
         yield f"{keyed} {inputs} exchanged by key into {run.tasks} partitions{also}"
     filters = sum(exchange.filters for exchange in stage.inputs)
-    sent = sum(exchange.replicated for exchange in stage.inputs) - filters
-    spread = len(stage.inputs) - keyed - sent - filters
+    replicas = sum(exchange.replicated for exchange in stage.inputs) - filters
+    spread = len(stage.inputs) - keyed - replicas - filters
     if spread:
         inputs = "inputs are" if spread > 1 else "input is"
         yield f"{spread} {inputs} shared out among {run.tasks} tasks{also}"
-    if sent:
-        yield f"{sent} {'inputs are' if sent > 1 else 'input is'} sent to every task"
+    if replicas:
+        yield f"{replicas} {'inputs are' if replicas > 1 else 'input is'} sent to every task"
     if filters:
         inputs = "keys of other inputs" if filters > 1 else "keys of another input"
         yield f"{inputs} drop rows before they are exchanged"

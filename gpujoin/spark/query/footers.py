@@ -26,7 +26,7 @@ _STORE_THREADS = 32
 _MOST_BYTES = 64 << 20
 """Of footers that are kept. They have the statistics of each row group and column."""
 _MOST_REFUSED = 1_000
-_known: Cache[tuple[Any, ...], FileFooter] = Cache(_MOST_BYTES, object_bytes)
+_footers_by_key: Cache[tuple[Any, ...], FileFooter] = Cache(_MOST_BYTES, object_bytes)
 _refused: Cache[str, bool] = Cache(_MOST_REFUSED)
 """Files that workers have refused, by their paths; and other beginnings of what the workers said."""
 
@@ -44,12 +44,12 @@ def scanned_files(scan: Scan, files: tuple[FileSlice, ...], most: int) -> Scanne
     return ScannedFiles(files, _footers(scan, [files[number] for number in sample]))
 
 
-def note_refused(told: str) -> None:
+def note_scan_error(error: str) -> None:
     """Note an error that a worker told, for queries to come: the file that it names, if it does, is looked at first.
 
     A ``ScanError`` begins with the path of its file, which may have colons too.
     """
-    kind, _, text = told.partition(": ")
+    kind, _, text = error.partition(": ")
     if not kind.endswith(ScanError.__name__):
         return
     parts = text.split(": ")
@@ -64,7 +64,7 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
     columns = tuple((field.name, field.type) for field in scan.columns)
     how = scan.case_sensitive, scan.by_setting
     keys = [(file.path, file.size, file.modified_ms, file.constants, columns, how) for file in files]
-    by_key = {key: footer for key in keys if (footer := _known.get(key)) is not None}
+    by_key = {key: footer for key in keys if (footer := _footers_by_key.get(key)) is not None}
     missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
         paths = [files[n].path for n in missing]
@@ -72,16 +72,16 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
         began_ms = time.time_ns() // 1_000_000
         try:
             with doing(f"footers of {count}{show_paths(paths)}"):
-                read = read_footers(
+                missing_footers = read_footers(
                     scan, paths, [files[n].constants for n in missing],
                     threads=_THREADS if is_local(paths[0]) else _STORE_THREADS,
                 )  # fmt: skip
         except ScanError as problem:
             raise NotTranslatableError(str(problem)) from problem
-        for number, footer in zip(missing, read, strict=True):
+        for number, footer in zip(missing, missing_footers, strict=True):
             by_key[keys[number]] = footer
             if files[number].is_settled(began_ms):
-                _known.put(keys[number], footer)
+                _footers_by_key.put(keys[number], footer)
     footers = tuple(by_key[key] for key in keys)
     for file, footer in zip(files, footers, strict=True):
         if footer.obstacles:

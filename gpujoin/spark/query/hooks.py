@@ -186,14 +186,14 @@ def as_of_rule(spark: SparkSession) -> Any:
 
 def _gpu_join_rule(spark: SparkSession) -> OptimizerRule:
     _forget_ended()
-    known = [rule for rule in _joining.values() if rule.spark.sparkContext is spark.sparkContext]
-    return known[0] if known else OptimizerRule(spark, Scope.GPU_JOINS)
+    rules = [rule for rule in _joining.values() if rule.spark.sparkContext is spark.sparkContext]
+    return rules[0] if rules else OptimizerRule(spark, Scope.GPU_JOINS)
 
 
 def _has_rule(spark: SparkSession) -> bool:
     """Whether a session has a rule that is in force, its own or that of a session that it was cloned from."""
-    known = rule_of(spark)
-    return known is not None and not known.isDisabled()
+    optimizer_rule = rule_of(spark)
+    return optimizer_rule is not None and not optimizer_rule.isDisabled()
 
 
 def disable(spark: SparkSession | None = None) -> None:
@@ -221,9 +221,9 @@ def disable(spark: SparkSession | None = None) -> None:
             _uninstall_if_unused()
             return
         name = session_id(session)
-        known = _rules.pop(name, None)
-        if known is not None:
-            known.disable()
+        optimizer_rule = _rules.pop(name, None)
+        if optimizer_rule is not None:
+            optimizer_rule.disable()
         elif name in _joining:
             _joining[name].remove_from(session)
             _leave_gpu_joins(name)
@@ -233,8 +233,8 @@ def disable(spark: SparkSession | None = None) -> None:
 def _forget_ended() -> None:
     """Forget the rules of applications that have ended, whose sessions are gone."""
     for rules in (_rules, _joining):
-        for name, known in tuple(rules.items()):
-            if java_context(known.spark.sparkContext) is None:
+        for name, optimizer_rule in tuple(rules.items()):
+            if java_context(optimizer_rule.spark.sparkContext) is None:
                 del rules[name]
 
 
@@ -249,19 +249,19 @@ def is_enabled(spark: SparkSession) -> bool:
     """Tell whether :func:`enable` is in force for a session, or for one that it was cloned from."""
     if is_connect(spark) or not _rules:
         return False
-    known = rule_of(spark)
-    return known is not None and bool(known.isForEveryQuery())
+    optimizer_rule = rule_of(spark)
+    return optimizer_rule is not None and bool(optimizer_rule.isForEveryQuery())
 
 
 def _session(spark: SparkSession | None) -> SparkSession:
     from pyspark.sql import SparkSession as Session
 
-    given: Any = _active_session() if spark is None else spark
-    if given is None:
+    candidate: Any = _active_session() if spark is None else spark
+    if candidate is None:
         raise GpuJoinError("no Spark session is active; give one: gpujoin.enable(spark)")
-    if not (isinstance(given, Session) or is_connect(given)):
-        raise GpuJoinError(f"spark must be a SparkSession, got {type_name(given)}; give one: gpujoin.enable(spark)")
-    session: SparkSession = given
+    if not (isinstance(candidate, Session) or is_connect(candidate)):
+        raise GpuJoinError(f"spark must be a SparkSession, got {type_name(candidate)}; give one: gpujoin.enable(spark)")
+    session: SparkSession = candidate
     return session
 
 
@@ -496,13 +496,13 @@ class _CallSite(SCCallSiteSync):
 def _new_session(original: Method) -> Method:
     @functools.wraps(original)
     def new_session(self: SparkSession) -> SparkSession:
-        made: SparkSession = original(self)
+        session: SparkSession = original(self)
         if is_enabled(self):
-            enable(made)
+            enable(session)
         elif _has_rule(self):
-            plan_gpu_joins(made)
-        as_of_rule(self).addToClone(java_session(self), java_session(made))
-        return made
+            plan_gpu_joins(session)
+        as_of_rule(self).addToClone(java_session(self), java_session(session))
+        return session
 
     return new_session
 
@@ -557,9 +557,9 @@ def disable_sessions() -> None:
     with _lock:
         if _session_init:
             Session.__init__ = _session_init.pop()  # type: ignore[method-assign]
-        for known in (*_rules.values(), *_joining.values()):
+        for optimizer_rule in (*_rules.values(), *_joining.values()):
             try:
-                known.disable()
+                optimizer_rule.disable()
             except Py4JError:  # its application has ended
                 log.debug("a session could not be disabled", exc_info=True)
         _rules.clear()

@@ -132,7 +132,7 @@ class Island:
     """Whose rows Spark computes."""
     finish: Finish
     """What Spark does with the rows."""
-    read: ReadAggregate | None
+    aggregation: ReadAggregate | None
     """The aggregation, if the topmost node is one."""
     calls: Mapping[int, AggregateCall]
     """Partial results, by position among the aggregates."""
@@ -164,8 +164,8 @@ class Island:
     @property
     def nbytes(self) -> int:
         """Compressed bytes of the columns read, and about the bytes of the rows from Spark."""
-        read = sum(source.files.nbytes for source in self.sources.values())
-        return read + int(sum(source.nbytes for source in self.spark_sources))
+        scan_bytes = sum(source.files.nbytes for source in self.sources.values())
+        return scan_bytes + int(sum(source.nbytes for source in self.spark_sources))
 
     @property
     def work_bytes(self) -> int:
@@ -175,10 +175,10 @@ class Island:
     @property
     def known_bytes(self) -> int | None:
         """The same without rows from Spark whose number nobody knows; ``None`` if nothing else is read."""
-        known = [rows.nbytes for rows in self.spark_sources if not rows.guessed]
-        if not known and not self.sources:
+        row_bytes_ = [rows.nbytes for rows in self.spark_sources if not rows.guessed]
+        if not row_bytes_ and not self.sources:
             return None
-        return int(sum(source.files.nbytes for source in self.sources.values()) + sum(known))
+        return int(sum(source.files.nbytes for source in self.sources.values()) + sum(row_bytes_))
 
     def own_nodes(self) -> Iterator[PlanNode]:
         """Yield its nodes, parents first, without those that Spark computes."""
@@ -290,12 +290,12 @@ class IslandFinder:
         if not self._options.aggregate_fuse:
             return None
         try:
-            read = read_aggregate(node)
-            below = aggregate_input(builder, node, read)
-            if read.final_only or is_pivot(read):
+            aggregation = read_aggregate(node)
+            below = aggregate_input(builder, node, aggregation)
+            if aggregation.final_only or is_pivot(aggregation):
                 ids = frozenset(column.expr_id for column in node.output)
-                return _columns(node, aggregated(builder, read, below, ids), builder)
-            return _partial(node, read, below, builder)
+                return _columns(node, aggregated(builder, aggregation, below, ids), builder)
+            return _partial(node, aggregation, below, builder)
         except NotTranslatableError as problem:
             raise BrokenError(node, str(problem)) from problem
 
@@ -377,13 +377,13 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     )  # fmt: skip
 
 
-def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
+def _partial(node: PlanNode, aggregation: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
     reader = builder.reader(below)
-    keys = [*read.keys, *read.distinct_columns]
-    estimates = Estimates.of(read, reader)
+    keys = [*aggregation.keys, *aggregation.distinct_columns]
+    estimates = Estimates.of(aggregation, reader)
     grouped = [*map(reader, keys), *estimates.registers]
     outputs = tuple(Output(f"k{n}", key) for n, key in enumerate(grouped))
-    calls = {**read.calls(reader), **estimates.calls}
+    calls = {**aggregation.calls(reader), **estimates.calls}
     unique = unique_calls(calls)
     if not outputs and not unique:
         raise NotTranslatableError("an aggregation of nothing")
@@ -394,8 +394,8 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
     relation = with_runtime_filters(with_semi_joins(plain, builder.sizes), builder.sizes)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))
-    finish = Finish.AGGREGATE if read.distinct else Finish.MERGE
-    whole = partial(_whole, node, read, below, builder)
+    finish = Finish.AGGREGATE if aggregation.distinct else Finish.MERGE
+    whole = partial(_whole, node, aggregation, below, builder)
     sources, rows = builder.sources, tuple(builder.spark_sources)
     return Island(
         node,
@@ -405,18 +405,18 @@ def _partial(node: PlanNode, read: ReadAggregate, below: Fragment, builder: Tree
         sources,
         rows,
         finish,
-        read,
+        aggregation,
         calls,
-        read.distinct_columns,
+        aggregation.distinct_columns,
         computes_subqueries=builder.constant is None,
         sizes=builder.sizes,
         whole=whole,
     )
 
 
-def _whole(node: PlanNode, read: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island | None:
+def _whole(node: PlanNode, aggregation: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island | None:
     try:
         ids = frozenset(column.expr_id for column in node.output)
-        return _columns(node, aggregated(builder, read, below, ids), builder)
+        return _columns(node, aggregated(builder, aggregation, below, ids), builder)
     except (BrokenError, NotTranslatableError, RelationError):
         return None

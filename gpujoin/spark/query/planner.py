@@ -207,8 +207,8 @@ class QueryPlanner:
         if node.class_name in JOINS:
             others = tuple(part for part in parts if isinstance(part, IslandOperation))
             parts = (join_left_to_spark(node, *self._why_left(node), inputs=parts), *others)
-        shown = (*parts, *(part for visited in inner for part in visited.parts))
-        return Rewritten(shown, changed or replaced)
+        operations = (*parts, *(part for visited in inner for part in visited.parts))
+        return Rewritten(operations, changed or replaced)
 
     def _visit_subquery(self, expression: Node) -> Rewritten:
         """Rewrite the plan of an expression: scalar subqueries that are alike are one, so that Spark runs it once."""
@@ -231,7 +231,7 @@ class QueryPlanner:
         Not one above a ``gpu_join``, which is to run here all the same.
         """
         here = not node.deterministic and all(child.deterministic for child in node.children)
-        return (here or node.name == "Sample") and all(part.asked is None for part in node.walk())
+        return (here or node.name == "Sample") and all(part.request is None for part in node.walk())
 
     def _obstacles(self, node: PlanNode, *, layout: bool = True) -> list[Reason]:
         """What keeps a node out of islands; ``layout``: also what depends on it, which is told of by itself."""
@@ -255,16 +255,16 @@ class QueryPlanner:
     def _island_of(self, node: PlanNode, top: Top | None, *, joined: bool) -> Rewritten | None:
         if node in self._hopeless or not self._takes_any(node.walk()):
             return None
-        chosen = self._chosen(node, top)
-        if chosen is None:
+        candidate = self._find_island(node, top)
+        if candidate is None:
             return None
-        island, run, estimate = chosen
+        island, run, estimate = candidate
         products = tuple(products_in(island.relation, island.sizes))
         refuse_products(products, self._options.max_product_rows)
         island_id = new_join_id()
         options = self._options_of(island)
         keyed = any(join.spec.keys for join in island.joins)
-        backend, told = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
+        backend, notes = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
         run = self._as_sent(island, run, options)
         self._searched.update(part for part in island.own_nodes() if part in self._nearest.terms)
@@ -277,7 +277,7 @@ class QueryPlanner:
         warnings = product_warnings(products, self._options.warn_product_rows)
         prices = Prices(options.costs, self._cores)
         explained = explain_island(
-            island, run, island_id, prices, BackendName(backend), estimate, notes=told, warnings=warnings
+            island, run, island_id, prices, BackendName(backend), estimate, notes=notes, warnings=warnings
         )
         if self._runs:
             _start.begun(self._application)
@@ -302,12 +302,12 @@ class QueryPlanner:
         """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""
         spark = Strategy.SPARK
         return self._options.strategy is not spark or any(
-            part.asked is not None and part.strategy(self._options) is not spark for part in nodes
+            part.request is not None and part.strategy(self._options) is not spark for part in nodes
         )
 
-    def _chosen(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | None:
+    def _find_island(self, node: PlanNode, top: Top | None) -> tuple[Island, IslandRun, Estimate] | None:
         """Find the island at a node, and how it runs; ``None`` as of :meth:`_island`."""
-        asked = self._values.asked
+        placeholders = self._values.placeholders
         island = self._island_at(self._finder, node, top)
         if island is None or not self._takes_any(island.own_nodes()):
             return None
@@ -324,7 +324,7 @@ class QueryPlanner:
         estimate = self._faster(island, run, top)
         if estimate is None:
             return None
-        asks = self._values.asked > asked
+        asks = self._values.placeholders > placeholders
         whole = self._with_subqueries(island, run, top) if asks else None
         if whole is not None:
             return (*self._finished(*whole), estimate)
@@ -370,8 +370,8 @@ class QueryPlanner:
         start = _start.seconds(self._application, self._options.costs.start)
         warm, once = cold, Once(start, spark=self._compiling if start else 0.0)
         if run.keeps_tables:
-            kept = kept_tables(island.plain)
-            warm = predict(built_tables=kept)
+            tables_of_files = kept_tables(island.plain)
+            warm = predict(built_tables=tables_of_files)
             tables = cold.estimate.here - warm.estimate.here
             tables = tables if self._stream is None else _tables.seconds(self._stream.run, tables)
             once = dataclasses.replace(once, tables=tables)
@@ -402,7 +402,7 @@ class QueryPlanner:
     def _options_of(self, island: Island) -> Options:
         """Settings with what joins of an island were asked for."""
         joins = [node for node in island.own_nodes() if node.class_name in JOINS]
-        backend = next((node.asked["backend"] for node in joins if node.asked and "backend" in node.asked), None)
+        backend = next((node.request["backend"] for node in joins if node.request and "backend" in node.request), None)
         strategies = [node.strategy(self._options) for node in joins] or [self._options.strategy]
         named = next((strategy for strategy in strategies if strategy is not Strategy.AUTO), Strategy.AUTO)
         return self._options.replace(backend=backend or self._options.backend, strategy=named)

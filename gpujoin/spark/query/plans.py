@@ -70,14 +70,14 @@ class PlanNode:
         return self.class_name.rpartition(".")[2]
 
     @property
-    def asked(self) -> Mapping[str, str] | None:
+    def request(self) -> Mapping[str, str] | None:
         """What ``gpu_join`` was asked for, by the names of its parameters; ``None`` if it did not make this."""
         return self.fields.get("@gpu_join")
 
     def strategy(self, options: Options) -> Strategy:
         """Give the strategy of a join: the one that ``gpu_join`` was asked for, else that of the settings."""
-        asked = (self.asked or {}).get("strategy")
-        return options.strategy if asked is None else Strategy(asked)
+        request = (self.request or {}).get("strategy")
+        return options.strategy if request is None else Strategy(request)
 
     @property
     def hints(self) -> Mapping[Side, Hint]:
@@ -122,30 +122,30 @@ class PlanNode:
         size, (_, rows, width) = self.size_bytes, self.fields.get("@size", (None, None, 0))
         rows = self._catalog_rows if rows is None else rows
         inputs = [child.estimated_rows for child in self.children]
-        known = [number for number in inputs if number is not None]
-        if rows is not None and (len(inputs) != 1 or not known):
+        counts = [number for number in inputs if number is not None]
+        if rows is not None and (len(inputs) != 1 or not counts):
             return float(rows)
-        if not inputs or len(known) < len(inputs):
+        if not inputs or len(counts) < len(inputs):
             return None if inputs or size is None else max(1.0, size / self._stored_bytes)
         match self.name:
             case "Join" | "GpuAsOfJoin":
-                return self._joined_rows(*known)
+                return self._joined_rows(*counts)
             case "Union":
-                return sum(known)
+                return sum(counts)
             case "Generate":
-                return known[0] * _made_rows(self.expression("generator"))
+                return counts[0] * _made_rows(self.expression("generator"))
             case "Expand":
-                return known[0] * len(self.fields["projections"])
+                return counts[0] * len(self.fields["projections"])
             case "Aggregate" if not self.fields["groupingExpressions"]:
                 return 1.0
             case "GlobalLimit" if rows is not None:
-                return min(known[0], float(rows))
+                return min(counts[0], float(rows))
             case _ if rows is not None and self.children[0].has_statistics:
-                return known[0] * float(rows) / max(1.0, float(self.children[0].fields["@size"][1]))
+                return counts[0] * float(rows) / max(1.0, float(self.children[0].fields["@size"][1]))
             case "Sample":
                 return None if size is None else size / (width + _ROW_OVERHEAD)
             case _:
-                return max(known)
+                return max(counts)
 
     @property
     def _stored_bytes(self) -> float:
@@ -182,8 +182,8 @@ class PlanNode:
     @property
     def distinct_values(self) -> Mapping[str, float]:
         """Numbers of different values of a relation's columns, by their names, as far as the catalog has them."""
-        known: Mapping[str, float] = self.fields["@relation"].get("statistics", {}).get("distinct", {})
-        return known
+        counts: Mapping[str, float] = self.fields["@relation"].get("statistics", {}).get("distinct", {})
+        return counts
 
     def walk(self) -> Iterator[PlanNode]:
         """Yield this node and all below it, parents first."""
@@ -205,19 +205,19 @@ class PlanNode:
 
     def expression(self, name: str) -> Node:
         """Give one expression of the node, such as a filter's ``condition``."""
-        return self._read(name, self.reading.tree)
+        return self._parsed(name, self.reading.tree)
 
     def expressions(self, name: str) -> tuple[Node, ...]:
         """Give a sequence of expressions of the node, such as a projection's ``projectList``."""
-        return self._read(name, lambda every: tuple(map(self.reading.tree, every)))
+        return self._parsed(name, lambda every: tuple(map(self.reading.tree, every)))
 
     def expression_lists(self, name: str) -> tuple[tuple[Node, ...], ...]:
         """Give a sequence of sequences of expressions of the node, such as the ``projections`` of an ``Expand``."""
-        return self._read(name, lambda every: tuple(tuple(map(self.reading.tree, part)) for part in every))
+        return self._parsed(name, lambda every: tuple(tuple(map(self.reading.tree, part)) for part in every))
 
-    def _read(self, name: str, read: Callable[[Any], Any]) -> Any:
+    def _parsed(self, name: str, parse: Callable[[Any], Any]) -> Any:
         if name not in self._trees:
-            self._trees[name] = read(self.fields[name])
+            self._trees[name] = parse(self.fields[name])
         return self._trees[name]
 
     @cached_property
@@ -273,14 +273,14 @@ def first_alike(expression: Node) -> int:
     return int(expression.fields["@first"])
 
 
-def with_subqueries(nodes: Iterable[PlanNode], seen: set[int]) -> Iterator[PlanNode]:
-    """Yield nodes, each followed by those of the plans in its expressions; plans that are alike are ``seen`` once."""
+def with_subqueries(nodes: Iterable[PlanNode], visited: set[int]) -> Iterator[PlanNode]:
+    """Yield nodes, each followed by those of the plans in its expressions; of plans alike only the first."""
     for node in nodes:
         yield node
         for subquery in node.subqueries:
-            if first_alike(subquery) not in seen:
-                seen.add(first_alike(subquery))
-                yield from with_subqueries(subquery_plan(subquery).walk(), seen)
+            if first_alike(subquery) not in visited:
+                visited.add(first_alike(subquery))
+                yield from with_subqueries(subquery_plan(subquery).walk(), visited)
 
 
 def _made_rows(generator: Node) -> float:

@@ -101,10 +101,10 @@ class Reading:
                 )
 
 
-def _has(part: Any, wanted: Any) -> bool:
+def _has(part: Any, test: Any) -> bool:
     """Whether a field of a schema, as JSON, or anything within its type, is as wanted."""
     if isinstance(part, list):
-        return any(_has(inner, wanted) for inner in part)
+        return any(_has(inner, test) for inner in part)
     if not isinstance(part, dict):
         return False
-    return bool(wanted(part)) or any(_has(inner, wanted) for key, inner in part.items() if key != "metadata")
+    return bool(test(part)) or any(_has(inner, test) for key, inner in part.items() if key != "metadata")

@@ -48,4 +48,4 @@ def note_refusal(problem: BaseException) -> None:
 
 def refused_operations(tables: Tables) -> frozenset[str]:
     """Give the operations that met such values in the tables of a plan, as ``operation_name`` names them."""
-    return frozenset(operation for (known, operation), _ in _refused.items() if known <= tables)
+    return frozenset(operation for (tables_of_query, operation), _ in _refused.items() if tables_of_query <= tables)

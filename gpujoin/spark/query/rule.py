@@ -111,11 +111,11 @@ class OptimizerRule:
         """Give a session that has the rule by its id."""
         if name == self._id:
             return self.spark
-        known = self._sessions.get(name)
-        if known is None:
-            known = session_of(self.spark, self.jvm.session(name))
-            self._sessions.put(name, known)
-        return known
+        session = self._sessions.get(name)
+        if session is None:
+            session = session_of(self.spark, self.jvm.session(name))
+            self._sessions.put(name, session)
+        return session
 
 
 class _Callback:
@@ -184,7 +184,7 @@ def _keep(rule: OptimizerRule, problem: BaseException) -> Any:
     return rule.jvm.stop(number, f"{type(problem).__name__}: {message}", cause)
 
 
-def _kept(java: Any) -> BaseException | None:
+def _python_exception(java: Any) -> BaseException | None:
     """Give the exception that a Java exception stands for, or one of its causes."""
     names = names_of(java)
     for _ in range(_LONGEST_CHAIN):
@@ -201,7 +201,7 @@ def raising(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(original)
     def convert_exception(java: Any) -> Any:
-        problem = _kept(java) if _problems else None
+        problem = _python_exception(java) if _problems else None
         return original(java) if problem is None else problem
 
     return convert_exception

@@ -108,11 +108,11 @@ def schema_of(island: Island, named: Mapping[int, Node]) -> StructType:
 
 def named_attributes(island: Island) -> dict[int, Node]:
     """Give the attributes that the island's columns are."""
-    if island.read is None:
+    if island.aggregation is None:
         return {column.expr_id: column for column in island.node.output}
     parts = [
         node
-        for whole in (*island.read.keys, *island.read.aggregates)
+        for whole in (*island.aggregation.keys, *island.aggregation.aggregates)
         for node in whole.walk()
         if node.name == "AttributeReference"
     ]
@@ -121,25 +121,25 @@ def named_attributes(island: Island) -> dict[int, Node]:
 
 def column_numbers(island: Island, named: Mapping[int, Node]) -> list[int | None]:
     """Tell which attribute each column is; one attribute may have several names, as in ``select a.ID, a.Id``."""
-    if island.read is None:
+    if island.aggregation is None:
         return [column.number for column in island.node.output]
     return [None if i is None else named[i].number for i in island.columns]
 
 
-def described_finish(island: Island, read: ReadAggregate) -> dict[str, Any]:
+def described_finish(island: Island, aggregation: ReadAggregate) -> dict[str, Any]:
     """Describe Spark's aggregation over the island's rows."""
     positions = {name: n for n, name in enumerate(island.relation.schema.names)}
     aggregates = [
         {
-            "aggregate": read.aggregates[number].number,
+            "aggregate": aggregation.aggregates[number].number,
             "buffers": [positions[buffer.name] for buffer in call.buffer],
-            **merging(read.aggregates[number], call),
+            **merging(aggregation.aggregates[number], call),
         }
         for number, call in island.calls.items()
     ]
     keys = [
         (key.number, positions[f"k{n}"])
-        for n, key in enumerate((*read.keys, *island.distinct))
+        for n, key in enumerate((*aggregation.keys, *island.distinct))
         if key.name != "AttributeReference"
     ]
     return {"aggregates": aggregates, "keys": keys}
@@ -234,12 +234,12 @@ class StageWork:
                 stores, transport, arrow if outlet is None else None, frozenset() if reads_all else stage.read_by_all,
                 split=None if split is None else split.planned,
             )  # fmt: skip
-            made.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
+            works.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
             coalescing = island.coalescing if island.coalesces(stage) else None
-            late_work = None if late is None else late_work_of(late, work, made)
+            late_work = None if late is None else late_work_of(late, work, works)
             return cls(run, descriptions[name], work, inputs, number, coalescing, split, late_work)
 
-        made: dict[int, StageWork] = {}
+        works: dict[int, StageWork] = {}
         island = run
         if transport is not Transport.BYTES:
             island = dataclasses.replace(run, coalescing=None, late_threshold=None)
@@ -326,8 +326,8 @@ class IslandPlacer:
                 "direct": has_direct_partition_ids(),
             },
         }
-        if island.read is not None and island.finish is not Finish.NOTHING:
-            described |= described_finish(island, island.read)
+        if island.aggregation is not None and island.finish is not Finish.NOTHING:
+            described |= described_finish(island, island.aggregation)
         with without_logs_of_calls() if run.stores else nullcontext():
             self._rewriting.place(
                 island.node, described, bytes(self._commands),
@@ -375,9 +375,9 @@ class IslandPlacer:
             "whole": [exchange.index == late.small for exchange in exchanges],
         }
 
-    def _from_spark(self, taken: SparkInput) -> dict[str, Any]:
+    def _from_spark(self, spark_input: SparkInput) -> dict[str, Any]:
         """Say of which plan Spark gives the rows, and which of its columns."""
-        source = self._island.spark_sources[taken.rows]
+        source = self._island.spark_sources[spark_input.rows]
         described: dict[str, Any] = {
             "plan": source.node.number,
             "columns": [column.number for column in source.columns],

@@ -163,12 +163,12 @@ class IslandRun:
             run = dataclasses.replace(run, coalescing=Coalescing(tasks), notes=notes)
         split = dataclasses.replace(run, splitting=splitting)
         if any(split.splits(stage) for stage in self.last.walk()):
-            told = "a heavy partition of a join is computed by several tasks once sizes are known"
-            run = dataclasses.replace(split, notes=(*run.notes, told))
+            note = "a heavy partition of a join is computed by several tasks once sizes are known"
+            run = dataclasses.replace(split, notes=(*run.notes, note))
         late = dataclasses.replace(run, late_threshold=threshold)
         if threshold > 0 and any(late.late(stage) for stage in self.last.walk()):
-            told = "an input of a join that proves small is sent to every task, and the other not exchanged"
-            run = dataclasses.replace(late, notes=(*run.notes, told))
+            note = "an input of a join that proves small is sent to every task, and the other not exchanged"
+            run = dataclasses.replace(late, notes=(*run.notes, note))
         return run
 
 

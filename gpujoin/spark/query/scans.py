@@ -57,11 +57,11 @@ class RelationFiles:
     format: FileFormat = FileFormat.PARQUET
     """What its files are."""
 
-    def with_partitions(self, chosen: Sequence[int]) -> RelationFiles:
+    def with_partitions(self, ids: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
-        at = [list(self.partitions).index(i) for i in chosen]
+        at = [list(self.partitions).index(i) for i in ids]
         files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
-        return dataclasses.replace(self, files=files, partitions={i: self.partitions[i] for i in chosen})
+        return dataclasses.replace(self, files=files, partitions={i: self.partitions[i] for i in ids})
 
 
 @dataclass(frozen=True)
@@ -247,8 +247,8 @@ def prunes(condition: Node, names: Mapping[int, str]) -> bool:
 
     ``names`` has the partition columns by expression id.
     """
-    used = [node for node in condition.walk() if node.name == "AttributeReference"]
-    if not used or any(names.get(node.expr_id) != node.fields["name"] for node in used):
+    attributes = [node for node in condition.walk() if node.name == "AttributeReference"]
+    if not attributes or any(names.get(node.expr_id) != node.fields["name"] for node in attributes):
         return False
     if any("plan" in node.fields or "Subquery" in node.name for node in condition.walk()):
         return False

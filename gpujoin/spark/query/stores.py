@@ -85,7 +85,7 @@ _AZURE_HOST = re.compile(r"([a-z0-9]+)\.dfs\.core\.windows\.net")
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Settings:
     """What Hadoop was told of a store, beyond its own defaults, by name without the prefix."""
 
     prefix: str
@@ -103,7 +103,7 @@ class _Told:
             if name not in names:
                 raise self.refuse(name)
 
-    def needed(self, name: str, because: str) -> str:
+    def require(self, name: str, because: str) -> str:
         value = self.get(name)
         if value is None:
             raise self.refuse(because)
@@ -128,14 +128,14 @@ def store_of(scheme: str, authority: str, configuration: Any, *, local: bool) ->
     match KINDS[scheme]:
         case StoreKind.S3:
             if scheme != "s3a":
-                _told(configuration, f"fs.{scheme}.", _HARMLESS_S3, local=local).only()
-            told = _told(configuration, "fs.s3a.", _HARMLESS_S3, local=local)
-            return _s3(_of_bucket(told, authority)), authority
+                _read_settings(configuration, f"fs.{scheme}.", _HARMLESS_S3, local=local).only()
+            settings = _read_settings(configuration, "fs.s3a.", _HARMLESS_S3, local=local)
+            return _s3(_of_bucket(settings, authority)), authority
         case StoreKind.GCS:
-            return _gcs(_told(configuration, "fs.gs.", _HARMLESS_GCS, local=local)), authority
+            return _gcs(_read_settings(configuration, "fs.gs.", _HARMLESS_GCS, local=local)), authority
         case _:
             container, _, host = authority.rpartition("@")
-            return _azure(_told(configuration, "fs.azure.", _HARMLESS_AZURE, local=local), host), container
+            return _azure(_read_settings(configuration, "fs.azure.", _HARMLESS_AZURE, local=local), host), container
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def without_logs_of_calls() -> Iterator[None]:
             logger.removeFilter(is_others)
 
 
-def _told(configuration: Any, prefix: str, harmless: re.Pattern[str], *, local: bool) -> _Told:
+def _read_settings(configuration: Any, prefix: str, harmless: re.Pattern[str], *, local: bool) -> _Settings:
     values = {}
     for name in _names(configuration, prefix):
         if harmless.fullmatch(name):
@@ -165,7 +165,7 @@ def _told(configuration: Any, prefix: str, harmless: re.Pattern[str], *, local: 
         if not all(_is_default(source, local=local) for source in sources or ()):
             with without_logs_of_calls():
                 values[name] = str(configuration.get(prefix + name))
-    return _Told(prefix, values)
+    return _Settings(prefix, values)
 
 
 def _names(configuration: Any, prefix: str) -> list[str]:
@@ -179,54 +179,57 @@ def _is_default(source: str, *, local: bool) -> bool:
     return source in _HADOOPS_OWN or (local and _FROM_ENVIRONMENT.fullmatch(source) is not None)
 
 
-def _of_bucket(told: _Told, bucket: str) -> _Told:
+def _of_bucket(settings: _Settings, bucket: str) -> _Settings:
     """What S3A was told of one bucket: ``bucket.NAME.endpoint`` goes before ``endpoint``."""
     own = f"bucket.{bucket}."
-    values = {name: value for name, value in told.values.items() if not name.startswith("bucket.")}
-    for name, value in told.values.items():
+    values = {name: value for name, value in settings.values.items() if not name.startswith("bucket.")}
+    for name, value in settings.values.items():
         short = name.removeprefix(own)
         if name.startswith(own) and not _HARMLESS_S3.fullmatch(short):
             values[short] = value
-    return _Told(told.prefix, values)
+    return _Settings(settings.prefix, values)
 
 
-def _s3(told: _Told) -> Store:
+def _s3(settings: _Settings) -> Store:
     keys = ("access.key", "secret.key", "session.token", "aws.credentials.provider")
     places = ("endpoint", "endpoint.region", "path.style.access", "connection.ssl.enabled")
-    told.only(*keys, *places)
-    arguments: dict[str, str | bool] = _s3_place(told)
+    settings.only(*keys, *places)
+    arguments: dict[str, str | bool] = _s3_place(settings)
     secrets: dict[str, str] = {}
-    provider = told.get("aws.credentials.provider")
+    provider = settings.get("aws.credentials.provider")
     if provider == _ANONYMOUS:
         arguments["anonymous"] = True
     elif provider not in (None, _SIMPLE, _TEMPORARY):
-        raise told.refuse("aws.credentials.provider")
-    elif provider is not None or any(told.get(name) for name in keys[:3]):
-        asked = next(name for name in reversed(keys) if told.get(name))
-        secrets = {"access_key": told.needed("access.key", asked), "secret_key": told.needed("secret.key", asked)}
-        token = told.needed("session.token", asked) if provider == _TEMPORARY else told.get("session.token")
+        raise settings.refuse("aws.credentials.provider")
+    elif provider is not None or any(settings.get(name) for name in keys[:3]):
+        reason = next(name for name in reversed(keys) if settings.get(name))
+        secrets = {
+            "access_key": settings.require("access.key", reason),
+            "secret_key": settings.require("secret.key", reason),
+        }
+        token = settings.require("session.token", reason) if provider == _TEMPORARY else settings.get("session.token")
         if token is not None and provider != _SIMPLE:
             secrets["session_token"] = token
     return Store(StoreKind.S3, tuple(arguments.items()), tuple(secrets.items()))
 
 
-def _s3_place(told: _Told) -> dict[str, str | bool]:
+def _s3_place(settings: _Settings) -> dict[str, str | bool]:
     arguments: dict[str, str | bool] = {}
-    region, endpoint = told.get("endpoint.region"), told.get("endpoint")
+    region, endpoint = settings.get("endpoint.region"), settings.get("endpoint")
     if endpoint is not None:
         scheme, _, host = endpoint.rpartition("://")
         host = host.rstrip("/")
-        plain = (told.get("connection.ssl.enabled") or "true").lower() == "false"
-        known = _AWS_REGION.fullmatch(host)
-        region = region or (known[1] if known is not None else None)
+        plain = (settings.get("connection.ssl.enabled") or "true").lower() == "false"
+        amazon = _AWS_REGION.fullmatch(host)
+        region = region or (amazon[1] if amazon is not None else None)
         arguments |= {"endpoint_override": host, "scheme": scheme or ("http" if plain else "https")}
-        by_path = (told.get("path.style.access") or "false").lower() == "true"
+        by_path = (settings.get("path.style.access") or "false").lower() == "true"
         if not by_path and not _is_address(host):
             arguments["force_virtual_addressing"] = True
     else:
         for name in ("path.style.access", "connection.ssl.enabled"):
-            if told.get(name) is not None:
-                raise told.refuse(name)
+            if settings.get(name) is not None:
+                raise settings.refuse(name)
     if region is not None:
         arguments["region"] = region
     return arguments
@@ -241,10 +244,10 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _gcs(told: _Told) -> Store:
-    told.only("auth.type", "storage.root.url")
+def _gcs(settings: _Settings) -> Store:
+    settings.only("auth.type", "storage.root.url")
     arguments: dict[str, str | bool] = {}
-    match (told.get("auth.type") or "").upper():
+    match (settings.get("auth.type") or "").upper():
         case "UNAUTHENTICATED":
             arguments["anonymous"] = True
         case "APPLICATION_DEFAULT":
@@ -254,24 +257,24 @@ def _gcs(told: _Told) -> Store:
             raise NotTranslatableError(
                 "workers have Google's application default credentials, and fs.gs.auth.type is not APPLICATION_DEFAULT"
             )
-    endpoint = told.get("storage.root.url")
+    endpoint = settings.get("storage.root.url")
     if endpoint is not None:
         scheme, _, host = endpoint.rpartition("://")
         arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
     return Store(StoreKind.GCS, tuple(arguments.items()))
 
 
-def _azure(told: _Told, host: str) -> Store:
+def _azure(settings: _Settings, host: str) -> Store:
     account = _AZURE_HOST.fullmatch(host)
     if account is None:
         raise NotTranslatableError(f"its account is {host!r}; workers know those under dfs.core.windows.net")
     # Settings of this account go before those of all; those of others do not matter.
-    values = {name: value for name, value in told.values.items() if not name.endswith(_AZURE_ACCOUNTS)}
-    for name, value in told.values.items():
+    values = {name: value for name, value in settings.values.items() if not name.endswith(_AZURE_ACCOUNTS)}
+    for name, value in settings.values.items():
         if name.endswith(f".{host}"):
             values[name.removesuffix(f".{host}")] = value
-    own = _Told(told.prefix, values)
-    readers: dict[str, Callable[[_Told], dict[str, str]]] = {
+    own = _Settings(settings.prefix, values)
+    readers: dict[str, Callable[[_Settings], dict[str, str]]] = {
         "SharedKey": _shared_key, "OAuth": _client_credentials, "SAS": _fixed_token,
     }  # fmt: skip
     kind = own.get("account.auth.type") or "SharedKey"
@@ -280,27 +283,27 @@ def _azure(told: _Told, host: str) -> Store:
     return Store(StoreKind.AZURE, (("account_name", account[1]),), tuple(readers[kind](own).items()))
 
 
-def _shared_key(told: _Told) -> dict[str, str]:
-    told.only("account.auth.type", "account.key")
-    if told.get("account.key") is None:
+def _shared_key(settings: _Settings) -> dict[str, str]:
+    settings.only("account.auth.type", "account.key")
+    if settings.get("account.key") is None:
         raise NotTranslatableError("Hadoop has no fs.azure.account.key for its account, and workers no other way")
-    return {"account_key": told.values["account.key"]}
+    return {"account_key": settings.values["account.key"]}
 
 
-def _client_credentials(told: _Told) -> dict[str, str]:
+def _client_credentials(settings: _Settings) -> dict[str, str]:
     names = [f"account.oauth2.client.{name}" for name in ("id", "secret", "endpoint")]
     provider = "account.oauth.provider.type"
-    told.only("account.auth.type", provider, *names)
-    client, secret, endpoint = (told.needed(name, provider) for name in names)
+    settings.only("account.auth.type", provider, *names)
+    client, secret, endpoint = (settings.require(name, provider) for name in names)
     tenant = _TENANT.fullmatch(endpoint)
-    if told.get(provider) != _CLIENT_CREDENTIALS or tenant is None:
-        raise told.refuse(provider if tenant is not None else names[2])
+    if settings.get(provider) != _CLIENT_CREDENTIALS or tenant is None:
+        raise settings.refuse(provider if tenant is not None else names[2])
     return {"tenant_id": tenant[1], "client_id": client, "client_secret": secret}
 
 
-def _fixed_token(told: _Told) -> dict[str, str]:
-    told.only("account.auth.type", "sas.fixed.token")
-    return {"sas_token": told.needed("sas.fixed.token", "account.auth.type")}
+def _fixed_token(settings: _Settings) -> dict[str, str]:
+    settings.only("account.auth.type", "sas.fixed.token")
+    return {"sas_token": settings.require("sas.fixed.token", "account.auth.type")}
 
 
 _PREFIXES = ("dfs.", "hadoop.kerberos.", "hadoop.rpc.", "hadoop.security.", "ipc.")
@@ -318,11 +321,11 @@ def hdfs_of(authority: str, configuration: Any) -> Store:
     Raises ``NotTranslatableError`` if a worker might read it as somebody else.
     """
     reader = shared_instance(names_of(configuration), "HadoopReader")
-    user, real, *told = str(reader.client(configuration, ",".join(_PREFIXES))).split("\0")
+    user, real, *entries = str(reader.client(configuration, ",".join(_PREFIXES))).split("\0")
     if real:
         raise NotTranslatableError(f"Spark reads HDFS as {user} by the proxy user {real}, which workers cannot be")
     settings = {}
-    for setting in told:
+    for setting in entries:
         name, is_known, value = setting.partition("=")
         if name.startswith(_OF_SERVERS):
             continue

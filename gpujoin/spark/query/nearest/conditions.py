@@ -89,8 +89,8 @@ _Bounded: TypeAlias = "tuple[int, Node, Direction, bool]"
 
 def _bounded(part: Node, rows: frozenset[int], others: frozenset[int]) -> _Bounded | None:
     """An attribute of the other side that a comparison bounds by an expression over a row."""
-    known = {**_AT_MOST, **_AT_LEAST}
-    if part.name not in known:
+    comparisons = {**_AT_MOST, **_AT_LEAST}
+    if part.name not in comparisons:
         return None
     one, two = part.children
     below = part.name in _AT_MOST
@@ -102,7 +102,7 @@ def _bounded(part: Node, rows: frozenset[int], others: frozenset[int]) -> _Bound
     if not (two.attribute_ids and two.attribute_ids <= rows):
         return None
     return (
-        attribute.expr_id, two, Direction.BACKWARD if below else Direction.FORWARD, known[part.name],
+        attribute.expr_id, two, Direction.BACKWARD if below else Direction.FORWARD, comparisons[part.name],
     )  # fmt: skip
 
 
@@ -217,9 +217,9 @@ def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
 
     def literal(value: int, kind: str) -> Any:
         # A number that fits into 32 bits comes to the JVM as an integer.
-        found = expressions.Literal(value, kinds["integer" if -(1 << 31) <= value < 1 << 31 else "long"])
+        number = expressions.Literal(value, kinds["integer" if -(1 << 31) <= value < 1 << 31 else "long"])
         nothing = getattr(getattr(gateway.scala, "None$"), "MODULE$")
-        return expressions.Cast(found, kinds[kind], nothing, expressions.EvalMode.LEGACY())
+        return expressions.Cast(number, kinds[kind], nothing, expressions.EvalMode.LEGACY())
 
     kind = str(shift.attribute.fields["dataType"])
     least, most = WHOLE_RANGES[kind]
@@ -227,14 +227,14 @@ def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
         fails = expressions.LessThan(shift.attribute.jvm, literal(least - shift.by, kind))
     else:
         fails = expressions.GreaterThan(shift.attribute.jvm, literal(most - shift.by, kind))
-    wanted = _kind_of(nearest.bound)
+    bound_kind = _kind_of(nearest.bound)
     backward = nearest.direction is Direction.BACKWARD
-    anything = literal(WHOLE_RANGES[wanted][1 if backward else 0], wanted)
+    anything = literal(WHOLE_RANGES[bound_kind][1 if backward else 0], bound_kind)
     bound = nearest.bound.jvm
     if not nearest.exact:
         # Never at the end of its type: that is among what fails.
         step = expressions.Subtract if backward else expressions.Add
-        bound = step(bound, literal(1, wanted))
+        bound = step(bound, literal(1, bound_kind))
     guarded = read_expression(nearest.bound.reading, expressions.If(fails, anything, bound))
     return dataclasses.replace(nearest, bound=guarded, exact=True)
 

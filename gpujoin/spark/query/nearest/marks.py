@@ -114,13 +114,13 @@ def _domain(parts: Sequence[Node], rows: PlanNode, way: Candidate, whole: Input)
         first, second = part.children
         ours = bool(first.attribute_ids) and first.attribute_ids <= own
         value, key = (first, second) if ours else (second, first)
-        found = whole.attribute(key) if key.name == "AttributeReference" else None
-        if found is None or value.name != "AttributeReference" or value.expr_id not in own or found in floats:
+        attribute = whole.attribute(key) if key.name == "AttributeReference" else None
+        if attribute is None or value.name != "AttributeReference" or value.expr_id not in own or attribute in floats:
             return None
-        if found in by_id:
-            values[found] = value
-        elif found in way.searched:
-            keys.append((value, found, part.name == "EqualNullSafe"))
+        if attribute in by_id:
+            values[attribute] = value
+        elif attribute in way.searched:
+            keys.append((value, attribute, part.name == "EqualNullSafe"))
         else:
             return None
     if set(values) != set(by_id) or not _holds_all(distinct, rows, values):
@@ -132,11 +132,11 @@ def _is_distinct(node: PlanNode) -> bool:
     """Whether a plan is distinct values of attributes."""
     if node.name != "Aggregate":
         return False
-    read = read_aggregate(node)
-    keys = {key.expr_id for key in read.keys if key.name == "AttributeReference"}
-    shown = [bare(result) for result in read.results]
-    return len(keys) == len(read.keys) and all(
-        result.name == "AttributeReference" and result.expr_id in keys for result in shown
+    aggregation = read_aggregate(node)
+    keys = {key.expr_id for key in aggregation.keys if key.name == "AttributeReference"}
+    results = [bare(result) for result in aggregation.results]
+    return len(keys) == len(aggregation.keys) and all(
+        result.name == "AttributeReference" and result.expr_id in keys for result in results
     )
 
 
@@ -155,9 +155,9 @@ def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> b
     at = {column.expr_id: n for n, column in enumerate(base.output)}
     at_other = {column.expr_id: n for n, column in enumerate(other.output)}
     origins = set()
-    for given, value in values.items():
-        origin, wanted = places.get(below[given], below[given]), others.get(value.expr_id, value.expr_id)
-        if origin not in at or wanted not in at_other or at[origin] != at_other[wanted]:
+    for output, value in values.items():
+        origin, original = places.get(below[output], below[output]), others.get(value.expr_id, value.expr_id)
+        if origin not in at or original not in at_other or at[origin] != at_other[original]:
             return False
         origins.add(origin)
     return all(

@@ -63,11 +63,11 @@ class Input:
 
     def reads(self, node: Node) -> frozenset[int]:
         """The join's columns that an expression reads."""
-        found = node.attribute_ids
+        ids = node.attribute_ids
         for project in self.projects:
-            known = [project[expr_id].attribute_ids if expr_id in project else {expr_id} for expr_id in found]
-            found = frozenset().union(*known)
-        return found
+            origins = [project[expr_id].attribute_ids if expr_id in project else {expr_id} for expr_id in ids]
+            ids = frozenset().union(*origins)
+        return ids
 
 
 class Aggregation:
@@ -77,15 +77,15 @@ class Aggregation:
     """
 
     def __init__(self, node: PlanNode) -> None:
-        read = read_aggregate(node)
-        self.computed: list[Node] = [*read.keys]
-        self.groups = read.keys
+        aggregation = read_aggregate(node)
+        self.computed: list[Node] = [*aggregation.keys]
+        self.groups = aggregation.keys
         self.results: tuple[Defined, ...] = (
-            {named.expr_id: named.children[0] for named in read.results if named.name == "Alias"},
+            {named.expr_id: named.children[0] for named in aggregation.results if named.name == "Alias"},
         )
         self._calls: list[Node] = []
         self._any_row = False
-        for call in read.aggregates:
+        for call in aggregation.aggregates:
             function, *condition = call.children
             if condition or call.fields["isDistinct"]:
                 raise NotUnderstoodError
@@ -107,19 +107,19 @@ class Aggregation:
         """
         if not all(below.reads(key) <= way.fixed for key in self.groups):
             raise NotUnderstoodError
-        found: set[tuple[Tie, ...]] = set()
-        read = self._any_row
+        orders: set[tuple[Tie, ...]] = set()
+        reads_match = self._any_row
         for function in self._calls:
             if function.name in ("Max", "Min") and below.reads(function.children[0]) <= way.fixed:
                 continue
             if _EXTREMES[function.name] is not way.nearest.direction:
                 raise NotUnderstoodError
-            found.add(self._order(function.children[-1], way, below))
-            read = True
-        told = [ties for ties in found if ties]
-        if not read or len(told) > 1:
+            orders.add(self._order(function.children[-1], way, below))
+            reads_match = True
+        decisive = [ties for ties in orders if ties]
+        if not reads_match or len(decisive) > 1:
             raise NotUnderstoodError
-        return told[0] if told else ()
+        return decisive[0] if decisive else ()
 
     @staticmethod
     def _order(order: Node, way: Candidate, below: Input) -> tuple[Tie, ...]:
@@ -183,12 +183,12 @@ class FirstOfWindow:
             raise NotUnderstoodError
         if ordered_by(rest[0], "direction", "Descending") is not latest:
             raise NotUnderstoodError
-        found: list[Tie] = []
+        ties: list[Tie] = []
         for key in rest[1:]:
             descending = ordered_by(key, "direction", "Descending")
             nulls_first = ordered_by(key, "nullOrdering", "NullsFirst")
-            found += _ties_of(key.children[0], way, below, descending=descending, nulls_first=nulls_first)
-        return tuple(found)
+            ties += _ties_of(key.children[0], way, below, descending=descending, nulls_first=nulls_first)
+        return tuple(ties)
 
 
 Operation: TypeAlias = Aggregation | FirstOfWindow
@@ -257,10 +257,10 @@ def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -
 def _ties_of(part: Node, way: Candidate, below: Input, *, descending: bool, nulls_first: bool) -> tuple[Tie, ...]:
     if below.reads(part) <= way.fixed:
         return ()
-    found = below.attribute(part)
-    if found is None or found not in way.searched:
+    attribute = below.attribute(part)
+    if attribute is None or attribute not in way.searched:
         raise NotUnderstoodError
-    return (Tie(found, descending, nulls_first),)
+    return (Tie(attribute, descending, nulls_first),)
 
 
 def defined(project: PlanNode) -> Defined:

@@ -132,8 +132,8 @@ class SparkRows:
         if self.problem is not None:
             name = part_name(self.problem.node)
             return name if is_held(self.problem.node) else f"{name} ({self.problem})"
-        shown = [str(column.fields["name"]) for column in self.columns if column.expr_id < 0]
-        return ", ".join(shown) or "the first of rows with equal keys"
+        names = [str(column.fields["name"]) for column in self.columns if column.expr_id < 0]
+        return ", ".join(names) or "the first of rows with equal keys"
 
 
 class ColumnReader(ExpressionReader):
@@ -156,8 +156,8 @@ class ColumnReader(ExpressionReader):
         for side, fragment in self._fragments.items():
             if node.expr_id in fragment.positions:
                 reference = fragment.reference(node.expr_id, side)
-                made = OF_OPTIMIZER.fullmatch(bare_name(reference.name))
-                return dataclasses.replace(reference, written=str(node)) if made else reference
+                is_generated = OF_OPTIMIZER.fullmatch(bare_name(reference.name))
+                return dataclasses.replace(reference, written=str(node)) if is_generated else reference
         raise NotTranslatableError(f"{node.fields['name']} is no column of the input")
 
     def subquery(self, node: Node) -> Expression:
@@ -261,9 +261,9 @@ class TreeBuilder:
 
     @state.setter
     def state(self, earlier: tuple[dict[int, ScanSource], int, str | None]) -> None:
-        scans, taken, self.backend = earlier
+        scans, spark_rows, self.backend = earlier
         self.sources = dict(scans)
-        del self.spark_sources[taken:]
+        del self.spark_sources[spark_rows:]
 
     def from_spark(
         self,
@@ -285,11 +285,11 @@ class TreeBuilder:
         if not node.deterministic and not any_rows:
             # Each use of it would be computed by itself, and differently.
             raise problem or BrokenError(node, "its rows are other ones each time they are computed")
-        known = node.estimated_rows
-        if known is None and node.streaming:
-            known = self.stream_rows
-        guessed = known is None
-        rows = UNKNOWN_ROWS if known is None else known
+        estimate = node.estimated_rows
+        if estimate is None and node.streaming:
+            estimate = self.stream_rows
+        guessed = estimate is None
+        rows = UNKNOWN_ROWS if estimate is None else estimate
         try:
             source = SparkSource(len(self.spark_sources), columns_of(columns), rows, node.level, guessed)
         except (JoinSpecError, RelationError) as refused:
@@ -307,12 +307,12 @@ class TreeBuilder:
 
         Raises ``OtherBackendError`` if a join above it was asked to run on another one.
         """
-        asked = (node.asked or {}).get("backend")
-        if asked is None:
+        backend = (node.request or {}).get("backend")
+        if backend is None:
             return
-        if self.backend not in (None, asked):
-            raise OtherBackendError(node, f"backend {asked} was asked for, and {self.backend} above it")
-        self.backend = asked
+        if self.backend not in (None, backend):
+            raise OtherBackendError(node, f"backend {backend} was asked for, and {self.backend} above it")
+        self.backend = backend
 
     def obstacles(self, relation: Relation) -> tuple[Reason, ...]:
         """Tell why a tree cannot be run; what was found sound is not looked at again."""
@@ -397,13 +397,13 @@ def with_outputs(relation: Relation, outputs: Mapping[int, Output]) -> Fragment:
 
 def narrowed(fragment: Fragment, required: frozenset[int]) -> Fragment:
     """Leave out columns that are not required, though never all."""
-    kept = [i for i in fragment.positions if i in required] or list(fragment.positions)[:1]
-    if len(kept) == len(fragment.relation.schema):
+    ids = [i for i in fragment.positions if i in required] or list(fragment.positions)[:1]
+    if len(ids) == len(fragment.relation.schema):
         return fragment
     outputs = tuple(
-        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i)) for i in kept
+        Output(fragment.relation.schema.field(fragment.positions[i]).name, fragment.reference(i)) for i in ids
     )
-    return Fragment.from_columns(Project(fragment.relation, outputs), kept)
+    return Fragment.from_columns(Project(fragment.relation, outputs), ids)
 
 
 def check_column(attribute: Node) -> None:
@@ -423,6 +423,6 @@ def distribution_of(builder: TreeBuilder, node: PlanNode, kind: JoinType, *, key
     """
     distribution = asked_distribution(node.strategy(builder.options), node.hints, kind, keys=keys)
     if isinstance(distribution, Reason):
-        setting = distribution.setting if "strategy" in (node.asked or {}) else _BY_HINTS
+        setting = distribution.setting if "strategy" in (node.request or {}) else _BY_HINTS
         raise BrokenError(node, distribution.why, distribution.kind, setting)
     return distribution

@@ -175,16 +175,16 @@ class ComputedParts:
         if reasons:
             raise NotTranslatableError(reasons[0].why)
         refuse_collation(node)
-        for known in self.stand_ins[side]:
-            if known.source.name == node.name and known.source.jvm.semanticEquals(node.jvm):
-                return known
+        for stand_in in self.stand_ins[side]:
+            if stand_in.source.name == node.name and stand_in.source.jvm.semanticEquals(node.jvm):
+                return stand_in
         self.stand_ins[side].append(StandIn.of(node, self._reading))
         return self.stand_ins[side][-1]
 
     def _side_of(self, node: Node) -> Side | None:
         """The side whose columns alone an expression reads; ``None`` where it reads both, or none."""
-        used = node.attribute_ids
-        return next((side for side in Side if used and used <= self._sides[side].positions.keys()), None)
+        ids = node.attribute_ids
+        return next((side for side in Side if ids and ids <= self._sides[side].positions.keys()), None)
 
 
 def _with_children(node: Node, change: Callable[[Node], Node]) -> Node:
@@ -200,8 +200,8 @@ def join_inputs(
 
     Also gives the conjuncts over their columns. ``not_in``: it is a join by which ``NOT IN`` may be computed.
     """
-    start, any_rows = builder.state, node.asked is not None
-    sides = {side: builder.input(node.child(side), _needed(required, parts), any_rows=any_rows) for side in Side}
+    start, any_rows = builder.state, node.request is not None
+    sides = {side: builder.input(node.child(side), _with_parts(required, parts), any_rows=any_rows) for side in Side}
     computed = ComputedParts(builder, sides, node.reading)
     covered, problems = [], []
     for part in parts:
@@ -217,7 +217,7 @@ def join_inputs(
             side: with_stand_ins(
                 builder,
                 node.child(side),
-                _needed(required, covered),
+                _with_parts(required, covered),
                 computed.stand_ins[side],
                 any_rows=any_rows,
             )
@@ -241,5 +241,5 @@ def with_stand_ins(
     return builder.from_spark(node, required, None, stand_ins, first, any_rows=any_rows)
 
 
-def _needed(required: frozenset[int], parts: Sequence[Node]) -> frozenset[int]:
+def _with_parts(required: frozenset[int], parts: Sequence[Node]) -> frozenset[int]:
     return required.union(*(part.attribute_ids for part in parts))

@@ -45,37 +45,39 @@ from gpujoin.spark.query.aggregates import ReadAggregate, identity, read_call, u
 
 
 def in_two_steps(
-    read: ReadAggregate, child: Relation, reader: ExpressionReader
+    aggregation: ReadAggregate, child: Relation, reader: ExpressionReader
 ) -> tuple[Relation, dict[int, AggregateCall]]:
     """Aggregate wholly: a relation of the keys and of all calls' buffers, and the calls by position.
 
     Raises ``NotTranslatableError`` if an aggregate that is not distinct cannot be merged.
     """
-    calls = read.calls(reader)
+    calls = aggregation.calls(reader)
     # Spark adds the digits of short decimals: these are different where the decimals are.
-    columns = (column.children[0] if column.name == "UnscaledValue" else column for column in read.distinct_columns)
-    keys = (*read.keys, *columns)
+    columns = (
+        column.children[0] if column.name == "UnscaledValue" else column for column in aggregation.distinct_columns
+    )
+    keys = (*aggregation.keys, *columns)
     outputs = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(keys))
     merged = unique_calls(calls)
     first = with_plain_values(PartialAggregate(child, outputs, merged, final=True))
     of_keys = _KeyReader(first.schema, keys, tuple(show_expression(output.expression) for output in outputs))
     distinct = {
         n: _shown_distinct(read_call(node, of_keys, f"a{n}"))
-        for n, node in enumerate(read.aggregates)
+        for n, node in enumerate(aggregation.aggregates)
         if n not in calls
     }
     try:
         merging = [Merging(call, first.schema) for call in merged]
     except NotMergeableError as problem:
         raise NotTranslatableError(f"{problem} beside an aggregate of distinct values") from problem
-    grouped = tuple(Output(f"k{n}", of_keys.key(n)) for n in range(len(read.keys)))
+    grouped = tuple(Output(f"k{n}", of_keys.key(n)) for n in range(len(aggregation.keys)))
     counted = unique_calls(distinct)
     summed = tuple(call for each in merging for call in each.calls)
     second = with_plain_values(PartialAggregate(first, grouped, (*summed, *counted), final=True))
     schema = second.schema
     finished = [output for each in merging for output in each.buffer(schema)]
     buffers = [field.name for call in counted for field in call.buffer]
-    names = [*(f"k{n}" for n in range(len(read.keys))), *buffers]
+    names = [*(f"k{n}" for n in range(len(aggregation.keys))), *buffers]
     plain = {name: Output(name, column(schema, name)) for name in names}
     relation = Project(second, (*plain.values(), *finished))
     return relation, {**calls, **distinct}
@@ -120,14 +122,14 @@ class Estimates:
     """Choices of values, by position among the aggregates."""
 
     @classmethod
-    def of(cls, read: ReadAggregate, reader: ExpressionReader) -> Estimates:
+    def of(cls, aggregation: ReadAggregate, reader: ExpressionReader) -> Estimates:
         """Translate the estimates of an aggregation.
 
         Raises ``NotTranslatableError`` if their registers are not the same: groups would be products of registers.
         """
         registers: dict[object, Expression] = {}
         calls: dict[int, AggregateCall] = {}
-        for number, node in read.estimates:
+        for number, node in aggregation.estimates:
             function, *condition = node.children
             value = reader(function.children[0])
             hashed = Call(function=Function.XXHASH64, arguments=(value,), type=pa.int64())

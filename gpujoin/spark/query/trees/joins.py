@@ -38,7 +38,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
         kind = NULL_AWARE[kind]
         condition = NotIn.of(list(zip(parts, unknowing, strict=True)), sides)
         keys, rest = condition.keys, condition.rest
-        sides[Side.RIGHT] = known_rows(builder, sides[Side.RIGHT], condition.known)
+        sides[Side.RIGHT] = known_rows(builder, sides[Side.RIGHT], condition.not_null)
     else:
         for part in parts:
             pair = key_of(part, sides)
@@ -59,14 +59,14 @@ def _joined(
     rest: Sequence[Node],
     required: frozenset[int],
 ) -> Fragment:
-    wanted = required.union(*(part.attribute_ids for part in rest))
+    input_ids = required.union(*(part.attribute_ids for part in rest))
     placed = {}
     by_side = {
         Side.LEFT: [left_key for left_key, _, _ in keys],
         Side.RIGHT: [right_key for _, right_key, _ in keys],
     }
     for side in Side:
-        sides[side], placed[side] = with_keys(builder, sides[side], by_side[side], wanted)
+        sides[side], placed[side] = with_keys(builder, sides[side], by_side[side], input_ids)
     left, right = sides[Side.LEFT], sides[Side.RIGHT]
     pairs = tuple(
         KeyPair(left_key, right_key, key[2])

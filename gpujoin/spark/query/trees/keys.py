@@ -88,7 +88,7 @@ class NotIn:
     keys: list[Key] = field(default_factory=list)
     """Equalities that may also be unknown: those of the ``NOT IN``. And those that are never unknown, be it that the
     optimizer leaves nothing else of a ``NOT IN``, or correlations."""
-    known: list[Node] = field(default_factory=list)
+    not_null: list[Node] = field(default_factory=list)
     """Right expressions without which a row matches nothing: those of correlations that may be unknown. These are keys
     whose nulls are equal, since there are none on the right. ::
 
@@ -108,17 +108,17 @@ class NotIn:
         return condition
 
     def _add(self, part: Node, key: Key | None, sides: Mapping[Side, Fragment]) -> None:
-        read = key or key_of(part, sides)
-        if read is None:
+        pair = key or key_of(part, sides)
+        if pair is None:
             self.rest.append(part)
             return
-        left, right, _ = read
+        left, right, _ = pair
         if key is None and part.name == "EqualTo" and part.nullable:
-            read = left, right, NullEquality.EQUAL
+            pair = left, right, NullEquality.EQUAL
             if right.nullable:
-                self.known.append(right)
-        if read not in self.keys:
-            self.keys.append(read)
+                self.not_null.append(right)
+        if pair not in self.keys:
+            self.keys.append(pair)
 
 
 def known_rows(builder: TreeBuilder, below: Fragment, values: Sequence[Node]) -> Fragment:
@@ -133,7 +133,7 @@ def with_keys(
     builder: TreeBuilder,
     below: Fragment,
     keys: Sequence[Node],
-    wanted: frozenset[int],
+    required: frozenset[int],
     written: Callable[[pa.DataType], bool] = has_lists,
 ) -> tuple[Fragment, list[int]]:
     """Have a column for each key; those that are no attributes are computed.
@@ -144,12 +144,12 @@ def with_keys(
     plain = [key.name == "AttributeReference" and not written(_type_in(below, key)) for key in keys]
     if all(plain):
         return below, [below.positions[key.expr_id] for key in keys]
-    passed = passed_on(below, wanted)
-    kept, outputs = list(passed), list(passed.values())
+    passed = passed_on(below, required)
+    ids, outputs = list(passed), list(passed.values())
     places = []
     for number, key in enumerate(keys):
-        if plain[number] and key.expr_id in kept:
-            places.append(kept.index(key.expr_id))
+        if plain[number] and key.expr_id in ids:
+            places.append(ids.index(key.expr_id))
         else:
             places.append(len(outputs))
             value = reader(key)
@@ -157,7 +157,7 @@ def with_keys(
                 value = as_bytes(Function.ORDER_BYTES, value)
             outputs.append(Output(f"{expression_name(key)}#0{number}", value))  # no id begins with 0
     relation = Project(below.relation, tuple(outputs))
-    return Fragment.from_columns(relation, kept), places
+    return Fragment.from_columns(relation, ids), places
 
 
 def _type_in(below: Fragment, attribute: Node) -> pa.DataType:

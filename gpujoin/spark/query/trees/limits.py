@@ -62,7 +62,7 @@ def _first_rows(
         case "Offset" if child is not None:
             return _first_rows(builder, child, required, count, offset + _count_of(node, "offsetExpr"))
         case "Project" if child is not None and node.deterministic:
-            return projected(node, required, lambda needed: _first_rows(builder, child, needed, count, offset), builder)
+            return projected(node, required, lambda ids: _first_rows(builder, child, ids, count, offset), builder)
         case "Sort" if child is not None and node.fields["global"]:
             return _in_order(builder, node, required, count, offset)
     if offset or count is None:
@@ -89,8 +89,10 @@ def _in_order(
         number = column(numbered.schema, len(relation.schema))
         operands = (number, Literal(value=offset, type=number.type))
         after = Filter(numbered, Call(function=Function.GT, arguments=operands, type=pa.bool_()))
-        kept = range(len(relation.schema))
-        relation = Project(after, tuple(Output(relation.schema.field(i).name, column(after.schema, i)) for i in kept))
+        columns = range(len(relation.schema))
+        relation = Project(
+            after, tuple(Output(relation.schema.field(i).name, column(after.schema, i)) for i in columns)
+        )
     return below.under(relation)
 
 

@@ -41,7 +41,7 @@ def nearest_join(
     """Join each row of one side with its nearest match on the other."""
     sides, nearest = _inputs(builder, node, nearest, required)
     tests = [*(limit.test for limit in nearest.limits), *nearest.conditions]
-    wanted = required.union({nearest.column}, *(test.attribute_ids for test in tests))
+    input_ids = required.union({nearest.column}, *(test.attribute_ids for test in tests))
     domain = nearest.domain
     keys = [key for part in nearest.keys if (key := key_of(part, sides)) is not None]
     if len(keys) != len(nearest.keys):
@@ -54,22 +54,22 @@ def nearest_join(
         nulls = {True: NullEquality.EQUAL, False: NullEquality.UNEQUAL}
         keys += [(value, by_id[key_id], nulls[safe]) for value, key_id, safe in domain.keys]
     values = [*(value for value, _, _ in keys), nearest.bound]
-    left, (*left_places, bound) = with_keys(builder, sides[Side.LEFT], values, wanted)
-    right, right_places = with_keys(builder, sides[Side.RIGHT], [key for _, key, _ in keys], wanted)
+    left, (*left_places, bound) = with_keys(builder, sides[Side.LEFT], values, input_ids)
+    right, right_places = with_keys(builder, sides[Side.RIGHT], [key for _, key, _ in keys], input_ids)
     pairs = tuple(
         KeyPair(left_place, right_place, safe)
         for left_place, right_place, (_, _, safe) in zip(left_places, right_places, keys, strict=True)
     )
     terms = AsOf(bound, right.positions[nearest.column], nearest.direction, None, nearest.exact)
     distribution = distribution_of(builder, node, JoinType.LEFT, keys=bool(pairs))
-    joined = with_nearest(left, right, pairs, terms, wanted, distribution)
+    joined = with_nearest(left, right, pairs, terms, input_ids, distribution)
     order = joined.reference(nearest.column)
     present = Call(function=Function.IS_NOT_NULL, arguments=(order,), type=pa.bool_())
     matched = all_of([present, *map(builder.reader(joined), tests)])
     assert matched is not None
     if kind is JoinType.INNER:
         return joined.under(Filter(joined.relation, matched))
-    return _only_where(matched, joined, right.positions.keys() & wanted) if tests else joined
+    return _only_where(matched, joined, right.positions.keys() & input_ids) if tests else joined
 
 
 def _inputs(
@@ -82,20 +82,20 @@ def _inputs(
     """
     domain, rows, searched = nearest.domain, node.child(nearest.rows), node.child(nearest.rows.other)
 
-    def needed(terms: Nearest) -> frozenset[int]:
+    def ids_read(terms: Nearest) -> frozenset[int]:
         parts = [terms.bound, *terms.keys, *(limit.test for limit in terms.limits), *terms.conditions]
-        known = {terms.column, *(key for _, key, _ in domain.keys)} if domain is not None else {terms.column}
-        return required.union(known, *(part.attribute_ids for part in parts))
+        own = {terms.column, *(key for _, key, _ in domain.keys)} if domain is not None else {terms.column}
+        return required.union(own, *(part.attribute_ids for part in parts))
 
     def matched(terms: Nearest, stand_ins: Sequence[StandIn]) -> Fragment:
         if domain is None:
-            return with_stand_ins(builder, rows, needed(terms), stand_ins)
+            return with_stand_ins(builder, rows, ids_read(terms), stand_ins)
         if stand_ins:
             raise NotTranslatableError(f"{stand_ins[0].source} is not computed here in a correlated subquery")
         return _values(builder, domain)
 
     start = builder.state
-    sides = {Side.LEFT: matched(nearest, ()), Side.RIGHT: builder.input(searched, needed(nearest))}
+    sides = {Side.LEFT: matched(nearest, ()), Side.RIGHT: builder.input(searched, ids_read(nearest))}
     computed = ComputedParts(builder, sides, node.reading)
     covered = dataclasses.replace(
         nearest,
@@ -111,7 +111,7 @@ def _inputs(
     sides = {
         Side.LEFT: matched(covered, computed.stand_ins[Side.LEFT]),
         Side.RIGHT: with_stand_ins(
-            builder, searched, needed(covered).union(tie.expr_id for tie in nearest.ties),
+            builder, searched, ids_read(covered).union(tie.expr_id for tie in nearest.ties),
             computed.stand_ins[Side.RIGHT], first,
         ),
     }  # fmt: skip
@@ -132,14 +132,14 @@ def _first(nearest: Nearest, sides: Mapping[Side, Fragment], computed: ComputedP
 
 def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
     """Compute what a decorrelated subquery reads of the rows around it."""
-    needed = frozenset().union(*(value.attribute_ids for _, value in domain.values))
-    needed = needed.union(*(key.attribute_ids for key, _, _ in domain.keys))
-    below = builder.input(domain.rows, needed)
+    ids = frozenset().union(*(value.attribute_ids for _, value in domain.values))
+    ids = ids.union(*(key.attribute_ids for key, _, _ in domain.keys))
+    below = builder.input(domain.rows, ids)
     values = {
         column.expr_id: Output(f"{column.fields['name']}#{column.expr_id}", below.reference(value.expr_id))
         for column, value in domain.values
     }
-    return with_outputs(below.relation, passed_on(below, needed) | values)
+    return with_outputs(below.relation, passed_on(below, ids) | values)
 
 
 def _only_where(matched: Expression, joined: Fragment, ids: Collection[int]) -> Fragment:
@@ -162,8 +162,8 @@ def as_of_join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -
     keys = list(zip(node.expressions("leftKeys"), node.expressions("rightKeys"), strict=True))
     for left_key, right_key in keys:
         check_keys(left_key, right_key)
-    wanted = required.union(attribute.expr_id for pair in (orders, *keys) for attribute in pair)
-    left, right = (builder.input(node.child(side), wanted, any_rows=True) for side in Side)
+    input_ids = required.union(attribute.expr_id for pair in (orders, *keys) for attribute in pair)
+    left, right = (builder.input(node.child(side), input_ids, any_rows=True) for side in Side)
     pairs = tuple(KeyPair(left.positions[a.expr_id], right.positions[b.expr_id]) for a, b in keys)
     left_order, right_order = left.positions[orders[0].expr_id], right.positions[orders[1].expr_id]
     as_of = AsOf(left_order, right_order, terms.direction, terms.tolerance, terms.allow_exact)

@@ -61,22 +61,20 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     if builder.reading.obstacle is not None:
         raise BrokenError(node, builder.reading.obstacle.why, builder.reading.obstacle.kind)
     with _broken_at(node):
-        read = read_relation(node, builder.options, conditions)
-    conditions = read.rest
-    wanted = required.union(*(condition.attribute_ids for condition in conditions))
-    parts = [i for i in read.files.partitions if i in wanted]
-    files = read.files.with_partitions(parts)
-    chosen = [i for i in files.columns if i in wanted]
-    chosen = [*chosen, *parts] or [_narrowest(files)]
+        source = read_relation(node, builder.options, conditions)
+    conditions = source.rest
+    ids_read = required.union(*(condition.attribute_ids for condition in conditions))
+    parts = [i for i in source.files.partitions if i in ids_read]
+    files = source.files.with_partitions(parts)
+    ids = [i for i in files.columns if i in ids_read]
+    ids = [*ids, *parts] or [_narrowest(files)]
     with _broken_at(node):
         for attribute in node.output:
-            if attribute.expr_id in chosen:
+            if attribute.expr_id in ids:
                 check_column(attribute)
-        builder.reading.check_columns(
-            node.fields["@relation"], [files.columns[i] for i in chosen if i in files.columns]
-        )
+        builder.reading.check_columns(node.fields["@relation"], [files.columns[i] for i in ids if i in files.columns])
     index = len(builder.sources)
-    fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in chosen]
+    fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in ids]
     bare = Scan(
         pa.schema(fields), len(parts), index=index, format=files.format,
         by_statistics=files.format in builder.reading.by_statistics,
@@ -84,7 +82,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     )  # fmt: skip
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
-    fragment = Fragment.from_columns(bare, chosen)
+    fragment = Fragment.from_columns(bare, ids)
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
@@ -115,28 +113,28 @@ def _filtered(builder: TreeBuilder, child: PlanNode, parts: Sequence[Node], requ
 
 def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Compute columns; mere renaming needs no node."""
-    return projected(node, required, lambda needed: builder.build(node.children[0], needed), builder)
+    return projected(node, required, lambda ids: builder.build(node.children[0], ids), builder)
 
 
 def projected(
     node: PlanNode, required: frozenset[int], build: Callable[[frozenset[int]], Fragment], builder: TreeBuilder
 ) -> Fragment:
     """Compute the columns of a ``Project`` over the fragment that is built of what they need."""
-    chosen = {
+    columns = {
         named.expr_id: named for named in node.expressions("projectList") if named.expr_id in required
     }.values()  # one column may be named twice
-    values = {named.expr_id: named.children[0] if named.name == "Alias" else named for named in chosen}
-    needed = frozenset().union(*(value.attribute_ids for value in values.values()))
-    below = build(needed)
+    values = {named.expr_id: named.children[0] if named.name == "Alias" else named for named in columns}
+    ids = frozenset().union(*(value.attribute_ids for value in values.values()))
+    below = build(ids)
     if all(value.name == "AttributeReference" for value in values.values()):
-        positions = {i: below.positions[_known(value, below)] for i, value in values.items()}
+        positions = {i: below.positions[_column_id(value, below)] for i, value in values.items()}
         return Fragment(below.relation, positions)
     reader = builder.reader(below)
 
     def value_of(node: Node) -> Expression:
-        return below.reference(_known(node, below)) if node.name == "AttributeReference" else reader(node)
+        return below.reference(_column_id(node, below)) if node.name == "AttributeReference" else reader(node)
 
-    outputs = named_outputs(chosen, value_of)
+    outputs = named_outputs(columns, value_of)
     return Fragment.from_columns(without_arrays(Project(below.relation, tuple(outputs.values()))), outputs)
 
 
@@ -149,71 +147,71 @@ def union(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fra
     """Put inputs together, column by column."""
     if node.fields["byName"]:
         raise NotTranslatableError("a union by name is not computed here")
-    wanted = [i for i, column in enumerate(node.output) if column.expr_id in required]
+    positions = [i for i, column in enumerate(node.output) if column.expr_id in required]
     if not node.output:
         counted = (Output("c0", Literal(value=True, type=pa.bool_())),)
         built = [builder.input(child, frozenset()) for child in node.children]
         return Fragment(Union(tuple(Project(fragment.relation, counted) for fragment in built)), {})
-    wanted = wanted or [0]
-    names = [f"{node.output[i].fields['name']}#{node.output[i].expr_id}" for i in wanted]
-    types = [arrow_of(node.output[i].data_type) for i in wanted]
+    positions = positions or [0]
+    names = [f"{node.output[i].fields['name']}#{node.output[i].expr_id}" for i in positions]
+    types = [arrow_of(node.output[i].data_type) for i in positions]
     inputs = []
     for child in node.children:
-        ids = [child.output[i].expr_id for i in wanted]
+        ids = [child.output[i].expr_id for i in positions]
         below = builder.input(child, frozenset(ids))
         values = [in_type_of_all(below.reference(i), dtype) for i, dtype in zip(ids, types, strict=True)]
         outputs = tuple(map(Output, names, values))
         inputs.append(Project(below.relation, outputs))
-    return Fragment.from_columns(Union(tuple(inputs)), (node.output[i].expr_id for i in wanted))
+    return Fragment.from_columns(Union(tuple(inputs)), (node.output[i].expr_id for i in positions))
 
 
 def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Project each row in several ways, as grouping sets and distinct aggregates of several columns have it."""
     ids = [column.expr_id for column in node.output]
-    wanted = [n for n, i in enumerate(ids) if i in required] or [len(ids) - 1]
+    positions = [n for n, i in enumerate(ids) if i in required] or [len(ids) - 1]
     ways = node.expression_lists("projections")
-    chosen = [[way[n] for n in wanted] for way in ways]
-    needed = frozenset().union(*(value.attribute_ids for way in chosen for value in way))
-    below = builder.input(node.children[0], needed)
+    projected_ways = [[way[n] for n in positions] for way in ways]
+    ids_read = frozenset().union(*(value.attribute_ids for way in projected_ways for value in way))
+    below = builder.input(node.children[0], ids_read)
     reader = builder.reader(below)
-    names = [f"{node.output[n].fields['name']}#{n}" for n in wanted]
+    names = [f"{node.output[n].fields['name']}#{n}" for n in positions]
     projections = tuple(
-        tuple(Output(name, reader(value)) for name, value in zip(names, way, strict=True)) for way in chosen
+        tuple(Output(name, reader(value)) for name, value in zip(names, way, strict=True)) for way in projected_ways
     )
-    return Fragment.from_columns(Expand(below.relation, projections), (ids[n] for n in wanted))
+    return Fragment.from_columns(Expand(below.relation, projections), (ids[n] for n in positions))
 
 
 def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Aggregate an input wholly, for a node above that needs the final values."""
-    read = read_aggregate(node)
-    return aggregated(builder, read, aggregate_input(builder, node, read), required)
+    aggregation = read_aggregate(node)
+    return aggregated(builder, aggregation, aggregate_input(builder, node, aggregation), required)
 
 
-def aggregate_input(builder: TreeBuilder, node: PlanNode, read: ReadAggregate) -> Fragment:
+def aggregate_input(builder: TreeBuilder, node: PlanNode, aggregation: ReadAggregate) -> Fragment:
     """What is aggregated, with sessions merged."""
-    return with_sessions(builder, builder.input(node.children[0], read.attribute_ids), read.keys)
+    return with_sessions(builder, builder.input(node.children[0], aggregation.attribute_ids), aggregation.keys)
 
 
-def aggregated(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
+def aggregated(builder: TreeBuilder, aggregation: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
     """Aggregate a fragment wholly.
 
     Raises ``NotTranslatableError`` if Spark alone can finish an aggregate, or compute a result.
     """
-    for _, node in read.estimates:
+    for _, node in aggregation.estimates:
         raise NotTranslatableError(f"{node} below another operation is not computed here")
-    if is_pivot(read):
-        return pivoted(builder, read, below, required)
+    if is_pivot(aggregation):
+        return pivoted(builder, aggregation, below, required)
     reader = builder.reader(below)
     relation: Relation
-    if read.distinct:
-        relation, calls = in_two_steps(read, below.relation, reader)
+    if aggregation.distinct:
+        relation, calls = in_two_steps(aggregation, below.relation, reader)
     else:
-        calls = read.calls(reader)
-        keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
+        calls = aggregation.calls(reader)
+        keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(aggregation.keys))
         relation = with_plain_values(PartialAggregate(below.relation, keys, unique_calls(calls), final=True))
-    final = FinalReader(read, relation, calls)
-    chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
-    return with_outputs(relation, named_outputs(chosen, final))
+    final = FinalReader(aggregation, relation, calls)
+    results = [named for named in aggregation.results if named.expr_id in required] or list(aggregation.results[:1])
+    return with_outputs(relation, named_outputs(results, final))
 
 
 @contextmanager
@@ -225,7 +223,7 @@ def _broken_at(node: PlanNode) -> Iterator[None]:
         raise BrokenError(node, str(problem)) from problem
 
 
-def _known(value: Node, below: Fragment) -> int:
+def _column_id(value: Node, below: Fragment) -> int:
     if value.expr_id not in below.positions:
         raise NotTranslatableError(f"{value.fields['name']} is no column of the input")
     return value.expr_id
@@ -254,9 +252,9 @@ def written_rows(_builder: TreeBuilder, node: PlanNode, required: frozenset[int]
     rows = node.fields.get("@rows")
     if rows is None:
         raise NotTranslatableError("it has more values than are sent with each task")
-    chosen = [n for n, column in enumerate(node.output) if column.expr_id in required]
-    values = {n: [row[n] for row in rows] for n in chosen}
-    return _constant_table([node.output[n] for n in chosen], list(values.values()), len(rows))
+    positions = [n for n, column in enumerate(node.output) if column.expr_id in required]
+    values = {n: [row[n] for row in rows] for n in positions}
+    return _constant_table([node.output[n] for n in positions], list(values.values()), len(rows))
 
 
 def few_numbers(_builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -265,8 +263,8 @@ def few_numbers(_builder: TreeBuilder, node: PlanNode, required: frozenset[int])
     numbers = range(start, end, step)
     if len(numbers) > _MOST_NUMBERS:
         raise NotTranslatableError("it has more numbers than are sent with each task")
-    chosen = [column for column in node.output if column.expr_id in required]
-    return _constant_table(chosen, [list(numbers) for _ in chosen], len(numbers))
+    columns = [column for column in node.output if column.expr_id in required]
+    return _constant_table(columns, [list(numbers) for _ in columns], len(numbers))
 
 
 def one_row(_builder: TreeBuilder, _node: PlanNode, _required: frozenset[int]) -> Fragment:
@@ -300,42 +298,42 @@ def generate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> 
         raise NotTranslatableError(f"{generator} is not computed here")
     passed = required.intersection(column.expr_id for column in child.output)
     below = builder.input(child, passed | generator.attribute_ids)
-    kept = [i for i in below.positions if i in passed]
+    passed_ids = [i for i in below.positions if i in passed]
     ids = [attribute.expr_id for attribute in node.expressions("generatorOutput")]
     if generator.name == "Stack":
-        return _stacked(builder, below, kept, generator, node.expressions("generatorOutput"))
+        return _stacked(builder, below, passed_ids, generator, node.expressions("generatorOutput"))
     if generator.name == "ReplicateRows":
-        return _repeated(builder, below, kept, generator, ids)
-    return _exploded(builder, below, kept, generator, ids, outer=bool(node.fields["outer"]))
+        return _repeated(builder, below, passed_ids, generator, ids)
+    return _exploded(builder, below, passed_ids, generator, ids, outer=bool(node.fields["outer"]))
 
 
 def _exploded(
-    builder: TreeBuilder, below: Fragment, kept: list[int], generator: Node, ids: list[int], *, outer: bool
+    builder: TreeBuilder, below: Fragment, passed: list[int], generator: Node, ids: list[int], *, outer: bool
 ) -> Fragment:
     values = builder.reader(below)(generator.children[0])
-    relation = _explode(below, kept, values, outer=outer, positions=generator.name == "PosExplode")
+    relation = _explode(below, passed, values, outer=outer, positions=generator.name == "PosExplode")
     if generator.name == "Inline":
-        relation = _with_fields(relation, len(kept))
-    return Fragment.from_columns(relation, (*kept, *ids))
+        relation = _with_fields(relation, len(passed))
+    return Fragment.from_columns(relation, (*passed, *ids))
 
 
-def _explode(below: Fragment, kept: Sequence[int], values: Expression, *, outer: bool, positions: bool) -> Relation:
+def _explode(below: Fragment, passed: Sequence[int], values: Expression, *, outer: bool, positions: bool) -> Relation:
     """Rows of the values of an expression, beside attributes."""
     if isinstance(values, ColumnRef):
-        places = tuple(below.positions[i] for i in kept)
+        places = tuple(below.positions[i] for i in passed)
         return Explode(below.relation, values.index, places, outer, positions)
-    computed = Project(below.relation, (*passed_on(below, kept).values(), Output("values", values)))
-    return Explode(computed, len(kept), tuple(range(len(kept))), outer, positions)
+    computed = Project(below.relation, (*passed_on(below, passed).values(), Output("values", values)))
+    return Explode(computed, len(passed), tuple(range(len(passed))), outer, positions)
 
 
-def _with_fields(relation: Relation, kept: int) -> Relation:
+def _with_fields(relation: Relation, passed: int) -> Relation:
     """The fields of the structs in the last column, in its place."""
     schema = relation.schema
-    struct = column(schema, kept)
+    struct = column(schema, passed)
     assert struct.type is not None
     if not pat.is_struct(struct.type) or len({field.name for field in struct.type}) < struct.type.num_fields:
         raise NotTranslatableError("inline is not computed here of structs with several fields of one name")
-    outputs = [Output(schema.field(i).name, column(schema, i)) for i in range(kept)]
+    outputs = [Output(schema.field(i).name, column(schema, i)) for i in range(passed)]
     for number, field in enumerate(struct.type):
         name = Literal(value=field.name, type=pa.string())
         value = Call(function=Function.GET_FIELD, arguments=(struct, name), type=field.type)
@@ -344,19 +342,19 @@ def _with_fields(relation: Relation, kept: int) -> Relation:
 
 
 def _repeated(
-    builder: TreeBuilder, below: Fragment, kept: list[int], generator: Node, ids: list[int]
+    builder: TreeBuilder, below: Fragment, passed: list[int], generator: Node, ids: list[int]
 ) -> Fragment:  # fmt: skip
     """Each row as often as the first operand says, with the others."""
     reader = builder.reader(below)
     number, *values = map(reader, generator.children)
-    outputs = [*passed_on(below, kept).values(), *(Output(f"value {n}", value) for n, value in enumerate(values))]
+    outputs = [*passed_on(below, passed).values(), *(Output(f"value {n}", value) for n, value in enumerate(values))]
     computed = Project(below.relation, (*outputs, Output("number", number)))
     relation = Explode(computed, len(outputs), tuple(range(len(outputs))))
-    return Fragment.from_columns(relation, (*kept, *ids))
+    return Fragment.from_columns(relation, (*passed, *ids))
 
 
 def _stacked(
-    builder: TreeBuilder, below: Fragment, kept: list[int], generator: Node, columns: Sequence[Node]
+    builder: TreeBuilder, below: Fragment, passed: list[int], generator: Node, columns: Sequence[Node]
 ) -> Fragment:
     reader = builder.reader(below)
     count, *values = generator.children
@@ -365,13 +363,13 @@ def _stacked(
         raise NotTranslatableError(f"{generator} is not computed here: its number of rows is no constant")
     width = math.ceil(len(values) / rows)
     types = [arrow_of(attribute.data_type) for attribute in columns]
-    passed = passed_on(below, kept).values()
+    outputs = passed_on(below, passed).values()
 
     def way(row: int) -> tuple[Output, ...]:
         parts = values[row * width : (row + 1) * width]
-        read = [in_type_of_all(reader(part), dtype) for part, dtype in zip(parts, types, strict=False)]
-        read += [Literal(value=None, type=dtype) for dtype in types[len(parts) :]]
-        return (*passed, *(Output(f"value {n}", value) for n, value in enumerate(read)))
+        row_values = [in_type_of_all(reader(part), dtype) for part, dtype in zip(parts, types, strict=False)]
+        row_values += [Literal(value=None, type=dtype) for dtype in types[len(parts) :]]
+        return (*outputs, *(Output(f"value {n}", value) for n, value in enumerate(row_values)))
 
     relation = Expand(below.relation, tuple(map(way, range(rows))))
-    return Fragment.from_columns(relation, (*kept, *(attribute.expr_id for attribute in columns)))
+    return Fragment.from_columns(relation, (*passed, *(attribute.expr_id for attribute in columns)))

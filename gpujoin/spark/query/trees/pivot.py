@@ -35,21 +35,21 @@ from gpujoin.spark.query.trees.builder import (
 )
 
 
-def is_pivot(read: ReadAggregate) -> bool:
+def is_pivot(aggregation: ReadAggregate) -> bool:
     """Tell whether an aggregation takes the values of a pivot."""
-    return any(node.children[0].name == "PivotFirst" for node in read.aggregates)
+    return any(node.children[0].name == "PivotFirst" for node in aggregation.aggregates)
 
 
-def pivoted(builder: TreeBuilder, read: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
+def pivoted(builder: TreeBuilder, aggregation: ReadAggregate, below: Fragment, required: frozenset[int]) -> Fragment:
     """Take the values of a pivot wholly."""
     reader = builder.reader(below)
-    calls = {node: _calls(node, reader, f"a{number}") for number, node in enumerate(read.aggregates)}
-    keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(read.keys))
+    calls = {node: _calls(node, reader, f"a{number}") for number, node in enumerate(aggregation.aggregates)}
+    keys = tuple(Output(f"k{number}", reader(key)) for number, key in enumerate(aggregation.keys))
     every = tuple(call for named in calls.values() for call in named)
     relation = with_plain_input(PartialAggregate(below.relation, keys, every, final=True))
-    final = _PivotReader(read, relation, calls)
-    chosen = [named for named in read.results if named.expr_id in required] or list(read.results[:1])
-    return with_outputs(relation, named_outputs(chosen, final))
+    final = _PivotReader(aggregation, relation, calls)
+    results = [named for named in aggregation.results if named.expr_id in required] or list(aggregation.results[:1])
+    return with_outputs(relation, named_outputs(results, final))
 
 
 def _calls(node: Node, reader: ExpressionReader, name: str) -> tuple[AggregateCall, ...]:
@@ -64,8 +64,8 @@ def _calls(node: Node, reader: ExpressionReader, name: str) -> tuple[AggregateCa
     spark_type = function.children[0].data_type
 
     def call(number: int, internal: object) -> AggregateCall:
-        wanted = Literal(value=python_value(spark_type, internal), type=pivot.type)
-        here = Call(function=Function.EQ_NULL_SAFE, arguments=(pivot, wanted), type=pa.bool_())
+        pivot_value = Literal(value=python_value(spark_type, internal), type=pivot.type)
+        here = Call(function=Function.EQ_NULL_SAFE, arguments=(pivot, pivot_value), type=pa.bool_())
         return AggregateCall(
             function=AggregateFunction.FIRST, arguments=(value,), name=f"{name}_{number}", filter=here,
             ignore_nulls=True,
@@ -115,8 +115,10 @@ def _element(node: Expression) -> Expression:
 class _PivotReader(FinalReader):
     """Translates a pivot's results."""
 
-    def __init__(self, read: ReadAggregate, relation: Relation, calls: dict[Node, tuple[AggregateCall, ...]]) -> None:
-        super().__init__(read, relation, {})
+    def __init__(
+        self, aggregation: ReadAggregate, relation: Relation, calls: dict[Node, tuple[AggregateCall, ...]]
+    ) -> None:
+        super().__init__(aggregation, relation, {})
         self._arrays = calls
 
     def call_of(self, _node: Node) -> AggregateCall | None:

@@ -86,9 +86,9 @@ class _Sessions:
     def _and(self, relation: Relation, **more: Expression) -> Project:
         """A relation's columns, and more, under names that no other column has."""
         schema = relation.schema
-        kept = (Output(field.name, column(schema, n), field.nullable) for n, field in enumerate(schema))
+        columns = (Output(field.name, column(schema, n), field.nullable) for n, field in enumerate(schema))
         added = (Output(f"{name}#{self.session}", value) for name, value in more.items())
-        return Project(relation, (*kept, *added))
+        return Project(relation, (*columns, *added))
 
     def _framed(self, function: AggregateFunction, value: Expression, frame: Frame) -> FramedAggregate:
         name = f"{function.value}#{self.session}"
@@ -107,8 +107,8 @@ def _begins(start: Expression, before: Expression) -> Expression:
     """Whether all earlier sessions have ended before one starts."""
     touches = Call(function=Function.LE, arguments=(start, before), type=pa.bool_())
     nothing = Literal(value=False, type=pa.bool_())
-    known = Call(function=Function.COALESCE, arguments=(touches, nothing), type=pa.bool_())
-    return Call(function=Function.NOT, arguments=(known,), type=pa.bool_())
+    is_touching = Call(function=Function.COALESCE, arguments=(touches, nothing), type=pa.bool_())
+    return Call(function=Function.NOT, arguments=(is_touching,), type=pa.bool_())
 
 
 def _or_null(condition: Expression) -> Expression:

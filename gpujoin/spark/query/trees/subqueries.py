@@ -43,12 +43,12 @@ class SubqueryValues:
 
     def __init__(self, run: Callable[[PlanNode], list[Any]]) -> None:
         self._run = run
-        self._known: dict[int, Any] = {}
-        self.asked = 0
+        self._values: dict[int, Any] = {}
+        self.placeholders = 0
 
     def placeholder(self, node: Node) -> Literal:
         """Stand in for a value while it is not known whether it will be needed."""
-        self.asked += 1
+        self.placeholders += 1
         check_subquery(node)
         return Literal(value=None, type=arrow_of(node.data_type), written="(a subquery)")
 
@@ -59,12 +59,12 @@ class SubqueryValues:
         """
         subquery = check_subquery(node)
         number = first_alike(subquery)
-        if number not in self._known:
+        if number not in self._values:
             rows = self._run(subquery_plan(subquery))
             if len(rows) > 1:
                 raise NotTranslatableError("a scalar subquery has more than one row")
-            self._known[number] = rows[0][0] if rows else None
-        value = self._known[number]
+            self._values[number] = rows[0][0] if rows else None
+        value = self._values[number]
         if subquery is not node and value is not None:
             value = value[node.fields["ordinal"]]
         refuse_replaced(value)
@@ -124,11 +124,11 @@ def filtered_by_values(
         return right.reference(places[first_alike(node)], Side.RIGHT)
 
     condition = all_of(map(ColumnReader({Side.LEFT: below, Side.RIGHT: right}, value_of), parts))
-    kept = [i for i in below.positions if i in required]
-    output = tuple(below.positions[i] for i in kept) or (counting_column(below.relation.schema),)
+    ids = [i for i in below.positions if i in required]
+    output = tuple(below.positions[i] for i in ids) or (counting_column(below.relation.schema),)
     spec = JoinSpec(JoinType.INNER, condition=condition, left_output=output)
     relation = Join(below.relation, right.relation, spec, Side.RIGHT)
-    return Fragment.from_columns(relation, kept)
+    return Fragment.from_columns(relation, ids)
 
 
 def _subqueries(parts: Sequence[Node]) -> Iterator[Node]:

@@ -68,11 +68,11 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
         if key.name == "AttributeReference":
             check_column(key)
     passed = required.intersection(column.expr_id for column in child.output)
-    needed = passed.union(*(each.attribute_ids for each in (*named, *partition, *order)))
-    below = builder.input(child, needed)
+    ids = passed.union(*(each.attribute_ids for each in (*named, *partition, *order)))
+    below = builder.input(child, ids)
     # Columns that are required, or that the functions and the order read; a computed key is one more.
     nested = [key.children[0] for key in order if isinstance(key.children[0].data_type, (t.StructType, t.ArrayType))]
-    below, places = with_keys(builder, below, [*partition, *nested], needed, pat.is_nested)
+    below, places = with_keys(builder, below, [*partition, *nested], ids, pat.is_nested)
     reader = builder.reader(below)
     columns = [column(below.relation.schema, place) for place in places[len(partition) :]]
     written = dict(zip(nested, columns, strict=True))
@@ -135,21 +135,27 @@ def _takes_any(call: AnyWindowCall) -> bool:
 
 
 def _read_function(function: Node, reader: ExpressionReader, name: str, frame: Frame) -> WindowCall:
-    known = FUNCTIONS[function.name]
+    window_function = FUNCTIONS[function.name]
     value, default, count = None, None, 1
     ignore_nulls = bool(function.fields.get("ignoreNulls", False))
-    match known:
+    match window_function:
         case WindowFunction.LAG | WindowFunction.LEAD:
             value, count = reader(function.children[0]), _integer(function.children[1])
             if count < 0:
-                known, count = next(iter(OFFSETS - {known})), -count
+                window_function, count = next(iter(OFFSETS - {window_function})), -count
             default = _default(function.children[2], reader)
         case WindowFunction.NTH_VALUE:
             value, count = reader(function.children[0]), _integer(function.children[1])
         case WindowFunction.NTILE:
             count = _integer(function.children[0])
     return WindowCall(
-        function=known, name=name, value=value, count=count, default=default, ignore_nulls=ignore_nulls, frame=frame
+        function=window_function,
+        name=name,
+        value=value,
+        count=count,
+        default=default,
+        ignore_nulls=ignore_nulls,
+        frame=frame,
     )
 
 
