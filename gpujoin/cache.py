@@ -25,10 +25,10 @@ def cached_by_life(function: Callable[[K, *Arguments], V]) -> Callable[[K, *Argu
 
     @functools.wraps(function)
     def cached(owner: K, *arguments: *Arguments) -> V:
-        known = values.setdefault(owner, {})
-        if arguments not in known:
-            known[arguments] = function(owner, *arguments)
-        return known[arguments]
+        results = values.setdefault(owner, {})
+        if arguments not in results:
+            results[arguments] = function(owner, *arguments)
+        return results[arguments]
 
     return cached
 

@@ -400,9 +400,9 @@ class Options:
         "tell.",
     )  # fmt: skip
 
-    def __new__(cls, **given: Any) -> Self:
+    def __new__(cls, **options: Any) -> Self:
         """Refuse unknown names before any value is looked at."""
-        _check_names(given)
+        _check_names(options)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -447,12 +447,12 @@ def _parse(setting: dataclasses.Field[Any], value: Any, name: str) -> Any:
         raise ConfigurationError(f"{name}: {problem}") from None
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
+def _check_names(options: Mapping[str, Any]) -> None:
     """Raise ``ConfigurationError`` if a name is no option's."""
-    known = [setting.name for setting in dataclasses.fields(Options)]
-    for name in given:
-        if name not in known:
-            raise ConfigurationError(f"unknown option {name!r}.{did_you_mean(name, known)}")
+    names = [setting.name for setting in dataclasses.fields(Options)]
+    for name in options:
+        if name not in names:
+            raise ConfigurationError(f"unknown option {name!r}.{did_you_mean(name, names)}")
 
 
 _REMOVED = {

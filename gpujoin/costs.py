@@ -74,18 +74,18 @@ class Costs:
         if not isinstance(text, str):
             raise ValueError(f"{text!r} must be text such as 'query=0.2,value=5e-8', or Costs(...)")
         names = [cost.name for cost in dataclasses.fields(cls)]
-        given: dict[str, float] = {}
+        costs: dict[str, float] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = (part.strip() for part in pair.partition("="))
             if name not in names:
                 raise ValueError(f"unknown cost {name!r}.{did_you_mean(name, names)}")
             try:
-                given[name] = float(value)
+                costs[name] = float(value)
             except ValueError:
                 raise ValueError(f"cost {name!r} is {value!r}; give seconds, such as 5e-7") from None
-            if not 0 <= given[name] < float("inf"):
+            if not 0 <= costs[name] < float("inf"):
                 raise ValueError(f"cost {name!r} is {value}; seconds are 0 or more")
-        return cls(**given)
+        return cls(**costs)
 
     def __str__(self) -> str:
         return ", ".join(f"{cost.name}={getattr(self, cost.name):.3g}" for cost in dataclasses.fields(self))

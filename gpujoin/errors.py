@@ -143,12 +143,12 @@ class FallbackError(GpuJoinError, RuntimeError):
         return (type(self), (self._message, self.reasons))
 
 
-def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+def did_you_mean(name: str, candidates: Iterable[str], *, prefix: str = "") -> str:
     """A trailing sentence with the nearest known names, or all of them when they are few; empty without any.
 
     ``prefix`` is what all names begin with; it makes no two names alike.
     """
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(candidates))
     bare: dict[str, list[str]] = {}
     for n in names:
         bare.setdefault(n.removeprefix(prefix).lower(), []).append(n)
@@ -156,8 +156,8 @@ def did_you_mean(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     if near:
         return " Did you mean " + " or ".join(repr(n) for key in near for n in bare[key]) + "?"
     if names:
-        shown = ", ".join(repr(n) for n in names[:12])
-        return f" Known: {shown}{', …' if len(names) > 12 else ''}."
+        first = ", ".join(repr(n) for n in names[:12])
+        return f" Known: {first}{', …' if len(names) > 12 else ''}."
     return ""
 
 

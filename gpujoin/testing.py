@@ -191,18 +191,18 @@ def _hashable(cell: Cell, floats: _Floats) -> Cell:
 def _same_schema(actual: pa.Schema, expected: pa.Schema, head: str, check_types: bool, check_nullability: bool) -> None:
     if actual.names != expected.names:
         raise AssertionError(f"{head}columns {actual.names}, expected {expected.names}")
-    for got, wanted in zip(actual, expected, strict=True):
-        if check_types and not got.type.equals(wanted.type):
-            raise AssertionError(f"{head}column {got.name!r} has type {got.type}, expected {wanted.type}")
-        if check_nullability and got.nullable is not wanted.nullable:
-            raise AssertionError(f"{head}column {got.name!r} has nullable={got.nullable}, expected {wanted.nullable}")
+    for got, field in zip(actual, expected, strict=True):
+        if check_types and not got.type.equals(field.type):
+            raise AssertionError(f"{head}column {got.name!r} has type {got.type}, expected {field.type}")
+        if check_nullability and got.nullable is not field.nullable:
+            raise AssertionError(f"{head}column {got.name!r} has nullable={got.nullable}, expected {field.nullable}")
 
 
 def _difference(what: str, rows: Counter[Any], most: int = 8) -> list[str]:
     total = rows.total()
-    shown = sorted(rows.items(), key=lambda item: repr(item[0]))[:most]
+    examples = sorted(rows.items(), key=lambda item: repr(item[0]))[:most]
     lines = [f"{what}: {total} row{'' if total == 1 else 's'}"] if total else []
-    lines += [f"  {count} × {_short(row)}" for row, count in shown]
+    lines += [f"  {count} × {_short(row)}" for row, count in examples]
     if len(rows) > most:
         lines.append(f"  … and {len(rows) - most} other rows")
     return lines
@@ -318,9 +318,9 @@ def _spans(values: Any) -> list[tuple[int, int] | None]:
 
 def _between(items: Any, spans: Sequence[tuple[int, int] | None]) -> Callable[[int, int], list[Cell]]:
     """Give the function from a span to its cells; all that spans need are converted at once."""
-    used = [span for span in spans if span is not None]
-    first = min((start for start, _ in used), default=0)
-    converted = cells(items.slice(first, max((end for _, end in used), default=0) - first))
+    ranges = [span for span in spans if span is not None]
+    first = min((start for start, _ in ranges), default=0)
+    converted = cells(items.slice(first, max((end for _, end in ranges), default=0) - first))
     return lambda start, end: converted[start - first : end - first]
 
 

@@ -43,7 +43,7 @@ class Report:
                     "group": group,
                     "name": check.name,
                     "status": check.status.value,
-                    "found": check.found,
+                    "found": check.finding,
                     "advice": check.advice,
                 }
                 for group, checks in self.groups
@@ -58,7 +58,7 @@ class Report:
         for group, checks in self.groups:
             lines += ["", group]
             for check in checks:
-                lines.append(f"  {check.status.value:<8} {check.name:<{width}}  {check.found}")
+                lines.append(f"  {check.status.value:<8} {check.name:<{width}}  {check.finding}")
                 if check.advice:
                     lines.append(f"  {'':<8} {'':<{width}}  -> {check.advice}")
         return "\n".join([*lines, "", self._verdict()])

@@ -73,10 +73,10 @@ def keep(device: Device, candidates: Candidates, placed: Array, begin: int, leng
     if not length:
         return device.empty(0, np.int32), device.empty(0, np.int32)
     of_tile = device.empty(tiles, np.int32)
-    given = [np.uint64(begin), np.uint64(length)]
+    portion = [np.uint64(begin), np.uint64(length)]
     grid = grid_of(device, length, OUTPUT_TILE)
     kernel = device.kernel(SPECIALISATIONS[0], "tile_candidates")
-    device.launch(kernel, grid, BLOCK_THREADS, [*candidates.arguments, *given, of_tile])
+    device.launch(kernel, grid, BLOCK_THREADS, [*candidates.arguments, *portion, of_tile])
     with memory_errors("the places of the matches"):
         ends = device.xp.cumsum(of_tile, dtype=np.int64)
         offsets = ends - of_tile
@@ -84,7 +84,7 @@ def keep(device: Device, candidates: Candidates, placed: Array, begin: int, leng
     check_room(device, _PAIR_BYTES * matches, f"{matches} pairs")
     probe_row, build_row = device.empty(matches, np.int32), device.empty(matches, np.int32)
     if matches:
-        arguments = [*candidates.arguments, placed, *given, offsets, probe_row, build_row]
+        arguments = [*candidates.arguments, placed, *portion, offsets, probe_row, build_row]
         kernel = device.kernel(SPECIALISATIONS[0], "keep_candidates")
         device.launch(kernel, grid, BLOCK_THREADS, arguments)
     return probe_row, build_row

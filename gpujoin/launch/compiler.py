@@ -46,16 +46,16 @@ def private_directory() -> Path:
     return Path(directory)
 
 
-def usable_directory(wanted: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
+def usable_directory(preferred: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
     """Return a folder that can be written to, made if it is missing.
 
     It is the wanted one, else one of this user's among the temporary files, which later processes find again, else one
-    for this process alone. In containers, users often have no home, or one that they may not read: ``wanted`` may raise
-    ``OSError`` or ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other users
-    could change is not used. ``variable`` is the environment variable that sets the folder, for the warning.
+    for this process alone. In containers, users often have no home, or one that they may not read: ``preferred`` may
+    raise ``OSError`` or ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other
+    users could change is not used. ``variable`` is the environment variable that sets the folder, for the warning.
     """
     problems: list[Exception] = []
-    for candidate in (wanted, lambda: _users_directory(variable)):
+    for candidate in (preferred, lambda: _users_directory(variable)):
         try:
             directory = candidate()
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,9 +95,9 @@ def _warn(directory: Path, whose: str, problems: Sequence[Exception], variable: 
 
 
 @functools.cache
-def _usable(given: str | None, base: str | None, home: str | None, pid: int) -> Path:
+def _usable(variable: str | None, base: str | None, home: str | None, pid: int) -> Path:
     """:func:`usable_directory`, cached by all that it depends on; a forked process gets a private folder of its own."""
-    del given, base, home, pid
+    del variable, base, home, pid
     return usable_directory(cache_directory)
 
 
@@ -152,8 +152,8 @@ def compile_text(spec: ModuleSpec, source: str, options: Sequence[str]) -> Compi
         binary = nvrtc.getPTX(program) if _is_virtual(options) else nvrtc.getCUBIN(program)
         return Compiled(binary.encode() if isinstance(binary, str) else bytes(binary), _log(nvrtc, program))
     except nvrtc.NVRTCError as problem:
-        told = f"{spec} does not compile with {' '.join(options)}: {problem}\n{_log(nvrtc, program)}"
-        raise KernelCompileError(told) from problem
+        message = f"{spec} does not compile with {' '.join(options)}: {problem}\n{_log(nvrtc, program)}"
+        raise KernelCompileError(message) from problem
     finally:
         nvrtc.destroyProgram(program)
 
@@ -170,7 +170,7 @@ def kept_image(name: str, content: bytes) -> Path:
     path = _directory() / name
     if path.is_file() and path.stat().st_size == len(content):
         return path
-    return _kept(path, content, name)
+    return _stored(path, content, name)
 
 
 def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
@@ -180,7 +180,7 @@ def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     path = _directory() / f"{cache_key(source, options, compiler_version())}.cubin"
     if path.is_file():
         return path
-    return _kept(path, compile_text(spec, source, options).binary, str(spec))
+    return _stored(path, compile_text(spec, source, options).binary, str(spec))
 
 
 def _directory() -> Path:
@@ -189,9 +189,9 @@ def _directory() -> Path:
     return _usable(*variables, os.getpid())
 
 
-def _kept(path: Path, content: bytes, what: str) -> Path:
+def _stored(path: Path, content: bytes, what: str) -> Path:
     """Write a file of the cache, or one of this process alone."""
-    wanted = path.parent
+    folder = path.parent
     try:
         try:
             _write(path, content)
@@ -200,7 +200,7 @@ def _kept(path: Path, content: bytes, what: str) -> Path:
             _write(path, content)
     except OSError as problem:
         raise KernelCompileError(
-            f"{what}: the compiled kernel cannot be kept in {wanted}, nor in {tempfile.gettempdir()}: {problem}. "
+            f"{what}: the compiled kernel cannot be kept in {folder}, nor in {tempfile.gettempdir()}: {problem}. "
             f"Set {CACHE_VARIABLE} to a folder that can be written to."
         ) from problem
     return path

@@ -104,8 +104,8 @@ def enter(device: Device, keys: KeyCodes) -> tuple[Array, Array]:
     if keys.rows > _MOST_ROWS:
         raise DeviceMemoryError(f"{keys.rows} rows fill a table of {MAX_ROWS} slots; ask for less at a time")
     slots = slots_for(keys.rows)
-    needed = SLOT_BYTES * slots + layout_bytes(keys.rows, slots)
-    check_room(device, needed, f"a table of {keys.rows} rows side by side by key")
+    nbytes = SLOT_BYTES * slots + layout_bytes(keys.rows, slots)
+    check_room(device, nbytes, f"a table of {keys.rows} rows side by side by key")
     table = empty_table(device, slots)
     slot_of = device.empty(keys.rows, np.int32)
     launch_inserts(device, "csr.cu", "csr_insert", keys, table, np.uint64(slots), slot_of)

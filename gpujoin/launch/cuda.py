@@ -117,8 +117,8 @@ class CudaDevice:
         """
         missing = [module for module in modules if next(images.shipped(module, self._capability), None) is None]
         with ThreadPoolExecutor(threads) as pool:
-            done = [pool.submit(compile_cubin, module, self._architecture) for module in missing]
-        for compilation in done:
+            compilations = [pool.submit(compile_cubin, module, self._architecture) for module in missing]
+        for compilation in compilations:
             compilation.result()
 
     def _loaded(self, module: ModuleSpec, name: str) -> LoadedModule:
@@ -173,8 +173,8 @@ class CudaDevice:
         return cupy.asnumpy(array)
 
     def pointers(self, arrays: Sequence[Array | None]) -> PointerTable:
-        kept = tuple(arrays)
-        for position, array in enumerate(kept):
+        columns = tuple(arrays)
+        for position, array in enumerate(columns):
             if array is None:
                 continue
             if not self._here(array):
@@ -185,8 +185,8 @@ class CudaDevice:
                 raise KernelArgumentError(
                     f"Array {position} of a pointer table is not contiguous; pass a contiguous one."
                 )
-        addresses = [0 if array is None else int(array.data.ptr) for array in kept]
-        return PointerTable(self.upload(np.asarray(addresses, dtype=np.uint64)), kept)
+        addresses = [0 if array is None else int(array.data.ptr) for array in columns]
+        return PointerTable(self.upload(np.asarray(addresses, dtype=np.uint64)), columns)
 
     def launch(
         self,

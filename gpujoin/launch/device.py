@@ -47,8 +47,8 @@ class ModuleSpec:
     """Macros defined before the source, which has ``#ifndef`` defaults for all of them."""
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value}" for name, value in self.defines)
-        return f"{self.source}[{given}]" if given else self.source
+        defines = ", ".join(f"{name}={value}" for name, value in self.defines)
+        return f"{self.source}[{defines}]" if defines else self.source
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -182,10 +182,10 @@ def dimensions(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
 
     Raises ``KernelArgumentError`` if there are more than three numbers, or one is below 1.
     """
-    given = (extent,) if isinstance(extent, int) else tuple(int(n) for n in extent)
-    if not 1 <= len(given) <= 3 or min(given) < 1:
+    numbers = (extent,) if isinstance(extent, int) else tuple(int(n) for n in extent)
+    if not 1 <= len(numbers) <= 3 or min(numbers) < 1:
         raise KernelArgumentError(f"A grid or block is one to three positive numbers, not {extent!r}.")
-    x, y, z = (*given, 1, 1)[:3]
+    x, y, z = (*numbers, 1, 1)[:3]
     return x, y, z
 
 

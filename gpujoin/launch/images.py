@@ -84,8 +84,8 @@ def candidates(capability: tuple[int, int]) -> tuple[str, ...]:
     Machine code runs on GPUs of the same major and the same or a later minor number.
     """
     major, minor = capability
-    known = [(name, *divmod(int(name.removeprefix("sm_")), 10)) for name in ARCHITECTURES]
-    fitting = sorted((m for m in known if m[1] == major and m[2] <= minor), key=lambda m: -m[2])
+    versions = [(name, *divmod(int(name.removeprefix("sm_")), 10)) for name in ARCHITECTURES]
+    fitting = sorted((m for m in versions if m[1] == major and m[2] <= minor), key=lambda m: -m[2])
     later_than_ptx = capability >= divmod(int(PTX.removeprefix("compute_")), 10)
     return (*(name for name, _, _ in fitting[:1]), *((PTX,) if later_than_ptx else ()))
 

@@ -49,8 +49,8 @@ def checked_keys(keys: KeyCodes, *, ranged: bool = False) -> KeyCodes:
     single = codes.ndim == 1 and codes.dtype in (np.dtype(np.int32), np.dtype(np.int64))
     double = codes.ndim == 2 and codes.shape[1] == 2 and codes.dtype == np.dtype(np.uint64)
     if not (single or (double and not ranged)):
-        wanted = "int32 or int64 of one dimension" + ("" if ranged else ", or uint64 of shape (rows, 2)")
-        raise KernelArgumentError(f"key codes are {codes.dtype} of shape {codes.shape}; pass {wanted}")
+        requirement = "int32 or int64 of one dimension" + ("" if ranged else ", or uint64 of shape (rows, 2)")
+        raise KernelArgumentError(f"key codes are {codes.dtype} of shape {codes.shape}; pass {requirement}")
     check_rows(keys.rows)
     check_contiguous("key codes", codes)
     if valid is not None:
@@ -87,8 +87,8 @@ def check_column(name: str, array: Array, dtype: type[np.generic], rows: int | N
     if array.dtype != np.dtype(dtype):
         raise KernelArgumentError(f"{name} is {array.dtype}; pass {np.dtype(dtype)}")
     if array.ndim != 1 or (rows is not None and array.shape[0] != rows):
-        wanted = "one dimension" if rows is None else f"shape ({rows},)"
-        raise KernelArgumentError(f"{name} has shape {array.shape}; pass {wanted}")
+        requirement = "one dimension" if rows is None else f"shape ({rows},)"
+        raise KernelArgumentError(f"{name} has shape {array.shape}; pass {requirement}")
     check_contiguous(name, array)
 
 

@@ -119,8 +119,8 @@ def checked_columns(columns: Sequence[KeyColumn]) -> int:
         name = f"key column {number}"
         values, offsets = column.values, column.offsets
         if values.dtype.name not in _DTYPES[column.kind]:
-            wanted = " or ".join(_DTYPES[column.kind])
-            raise KernelArgumentError(f"{name} of kind {column.kind.value} is {values.dtype}; pass {wanted}")
+            requirement = " or ".join(_DTYPES[column.kind])
+            raise KernelArgumentError(f"{name} of kind {column.kind.value} is {values.dtype}; pass {requirement}")
         if tuple(values.shape[1:]) != ((2,) if column.kind is Kind.DECIMAL else ()):
             raise KernelArgumentError(f"{name} of kind {column.kind.value} has shape {values.shape}")
         check_contiguous(name, values)
@@ -171,21 +171,21 @@ def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
     if len(columns) == 1 and _is_code(columns[0]):
         return KeyLayout((), 1, types)
     fields: list[KeyField] = []
-    used = 0
+    bits = 0
     for column in columns:
-        field = _field(device, column, used)
+        field = _field(device, column, bits)
         if field is None:
             return None
-        used = field.shift + field.width
+        bits = field.shift + field.width
         if field.length_shift != _NONE:
-            used += field.longest.bit_length()
+            bits += field.longest.bit_length()
         if column.null_safe:
-            field = KeyField(field.shift, field.width, field.low, field.span, field.longest, field.length_shift, used)
-            used += 1
+            field = KeyField(field.shift, field.width, field.low, field.span, field.longest, field.length_shift, bits)
+            bits += 1
         fields.append(field)
-    if used > _MOST_WORDS * _WORD:
+    if bits > _MOST_WORDS * _WORD:
         return None
-    return KeyLayout(tuple(fields), 1 if used <= _WORD else _MOST_WORDS, types)
+    return KeyLayout(tuple(fields), 1 if bits <= _WORD else _MOST_WORDS, types)
 
 
 def _types(columns: Sequence[KeyColumn]) -> tuple[tuple[Kind, str], ...]:
@@ -230,24 +230,24 @@ def pack(device: Device, layout: KeyLayout, columns: Sequence[KeyColumn]) -> Key
     """Pack the key columns of a side into codes, by the layout of the build side's keys."""
     rows = checked_columns(columns)
     if layout.types is not None and _types(columns) != layout.types:
-        told = ["; ".join(f"{kind.value} {dtype}" for kind, dtype in side) for side in (_types(columns), layout.types)]
-        raise KernelArgumentError(f"keys are {told[0]} where the layout was made for {told[1]}")
+        sides = ["; ".join(f"{kind.value} {dtype}" for kind, dtype in side) for side in (_types(columns), layout.types)]
+        raise KernelArgumentError(f"keys are {sides[0]} where the layout was made for {sides[1]}")
     if not layout.fields:
         return KeyCodes(columns[0].values, columns[0].valid)
     words = layout.words
     codes, coded = device.empty(rows * words, np.uint64), device.empty(rows, np.bool_)
     for position, (column, field) in enumerate(zip(columns, layout.fields, strict=True)):
         first = np.uint32(position == 0)
-        given: list[Any] = [*column.data, np.uint64(rows), np.uint32(words), first, np.uint32(field.shift)]
+        arguments: list[Any] = [*column.data, np.uint64(rows), np.uint32(words), first, np.uint32(field.shift)]
         if column.kind is Kind.TEXT:
             name = "pack_texts"
-            given += [np.uint32(field.longest), np.int32(field.length_shift)]
+            arguments += [np.uint32(field.longest), np.int32(field.length_shift)]
         else:
             name = "pack_values"
             ranged = np.uint32(field.low is not None)
-            given += [np.uint32(field.width), ranged, np.int64(field.low or 0), np.uint64(field.span or 0)]
+            arguments += [np.uint32(field.width), ranged, np.int64(field.low or 0), np.uint64(field.span or 0)]
         if rows:
-            _launch(device, column, name, rows, [*given, np.int32(field.null_bit), codes, coded])
+            _launch(device, column, name, rows, [*arguments, np.int32(field.null_bit), codes, coded])
     shaped = codes.view(np.int64) if words == 1 else codes.reshape(rows, words)
     return KeyCodes(shaped, coded)
 

@@ -99,23 +99,23 @@ def restrict(
     check_rows(rows)
     _check_lengths(columns, {rows, build_rows})
     check_room(device, _ROW_BYTES * rows, f"what is left of {rows} rows under a condition")
-    kept = device.empty(rows, np.int32)
+    matched = device.empty(rows, np.int32)
     kept_count, failed = total(device), device.zeros(1, np.uint32)
     if rows:
         kernel = device.kernel(_module(text), "residual_found")
         arguments = [
             *_pointers(device, columns), _words(device, constants), matches.row, np.uint64(rows),
-            np.uint32(not probe_is_left), kept, kept_count, failed,
+            np.uint32(not probe_is_left), matched, kept_count, failed,
         ]  # fmt: skip
         device.launch(kernel, grid_of(device, rows), BLOCK_THREADS, arguments)
-    return UniqueMatches(kept, value_of(device, kept_count)), bool(value_of(device, failed))
+    return UniqueMatches(matched, value_of(device, kept_count)), bool(value_of(device, failed))
 
 
 def _check_lengths(columns: Sequence[ConditionColumn], lengths: set[int]) -> None:
     for number, column in enumerate(columns):
         if len(set(column.rows)) > 1 or not lengths.issuperset(column.rows):
-            wanted = " or ".join(map(str, sorted(lengths)))
-            raise KernelArgumentError(f"column {number} has {column.rows} rows; pass {wanted}")
+            requirement = " or ".join(map(str, sorted(lengths)))
+            raise KernelArgumentError(f"column {number} has {column.rows} rows; pass {requirement}")
 
 
 def _pointers(device: Device, columns: Sequence[ConditionColumn]) -> tuple[PointerTable, PointerTable]:

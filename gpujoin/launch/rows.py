@@ -294,11 +294,11 @@ def _moved(device: Device, flat: Sequence[FieldColumn], length: int) -> list[Fie
 
 def _restored(columns: Sequence[FieldColumn], moved: Sequence[FieldColumn]) -> list[FieldColumn]:
     """The columns of which :func:`_moved` has values and validity."""
-    given = iter(moved)
+    arrays = iter(moved)
     out: list[FieldColumn] = []
     for column in columns:
-        values = next(given).values
-        out.append(FieldColumn(values, None if column.valid is None else next(given).values))
+        values = next(arrays).values
+        out.append(FieldColumn(values, None if column.valid is None else next(arrays).values))
     return out
 
 

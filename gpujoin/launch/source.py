@@ -53,7 +53,7 @@ def kernel_source(name: str) -> str:
 def _expand(
     path: PurePosixPath, root: Traversable, *, stack: tuple[PurePosixPath, ...], pasted: set[PurePosixPath]
 ) -> list[str]:
-    lines = _read(path, root, stack).removesuffix("\n").split("\n")
+    lines = _source_text(path, root, stack).removesuffix("\n").split("\n")
     if any(map(_PRAGMA_ONCE.match, lines)):
         if path in pasted:
             return []
@@ -88,7 +88,7 @@ def _normalise(path: PurePosixPath) -> PurePosixPath:
     return PurePosixPath(*parts)
 
 
-def _read(path: PurePosixPath, root: Traversable, stack: tuple[PurePosixPath, ...]) -> str:
+def _source_text(path: PurePosixPath, root: Traversable, stack: tuple[PurePosixPath, ...]) -> str:
     included = f", included from {stack[-1]}," if stack else ""
     if path.is_absolute() or ".." in path.parts:
         raise ConfigurationError(
@@ -96,8 +96,8 @@ def _read(path: PurePosixPath, root: Traversable, stack: tuple[PurePosixPath, ..
         )
     file = root.joinpath(*path.parts)
     if not file.is_file():
-        known = [entry.name for entry in root.iterdir() if entry.name.endswith((".cu", ".cuh"))]
+        names = [entry.name for entry in root.iterdir() if entry.name.endswith((".cu", ".cuh"))]
         raise ConfigurationError(
-            f"CUDA source {str(path)!r}{included} is not in the kernel folder {root}.{did_you_mean(str(path), known)}"
+            f"CUDA source {str(path)!r}{included} is not in the kernel folder {root}.{did_you_mean(str(path), names)}"
         )
     return file.read_text(encoding="utf-8")

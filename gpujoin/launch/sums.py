@@ -30,9 +30,9 @@ def first_places(device: Device, counts: Array) -> Array:
     check_room(device, _SUM_BYTES * (length + 1) + _TILE_BYTES * tiles, what)
     sums, of_tile = device.empty(length + 1, np.int32), device.empty(tiles, np.int32)
     grid = grid_of(device, length, SUM_TILE)
-    given = [counts, np.uint64(length)]
-    device.launch(device.kernel(SPECIALISATIONS[0], "sum_tiles"), grid, BLOCK_THREADS, [*given, of_tile])
+    arguments = [counts, np.uint64(length)]
+    device.launch(device.kernel(SPECIALISATIONS[0], "sum_tiles"), grid, BLOCK_THREADS, [*arguments, of_tile])
     with memory_errors(what):
         ends = device.xp.cumsum(of_tile, dtype=np.int32)
-    device.launch(device.kernel(SPECIALISATIONS[0], "sum_counts"), grid, BLOCK_THREADS, [*given, ends, sums])
+    device.launch(device.kernel(SPECIALISATIONS[0], "sum_counts"), grid, BLOCK_THREADS, [*arguments, ends, sums])
     return sums

@@ -76,14 +76,14 @@ def build(device: Device, ranks: Array, placed: Array, limit: int) -> Matrix:
     grid = grid_of(device, words * _WORD_POSITIONS)
     count, split = (device.kernel(SPECIALISATIONS[0], name) for name in ("wavelet_zeros", "wavelet_split"))
     for level in range(depth):
-        given = [ranks, np.uint64(length), np.uint64(words), np.uint32(depth - 1 - level), votes, number]
-        device.launch(count, grid, BLOCK_THREADS, given)
+        arguments = [ranks, np.uint64(length), np.uint64(words), np.uint32(depth - 1 - level), votes, number]
+        device.launch(count, grid, BLOCK_THREADS, arguments)
         with memory_errors("a search structure"):
             running = device.xp.cumsum(number, dtype=np.int64)
         zeros[level] = running[-1]
         after = device.empty(length, np.int32), device.empty(length, np.int32)
-        given = [ranks, placed, np.uint64(length), np.uint64(words), votes, running, matrix[level], *after]
-        device.launch(split, grid, BLOCK_THREADS, given)
+        arguments = [ranks, placed, np.uint64(length), np.uint64(words), votes, running, matrix[level], *after]
+        device.launch(split, grid, BLOCK_THREADS, arguments)
         ranks, placed = after
     return Matrix(matrix, zeros, placed)
 

@@ -160,11 +160,11 @@ class AggregateCall(Structural):
 
     def _check_arguments(self) -> None:
         of_pairs = EXTREMES_BY | COMOMENTS | REGRESSIONS
-        count, wanted = (2, "two arguments") if self.function in of_pairs else (1, "one argument")
+        count, requirement = (2, "two arguments") if self.function in of_pairs else (1, "one argument")
         if self.function is AggregateFunction.LISTAGG:
-            count, wanted = 1 + len(self.directions), "a text and what it is ordered by"
+            count, requirement = 1 + len(self.directions), "a text and what it is ordered by"
         if self.function is not AggregateFunction.COUNT and len(self.arguments) != count:
-            raise RelationError(f"{self}: takes {wanted}, not {len(self.arguments)}")
+            raise RelationError(f"{self}: takes {requirement}, not {len(self.arguments)}")
         if self.mode is EvalMode.TRY and not (self.function is AggregateFunction.SUM and is_whole(self.dtype)):
             raise RelationError(f"{self}: only sums of integers have a buffer of their own in try_ mode")
         for argument in self.arguments if self.function in MOMENTS else ():

@@ -392,11 +392,11 @@ class Expression(Structural):
 
     def columns(self) -> tuple[ColumnRef, ...]:
         """Distinct column references in the tree, in order of appearance."""
-        seen: dict[tuple[Side, str, int], ColumnRef] = {}
+        references: dict[tuple[Side, str, int], ColumnRef] = {}
         for node in self.walk():
             if isinstance(node, ColumnRef):
-                seen.setdefault((node.side, node.name, node.index), node)
-        return tuple(seen.values())
+                references.setdefault((node.side, node.name, node.index), node)
+        return tuple(references.values())
 
     def sides(self) -> frozenset[Side]:
         """The sides whose columns the tree reads."""

@@ -57,8 +57,8 @@ def in_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if pat.is_run_end_encoded(array.type):
         return in_type(in_known_layout(array), dtype)
     if dtype.id == array.type.id:
-        wanted = iter(_child_types(dtype))
-        return _each_child(array, lambda child: in_type(child, next(wanted)), dtype)
+        child_types = iter(_child_types(dtype))
+        return _each_child(array, lambda child: in_type(child, next(child_types)), dtype)
     if _is_listed(dtype) and _is_listed(array.type):
         item = dtype.value_field
         listed = _each_child(array, lambda child: in_type(child, item.type), _with_item(array.type, item))
@@ -81,23 +81,23 @@ _OFFSETS = {pa.lib.Type_LIST: pa.int32(), pa.lib.Type_LARGE_LIST: pa.int64()}
 
 def nulls(length: int, dtype: pa.DataType) -> pa.Array:
     """Array of nulls of any type, also of zero rows, which ``pa.nulls`` lacks for some nested types."""
-    return in_type(pa.nulls(length, _known(dtype)), dtype)
+    return in_type(pa.nulls(length, _known_layout(dtype)), dtype)
 
 
-def _known(dtype: pa.DataType) -> pa.DataType:
+def _known_layout(dtype: pa.DataType) -> pa.DataType:
     """Type that :func:`in_known_layout` returns."""
     if isinstance(dtype, pa.BaseExtensionType):
-        storage = _known(dtype.storage_type)
+        storage = _known_layout(dtype.storage_type)
         return dtype if storage == dtype.storage_type else storage
     if pat.is_run_end_encoded(dtype):
-        return _known(dtype.value_type)
+        return _known_layout(dtype.value_type)
     if pat.is_string_view(dtype):
         return pa.large_string()
     if pat.is_binary_view(dtype):
         return pa.large_binary()
     if pat.is_union(dtype) or not (pat.is_nested(dtype) or pat.is_dictionary(dtype)):
         return dtype
-    return _of_types(dtype, [_known(child) for child in _child_types(dtype)])
+    return _of_types(dtype, [_known_layout(child) for child in _child_types(dtype)])
 
 
 def _child_types(dtype: pa.DataType) -> list[pa.DataType]:
@@ -108,7 +108,7 @@ def _child_types(dtype: pa.DataType) -> list[pa.DataType]:
     return [dtype.field(i).type for i in range(dtype.num_fields)]
 
 
-def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], wanted: pa.DataType | None = None) -> pa.Array:
+def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], dtype_to: pa.DataType | None = None) -> pa.Array:
     """Apply a function to the children of an array; returns the array itself if no child changes."""
     dtype = array.type
     if pat.is_dictionary(dtype):
@@ -123,21 +123,21 @@ def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], wanted: pa.D
     elif pat.is_nested(dtype) and not pat.is_union(dtype):
         children = [array.values]
     else:
-        return array if wanted is None else array.cast(wanted)
+        return array if dtype_to is None else array.cast(dtype_to)
     changed = [change(child) for child in children]
     same = all(new.type == old.type for new, old in zip(changed, children, strict=True))
-    return array if same and wanted is None else _with_children(array, changed, wanted)
+    return array if same and dtype_to is None else _with_children(array, changed, dtype_to)
 
 
-def _with_children(array: Any, children: list[pa.Array], wanted: pa.DataType | None = None) -> pa.Array:
+def _with_children(array: Any, children: list[pa.Array], dtype_to: pa.DataType | None = None) -> pa.Array:
     """Replace the children of an array."""
     dtype = array.type
     types = [child.type for child in children]
     if pat.is_struct(dtype):
         # Children of a struct come without the offset of its own buffers.
         absent = pc.is_null(array) if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(wanted or _of_types(dtype, types)), mask=absent)
-    new = wanted or _of_types(dtype, types)
+        return pa.StructArray.from_arrays(children, fields=list(dtype_to or _of_types(dtype, types)), mask=absent)
+    new = dtype_to or _of_types(dtype, types)
     if pat.is_map(dtype):
         fields = [new.key_field, new.item_field]
         # PyArrow ends the process where a key is null; before 26 also where the nulls of keys are not counted yet.

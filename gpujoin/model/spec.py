@@ -73,7 +73,7 @@ class Direction(Enum):
     """The nearer of the two; the earlier one if both are equally near."""
 
     @classmethod
-    def parse(cls, given: str | Direction) -> Direction:
+    def parse(cls, value: str | Direction) -> Direction:
         """Read a direction.
 
         Raises
@@ -82,10 +82,10 @@ class Direction(Enum):
             If it is none.
         """
         try:
-            return cls(given)
+            return cls(value)
         except ValueError:
-            known = [direction.value for direction in cls]
-            raise JoinSpecError(f"unknown direction {given!r}.{did_you_mean(str(given), known)}") from None
+            names = [direction.value for direction in cls]
+            raise JoinSpecError(f"unknown direction {value!r}.{did_you_mean(str(value), names)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +186,14 @@ class JoinSpec(Structural):
         return pa.schema(fields)
 
 
-def _check_keys(given: Any) -> None:
-    if not isinstance(given, tuple) or not all(isinstance(key, KeyPair) for key in given):
-        raise JoinSpecError(f"keys must be KeyPair(left, right), in a tuple, got {given!r}")
+def _check_keys(keys: Any) -> None:
+    if not isinstance(keys, tuple) or not all(isinstance(key, KeyPair) for key in keys):
+        raise JoinSpecError(f"keys must be KeyPair(left, right), in a tuple, got {keys!r}")
 
 
-def _check_positions(what: str, given: Any) -> None:
-    if not isinstance(given, tuple) or any(isinstance(p, bool) or not isinstance(p, Integral) for p in given):
-        raise JoinSpecError(f"{what} are given by position in the schema, as a tuple, got {given!r}")
+def _check_positions(what: str, positions: Any) -> None:
+    if not isinstance(positions, tuple) or any(isinstance(p, bool) or not isinstance(p, Integral) for p in positions):
+        raise JoinSpecError(f"{what} are given by position in the schema, as a tuple, got {positions!r}")
 
 
 def _nullable(column: pa.Field, *, or_absent: bool) -> pa.Field:

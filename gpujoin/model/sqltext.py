@@ -213,8 +213,8 @@ def with_types(node: Expression) -> str:
     if any(isinstance(child, Variable) for child in operands):
         del operands[1:]  # what is evaluated for each element, and its variables
     types = [child.type for child in operands if child.type is not None]
-    shown = ", ".join(dict.fromkeys(map(show_type, types)))
-    return f"{node} of {shown}" if shown else str(node)
+    texts = ", ".join(dict.fromkeys(map(show_type, types)))
+    return f"{node} of {texts}" if texts else str(node)
 
 
 class Writer:
@@ -265,10 +265,10 @@ class Writer:
     def _result_of_buffers(self, node: Expression) -> str | None:
         """Write what is computed of the buffer of one aggregate call as that call."""
         columns = self._columns.get(Side.LEFT)
-        read = None if columns is None else {columns[ref.index] for ref in node.columns()}
-        if not read or not all(column.is_buffer for column in read):
+        columns_read = None if columns is None else {columns[ref.index] for ref in node.columns()}
+        if not columns_read or not all(column.is_buffer for column in columns_read):
             return None
-        texts = {column.text for column in read}
+        texts = {column.text for column in columns_read}
         return texts.pop() if len(texts) == 1 else None
 
     def _call(self, node: Call) -> Words:

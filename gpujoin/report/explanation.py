@@ -113,9 +113,9 @@ class QueryReport:
             for note in dict.fromkeys(each.notes):
                 numbers.setdefault(note, []).append(str(number))
         lines = [(", ".join(numbers.get(note, ())), note) for note in dict.fromkeys((*numbers, *self.notes))]
-        width = max((len(told) for told, _ in lines), default=0)
-        for told, note in lines:
-            yield f"{told.rjust(width)}  {note}" if width else str(note)
+        width = max((len(operations) for operations, _ in lines), default=0)
+        for operations, note in lines:
+            yield f"{operations.rjust(width)}  {note}" if width else str(note)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the report as dictionaries and lists of texts and numbers, as the guide describes them."""

@@ -99,12 +99,12 @@ class IslandReport:
             )
         if self.partitions is not None:
             lines.append(f"{_count(self.partitions, 'partition')} planned, {self.tasks:,} run: their sizes were known")
-        joins, sent = self.metrics.joins, self.metrics.sent
+        joins, blobs = self.metrics.joins, self.metrics.sent
         lines += _join_lines(joins)
-        if sent.rows:
-            dropped = f", {sent.dropped:,} dropped for null keys" if sent.dropped else ""
-            size = show_bytes(sent.blob_bytes)
-            lines.append(f"sent {sent.rows:,} rows{dropped}, in {sent.blobs:,} blobs of {size} in all")
+        if blobs.rows:
+            dropped = f", {blobs.dropped:,} dropped for null keys" if blobs.dropped else ""
+            size = show_bytes(blobs.blob_bytes)
+            lines.append(f"sent {blobs.rows:,} rows{dropped}, in {blobs.blobs:,} blobs of {size} in all")
         if p.spills or joins.spills:
             written = f"{show_bytes(p.spill_bytes)} of groups and {show_bytes(joins.spill_bytes)} of joins"
             lines.append(f"spilled {written} in {p.spills + joins.spills:,} parts")
@@ -146,9 +146,9 @@ class IslandReports(tuple[IslandReport, ...]):  # noqa: SLOT001 - a tuple's cann
 
     def __new__(cls, reports: Iterable[IslandReport] = (), report: QueryReport | None = None) -> Self:
         """Make reports of stages, which belong to the report of a query."""
-        made = super().__new__(cls, reports)
-        made.report = QueryReport() if report is None else report
-        return made
+        instance = super().__new__(cls, reports)
+        instance.report = QueryReport() if report is None else report
+        return instance
 
     def __str__(self) -> str:
         return str(self.report) if self else _NOTHING
@@ -170,25 +170,25 @@ def measurements_of(reports: Sequence[IslandReport], cores: int) -> dict[tuple[s
 
     Seconds of tasks that ran at once, ``cores`` of them, are divided among these, as predicted ones are.
     """
-    found: dict[tuple[str, str], Measurement] = {}
+    measurements: dict[tuple[str, str], Measurement] = {}
     ran = [report for report in reports if report.runs]
     for report in ran:
-        done, sent, at_once = report.metrics.pipeline, report.metrics.sent, max(1, min(report.tasks, cores))
-        for name in {*done.seconds, *done.rows, *done.read_rows, OUTPUT}:
-            rows, nbytes, seconds = done.rows.get(name), done.bytes.get(name), done.seconds.get(name)
-            read = done.read_rows.get(name, rows)
-            note = None if read is None or read == rows else f"{_count(read, 'row')} read from the files"
+        pipeline, blobs, at_once = report.metrics.pipeline, report.metrics.sent, max(1, min(report.tasks, cores))
+        for name in {*pipeline.seconds, *pipeline.rows, *pipeline.read_rows, OUTPUT}:
+            rows, nbytes, seconds = pipeline.rows.get(name), pipeline.bytes.get(name), pipeline.seconds.get(name)
+            read_rows = pipeline.read_rows.get(name, rows)
+            note = None if read_rows is None or read_rows == rows else f"{_count(read_rows, 'row')} read from the files"
             if name == OUTPUT:
-                rows, nbytes = sent.rows or done.output_rows, sent.blob_bytes or done.output_bytes
+                rows, nbytes = blobs.rows or pipeline.output_rows, blobs.blob_bytes or pipeline.output_bytes
                 note = "; ".join(report.details)
             amounts = Amounts(rows=rows, bytes=nbytes, seconds=None if seconds is None else seconds / at_once)
-            found[report.name, name] = Measurement(amounts, note)
+            measurements[report.name, name] = Measurement(amounts, note)
     for island in {report.island_name for report in ran}:
         stages = [report.metrics for report in ran if report.island_name == island]
         seconds = max(0.0, max(each.ended for each in stages) - min(each.began for each in stages))
-        last = found.get((island, OUTPUT), Measurement())
-        found[island, ISLAND] = Measurement(dataclasses.replace(last.amounts, seconds=seconds), last.note)
-    return found
+        last = measurements.get((island, OUTPUT), Measurement())
+        measurements[island, ISLAND] = Measurement(dataclasses.replace(last.amounts, seconds=seconds), last.note)
+    return measurements
 
 
 def metrics(frame: DataFrame) -> IslandReports:
@@ -224,15 +224,15 @@ def metrics(frame: DataFrame) -> IslandReports:
             "SparkSession.builder.master(…) to see them."
         )
     store = store_of(session.sparkContext)
-    known = explanation_of_latest(frame)
-    ran = known is not None and bool(known.islands)
+    explanation = explanation_of_latest(frame)
+    ran = explanation is not None and bool(explanation.islands)
     plan = str((analyzed_plan(frame) if ran else latest_plan(frame)).toString())
-    known = known or explanation_of(frame) or Explanation()
-    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *(island.name for island in known.islands)}
+    explanation = explanation or explanation_of(frame) or Explanation()
+    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *(island.name for island in explanation.islands)}
     reports = store.reports(lambda stage: stage.name in names or stage.island_name in names)
-    there = {island.name for island in known.islands}
+    there = {island.name for island in explanation.islands}
     others = [report.island for report in reports if report.island is not None and report.name not in there]
-    report = dataclasses.replace(known, operations=(*known.operations, *others))
+    report = dataclasses.replace(explanation, operations=(*explanation.operations, *others))
     measurements = measurements_of(reports, session.sparkContext.defaultParallelism)
     return IslandReports(reports, report.with_measurements(measurements))
 
@@ -263,10 +263,10 @@ class MetricsStore:
         self.add(records)
         return self
 
-    def reports(self, wanted: Callable[[IslandReport], bool] = lambda _: True) -> tuple[IslandReport, ...]:
+    def reports(self, matches: Callable[[IslandReport], bool] = lambda _: True) -> tuple[IslandReport, ...]:
         """Report the wanted stages, oldest first."""
         with self._lock:
-            return tuple(records.report() for records in self._stages.values() if wanted(records.stage))
+            return tuple(records.report() for records in self._stages.values() if matches(records.stage))
 
 
 @dataclass
@@ -277,8 +277,8 @@ class _StageRecords:
 
     def add(self, record: TaskRecord) -> None:
         tasks = self.runs.setdefault(record.stage, {})
-        known = tasks.get(record.partition)
-        if known is None or known.attempt <= record.attempt:
+        earlier = tasks.get(record.partition)
+        if earlier is None or earlier.attempt <= record.attempt:
             tasks[record.partition] = record
         while len(self.runs) > _RUNS_KEPT:
             self.runs.popitem(last=False)

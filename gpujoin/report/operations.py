@@ -210,11 +210,11 @@ def spark_join(
 ) -> JoinOperation:
     """Describe a join that Spark runs; of the inputs, the joins that are left to Spark belong to it."""
     sizes = f"estimated sizes: left {show_bytes(left_bytes)}, right {show_bytes(right_bytes)}"
-    known = left_bytes is not None or right_bytes is not None
+    has_sizes = left_bytes is not None or right_bytes is not None
     return JoinOperation(
         operation=f"{join_words(join_type, keys, condition)}: left to Spark", join_type=join_type, keys=keys,
         condition=condition, left_bytes=left_bytes, right_bytes=right_bytes, reasons=reasons,
-        notes=(*notes_of(NoteKind.DECISION, *[sizes] * known), *notes, *map(note_of, reasons)),
+        notes=(*notes_of(NoteKind.DECISION, *[sizes] * has_sizes), *notes, *map(note_of, reasons)),
         inputs=tuple(each for each in inputs if isinstance(each, JoinOperation)), by_gpu_join=by_gpu_join,
     )  # fmt: skip
 

@@ -103,9 +103,9 @@ def note_query(frame: DataFrame, names: Sequence[str]) -> None:
         _latest.pop(frame, None)
 
 
-def _message(told: str | None) -> str | None:
+def _message(error: str | None) -> str | None:
     """Give what an error says, without its class."""
-    return None if told is None else told.partition(": ")[2]
+    return None if error is None else error.partition(": ")[2]
 
 
 def explanation_of(frame: DataFrame) -> Explanation | None:
@@ -116,13 +116,13 @@ def explanation_of(frame: DataFrame) -> Explanation | None:
 
 def explanation_of_latest(frame: DataFrame) -> Explanation | None:
     """Give what was decided about a query when it last ran; ``None`` where nothing is known."""
-    known = [each for each in map(explanation_named, _latest.get(frame, ())) if each is not None]
-    if not known:
+    explanations = [each for each in map(explanation_named, _latest.get(frame, ())) if each is not None]
+    if not explanations:
         return None
     return Explanation(
-        tuple(dict.fromkeys(operation for each in known for operation in each.operations)),
-        tuple(dict.fromkeys(note for each in known for note in each.notes)),
-        tuple(dict.fromkeys(reason for each in known for reason in each.reasons)),
+        tuple(dict.fromkeys(operation for each in explanations for operation in each.operations)),
+        tuple(dict.fromkeys(note for each in explanations for note in each.notes)),
+        tuple(dict.fromkeys(reason for each in explanations for reason in each.reasons)),
     )
 
 
@@ -191,10 +191,12 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     options = join_options(session_conf(spark), None, None)
     if options.fallback is FallbackMode.RAISE:
         raise problem
-    told = task_error(problem)
-    if told is not None:
-        note_scan_error(told)
-    message = f"a task of the query failed here; Spark runs the query itself: {_message(told) or telling_line(problem)}"
+    error = task_error(problem)
+    if error is not None:
+        note_scan_error(error)
+    message = (
+        f"a task of the query failed here; Spark runs the query itself: {_message(error) or telling_line(problem)}"
+    )
     of_workers = refusal(spark.sparkContext, session_conf(spark))
     if options.fallback is not FallbackMode.WARN:
         log.debug("%s", message)

@@ -102,8 +102,8 @@ def part_name(node: PlanNode) -> str:
 def _statistics(node: PlanNode) -> set[str]:
     """Name the statistics that an aggregation computes of ``describe()`` or ``summary()``: maps from names to texts."""
     names: set[str] = set()
-    for made in node.expressions("aggregateExpressions"):
-        value = made.children[0] if made.children else made
+    for aggregate in node.expressions("aggregateExpressions"):
+        value = aggregate.children[0] if aggregate.children else aggregate
         keys = value.children[0::2] if value.name == "CreateMap" else ()
         if not keys or not all(key.name == "Literal" and isinstance(key.fields["@value"], str) for key in keys):
             return set()
@@ -199,11 +199,9 @@ def joins_in(plan: Any) -> tuple[JoinOperation, ...]:
             ),
         )  # fmt: skip
     native = plan.condition()
-    asked = str(native.get().sql()) if native.isDefined() else None
+    text = str(native.get().sql()) if native.isDefined() else None
     return (
-        spark_join(
-            join_type_name(plan), NOT_ENABLED, condition=asked, left_bytes=left, right_bytes=right, inputs=below
-        ),
+        spark_join(join_type_name(plan), NOT_ENABLED, condition=text, left_bytes=left, right_bytes=right, inputs=below),
     )
 
 

@@ -136,11 +136,11 @@ class QueryProfile:
 
     def _bars(self) -> list[str]:
         whole = sum(self.activities.values()) or 1.0
-        shown = {activity: seconds for activity, seconds in self.activities.items() if seconds > 0}
-        width = max((len(activity.value) for activity in shown), default=0)
+        positive = {activity: seconds for activity, seconds in self.activities.items() if seconds > 0}
+        width = max((len(activity.value) for activity in positive), default=0)
         return [
             f"{activity.value.ljust(width)}  {show_seconds(seconds).rjust(6)}  {'█' * round(_BAR * seconds / whole)}"
-            for activity, seconds in shown.items()
+            for activity, seconds in positive.items()
         ]
 
     def _repr_html_(self) -> str:
@@ -286,10 +286,10 @@ def _time(make: Callable[[], DataFrame]) -> tuple[_Run, DataFrame]:
     """Make a query, run it, and take the time of both."""
     start = time.perf_counter()
     frame = make()
-    made = time.perf_counter() - start
+    planned = time.perf_counter() - start
     rows = frame.toArrow()
     seconds = time.perf_counter() - start
-    return _Run(rows, seconds, min(seconds, made + planning_seconds(frame))), frame
+    return _Run(rows, seconds, min(seconds, planned + planning_seconds(frame))), frame
 
 
 def _activities(run: _Run, cores: int) -> dict[Activity, float]:

@@ -150,8 +150,8 @@ def _as_source(exchange: Exchange, rows: Estimate) -> Estimate:
 
     A join with the input whose keys have filtered them drops no more of them.
     """
-    filtered = any(taken.filters for taken in exchange.producer.inputs)
-    return dataclasses.replace(rows, kept=1.0) if filtered else rows
+    filtered = any(source.filters for source in exchange.producer.inputs)
+    return dataclasses.replace(rows, selectivity=1.0) if filtered else rows
 
 
 class _StageWriter:
@@ -173,10 +173,10 @@ class _StageWriter:
         sources = {
             exchange.index: _as_source(exchange, self._producers[exchange.index].size) for exchange in run.stage.inputs
         }
-        taken = run.stage.spark
-        if taken is not None and taken.rows in facts.counts:
-            rows = max(1.0, facts.counts[taken.rows])
-            sources[taken.source] = Estimate(rows, 1.0, rows)
+        spark_input = run.stage.spark
+        if spark_input is not None and spark_input.rows in facts.counts:
+            rows = max(1.0, facts.counts[spark_input.rows])
+            sources[spark_input.source] = Estimate(rows, 1.0, rows)
         self._sizes = Sizes(scanned, sources)
 
     def top(self) -> _Result:
@@ -259,8 +259,8 @@ class _StageWriter:
     def _project(self, node: Project, below: _Result) -> _Result:
         columns = [_with_name(output.name, _output_column(output, below.columns)) for output in node.outputs]
         if not all(map(_is_plain, node.outputs)):
-            shown = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
-            return self._operation(node, f"project {shown}", [below], columns)
+            values = ", ".join(show_expression(output.expression, below.columns) for output in node.outputs)
+            return self._operation(node, f"project {values}", [below], columns)
         measured = (*below.operation.measured_as, (self._name, self._names[node]))
         operation = dataclasses.replace(below.operation, measured_as=measured)
         return _Result(operation, columns, self._sizes.of(node))
@@ -319,8 +319,8 @@ class _StageWriter:
             text += f", of each partition those up to {node.limit.function.value} {node.limit.count}"
         over = " ".join(filter(None, (keys and f"partition by {keys}", order and f"order by {order}")))
         results = [
-            _with_name(field.name, Words(f"{shown} over ({over})", is_buffer=isinstance(call, FramedAggregate)))
-            for shown, call in zip(calls, node.calls, strict=True)
+            _with_name(field.name, Words(f"{call_text} over ({over})", is_buffer=isinstance(call, FramedAggregate)))
+            for call_text, call in zip(calls, node.calls, strict=True)
             for field in call.outputs
         ]
         return self._operation(node, text, [below], [*below.columns, *results])
@@ -328,15 +328,15 @@ class _StageWriter:
     # -- leaves --------------------------------------------------------------------------------------------
 
     def _source(self, node: ExchangeSource) -> _Result:
-        taken, name = self._stage.spark, (self._name, self._names[node])
-        if taken is not None and taken.source == node.index:
-            rows = self._sizes.of(node).rows if taken.rows in self._facts.counts else None
+        spark_input, name = self._stage.spark, (self._name, self._names[node])
+        if spark_input is not None and spark_input.source == node.index:
+            rows = self._sizes.of(node).rows if spark_input.rows in self._facts.counts else None
             seconds = None
             if rows is not None:
                 seconds = crossing_seconds(rows, node.schema, self._facts.prices.costs) / self._facts.prices.cores
             operation = Operation(
                 kind=OperationKind.SPARK_ROWS,
-                operation=shorten(f"rows from Spark, {self._facts.rows[taken.rows]}", _LONGEST),
+                operation=shorten(f"rows from Spark, {self._facts.rows[spark_input.rows]}", _LONGEST),
                 predicted=Amounts(
                     rows=rows, bytes=None if rows is None else rows * row_bytes(node.schema), seconds=seconds
                 ),
@@ -347,8 +347,8 @@ class _StageWriter:
         place = next(i for i, exchange in enumerate(self._stage.inputs) if exchange.index == node.index)
         exchange, before = self._stage.inputs[place], self._run.inputs[place]
         producer, producer_name = self._producers[exchange.index], f"{self._name}_{place}"
-        known = None if self._is_guessed(before) else exchange.nbytes
-        about = show_about(known)
+        nbytes = None if self._is_guessed(before) else exchange.nbytes
+        about = show_about(nbytes)
         tasks = _count(self._run.tasks, "task")
         if exchange.replicated:
             text = f"sent to {tasks}, {about}"
@@ -356,8 +356,8 @@ class _StageWriter:
             text = f"shared out among {tasks}, {about}"
         else:
             by = ", ".join(producer.columns[i].text for i in exchange.columns)
-            given = _count(before.tasks, "task") if before.stage.spark is None else "Spark's tasks"
-            text = f"exchange by {by}: from {given} to {self._run.tasks}, {about}"
+            senders = _count(before.tasks, "task") if before.stage.spark is None else "Spark's tasks"
+            text = f"exchange by {by}: from {senders} to {self._run.tasks}, {about}"
         text = shorten(text, _LONGEST)
         if exchange.index in self._facts.repeated:
             text += ", computed once with an exchange alike"
@@ -365,7 +365,7 @@ class _StageWriter:
             kind=OperationKind.EXCHANGE,
             operation=text,
             backend=self._facts.backend.value,
-            predicted=Amounts(rows=None if known is None else producer.size.rows, bytes=known),
+            predicted=Amounts(rows=None if nbytes is None else producer.size.rows, bytes=nbytes),
             measured_as=((producer_name, OUTPUT), name),
             inputs=(producer.operation,),
         )
@@ -373,8 +373,10 @@ class _StageWriter:
 
     def _is_guessed(self, stage: StageRun) -> bool:
         """Whether nobody knows how many rows a stage gives."""
-        taken = stage.stage.spark
-        return (taken is not None and taken.rows in self._facts.guessed) or any(map(self._is_guessed, stage.inputs))
+        spark_input = stage.stage.spark
+        return (spark_input is not None and spark_input.rows in self._facts.guessed) or any(
+            map(self._is_guessed, stage.inputs)
+        )
 
     def _scan(self, node: Scan) -> str:
         source = self._facts.scans[node.index]
@@ -405,9 +407,9 @@ def _is_plain(output: Output) -> bool:
 def _output_column(output: Output, below: Columns) -> Words:
     """How an output is written above: one of planning's own by what computes it."""
     expression = output.expression
-    read = expression.columns()
-    if output.name.startswith("a") and read and PLANNED.fullmatch(output.name):
-        return below[min(ref.index for ref in read)]  # what merges a buffer
+    columns = expression.columns()
+    if output.name.startswith("a") and columns and PLANNED.fullmatch(output.name):
+        return below[min(ref.index for ref in columns)]  # what merges a buffer
     return column_words(expression, below)
 
 
@@ -424,8 +426,8 @@ def _plain_columns(node: Relation) -> Columns:
 
 def _call(call: AggregateCall, below: Columns) -> str:
     """Write a call; one that merges partial results is written as the call that it finishes."""
-    read = call.arguments[0].columns() if call.name.startswith("merged ") else ()
-    return below[next(iter(read)).index].text if read else call.text(below)
+    columns = call.arguments[0].columns() if call.name.startswith("merged ") else ()
+    return below[next(iter(columns)).index].text if columns else call.text(below)
 
 
 def _window_call(call: AnyWindowCall, below: Columns) -> str:

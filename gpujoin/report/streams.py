@@ -88,10 +88,10 @@ def _left(node: PlanNode, reason: Reason) -> JoinOperation:
     return join_left_to_spark(node, reason, sized=False)
 
 
-def _join_of_streams(read: ReadJoin) -> JoinOperation:
+def _join_of_streams(read_join: ReadJoin) -> JoinOperation:
     """Describe a join of two streams."""
-    plan, spec = plan_stream_join(read.join), read.join.spec
-    names = {side: [column.fields["name"] for column in read.rows[side].columns] for side in Side}
+    plan, spec = plan_stream_join(read_join.join), read_join.join.spec
+    names = {side: [column.fields["name"] for column in read_join.rows[side].columns] for side in Side}
     keys = tuple(f"{names[Side.LEFT][key.left]} = {names[Side.RIGHT][key.right]}" for key in spec.keys)
     condition = None if spec.condition is None else show_condition(spec.condition)
     kind, strategy, backend = spec.join_type.value, Strategy.SHUFFLE, BackendName.CPU.value

@@ -16,9 +16,9 @@ def user_cache(variable: str, name: str = "") -> Path:
     That is in ``$XDG_CACHE_HOME``, else in ``~/.cache``. Raises ``RuntimeError`` if no variable is set and the user has
     no home.
     """
-    given = os.environ.get(variable)
-    if given:
-        return Path(given)
+    configured = os.environ.get(variable)
+    if configured:
+        return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "gpujoin" / name
 

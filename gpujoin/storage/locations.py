@@ -75,11 +75,11 @@ def in_store(store: Store, rest: str) -> str:
 
 def _name_of(store: Store) -> str:
     with _lock:
-        known = next((name for name, other in _stores.items() if other == store), None)
-        if known is None:
-            known = secrets.token_hex(4)  # not made of the secrets
-            _stores[known] = store
-        return known
+        alias = next((name for name, other in _stores.items() if other == store), None)
+        if alias is None:
+            alias = secrets.token_hex(4)  # not made of the secrets
+            _stores[alias] = store
+        return alias
 
 
 def stores_named(names: frozenset[str]) -> dict[str, Store]:
@@ -188,10 +188,10 @@ def _without_secrets(path: str) -> Iterator[tuple[pafs.FileSystem, str]]:
     else:
         rest = rest.removeprefix(f"{name}@")
         with _lock:
-            known = _stores.get(name)
-        if known is None:
+            own_store = _stores.get(name)
+        if own_store is None:
             raise ScanError(f"{path}: this process was not told which store {name!r} is")
-        store = known
+        store = own_store
     bucket, _, key = rest.partition("/")
     is_hdfs = store.kind is StoreKind.HDFS
     try:
@@ -271,14 +271,14 @@ def open_hdfs(host: str, user: str, settings: dict[str, str], kerb_ticket: str |
     try:
         return pafs.HadoopFileSystem(host, 0, **arguments)  # the port is in the URI
     except (OSError, pa.ArrowException) as problem:
-        told = str(problem)
-        if told.startswith(_NOT_LOADED):
-            log.debug("HDFS cannot be read: %s", told)
-            _not_loaded[:] = [_of_library(told)]
-        if _not_loaded and told.startswith((_NOT_LOADED, _TRIED_BEFORE)):
+        message = str(problem)
+        if message.startswith(_NOT_LOADED):
+            log.debug("HDFS cannot be read: %s", message)
+            _not_loaded[:] = [_of_library(message)]
+        if _not_loaded and message.startswith((_NOT_LOADED, _TRIED_BEFORE)):
             raise UnavailableError(_not_loaded[0]) from None
         # Hadoop's own words are on standard error.
-        raise UnavailableError(f"no connection to {host} as {user} ({told}); {_CLASSES}") from problem
+        raise UnavailableError(f"no connection to {host} as {user} ({message}); {_CLASSES}") from problem
 
 
 def check_missing(files: pafs.FileSystem, name: str) -> None:
@@ -292,9 +292,9 @@ def check_missing(files: pafs.FileSystem, name: str) -> None:
         return
 
 
-def _of_library(told: str) -> str:
+def _of_library(message: str) -> str:
     """Say in one line which library was not loaded, of all the places where PyArrow looked for it."""
-    first, *tried = told.splitlines()
+    first, *tried = message.splitlines()
     library = first.removeprefix(_NOT_LOADED).partition(":")[0].strip()
     broken = [line.strip() for line in tried if _ABSENT not in line]
     reason = f": {broken[0]}" if broken else ""

@@ -90,8 +90,8 @@ class StreamJoin:
 
     def __post_init__(self) -> None:
         if self.spec.join_type not in STREAMED or self.spec.as_of is not None:
-            known = ", ".join(kind.value for kind in STREAMED)
-            raise JoinSpecError(f"streams are not joined by {self.spec.join_type.value} joins; there are {known}")
+            names = ", ".join(kind.value for kind in STREAMED)
+            raise JoinSpecError(f"streams are not joined by {self.spec.join_type.value} joins; there are {names}")
         if not self.spec.keys:
             raise JoinSpecError("a join of streams needs an equality of keys")
         for side in Side:

@@ -302,11 +302,11 @@ def readable_join(
         raise LeftToSparkError(refused)
     first = pyspark.__version__.split(".")[:2]
     newer = tuple(map(int, first)) >= _RIGHT_FIRST_SINCE
-    read = read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
+    join = read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
     for side in Side:
-        if len(read.join.times(side)) > 1 and not _at_once(conf):
+        if len(join.join.times(side)) > 1 and not _at_once(conf):
             raise _left("query", f"its {side.value} side has several event times, which Spark refuses")
-    return read
+    return join
 
 
 def _may_be_moment(node: Node) -> bool:
@@ -354,7 +354,7 @@ def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -
 def _with_join(
     spark: SparkSession,
     root: PlanNode,
-    read: ReadJoin,
+    join: ReadJoin,
     conf: Mapping[str, str],
     options: Options,
     batch: MicroBatch,
@@ -367,13 +367,13 @@ def _with_join(
     size = blob_bytes(conf.get, options.exchange_blob_bytes)
     blobs: DataFrame | None = None
     for side in Side:
-        rows = rewriting.rows(read.node.child(side), [column.number for column in read.rows[side].columns])
-        split = stage_function(SplitRows(read.join, side, labels, options, size), f"split_{side.value}_stream")
+        rows = rewriting.rows(join.node.child(side), [column.number for column in join.rows[side].columns])
+        split = stage_function(SplitRows(join.join, side, labels, options, size), f"split_{side.value}_stream")
         part = rows.mapInArrow(split, BLOB_DDL)
         blobs = part if blobs is None else blobs.unionAll(part)
     assert blobs is not None
-    spec = read.join.spec
-    plan = plan_stream_join(read.join)
+    spec = join.join.spec
+    plan = plan_stream_join(join.join)
     evicts = any(plan.evictions.values())
     at_once = _at_once(conf)
     late_by = LateBy.OWN_WATERMARK if at_once else LateBy.LAST_WATERMARK
@@ -385,7 +385,7 @@ def _with_join(
         blobs.unionAll(rewriting.announcing(labels))
         .groupBy("p")
         .transformWithStateInPandas(
-            PartitionJoin(read.join, labels, options, late_by, late_ms),
+            PartitionJoin(join.join, labels, options, late_by, late_ms),
             _JOINED,
             # To Spark the mode says no more than whether the operator wants micro-batches without rows.
             "Append" if evicts else "Complete",
@@ -396,14 +396,14 @@ def _with_join(
     columns = StructType(
         [
             StructField(f"c{n}", type_in_arrow(column.data_type), nullable=True)
-            for n, column in enumerate(read.node.output)
+            for n, column in enumerate(join.node.output)
         ]
     )
     rows = joined.mapInArrow(
-        stage_function(UnpackRows(spec.output_schema(read.join.left, read.join.right)), "joined_streams"),
+        stage_function(UnpackRows(spec.output_schema(join.join.left, join.join.right)), "joined_streams"),
         columns,
     )
-    rewriting.replace_renamed(read.node, rows)
+    rewriting.replace_renamed(join.node, rows)
     return rewriting.current(root)
 
 

@@ -170,14 +170,14 @@ def _computed(rows: SparkRows) -> tuple[tuple[int, str], ...]:
     """Columns that stand for expressions, and these with columns by position: ids and qualifiers come and go."""
     places = {column.expr_id: place for place, column in enumerate(rows.columns)}
 
-    def shown(node: Node) -> str:
+    def text_of(node: Node) -> str:
         if node.name == "AttributeReference":
             return f"#{places[node.expr_id]}"
-        told = node.fields["@value"] if node.name == "Literal" else ", ".join(map(shown, node.children))
-        return f"{node.name}({told}): {node.type_name}"
+        arguments = node.fields["@value"] if node.name == "Literal" else ", ".join(map(text_of, node.children))
+        return f"{node.name}({arguments}): {node.type_name}"
 
     return tuple(
-        (place, shown(column.source)) for place, column in enumerate(rows.columns) if isinstance(column, StandIn)
+        (place, text_of(column.source)) for place, column in enumerate(rows.columns) if isinstance(column, StandIn)
     )
 
 

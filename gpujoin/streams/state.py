@@ -208,10 +208,10 @@ class State:
         before = self._evicted[side]
         if threshold is None or (before is not None and threshold <= before):
             return
-        kept = []
+        rest = []
         for chunk in self._chunks[side]:
             if chunk.low is None or chunk.low > threshold:
-                kept.append(chunk)
+                rest.append(chunk)
                 continue
             if self._plan.padded(side) and self._matched(chunk) < chunk.rows:
                 unmatched = self._unmatched(chunk, threshold)
@@ -220,8 +220,8 @@ class State:
             if chunk.high is not None and chunk.high <= threshold:
                 self._removed.append(chunk)
             else:
-                kept.append(chunk)
-        self._chunks[side] = kept
+                rest.append(chunk)
+        self._chunks[side] = rest
         self._evicted[side] = threshold
 
     def _unmatched(self, chunk: StateChunk, threshold: int) -> pa.RecordBatch:
@@ -381,8 +381,8 @@ def rows_at(rows: pa.RecordBatch, which: Marks | Micros) -> pa.RecordBatch:
     positions = np.flatnonzero(which) if which.dtype == np.bool_ else which
     if len(positions) == rows.num_rows and which.dtype == np.bool_:
         return rows
-    wanted = pa.array(positions)
-    return pa.RecordBatch.from_arrays([take(column, wanted) for column in rows.columns], schema=rows.schema)
+    indices = pa.array(positions)
+    return pa.RecordBatch.from_arrays([take(column, indices) for column in rows.columns], schema=rows.schema)
 
 
 def _of_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

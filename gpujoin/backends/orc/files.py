@@ -93,10 +93,10 @@ def opened(scan: Scan, part: FileSlice, metrics: PipelineMetrics) -> Iterator[Or
             return stripes[stripe].start + stripes[stripe].nbytes // 2
 
         planned = chosen_groups(part, len(stripes), middle)
-        wanted = rows_may_match(scan, part, lambda place: _statistics(columns[place], tail))
-        metrics.row_groups += len(planned) if wanted else 0
-        metrics.skipped_row_groups += 0 if wanted else len(planned)
-        yield OrcFile(tail, columns, tuple(planned) if wanted else (), reader)
+        may_match = rows_may_match(scan, part, lambda place: _statistics(columns[place], tail))
+        metrics.row_groups += len(planned) if may_match else 0
+        metrics.skipped_row_groups += 0 if may_match else len(planned)
+        yield OrcFile(tail, columns, tuple(planned) if may_match else (), reader)
     check_unchanged(part)
 
 
@@ -164,10 +164,10 @@ def early_dates(path: str, column: str) -> str:
     return f"{path}: column {column!r} has dates before {CALENDARS_AGREE}, which are in one of two calendars"
 
 
-def _is_same(file_type: pa.DataType, wanted: pa.DataType) -> bool:
-    if is_text(wanted) or is_bytes(wanted):
-        return is_text(file_type) == is_text(wanted) and is_bytes(file_type) == is_bytes(wanted)
-    return bool(file_type == wanted)
+def _is_same(file_type: pa.DataType, dtype: pa.DataType) -> bool:
+    if is_text(dtype) or is_bytes(dtype):
+        return is_text(file_type) == is_text(dtype) and is_bytes(file_type) == is_bytes(dtype)
+    return bool(file_type == dtype)
 
 
 def _statistics(column: OrcColumn | None, tail: OrcTail) -> Statistics | None:
@@ -175,17 +175,17 @@ def _statistics(column: OrcColumn | None, tail: OrcTail) -> Statistics | None:
 
 
 def _bounds(column: OrcColumn | None) -> Bounds | None:
-    known = None if column is None else column.statistics
-    return None if known is None or known.low is None else (known.low, known.high)
+    statistics = None if column is None else column.statistics
+    return None if statistics is None or statistics.low is None else (statistics.low, statistics.high)
 
 
 def _bytes_of(tail: OrcTail, columns: Sequence[OrcColumn | None]) -> tuple[int, ...]:
     """Compressed bytes of some columns in each stripe, as a share of the stripe's bytes."""
-    read = [column for column in columns if column is not None]
+    read_columns = [column for column in columns if column is not None]
     sizes = [column.nbytes for column in tail.columns]
     total = sum(stripe.nbytes for stripe in tail.stripes)
     if None in sizes or not total:
-        share = len(read) / max(1, len(tail.columns))
+        share = len(read_columns) / max(1, len(tail.columns))
     else:
-        share = min(1.0, sum(column.nbytes or 0 for column in read) / total)
+        share = min(1.0, sum(column.nbytes or 0 for column in read_columns) / total)
     return tuple(round(stripe.nbytes * share) for stripe in tail.stripes)

@@ -119,9 +119,9 @@ class RangeIndex:
         self.ops, self.rows = ops, rows
         xp = ops.xp
         valid = _valid_in(points, groups)
-        kept = None if valid is None else xp.flatnonzero(valid)
-        values = [p.values if kept is None else p.values[kept] for p in points]
-        own = None if groups is None else groups.values if kept is None else groups.values[kept]
+        valid_rows = None if valid is None else xp.flatnonzero(valid)
+        values = [p.values if valid_rows is None else p.values[valid_rows] for p in points]
+        own = None if groups is None else groups.values if valid_rows is None else groups.values[valid_rows]
         self.axis: _Axis | _Scale | None = None
         self.second: _Axis | None = None
         if len(points) == 2 and int(values[0].shape[0]):
@@ -142,7 +142,7 @@ class RangeIndex:
             _, inner = ops.sort(self.second.ranks)
             self.keys, outer = ops.sort(keys[inner])
             order = inner[outer]
-        self.order = (order if kept is None else kept[order]).astype(ops.index)
+        self.order = (order if valid_rows is None else valid_rows[order]).astype(ops.index)
         self.places = int(self.keys.shape[0])
         self.seconds: Array | None = None
         self.second_keys: Array | None = None
@@ -296,11 +296,11 @@ class RangeProbe(OrderedProbe):
     def _count_by_looking(self) -> tuple[Array, int]:
         xp = self._ops.xp
         counts = xp.zeros(self.rows, dtype=xp.int64)
-        for probe, _ in self._seen(CANDIDATES):
+        for probe, _ in self._tested_pairs(CANDIDATES):
             counts += xp.bincount(probe, minlength=self.rows)
         return counts, total(counts)
 
-    def _seen(self, most: int) -> Iterator[tuple[Array, Array]]:
+    def _tested_pairs(self, most: int) -> Iterator[tuple[Array, Array]]:
         """Probe rows and positions of the candidates that match, testing at most ``most`` candidates at a time."""
         stretches, seconds = self._matches, self._index.seconds
         assert stretches.second is not None
@@ -309,11 +309,11 @@ class RangeProbe(OrderedProbe):
         for probe, number in self._parts(stretches.length, stretches.total, most):
             position = stretches.begin[probe] + number
             rank = seconds[position]
-            kept = self._ops.xp.flatnonzero((rank >= low[probe]) & (rank < high[probe]))
-            yield probe[kept], position[kept]
+            matches = self._ops.xp.flatnonzero((rank >= low[probe]) & (rank < high[probe]))
+            yield probe[matches], position[matches]
 
     def _looked(self, most: int) -> Iterator[tuple[Array, Array]]:
-        for probe, position in self._seen(most):
+        for probe, position in self._tested_pairs(most):
             yield self._rows(probe, position)
 
     def _numbered(self, most: int) -> Iterator[tuple[Array, Array]]:

@@ -68,14 +68,14 @@ def _replayed(
     aimless: Sequence[Array], add: _Add,
 ) -> list[Array]:  # fmt: skip
     """Add the rows of groups in turn; ``aimless`` rows are those after which a group is what it is in any way."""
-    wanted = xp.zeros(parts[0].shape[0], dtype=bool)
+    needs_replay = xp.zeros(parts[0].shape[0], dtype=bool)
     for part in parts[1:]:
-        wanted |= ~xp.isfinite(part)
-    if not any_true(wanted):
+        needs_replay |= ~xp.isfinite(part)
+    if not any_true(needs_replay):
         return list(parts)
     for mask in aimless:
-        wanted[groups[mask if counted is None else mask & counted]] = False
-    taking = xp.flatnonzero(wanted[groups] if counted is None else wanted[groups] & counted)
+        needs_replay[groups[mask if counted is None else mask & counted]] = False
+    taking = xp.flatnonzero(needs_replay[groups] if counted is None else needs_replay[groups] & counted)
     states: dict[int, _State] = {}
     columns = [row[taking].tolist() for row in rows]
     for group, *row in zip(groups[taking].tolist(), *columns, strict=True):
@@ -90,9 +90,9 @@ def _replayed(
 
 
 def _mended(xp: Any, part: Array, at: Array, values: Sequence[float]) -> Array:
-    known = part[at]
+    values_at = part[at]
     part = part.copy()
-    part[at] = xp.where(xp.isfinite(known), known, xp.asarray(values, dtype="float64"))
+    part[at] = xp.where(xp.isfinite(values_at), values_at, xp.asarray(values, dtype="float64"))
     return part
 
 

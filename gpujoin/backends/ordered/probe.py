@@ -123,8 +123,8 @@ class OrderedProbe(ABC):
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:
         """All pairs, ascending by probe row, then in the order of the index."""
         by_looking = self._matches.second is not None and not self._searched
-        made = self._looked if by_looking else self._numbered
-        for probe, build in self._guarded(lambda: made(max_pairs)):
+        search = self._looked if by_looking else self._numbered
+        for probe, build in self._guarded(lambda: search(max_pairs)):
             part = self._pair_slice(probe, build, MapOrder.ASCENDING)
             if part.length:
                 yield part

@@ -75,11 +75,11 @@ def _floors_of(scan: Scan, slices: Sequence[FileSlice]) -> Mapping[FileSlice, Ma
             after: list[Least] = [NoMinimum.ONLY_NULLS]
             for group in reversed(groups[1:]):
                 after.append(_lesser(least(group), after[-1]))
-            known: defaultdict[FileSlice, dict[int, Floor]] = defaultdict(dict)
+            floors: defaultdict[FileSlice, dict[int, Floor]] = defaultdict(dict)
             for (place, number), value in zip(groups, reversed(after), strict=True):
                 if isinstance(value, Minimum):
-                    known[slices[place]][number] = Floor(column, value.value)
-            return known
+                    floors[slices[place]][number] = Floor(column, value.value)
+            return floors
     return {}
 
 

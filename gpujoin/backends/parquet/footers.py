@@ -98,11 +98,11 @@ def _bounds(source: Source, parquet: ParquetFooter) -> Bounds | None:
     """Least and greatest value of a column in a file; ``None`` of text, or if a row group does not say."""
     if source.arrow is None or is_text(source.arrow) or is_bytes(source.arrow):
         return None
-    known = [statistics_of(source, parquet, group) for group in range(len(parquet.groups))]
-    known = [each for each in known if each is None or each.nulls != each.rows]
-    if not known or any(each is None or each.low is None or each.high is None for each in known):
+    statistics = [statistics_of(source, parquet, group) for group in range(len(parquet.groups))]
+    statistics = [each for each in statistics if each is None or each.nulls != each.rows]
+    if not statistics or any(each is None or each.low is None or each.high is None for each in statistics):
         return None
-    return min(each.low for each in known if each), max(each.high for each in known if each)
+    return min(each.low for each in statistics if each), max(each.high for each in statistics if each)
 
 
 _PAGE_HEADER = 15
@@ -412,57 +412,57 @@ class FileColumns:
                 )
 
 
-def _is_converted(file_type: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_converted(file_type: pa.DataType, dtype: pa.DataType) -> bool:
     unsigned = pat.is_unsigned_integer(file_type) or pat.is_fixed_size_binary(file_type)
-    return unsigned or (pat.is_float32(file_type) and pat.is_float64(wanted))
+    return unsigned or (pat.is_float32(file_type) and pat.is_float64(dtype))
 
 
-def _readable(file_type: pa.DataType, wanted: pa.DataType) -> bool:
-    if pat.is_decimal(wanted):
+def _readable(file_type: pa.DataType, dtype: pa.DataType) -> bool:
+    if pat.is_decimal(dtype):
         if pat.is_uint64(file_type):
-            return wanted == pa.decimal128(20, 0)
+            return dtype == pa.decimal128(20, 0)
         return bool(
-            pat.is_decimal128(file_type) and file_type.scale == wanted.scale and file_type.precision <= wanted.precision
+            pat.is_decimal128(file_type) and file_type.scale == dtype.scale and file_type.precision <= dtype.precision
         )
-    if pat.is_timestamp(wanted):
+    if pat.is_timestamp(dtype):
         if not pat.is_timestamp(file_type):
             return False
-        return file_type.unit in ("ms", "us") and (file_type.tz is None) == (wanted.tz is None)
-    if is_text(wanted):
+        return file_type.unit in ("ms", "us") and (file_type.tz is None) == (dtype.tz is None)
+    if is_text(dtype):
         return is_text(file_type)
-    if is_bytes(wanted):
+    if is_bytes(dtype):
         return is_bytes(file_type)
-    if is_whole(wanted):
-        narrower = pat.is_unsigned_integer(file_type) and file_type.bit_width < wanted.bit_width
-        return bool(narrower or (is_whole(file_type) and file_type.bit_width <= wanted.bit_width))
-    if pat.is_float64(wanted) and pat.is_float32(file_type):
+    if is_whole(dtype):
+        narrower = pat.is_unsigned_integer(file_type) and file_type.bit_width < dtype.bit_width
+        return bool(narrower or (is_whole(file_type) and file_type.bit_width <= dtype.bit_width))
+    if pat.is_float64(dtype) and pat.is_float32(file_type):
         return True
-    return bool(file_type == wanted)
+    return bool(file_type == dtype)
 
 
-def _readable_nested(file_type: pa.DataType, wanted: pa.DataType, key: Callable[[str], str]) -> bool:
+def _readable_nested(file_type: pa.DataType, dtype: pa.DataType, key: Callable[[str], str]) -> bool:
     """Whether nested values are read as Spark reads them: of the same types, with all fields that are wanted.
 
     Each field is found by the ``key`` of its name, which no other field of its struct has.
     """
-    if pat.is_struct(wanted):
+    if pat.is_struct(dtype):
         if not pat.is_struct(file_type):
             return False
         fields = {key(field.name): field.type for field in file_type}
         if len(fields) < file_type.num_fields:
             return False
         return all(
-            key(field.name) in fields and _readable_nested(fields[key(field.name)], field.type, key) for field in wanted
+            key(field.name) in fields and _readable_nested(fields[key(field.name)], field.type, key) for field in dtype
         )
-    if pat.is_list(wanted):
-        return pat.is_list(file_type) and _readable_nested(file_type.value_type, wanted.value_type, key)
-    if pat.is_map(wanted):
+    if pat.is_list(dtype):
+        return pat.is_list(file_type) and _readable_nested(file_type.value_type, dtype.value_type, key)
+    if pat.is_map(dtype):
         return (
             pat.is_map(file_type)
-            and _readable_nested(file_type.key_type, wanted.key_type, key)
-            and _readable_nested(file_type.item_type, wanted.item_type, key)
+            and _readable_nested(file_type.key_type, dtype.key_type, key)
+            and _readable_nested(file_type.item_type, dtype.item_type, key)
         )
-    return bool(logical(file_type) == logical(wanted))
+    return bool(logical(file_type) == logical(dtype))
 
 
 # -- numbers beyond a column's type ------------------------------------------------------------------------------
@@ -529,12 +529,12 @@ def rows_may_match(scan: Scan, part: FileSlice, statistics_of_column: Lookup) ->
     )
 
 
-def wanted_slices(scan: Scan, metrics: PipelineMetrics) -> Iterator[FileSlice]:
+def matching_slices(scan: Scan, metrics: PipelineMetrics) -> Iterator[FileSlice]:
     """Slices of a scan whose constants are wanted; the others are not opened."""
     first = len(scan.file_columns)
-    wanted = [(column - first, ranges) for column, ranges in scan.wanted if column >= first]
+    ranges_of_constants = [(column - first, ranges) for column, ranges in scan.wanted if column >= first]
     for part in scan.slices or ():
-        constants = [(part.constants[place], ranges) for place, ranges in wanted]
+        constants = [(part.constants[place], ranges) for place, ranges in ranges_of_constants]
         if all(may_hold(_of_constant(value), ranges) for value, ranges in constants):
             metrics.files += 1
             yield part

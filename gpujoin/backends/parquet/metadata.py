@@ -253,10 +253,10 @@ class ParquetFooter:
 
         Raises ``ScanError`` if the chunk is encrypted or in another file, or if its description cannot be true.
         """
-        known = self._chunks.get((group, leaf))
-        if known is None:
-            known = self._chunks[group, leaf] = self._chunk(group, leaf)
-        return known
+        chunk = self._chunks.get((group, leaf))
+        if chunk is None:
+            chunk = self._chunks[group, leaf] = self._chunk(group, leaf)
+        return chunk
 
     def _chunk(self, group: int, leaf: int) -> ColumnChunk:
         about = self.leaves[leaf]

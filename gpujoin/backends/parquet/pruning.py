@@ -43,11 +43,11 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
         case Function.OR:
             return any(may_match(a, statistics) for a in arguments)
         case Function.IS_NOT_NULL if isinstance(arguments[0], ColumnRef):
-            known = statistics(arguments[0].index)
-            return _may_have_values(known)
+            of_column = statistics(arguments[0].index)
+            return _may_have_values(of_column)
         case Function.IS_NULL if isinstance(arguments[0], ColumnRef):
-            known = statistics(arguments[0].index)
-            return known is None or known.nulls != 0
+            of_column = statistics(arguments[0].index)
+            return of_column is None or of_column.nulls != 0
         case Function.IN if isinstance(arguments[0], ColumnRef):
             return any(_compared(Function.EQ, arguments[0], a, statistics) for a in arguments[1:])
         case function if function is Function.EQ or function in MIRRORED:
@@ -58,27 +58,27 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
     return True
 
 
-def may_hold(known: Statistics | None, ranges: ValueRanges) -> bool:
+def may_hold(statistics: Statistics | None, ranges: ValueRanges) -> bool:
     """Whether a column, of which statistics are known, may have a value of some ranges."""
-    bounds = _bounds(known)
+    bounds = _bounds(statistics)
     if bounds is None:
-        return _may_have_values(known)
+        return _may_have_values(statistics)
     try:
         return ranges.meet(*bounds)
     except TypeError:  # types that cannot be compared
         return True
 
 
-def _bounds(known: Statistics | None) -> tuple[Any, Any] | None:
+def _bounds(statistics: Statistics | None) -> tuple[Any, Any] | None:
     """Bounds of the values, to be compared; ``None`` if there are no values, or nothing is known of them."""
-    if known is None or not _may_have_values(known) or known.low is None or known.high is None:
+    if statistics is None or not _may_have_values(statistics) or statistics.low is None or statistics.high is None:
         return None
-    return _in_order(known.low), _in_order(known.high)
+    return _in_order(statistics.low), _in_order(statistics.high)
 
 
-def _may_have_values(known: Statistics | None) -> bool:
+def _may_have_values(statistics: Statistics | None) -> bool:
     """Whether not all of a column is known to be null."""
-    return known is None or known.nulls != known.rows
+    return statistics is None or statistics.nulls != statistics.rows
 
 
 _UNKNOWN = object()
@@ -92,10 +92,10 @@ def _compared(function: Function, column: Expression, literal: Expression, stati
         return False
     if is_float(logical(column.type)):
         return True  # statistics do not include NaN, which is the greatest value
-    known = statistics(column.index)
-    bounds = _bounds(known)
+    of_column = statistics(column.index)
+    bounds = _bounds(of_column)
     if bounds is None:
-        return _may_have_values(known)
+        return _may_have_values(of_column)
     low, high, value = *bounds, _in_order(value)
     try:
         match function:

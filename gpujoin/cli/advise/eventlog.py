@@ -147,7 +147,7 @@ class LogAdvice:
             yield "left to Spark, first what is in the queries that took longest"
             for obstacle, numbers, seconds in self.obstacles:
                 queries = "query" if len(numbers) == 1 else "queries"
-                change = next((f" (change with {told})" for why, told in _ADVICE.items() if why in obstacle), "")
+                change = next((f" (change with {setting})" for why, setting in _ADVICE.items() if why in obstacle), "")
                 yield f"  {queries} {', '.join(map(str, numbers))}, {show_seconds(seconds)} s: {obstacle}{change}"
 
     def to_dict(self) -> dict[str, Any]:

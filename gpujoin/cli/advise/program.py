@@ -113,7 +113,7 @@ def advise(program: str, arguments: Sequence[str]) -> Advice:
     except SystemExit as end:
         stopped = f"it exited with {end.code!r}" if end.code not in (None, 0) else None
     except BaseException as problem:  # noqa: BLE001 - told with the advice
-        stopped = _told(problem, program)
+        stopped = _description(problem, program)
     costs = Costs()
     return Advice(
         program=program, queries=tuple(recorder.queries), skipped=tuple(recorder.skipped), stopped=stopped,
@@ -121,7 +121,7 @@ def advise(program: str, arguments: Sequence[str]) -> Advice:
     )  # fmt: skip
 
 
-def _told(problem: BaseException, program: str) -> str:
+def _description(problem: BaseException, program: str) -> str:
     path = os.path.realpath(program)
     lines = [
         frame.lineno
@@ -130,8 +130,8 @@ def _told(problem: BaseException, program: str) -> str:
     ]
     place = f" at {Path(program).name}:{lines[-1]}" if lines else ""
     message = f"{type(problem).__name__}{place}: {first_line(problem)}"
-    if _NO_JAVA in message and (found := java()).status is Status.MISSING:
-        message += f" ({found.found}: {found.advice})"
+    if _NO_JAVA in message and (java_check := java()).status is Status.MISSING:
+        message += f" ({java_check.finding}: {java_check.advice})"
     return message
 
 

@@ -28,7 +28,7 @@ class Check:
 
     name: str
     status: Status
-    found: str
+    finding: str
     """What was found, on one line."""
     advice: str = ""
     """What to do about it; empty when there is nothing to do."""
@@ -38,7 +38,7 @@ def require(*checks: Check) -> None:
     """Raise ``BackendUnavailableError`` where something is missing, with all that is and what to do."""
     missing = [check for check in checks if check.status is Status.MISSING]
     if missing:
-        raise BackendUnavailableError("; ".join(f"{check.name}: {check.found}. {check.advice}" for check in missing))
+        raise BackendUnavailableError("; ".join(f"{check.name}: {check.finding}. {check.advice}" for check in missing))
 
 
 # Not every module carries its version; its distribution may be named otherwise (pylibcudf-cu13).
@@ -66,16 +66,16 @@ def run_python(code: str, *, timeout: float = 60.0) -> tuple[bool, str]:
     Gives whether it succeeded, and the last line it printed, or on failure the last line of its error.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return False, f"no answer within {timeout:g} s"
-    if done.returncode < 0:
-        return False, f"killed by signal {-done.returncode}"
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return done.returncode == 0, lines[-1].strip() if lines else ""
+    if process.returncode < 0:
+        return False, f"killed by signal {-process.returncode}"
+    lines = (process.stdout if process.returncode == 0 else process.stderr).strip().splitlines()
+    return process.returncode == 0, lines[-1].strip() if lines else ""
 
 
 def import_check(module: str, *, minimum: str, below: str | None, advice: str) -> Check:
@@ -87,6 +87,6 @@ def import_check(module: str, *, minimum: str, below: str | None, advice: str) -
         return Check(module, Status.MISSING, f"installed, but cannot be imported: {said}", advice)
     version = version_tuple(said)
     if version < version_tuple(minimum) or (below is not None and version >= version_tuple(below)):
-        wanted = f"{minimum} or newer" + (f", below {below}" if below else "")
-        return Check(module, Status.MISSING, f"{said}; gpujoin needs {wanted}", advice)
+        requirement = f"{minimum} or newer" + (f", below {below}" if below else "")
+        return Check(module, Status.MISSING, f"{said}; gpujoin needs {requirement}", advice)
     return Check(module, Status.OK, said)

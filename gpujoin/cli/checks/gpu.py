@@ -93,13 +93,13 @@ def _slots(gpus: tuple[Gpu, ...]) -> Check:
     each = Options().gpu_concurrent_tasks
     try:
         slots = GpuSlots(each)
-        held = sum(slots.count_held(device.index) for device in gpus)
+        count = sum(slots.count_held(device.index) for device in gpus)
     except ConfigurationError as problem:
         state, _, advice = str(problem).partition(". ")
         return Check("gpu slots", Status.MISSING, state, advice)
     if not gpus:
         return Check("gpu slots", Status.OK, f"none without a GPU; lock files would be in {slots.directory}")
-    state = f"{each * len(gpus)}, {held} taken; lock files in {slots.directory}"
+    state = f"{each * len(gpus)}, {count} taken; lock files in {slots.directory}"
     if any(device.exclusive for device in gpus):
         return Check(
             "gpu slots", Status.WARNING, f"{state}, but a GPU admits one process only, so one worker has it",

@@ -62,8 +62,8 @@ def _shared_memory(path: Path) -> Check:
 def local_directories() -> list[Path]:
     """Where Spark and gpujoin keep their local files, in Spark's order of precedence; never empty."""
     for variable in ("SPARK_EXECUTOR_DIRS", "LOCAL_DIRS", "SPARK_LOCAL_DIRS"):
-        given = os.environ.get(variable, "")
-        names = [part for part in given.replace(":", ",").split(",") if part]
+        folders = os.environ.get(variable, "")
+        names = [part for part in folders.replace(":", ",").split(",") if part]
         if names:
             return [Path(name) for name in names]
     return [Path(tempfile.gettempdir())]

@@ -15,7 +15,7 @@ from pathlib import Path
 from gpujoin.cli.checks import Check, Status, import_check, run_python
 from gpujoin.errors import pip_install
 from gpujoin.spark.resources import starved
-from gpujoin.spark.worker.python import DEFAULT_COMMAND, NEEDED, advice, driver_advice, worker_python
+from gpujoin.spark.worker.python import DEFAULT_COMMAND, REQUIRED_MODULES, advice, driver_advice, worker_python
 
 JAVA_MINIMUM = 17
 _JAVA_ADVICE = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or newer"
@@ -27,8 +27,8 @@ ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.1", "3"), ("pyarrow", "
 
 
 def _install(*libraries: tuple[str, str, str | None]) -> str:
-    wanted = (f'"{name}>={oldest}{f",<{below}" if below else ""}"' for name, oldest, below in libraries)
-    return f"pip install --force-reinstall {' '.join(wanted)}"
+    requirements = (f'"{name}>={oldest}{f",<{below}" if below else ""}"' for name, oldest, below in libraries)
+    return f"pip install --force-reinstall {' '.join(requirements)}"
 
 
 _SELF_TEST = """
@@ -77,9 +77,9 @@ def spark() -> Iterator[Check]:
     if pyspark.status is Status.OK:
         yield driver()
     yield workers()
-    found = java()
-    yield found
-    if Status.MISSING not in (pyspark.status, found.status):
+    java_check = java()
+    yield java_check
+    if Status.MISSING not in (pyspark.status, java_check.status):
         yield spark_submit()
     yield from defaults()
 
@@ -114,15 +114,15 @@ def defaults() -> Iterator[Check]:
 
 def workers() -> Check:
     """The Python that workers of a local session would run: ``PYSPARK_PYTHON`` if set, else ``python3``."""
-    given = os.environ.get("PYSPARK_PYTHON")
-    python = worker_python(given or DEFAULT_COMMAND, ("gpujoin", *NEEDED))
-    said = f"{python}, by PYSPARK_PYTHON" if given else f"{python}, PYSPARK_PYTHON being unset"
+    command = os.environ.get("PYSPARK_PYTHON")
+    python = worker_python(command or DEFAULT_COMMAND, ("gpujoin", *REQUIRED_MODULES))
+    said = f"{python}, by PYSPARK_PYTHON" if command else f"{python}, PYSPARK_PYTHON being unset"
     if python.path is None:
         # spark-submit starts programs with it too.
-        return Check("workers' python", Status.MISSING, f"{said}: not found on this machine", _workers_advice(given))
+        return Check("workers' python", Status.MISSING, f"{said}: not found on this machine", _workers_advice(command))
     if python.obstacle:
         said = f"{said}: it {python.obstacle}"
-        return Check("workers' python", Status.WARNING, said, _workers_advice(given))
+        return Check("workers' python", Status.WARNING, said, _workers_advice(command))
     return Check("workers' python", Status.OK, said)
 
 
@@ -140,20 +140,20 @@ def spark_submit() -> Check:
         "Set SPARK_HOME to a Spark installation, or unset it to run that of PySpark." if home else _pyspark_advice()
     )
     try:
-        done = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         return Check("spark-submit", Status.MISSING, f"{command} cannot be run: {problem}", advice)
-    said = done.stderr + done.stdout
+    said = process.stderr + process.stdout
     match = re.search(r"version (\d\S*)", said)
-    if done.returncode != 0 or match is None:
-        told = " ".join(said.split())[-200:] or "no message"
-        return Check("spark-submit", Status.MISSING, f"{command} does not work: {told}", advice)
+    if process.returncode != 0 or match is None:
+        message = " ".join(said.split())[-200:] or "no message"
+        return Check("spark-submit", Status.MISSING, f"{command} does not work: {message}", advice)
     return Check("spark-submit", Status.OK, f"Spark {match[1]} ({command})")
 
 
-def _workers_advice(given: str | None) -> str:
+def _workers_advice(command: str | None) -> str:
     # Where nobody chose a Python, the local session that is enabled takes the program's own.
-    unless = "" if given else " (not needed where gpujoin.enable or a setting enables them)"
+    unless = "" if command else " (not needed where gpujoin.enable or a setting enables them)"
     return f"export {advice()} before local sessions start{unless}; on clusters set spark.pyspark.python."
 
 
@@ -167,9 +167,9 @@ def _spark_home(home: Path, pyspark: Check) -> Check:
         return Check("SPARK_HOME", Status.WARNING, f"{home} holds no PySpark", advice)
     match = re.search(r'__version__[^"\']*["\']([^"\']+)', version_file.read_text(encoding="utf-8"))
     version = match[1] if match else "unknown"
-    if pyspark.status is Status.OK and version != pyspark.found:
+    if pyspark.status is Status.OK and version != pyspark.finding:
         advice = "Install the PySpark of that very version, or unset SPARK_HOME."
-        return Check("SPARK_HOME", Status.WARNING, f"{home} is Spark {version}, PySpark is {pyspark.found}", advice)
+        return Check("SPARK_HOME", Status.WARNING, f"{home} is Spark {version}, PySpark is {pyspark.finding}", advice)
     return Check("SPARK_HOME", Status.OK, f"{home} (Spark {version})")
 
 
@@ -180,12 +180,12 @@ def java() -> Check:
     if command is None:
         return Check("java", Status.MISSING, "JAVA_HOME is not set, and java is not on PATH", _JAVA_ADVICE)
     try:
-        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         return Check("java", Status.MISSING, f"{command} cannot be run: {problem}", _JAVA_ADVICE)
-    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
-    if done.returncode != 0 or match is None:
-        said = " ".join((done.stderr + done.stdout).split())[:200]
+    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', process.stderr + process.stdout)
+    if process.returncode != 0 or match is None:
+        said = " ".join((process.stderr + process.stdout).split())[:200]
         return Check("java", Status.MISSING, f"{command} does not work: {said or 'no message'}", _JAVA_ADVICE)
     version = f"{match[0].removeprefix('version ').strip(chr(34))} ({command})"
     if int(match[1]) < JAVA_MINIMUM:

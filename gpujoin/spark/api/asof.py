@@ -125,11 +125,11 @@ def gpu_asof_join(
         raise JoinSpecError(f"the as-of join cannot be run: {'; '.join(map(str, obstacles))}")
     if is_connect(left.sparkSession):
         return _placed(planned, plan.names, _why(options, keyed=keyed))
-    asked = [
-        None if given is None else chosen.value
-        for given, chosen in ((strategy, options.strategy), (backend, options.backend))
+    hint = [
+        None if argument is None else option.value
+        for argument, option in ((strategy, options.strategy), (backend, options.backend))
     ]
-    return _marked(left, right, schemas, plan, asked)
+    return _marked(left, right, schemas, plan, hint)
 
 
 def _marked(

@@ -102,11 +102,11 @@ def gpu_join(
     if is_connect(spark):
         result: DataFrame = _connect().join(left, right, on, how, conf=conf, options=options, join_id=new_join_id())
         return result
-    asked = [
-        None if given is None else chosen.value
-        for given, chosen in ((strategy, options.strategy), (backend, options.backend))
+    hint = [
+        None if argument is None else option.value
+        for argument, option in ((strategy, options.strategy), (backend, options.backend))
     ]
-    joined = left.join(_hinted(right, *asked), on, how)
+    joined = left.join(_hinted(right, *hint), on, how)
     plan_gpu_joins(spark)
     return joined
 

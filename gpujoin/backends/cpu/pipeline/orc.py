@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.backends.orc.files import CALENDARS_AGREE, OrcFile, early_dates, footer, opened
-from gpujoin.backends.parquet.footers import wanted_slices
+from gpujoin.backends.parquet.footers import matching_slices
 from gpujoin.errors import ScanError
 from gpujoin.functions.lower import Extent
 from gpujoin.model.pipeline import PipelineMetrics, Rung
@@ -47,7 +47,7 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int) -> It
 
 
 def _tables(scan: Scan, metrics: PipelineMetrics, piece_bytes: int) -> Iterator[tuple[str, pa.Table]]:
-    for part in wanted_slices(scan, metrics):
+    for part in matching_slices(scan, metrics):
         with opened(scan, part, metrics) as file:
             for number in file.stripes:
                 stripe = _stripe(scan, part, file, number)

@@ -31,11 +31,11 @@ from gpujoin.backends.parquet.footers import (
     Source,
     comparable_name,
     footer_of,
+    matching_slices,
     opened,
     runs,
     sources_of,
     statistics_of,
-    wanted_slices,
 )
 from gpujoin.backends.parquet.footers import footer as read_footer
 from gpujoin.backends.parquet.metadata import ParquetFooter
@@ -69,7 +69,7 @@ def read(
     changed, truncated or corrupt, or a column has a type that is not read here as Spark would read it.
     """
     after = floors_of(scan) if rung is Rung.FAST else {}
-    for part in wanted_slices(scan, metrics):
+    for part in matching_slices(scan, metrics):
         yield from _read_slice(scan, part, piece_bytes, metrics, rung, after.get(part, {}))
 
 
@@ -81,7 +81,7 @@ def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIEC
     flat = [field for field in scan.file_columns if not _is_opaque(field.type)]
     constants = list(scan.columns)[len(scan.file_columns) :]
     plain = dataclasses.replace(scan, columns=pa.schema([*flat, *constants]), filters=())
-    for part in wanted_slices(scan, metrics):
+    for part in matching_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
             by_name = dict(zip(scan.file_columns.names, sources, strict=True))
             plain_sources = [by_name[field.name] for field in flat]

@@ -12,7 +12,7 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
-from gpujoin.backends.parquet.footers import Source, are_of_type, opened, runs, wanted_slices
+from gpujoin.backends.parquet.footers import Source, are_of_type, matching_slices, opened, runs
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.pages import have_first_version
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
@@ -48,7 +48,7 @@ def read(
     if scan.format is not FileFormat.PARQUET:
         yield from scan.slices or ()
         return
-    for part in wanted_slices(scan, metrics):
+    for part in matching_slices(scan, metrics):
         with opened(scan, part, metrics) as (parquet, sources, groups):
             if not is_local(part.path) or not _are_decoded_here(parquet, sources, groups):
                 if groups:

@@ -144,11 +144,11 @@ def sort_rows(ops: RowOps, partition: Sequence[Codes], order: Sequence[Codes], r
     fields = [part for codes in (*partition, *order) for part in _split(codes, _WORD_BITS - row_bits)]
     permutation: Array | None = None
     while fields:
-        taken, bits = [], row_bits
+        word_fields, bits = [], row_bits
         while fields and bits + fields[-1].bits <= _WORD_BITS:
-            taken.append(fields.pop())
-            bits += taken[-1].bits
-        permutation = _sorted_by(ops, taken[::-1], permutation, row_bits, rows)
+            word_fields.append(fields.pop())
+            bits += word_fields[-1].bits
+        permutation = _sorted_by(ops, word_fields[::-1], permutation, row_bits, rows)
     begins = ops.xp.zeros(rows, dtype=bool)
     begins[0] = True
     for codes in partition:

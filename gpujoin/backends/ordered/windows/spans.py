@@ -50,10 +50,10 @@ class Presence:
 
     def nth(self, numbers: Array, valid: Array) -> Array:
         """Places of the values that are not null, by number; arbitrary where not valid."""
-        known, xp = self.places, self.ops.xp
-        if known.shape[0] == 0:
+        places, xp = self.places, self.ops.xp
+        if places.shape[0] == 0:
             return xp.zeros(numbers.shape[0], dtype="int64")
-        return known[xp.where(valid, numbers, 0)]
+        return places[xp.where(valid, numbers, 0)]
 
 
 def running(ops: RowOps, values: Array) -> Array:
