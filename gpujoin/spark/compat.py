@@ -1,4 +1,4 @@
-"""What differs between the PySpark versions that gpujoin runs on, 4.0 to 4.x, and between kinds of session."""
+"""Hides differences between PySpark 4.0 to 4.x, and between kinds of sessions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def is_stopped(session: SparkSession) -> bool:
 
 
 def check_running(session: SparkSession, what: str) -> None:
-    """Raise ``GpuJoinError`` if a session has been stopped; ``what`` is the function that was given it."""
+    """Raise ``GpuJoinError`` if a session has been stopped; ``what`` is the function that takes it."""
     if is_stopped(session):
         raise GpuJoinError(
             f"{what}: the Spark session has been stopped. Make another one (SparkSession.builder.getOrCreate()), and "

@@ -1,4 +1,4 @@
-"""A daemon for Spark's Python workers that imports what they need once, before it forks them.
+"""A daemon for Spark's Python workers that imports their modules once, before it forks them.
 
 Chosen by ``spark.python.daemon.module=gpujoin.spark.daemon`` when the application is submitted; gpujoin works without
 it. It saves each new worker process the imports, some tenths of a second. Nothing imported here starts a thread, which

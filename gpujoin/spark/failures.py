@@ -123,17 +123,17 @@ class _Link:
 
     @property
     def at_boundary(self) -> bool:
-        """Whether it was raised where Spark starts Python workers, or exchanges Arrow data with them."""
+        """Whether it was raised where Spark starts Python workers or exchanges Arrow data with them."""
         return any(_BOUNDARY.match(frame) for frame in self.frames) or _WORKERS.match(self.caller) is not None
 
     @property
     def at_disks(self) -> bool:
-        """Whether a call of the system failed by which Spark writes or reads its own files."""
+        """Whether a system call failed by which Spark writes or reads its own files."""
         return _DISK_CLASSES.match(self.class_name) is not None and _DISKS.match(self.caller) is not None
 
 
 def failure_of(problem: BaseException) -> Failure:
-    """Tell whose failure an error is that ended the action of a rewritten query, or its planning.
+    """Tell whose failure an error of a rewritten query, or of its planning, is.
 
     ``SPARKS`` where nothing tells otherwise.
     """
@@ -151,7 +151,7 @@ def failure_of(problem: BaseException) -> Failure:
 
 
 def final_error(problem: BaseException) -> GpuJoinError | None:
-    """Give the error of a task of gpujoin with which an action ends, so that Spark does not run its query.
+    """Give the error of a task that ends the action, so that Spark does not run its own query.
 
     ``None`` for any other.
     """
@@ -160,7 +160,7 @@ def final_error(problem: BaseException) -> GpuJoinError | None:
 
 
 def task_error(problem: BaseException) -> str | None:
-    """Give the error that a task of gpujoin raised to say what is wrong; ``None`` for any other, and for crashes."""
+    """Give the error that a task of gpujoin raised itself; ``None`` for any other, and for crashes."""
     error = _last_error(problem)
     return None if error is None else f"gpujoin.errors.{error[0]}: {error[1]}"
 
@@ -199,7 +199,7 @@ def first_line(problem: BaseException) -> str:
 
 
 def telling_line(problem: BaseException) -> str:
-    """Give the line that tells what happened in a task of gpujoin's that failed.
+    """Give the line that explains the failure of a task of gpujoin.
 
     It is what gpujoin raised there; else what the innermost of the Java exceptions says that are of its part::
 
@@ -215,7 +215,7 @@ def telling_line(problem: BaseException) -> str:
 
 
 def _telling_line(link: _Link) -> str | None:
-    """Give the line of an exception's message that tells most; nothing of one that a connection has ended."""
+    """Give the most telling line of an exception's message; none for a connection that has ended."""
     if link.class_name == _PYTHON_EXCEPTION:
         return raised_in(link.message)
     if _DISCONNECTED.search(link.class_name):
@@ -224,7 +224,7 @@ def _telling_line(link: _Link) -> str | None:
 
 
 def raised_in(traceback: str) -> str | None:
-    """Give the line of a traceback that says what was raised: the last that is not indented below one that is."""
+    """Give the line of a traceback with the exception: the last one that is not indented."""
     lines = traceback.splitlines()
     raised = [line for above, line in itertools.pairwise(lines) if above[:1] == " " and line[:1] not in ("", " ")]
     return raised[-1] if raised else None
@@ -241,7 +241,7 @@ class WorkerObstacle:
 
 
 def worker_obstacle(problem: BaseException) -> WorkerObstacle | None:
-    """Tell why workers cannot run gpujoin's code at all, if that ended a query.
+    """Tell why workers cannot run gpujoin at all, if that ended a query.
 
     A worker that lacks a library, or has another version of Python or of gpujoin, or finds a file of the program's in
     the place of a module, fails every query alike.

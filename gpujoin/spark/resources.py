@@ -21,7 +21,7 @@ def check_resources(conf: Mapping[str, str]) -> None:
 
 
 def starved(conf: Mapping[str, str]) -> str | None:
-    """Tell which setting keeps Spark from starting any task, and what to do; ``None`` if none does."""
+    """Tell which setting keeps Spark from starting any task, and the remedy; ``None`` if none does."""
     master = conf.get("spark.master", "")
     if not master.startswith("local") or master.startswith("local-cluster"):
         return None

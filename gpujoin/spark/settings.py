@@ -46,7 +46,7 @@ _ADAPTIVE = ("enabled", "coalescePartitions.enabled")
 
 
 class GpuOutlook(Enum):
-    """What the driver knows of GPUs where a query will run."""
+    """Whether the driver expects a GPU where a query will run."""
 
     EXPECTED = "expected"
     ABSENT = "absent"
@@ -54,7 +54,7 @@ class GpuOutlook(Enum):
 
 
 def session_conf(spark: Any) -> Mapping[str, str]:
-    """Give the session's configuration: what ``--conf`` gave, with what ``spark.conf.set`` changed.
+    """Give the session's configuration: that of ``--conf``, changed by ``spark.conf.set``.
 
     Of a classic session it has some defaults too, and ``spark.default.parallelism``: how many tasks run at once.
     """
@@ -120,7 +120,7 @@ def is_local(conf: Mapping[str, str]) -> bool:
 
 
 def may_adapt(options: Options, conf: Mapping[str, str]) -> bool:
-    """Tell whether the tasks that read exchanged bytes may be made once the sizes of these are known."""
+    """Tell whether tasks that read exchanged bytes may be made once sizes are known."""
     match options.exchange_adaptive:
         case Adaptive.OFF:
             return False

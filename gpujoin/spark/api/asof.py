@@ -205,7 +205,7 @@ def _check_collations(frames: dict[Side, DataFrame], spec: JoinSpec) -> None:
 
 
 def _collation(dtype: DataType) -> str | None:
-    """The collation of a type's texts, those of a struct's fields included, if there is one that is not by bytes."""
+    """Give the first collation of a type's texts, fields included, that is not by bytes."""
     if isinstance(dtype, StructType):
         return next(filter(None, (_collation(field.dataType) for field in dtype.fields)), None)
     name = getattr(dtype, "collation", _BY_BYTES)

@@ -61,14 +61,14 @@ class _Using:
     """Schemas of the two sides."""
 
     def rest(self, side: Side) -> list[int]:
-        """Give the positions of a side's columns that are no keys; none where the side is not returned."""
+        """Give the positions of a side's other columns; none if the side is not returned."""
         if side is Side.RIGHT and self.kind.left_rows_only:
             return []
         key_positions = self._key_positions(side)
         return [i for i in range(len(self.schemas[side])) if i not in key_positions]
 
     def input(self, side: Side, frame: DataFrame) -> FrameInput:
-        """Give what the join reads of a side: the keys, in the order of the names, then what else is returned."""
+        """Give the columns that the join reads of a side: the keys by name, then the other ones."""
         columns = [*self._key_positions(side), *self.rest(side)]
         named = frame.toDF(*(f"c{n}" for n in range(len(self.schemas[side]))))
         schema = t.StructType([self.schemas[side][i] for i in columns])

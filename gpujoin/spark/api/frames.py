@@ -142,7 +142,7 @@ class FrameJoin:
         return explain_stages(self.relation, self._run, facts, (*notes, *about))
 
     def execute(self, explanation: IslandOperation | None = None) -> DataFrame:
-        """Give the result, which is computed when it is used; ``explanation`` is what was said of it."""
+        """Give the result, computed when it is used; ``explanation`` is the one shown for it."""
         explanation = explanation or self.explained()
         size = blob_bytes(self._session.conf.get, self.options.exchange_blob_bytes)
         options = self.options.replace(cpu_threads=self.options.cpu_threads or self._run.threads)

@@ -112,7 +112,7 @@ def gpu_join(
 
 
 def _check_arguments(on: object, how: object, unknown: Mapping[str, object]) -> None:
-    """Refuse arguments that Spark would not understand, and those of other libraries, with what to write instead."""
+    """Refuse arguments unknown to Spark, such as those of other libraries, and say what to write instead."""
     if unknown:
         names = ", ".join(unknown)
         keys = {"left_on", "right_on", "by", "left_by", "right_by"} & unknown.keys()
@@ -184,5 +184,5 @@ def explain(frame: DataFrame) -> Explanation:
 
 
 def _connect() -> Any:
-    """The Connect front end, which needs packages that classic sessions do not."""
+    """Import the Connect front end, whose packages classic sessions do not need."""
     return importlib.import_module("gpujoin.spark.api.connect")

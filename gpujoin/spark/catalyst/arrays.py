@@ -196,7 +196,7 @@ def _transform_keys(reader: Reader, node: Node) -> Expression:
 
 
 def _made_map(node: Node, function: Function, *operands: Expression) -> Call:
-    """A map in which a key that is there twice is an error, or its last value counts, as the session has it."""
+    """Make a map in which a repeated key is an error, or its last value counts, as the session says."""
     last_counts = node.reading.conf.get(_DEDUP_POLICY, "EXCEPTION").upper() == "LAST_WIN"
     arguments = (*operands, Literal(value=last_counts, type=pa.bool_()))
     return Call(function=function, arguments=arguments, type=arrow_of(node.data_type))
@@ -348,7 +348,7 @@ class _Comparator:
         return None if otherwise is None else self._value(otherwise, relation)
 
     def _truth(self, node: Node, relation: _Relation) -> bool | None:
-        """Whether a condition is true; ``None`` where it is null."""
+        """Evaluate a condition to true or false, or to ``None`` for null."""
         match node.name:
             case "And" | "Or":
                 deciding = node.name == "Or"
@@ -371,7 +371,7 @@ class _Comparator:
         return (relation if places == (0, 1) else _MIRRORED.get(relation, relation)) in _TRUE_FOR[node.name]
 
     def _place(self, operand: Node) -> int:
-        """Which element an operand is of, which is remembered as a key."""
+        """Give the element that an operand reads, and note the operand as a key."""
         if operand.number not in self._places:
             self._places[operand.number] = self._add_key(operand)
         return self._places[operand.number]

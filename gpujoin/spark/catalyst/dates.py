@@ -195,7 +195,7 @@ def _plus(moment: Expression, shift: dt.timedelta) -> Expression:
 
 
 def _by_clock(reader: Reader, node: Node, moment: Expression, shift: Callable[[Expression], Expression]) -> Expression:
-    """Shift what the session's clock shows; the offset stays where it may."""
+    """Shift the local time of the session's zone, with the same offset if possible."""
     zone = reader.zone_of_days(node) if _is_zoned(node) else None
     return shift(moment) if zone is None else zones.instant(shift(zones.clock(moment, zone)), zone, moment)
 
@@ -226,7 +226,7 @@ def _unix_timestamp(reader: Reader, node: Node) -> Expression:
 
 
 def _from_unixtime(reader: Reader, node: Node) -> Expression:
-    """Translate seconds since 1970 as text: that of a timestamp, to which seconds too large wrap."""
+    """Translate ``from_unixtime``: seconds since 1970 as text, too large ones wrapped to a timestamp."""
     refuse_legacy_patterns(node)
     zone, seconds, pattern = reader.zone(node), reader(node.children[0]), reader(node.children[1])
     if zone is None:

@@ -60,7 +60,7 @@ def interval_of(micros: Expression) -> Expression:
 
 
 def summand(function: Node, interval: Expression) -> Expression:
-    """Give what is summed of intervals: microseconds, of averages as decimals, so that their sums are exact.
+    """Give the microseconds of intervals to sum, for averages as decimals, whose sums are exact.
 
     Raises ``NotTranslatableError`` if the aggregate function gives null where Spark's sum overflows.
     """
@@ -102,7 +102,7 @@ def _long(value: Expression) -> Expression:
 
 
 def _between_timestamps(reader: Reader, node: Node) -> Expression:
-    """Translate a difference of timestamps, which is one of what the session's clock shows."""
+    """Translate a difference of timestamps: of local times in the session's zone."""
     zoned = isinstance(node.children[0].data_type, t.TimestampType)
     zone = reader.zone(node) if zoned else None
     moments = [reader(child) for child in node.children]

@@ -1,4 +1,4 @@
-"""What Java has to do with functions: methods that stand for them in plans, and how its machine computes some."""
+"""Functions that plans show as Java methods, and functions whose results depend on the JVM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HOTSPOT = ("OpenJDK", "HotSpot")
 
 
 def function_of(node: Node) -> Function | None:
-    """The function that a ``StaticInvoke`` stands for; ``None`` if it is none that is known."""
+    """Give the function that a ``StaticInvoke`` stands for; ``None`` if it is unknown."""
     methods = _METHODS.get(str(node.fields["functionName"]))
     if methods is None:
         return None
@@ -42,7 +42,7 @@ def function_of(node: Node) -> Function | None:
 
 
 def without_settings(function: Function, operands: Sequence[Expression]) -> list[Expression] | None:
-    """The operands that are no settings; ``None`` if a setting has an unusual value."""
+    """Give the operands without settings; ``None`` if a setting has an unusual value."""
     count = 2 if function in _OF_TWO else 1
     for setting in operands[count:]:
         if not isinstance(setting, Literal) or setting.value not in (function in _WITH_TRUE, "UTF-8"):
@@ -51,7 +51,7 @@ def without_settings(function: Function, operands: Sequence[Expression]) -> list
 
 
 def fails_on_malformed_urls(node: Node) -> bool | None:
-    """Whether an ``Invoke`` that is ``parse_url`` raises for what is no URL; ``None`` if it is another method."""
+    """Tell whether a ``parse_url`` raises for malformed URLs; ``None`` for any other ``Invoke``."""
     if not str(node.fields.get("@called")).endswith(".ParseUrlEvaluator"):
         return None
     return bool(node.jvm.targetObject().value().failOnError())

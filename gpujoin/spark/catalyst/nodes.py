@@ -189,7 +189,7 @@ class Reader(Protocol):
     """Translates expressions; what the translation of a function asks of it."""
 
     def __call__(self, node: Node) -> Expression:
-        """Translate an expression. Raises ``NotTranslatableError`` if that cannot be done."""
+        """Translate an expression. Raises ``NotTranslatableError`` if it is not covered."""
 
     def zone(self, node: Node) -> ZoneLiteral | None:
         """Give the session's time zone; ``None`` if it is UTC."""
@@ -208,7 +208,7 @@ def _data_type(text: str) -> DataType:
 
 
 def read_expression(beside: Reading, expression: Any) -> Node:
-    """Read a Catalyst expression that was made for a query of which there is a reading."""
+    """Read a Catalyst expression made for a query that has been read."""
     reading = Reading(beside.gateway, plan_reader(beside.gateway).expression(expression), beside.conf)
     return reading.tree(reading.rows[0])
 

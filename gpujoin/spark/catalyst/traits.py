@@ -1,4 +1,4 @@
-"""What is known of Catalyst expressions: which can be moved, and which can never fail on any row."""
+"""Traits of Catalyst expressions: which may be moved, and which never fail."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def obstacles(node: Node) -> tuple[Reason, ...]:
 
 
 def may_fail(node: Node) -> MayFail:
-    """Tell whether an expression can fail on some row; what is not known never to fail may fail.
+    """Tell whether an expression may fail on some row; unknown ones may.
 
     Dates and timestamps beyond the year 290,000, where shifting one overflows, do not count.
     """
@@ -85,7 +85,7 @@ def _safe_itself(node: Node) -> bool:
 
 
 def _is_whole_number(node: Node) -> bool:
-    """Whether a node is a constant integer that is not negative."""
+    """Whether a node is a constant integer of zero or more."""
     value = node.fields.get("@value") if node.name == "Literal" else None
     return value is not None and int(value) >= 0
 
@@ -130,7 +130,7 @@ _RANGES: dict[type, tuple[int, int]] = {
 
 
 def _lossless(source: t.DataType, target: t.DataType) -> bool:
-    """Whether every value has an image, so that not even an ANSI cast can fail."""
+    """Whether every value has an image, so that even an ANSI cast cannot fail."""
     if source == target:
         return True
     types = _arrow(source), _arrow(target)

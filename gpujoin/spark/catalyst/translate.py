@@ -34,7 +34,7 @@ class ExpressionReader:
     """
 
     def column(self, node: Node) -> Expression:
-        """Translate an attribute reference. Raises ``NotTranslatableError`` if it is none that is known."""
+        """Translate an attribute reference. Raises ``NotTranslatableError`` if it is unknown."""
         raise NotTranslatableError(f"{node} is no column that is known here")
 
     def subquery(self, node: Node) -> Expression:
@@ -159,7 +159,7 @@ class ExpressionReader:
         return Call(function=Function.COALESCE, arguments=(joined, nothing), type=pa.string())
 
     def _padded(self, node: Node) -> Expression:
-        """Translate a column of type ``CHAR``, which Spark fills with spaces where it is read."""
+        """Translate a column of type ``CHAR``, which Spark pads with spaces when it reads it."""
         text, width = map(self, node.children)
         length = Call(function=Function.LENGTH, arguments=(text,), type=pa.int32())
         shorter = Call(function=Function.LT, arguments=(length, width), type=pa.bool_())
@@ -273,7 +273,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def subquery_in(node: Node) -> Node | None:
-    """Give the scalar subquery that a node is, or of whose value it takes a field.
+    """Give the scalar subquery that a node is, or takes a field of.
 
     Spark makes one subquery of several over the same rows; it gives a struct with the value of each.
     """
@@ -282,7 +282,7 @@ def subquery_in(node: Node) -> Node | None:
 
 
 def refuse_replaced(value: Any) -> None:
-    """Refuse a string that came through text in which invalid UTF-8 is replaced, if that may have happened.
+    """Refuse a string in which invalid UTF-8 may have been replaced on its way through text.
 
     Raises ``NotTranslatableError`` if the string has U+FFFD, which stands for invalid bytes there, or for itself.
     """
@@ -334,7 +334,7 @@ def _of_timestamps(node: Node) -> bool:
 
 
 def _converts_clocks(cast: Node) -> bool:
-    """Whether a cast goes between timestamps with a zone and what a clock shows: dates, texts, other timestamps."""
+    """Whether a cast goes between timestamps with a zone and local times: dates, texts, other timestamps."""
     source, target = _kinds(cast)
     if source == target:
         return False
@@ -368,7 +368,7 @@ def _refuse_other_seeds(node: Node) -> list[Literal]:
 
 
 def _refuse_languages(node: Node) -> list[Literal]:
-    """Refuse to map case where the JVM's default language has mappings of its own: those of Turkish, for one."""
+    """Refuse to map case if the JVM's default language has mappings of its own, as Turkish has."""
     language = _language(node.reading.gateway)
     if language in _CASE_LANGUAGES:
         raise NotTranslatableError(f"{node} follows the JVM's language, {language!r}")

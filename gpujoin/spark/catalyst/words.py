@@ -91,7 +91,7 @@ def _words(node: Node) -> Words:
 
 
 def _column(node: Node) -> Words:
-    """Write a column; one that the optimizer made, by what computes it."""
+    """Write a column; a generated one by the expression that computes it."""
     source = getattr(node, "source", None)
     if source is not None:  # the node stands for an expression that Spark computes
         return _words(source)
@@ -119,7 +119,7 @@ def _call(node: Node) -> Words:
 
 
 def _invoked(node: Node) -> Words:
-    """Write a call of a method of Java as the function that Spark made it of, without what the query does not pass."""
+    """Write a call of a Java method as the SQL function behind it, without arguments that Spark added."""
     owner = re.split(r"[.$]", str(node.fields.get("@called", "")).rstrip("$"))[-1]
     method = str(node.fields.get("functionName"))
     name = _METHODS.get((owner, method))

@@ -62,7 +62,7 @@ def session_zone(node: Node) -> ZoneLiteral | None:
 
 
 def named_zone(node: Node, name: str) -> ZoneLiteral:
-    """Give the zone of a name that a node has. Raises ``NotTranslatableError`` if its rules are not covered."""
+    """Give the zone that a node names. Raises ``NotTranslatableError`` if its rules are not covered."""
     try:
         rules = rules_of(node.reading.gateway, name)
     except Py4JJavaError:
@@ -73,7 +73,7 @@ def named_zone(node: Node, name: str) -> ZoneLiteral:
 
 
 def is_instant(dtype: pa.DataType) -> bool:
-    """Whether a type is that of timestamps with a zone."""
+    """Whether a type is a timestamp with a zone."""
     return bool(pat.is_timestamp(dtype) and dtype.tz is not None)
 
 
@@ -83,13 +83,13 @@ def clock(moment: Expression, zone: ZoneLiteral) -> Expression:
 
 
 def instant(local: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
-    """When a clock shows a time; the offset is that at another instant where it may be."""
+    """Convert a local time to an instant, with the offset at another instant if possible."""
     others = () if near is None else (near,)
     return Call(function=Function.TO_UTC_TIMESTAMP, arguments=(local, zone, *others), type=INSTANT)
 
 
 def start_of_day(midnight: Expression, zone: ZoneLiteral, near: Expression | None = None) -> Expression:
-    """When a day begins; the offset is that at another instant where it may be."""
+    """Convert a day to the instant at which it begins, with the offset at another instant if possible."""
     others = () if near is None else (near,)
     return Call(function=Function.START_OF_DAY, arguments=(midnight, zone, *others), type=INSTANT)
 
@@ -104,7 +104,7 @@ def cast_in(cast: Cast, zone: ZoneLiteral) -> Expression:
 
 
 def call_in(call: Call, zone: ZoneLiteral, gateway: JvmNames) -> Expression:
-    """Make a call that reads or makes timestamps by a zone's clock, of one that does so in UTC."""
+    """Make a call of a zone's local times from one that computes in UTC."""
     if call.function is Function.MONTHS_BETWEEN:
         return call.with_children([*call.arguments, zone])
     local_call = call.with_children([clock(a, zone) if is_instant(type_of(a)) else a for a in call.arguments])
@@ -119,5 +119,5 @@ def call_in(call: Call, zone: ZoneLiteral, gateway: JvmNames) -> Expression:
 
 @cached_by_life
 def _truncation_keeps_offset(gateway: JvmNames) -> bool:
-    """Whether ``date_trunc`` to days and more keeps the offset where midnight comes twice."""
+    """Whether ``date_trunc`` to days and more keeps the offset on days with two midnights."""
     return bool(shared_instance(gateway, "ZoneReader").truncationKeepsOffset())

@@ -1,1 +1,1 @@
-"""Java that runs in Spark's driver, and what compiles it."""
+"""Java for Spark's driver, and its compilation."""

@@ -100,7 +100,7 @@ def plan_reader(names: JvmNames) -> Any:
 
 @cached_by_life
 def byte_exchange(names: JvmNames) -> Any:
-    """Give the JVM's ``ByteExchange``, or ``None`` if this Spark lacks a class that it needs."""
+    """Give the JVM's ``ByteExchange``; ``None`` if this Spark lacks a class for it."""
     try:
         return new_instance(
             names, "ByteExchange", (source_folder() / "gpujoin" / "ArrowRows.java").read_text(encoding="utf-8")

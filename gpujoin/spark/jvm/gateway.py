@@ -1,4 +1,4 @@
-"""The attributes of PySpark's that are private, and that gpujoin reads all the same: none is read elsewhere."""
+"""Reads private attributes of PySpark's, which no other module does."""
 
 # ruff: noqa: SLF001
 from __future__ import annotations
@@ -92,7 +92,7 @@ def java_context(context: SparkContext) -> Any:
 
 
 def java_accumulator(context: SparkContext) -> Any:
-    """Give the JVM's accumulator that those of Python report by."""
+    """Give the JVM's accumulator behind Python's."""
     return context._javaAccumulator
 
 
@@ -143,7 +143,7 @@ def latest_plan(frame: DataFrame) -> Any:
 
 
 def planning_seconds(frame: DataFrame) -> float:
-    """Give the seconds in which Spark has optimized and planned a query, those of its rules included."""
+    """Give the seconds in which Spark optimized and planned a query, its rules included."""
     phases = frame._jdf.queryExecution().tracker().phases()
     durations = [phases.get(name) for name in ("optimization", "planning")]
     return sum(int(phase.get().durationMs()) for phase in durations if phase.isDefined()) / 1000
@@ -184,7 +184,7 @@ _jvm_threads: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def jvm_thread(spark: SparkSession) -> int | None:
-    """Give the id of the JVM's thread that answers this one; ``None`` where py4j does not pin threads.
+    """Give the id of the JVM's thread that answers this one; ``None`` if py4j does not pin threads.
 
     It is another one after an interrupt, which costs the thread its connection.
     """
@@ -238,7 +238,7 @@ def plan_text(frame: DataFrame) -> str:
 
 
 def end_accumulators_at_once(context: SparkContext) -> None:
-    """Have a context that stops not wait for further updates of accumulators, which PySpark does for up to a second.
+    """Let a context stop without waiting for further updates of accumulators, up to a second.
 
     PySpark's server of updates looks once a second whether it is to end; an update of nothing has it look.
     """

@@ -22,7 +22,7 @@ MARK = "gpujoin_"
 
 
 class Rewriting:
-    """A plan that was read, in which some plans are replaced; the JVM holds the plans."""
+    """A plan in the JVM, of which parts are replaced."""
 
     def __init__(self, spark: SparkSession, reading: Reading) -> None:
         self._spark = spark
@@ -77,7 +77,7 @@ class Rewriting:
         return dataframe_of(self._spark, self._handle.announcing(every))
 
     def without(self, root: PlanNode, empty: Iterable[PlanNode]) -> Any:
-        """Give the whole plan where some parts of it have no rows, and so perhaps nor has what is above them."""
+        """Give the whole plan without the parts that have no rows, folded by Spark's own rule."""
         for node in empty:
             self._handle.empty(node.number)
         return self._handle.withoutEmpty(root.number)
@@ -92,7 +92,7 @@ class Rewriting:
 
 
 def declared(frame: DataFrame, plan: Any) -> Any:
-    """Analyze what a query was rewritten to; its columns are declared as those of the query.
+    """Analyze a rewritten query, with the columns of the original one.
 
     Raises ``JoinSpecError`` where they have other names or types.
     """

@@ -1,4 +1,4 @@
-"""What is known of the actions that are running: what was planned for each, and how its jobs are called.
+"""Keeps what was planned for running actions, and describes their jobs.
 
 While an action of a query with islands runs, its jobs are described by what the islands do, in Spark's UI, its event
 log and its status store::
@@ -66,7 +66,7 @@ class Action:
         self.was_planned = False
 
     def name_jobs(self, explanation: Explanation) -> None:
-        """Describe the jobs that begin from now on by what the islands do."""
+        """Describe the jobs that begin from now on by the operations of islands."""
         name = jobs_name(explanation.islands)
         if not self._is_named:
             self._description = self._spark.sparkContext.getLocalProperty(_DESCRIPTION)
@@ -87,7 +87,7 @@ class Action:
 
 
 def is_inside() -> bool:
-    """Tell whether this thread is within an action, or planning: what it then runs is of no concern to anybody else."""
+    """Tell whether this thread is within an action, or planning; what it then runs concerns nobody else."""
     return _thread.depth > 0
 
 
@@ -129,5 +129,5 @@ def running(frame: DataFrame) -> Iterator[Action]:
 
 
 def action_of(thread: int) -> Action | None:
-    """Give the action for which a thread of the JVM plans; ``None`` where no action is known."""
+    """Give the action for which a thread of the JVM plans; ``None`` if there is none."""
     return _running.get(thread)

@@ -1,4 +1,4 @@
-"""Says what planning does where it takes long: in the log at level INFO, or in a line for the user.
+"""Reports what planning waits for where it takes long: in the log, or in a line for the user.
 
 For a table of many files in a store::
 
@@ -62,7 +62,7 @@ def _is_seen_by_a_user() -> bool:
 
 
 class _Planning:
-    """What planning of a query does, and how long it has done what."""
+    """The planning of a query: its activities, and their seconds."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -137,7 +137,7 @@ _thread = _Thread()
 
 @contextmanager
 def planning_watched() -> Iterator[None]:
-    """Say what planning does, here and in what is called, where it takes long."""
+    """Report what the planning within this context waits for, if it takes long."""
     if _thread.planning is not None:
         yield
         return
@@ -151,7 +151,7 @@ def planning_watched() -> Iterator[None]:
 
 
 def show_planning(conf: Mapping[str, str]) -> None:
-    """Have the query that this thread plans speak to the user, where the session shows Spark's progress bar."""
+    """Report the planning of this thread's query to the user, if the session shows Spark's progress bar."""
     if _thread.planning is not None:
         _thread.planning.has_progress_bar = conf.get(_PROGRESS_BAR) == "true"
 

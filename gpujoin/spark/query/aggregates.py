@@ -176,7 +176,7 @@ def read_aggregate(node: PlanNode) -> ReadAggregate:
 
 
 def identity(node: Node) -> int | str:
-    """What two expressions over one input have in common if they are the same."""
+    """Give a value that is the same for the same expressions over one input."""
     return node.expr_id if node.name == "AttributeReference" else str(node)
 
 
@@ -232,7 +232,7 @@ def read_call(node: Node, reader: ExpressionReader, name: str) -> AggregateCall:
 
 
 def _totals_intervals(node: Node) -> bool:
-    """Whether an aggregate expression is a sum or an average of intervals, whose microseconds are summed."""
+    """Whether an aggregate is a sum or an average of intervals."""
     function = node.children[0]
     return function.name in ("Sum", "Average") and intervals.is_interval(function)
 
@@ -313,7 +313,7 @@ def is_estimate(node: Node) -> bool:
 
 
 def sums_unscaled(node: Node) -> bool:
-    """Tell whether an aggregate expression is what Spark makes of a sum of short decimals: a sum of their digits."""
+    """Tell whether an aggregate adds the digits of short decimals, as Spark rewrites their sums."""
     if node.name != "AggregateExpression" or node.children[0].name != "Sum":
         return False
     return node.children[0].children[0].name == "UnscaledValue"
@@ -439,7 +439,7 @@ _MERGING = {
 
 
 def _average_fits(call: AggregateCall, result: pa.DataType) -> bool:
-    """Whether an average of decimals cannot overflow: it is no greater than the greatest value, if the sum is exact."""
+    """Whether an average of decimals cannot overflow: it is at most the greatest value, and its sum exact."""
     value = call.dtype
     return not may_overflow(call) and result.precision - result.scale >= value.precision - value.scale
 

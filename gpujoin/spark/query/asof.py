@@ -175,7 +175,7 @@ _SEARCHED = {Direction.BACKWARD: "b", Direction.FORWARD: "f", Direction.NEAREST:
 
 
 def _nearest(terms: AsOf, order: pa.DataType) -> str:
-    """The right row that is taken, of those before and after."""
+    """Write the choice between the nearest row before and the nearest row after."""
     within = dict.fromkeys("bf", "")
     if terms.tolerance is not None:
         limit = _limit(tolerance_in(order, terms.tolerance), order)

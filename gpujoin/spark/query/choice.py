@@ -67,7 +67,7 @@ class Once:
         return dataclasses.replace(estimate, here=estimate.here + self.here, spark=estimate.spark + self.spark)
 
     def shown_here(self) -> str:
-        """Write those spent here and what for, to follow the predicted seconds."""
+        """Write the seconds spent once here, and their purpose, after the predicted ones."""
         spent = [(self.start, "start workers"), (self.tables, "read the tables")]
         for_what = " and ".join(purpose for seconds, purpose in spent if seconds)
         return f" ({self.here:.2g} s of them to {for_what}, once)" if for_what else ""
@@ -78,7 +78,7 @@ class Once:
 
 
 class Outlay:
-    """Whether seconds that are spent once are worth it, such as those that an application's first workers start in.
+    """Seconds that are spent once, such as the start of an application's workers, and whether they pay.
 
     What queries would have gained without them is added up: from when on that is as much, they cost nothing. ::
 
@@ -93,7 +93,7 @@ class Outlay:
         self._lock = threading.Lock()
 
     def seconds(self, name: str, price: float) -> float:
-        """What of a price a query still has to bear; ``name``: of the application, or of what else it is paid for."""
+        """Give the part of a price that a query still has to bear; ``name`` is what the price is for."""
         return max(0.0, price - (self._missed.get(name) or 0.0))
 
     def begun(self, name: str) -> None:
@@ -101,7 +101,7 @@ class Outlay:
         self.missed(name, math.inf)
 
     def missed(self, name: str, seconds: float) -> None:
-        """Note what a query would have gained if it had been paid before."""
+        """Add what a query would have gained from an earlier outlay."""
         if seconds > 0:
             with self._lock:
                 self._missed.put(name, (self._missed.get(name) or 0.0) + seconds)
@@ -117,7 +117,7 @@ def predicted(
     built_tables: Collection[Relation] = (),
     adapts: bool = True,
 ) -> Prediction:
-    """Predict what an island takes here where workers are there, and what the same takes in Spark, in seconds.
+    """Predict the seconds of an island here, with workers started, and in Spark.
 
     Spark broadcasts tables of up to ``spark_threshold`` bytes, and ``adapts`` where they prove to be small. Workers
     have the tables in ``built_tables`` already. How many of Spark's rows its own filters keep is not known: all are
@@ -135,7 +135,7 @@ def predicted(
 
 
 def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:
-    """Whether workers finish an aggregation sooner than Spark, which shuffles what each task gives.
+    """Tell whether workers finish an aggregation sooner than Spark, which shuffles all partial results.
 
     ``finished`` is the run in which they do; one task that reads everything is none. Partial results that only Spark
     merges would have to be rows in its exchange, of which there may be a million for each group.
@@ -240,13 +240,13 @@ def arrange(
 
 
 def _may_stream(island: Island) -> bool:
-    """Whether each task could read all files, for rows from Spark that are not exchanged; see :func:`_reads_little`."""
+    """Whether each task could read all files, beside its rows from Spark; see :func:`_reads_little`."""
     files = sum(source.files.nbytes for source in island.sources.values())
     return len(island.spark_sources) == 1 and files < island.spark_sources[0].nbytes
 
 
 def _reads_little(island: Island, run: IslandRun) -> bool:
-    """Whether nothing is exchanged, and what every task of Spark's reads is smaller than the rows from Spark."""
+    """Whether nothing is exchanged, and the files that every task reads are smaller than the rows from Spark."""
     stage = run.last.stage
     if stage.exchanges:
         return False

@@ -39,7 +39,7 @@ def empty_parts(root: PlanNode) -> tuple[PlanNode, ...]:
 
 
 def _empty_below(node: PlanNode) -> tuple[PlanNode, ...] | None:
-    """Find the topmost empty parts; ``None`` if they must stay, since what is beside or below them may fail."""
+    """Find the topmost empty parts; ``None`` if they must stay because a part beside or below them may fail."""
     if node.name == "Sample":
         return None
     if _is_empty(node):
@@ -75,7 +75,7 @@ def _is_empty(node: PlanNode) -> bool:
 
 
 def _may_contradict(parts: Sequence[Node]) -> bool:
-    """Whether conditions name a column twice, not counting that it is not null, or one may be false by itself."""
+    """Whether conditions test a column twice, not counting tests for null, or one may be false by itself."""
     compared = [part for part in parts if part.name != "IsNotNull"]
     if any(part.name in _ALONE for part in compared):
         return True

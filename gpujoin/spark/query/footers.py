@@ -45,7 +45,7 @@ def scanned_files(scan: Scan, files: tuple[FileSlice, ...], most: int) -> Scanne
 
 
 def note_scan_error(error: str) -> None:
-    """Note an error that a worker told, for queries to come: the file that it names, if it does, is looked at first.
+    """Note the file that a worker's error names, so that later queries read its footer first.
 
     A ``ScanError`` begins with the path of its file, which may have colons too.
     """
@@ -92,7 +92,7 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
 
 
 def _check_listed(file: FileSlice) -> None:
-    """See that a local file is the one that Spark has listed; of others their footers tell, or the worker."""
+    """Check that a local file is the one that Spark has listed; footers or workers check other files."""
     try:
         facts = Path(file.path).stat()
     except OSError as problem:

@@ -96,7 +96,7 @@ _originals: list[tuple[Any, str, Any]] = []
 
 
 def enable(spark: SparkSession | None = None) -> None:
-    """Let a session run its queries here where that is faster, with its programs unchanged.
+    """Let a session run its queries here if that is faster, with its programs unchanged.
 
     From now on Spark's optimizer asks gpujoin for the plan of each query of the session that has a join or an
     aggregation: those of actions, of ``spark.sql``, of writes, ``INSERT`` and ``CREATE TABLE … AS``, of cached tables,
@@ -146,7 +146,7 @@ def enable(spark: SparkSession | None = None) -> None:
 
 
 def plan_gpu_joins(spark: SparkSession) -> None:
-    """Have a classic session plan its queries with joins that ``gpu_join`` made; others only where it is enabled.
+    """Have a classic session plan queries with joins of ``gpu_join``, and others only if it is enabled.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def _gpu_join_rule(spark: SparkSession) -> OptimizerRule:
 
 
 def _has_rule(spark: SparkSession) -> bool:
-    """Whether a session has a rule that is in force, its own or that of a session that it was cloned from."""
+    """Whether a session has a rule in force, its own or that of the session it was cloned from."""
     optimizer_rule = rule_of(spark)
     return optimizer_rule is not None and not optimizer_rule.isDisabled()
 
@@ -231,7 +231,7 @@ def disable(spark: SparkSession | None = None) -> None:
 
 
 def _forget_ended() -> None:
-    """Forget the rules of applications that have ended, whose sessions are gone."""
+    """Forget the rules of applications that have ended."""
     for rules in (_rules, _joining):
         for name, optimizer_rule in tuple(rules.items()):
             if java_context(optimizer_rule.spark.sparkContext) is None:
@@ -246,7 +246,7 @@ def _leave_gpu_joins(name: str) -> None:
 
 
 def is_enabled(spark: SparkSession) -> bool:
-    """Tell whether :func:`enable` is in force for a session, or for one that it was cloned from."""
+    """Tell whether :func:`enable` is in force for a session, or for the session it was cloned from."""
     if is_connect(spark) or not _rules:
         return False
     optimizer_rule = rule_of(spark)
@@ -379,12 +379,12 @@ def _is_planned_here(frame: DataFrame) -> bool:
 
 
 def _is_sparks_own(frame: DataFrame) -> bool:
-    """Whether a call is none of the program's actions, or one of a session that has been stopped, as Spark will say."""
+    """Whether a call is not to be followed: it is not the program's action, or its session has been stopped."""
     return is_inside() or java_context(frame.sparkSession.sparkContext) is None
 
 
 def _was_interrupted(problem: BaseException, before: BaseException | None) -> bool:
-    """Tell whether Ctrl-C came first: ``toArrow`` raises what it finds while it ends its connection after that.
+    """Tell whether Ctrl-C ended an action; ``toArrow`` raises another error while it closes its connection.
 
     ``before`` is what the program was handling when it began the action.
     """
@@ -397,7 +397,7 @@ def _was_interrupted(problem: BaseException, before: BaseException | None) -> bo
 
 
 def _rule_that_failed(frame: DataFrame, planned: list[str], enabled: OptimizerRule | None, problem: Exception) -> Any:
-    """Give the rule that made the plan of which a task of gpujoin failed; ``None`` if something else did.
+    """Give the rule whose plan had the task of gpujoin that failed; ``None`` for any other failure.
 
     Where another thread has disabled the session meanwhile, any that was ``enabled`` before stands for it.
     """
@@ -410,7 +410,7 @@ def _rule_that_failed(frame: DataFrame, planned: list[str], enabled: OptimizerRu
 
 
 def _once(original: Method) -> Method:
-    """Have an action that cannot be begun again read rows that are computed before it begins.
+    """Have an action that cannot be repeated read rows that are computed before it begins.
 
     So a query that only fails here has had no effect when Spark runs its own.
     """
@@ -486,7 +486,7 @@ class _CallSite(SCCallSiteSync):
         self._context, self._call_site = context, name
 
     def __exit__(self, *problem: object) -> None:
-        """Name jobs as before; where the application has ended meanwhile, the error that says so is not hidden."""
+        """Restore the description of jobs, without hiding the error of an application that has ended."""
         try:
             super().__exit__(*problem)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - whatever py4j and PySpark raise without a JVM

@@ -89,7 +89,7 @@ class _Caller:
         self._asks = False
 
     def thread(self) -> int | None:
-        """Give the id of the JVM's thread that answers; ``None`` where it cannot be told.
+        """Give the id of the JVM's thread that answers; ``None`` if it is not known.
 
         It is another one after an interrupt, which costs a thread its connection. The first call over a connection
         asks, and so has the thread's jobs named.
@@ -110,12 +110,12 @@ class _Caller:
         return self._thread
 
     def cancel(self, thread: int) -> None:
-        """Have the jobs of a thread of the JVM cancelled, with those that it has yet to begin."""
+        """Cancel the jobs of a thread of the JVM, and those that it begins from now on."""
         _interrupted.add(thread)
         _in_another_thread(lambda: self._listener.cancelJobs(thread))
 
     def cancel_active(self) -> None:
-        """Have those cancelled that have begun, of the thread that answered last."""
+        """Cancel the active jobs of the thread that answered last."""
         if (thread := self._thread) is not None:
             _in_another_thread(lambda: self._listener.cancelActiveJobs(thread))
 
@@ -135,13 +135,13 @@ def _send_command(client: Any, caller: _Caller, *arguments: Any, **named: Any) -
 
 
 def check_awaited(thread: int) -> None:
-    """Raise ``KeyboardInterrupt`` where Ctrl-C has ended the call that a thread of the JVM answers."""
+    """Raise ``KeyboardInterrupt`` if Ctrl-C has ended the call that a thread of the JVM answers."""
     if thread in _interrupted:
         raise KeyboardInterrupt("the program was interrupted while its query was planned")
 
 
 def cancel_active_jobs(spark: SparkSession) -> None:
-    """Cancel the jobs of the main thread that are active, after Ctrl-C that came between two calls.
+    """Cancel the active jobs of the main thread, after Ctrl-C came between two calls.
 
     ``toArrow`` reads rows from a socket while another thread of the JVM, which this one's thread began, computes them.
     All of the application's are cancelled where py4j does not keep to threads, none of a session without the rule.

@@ -1,4 +1,4 @@
-"""Islands: maximal parts of an optimized plan that workers run, from Parquet files and from rows that Spark computes.
+"""Finds islands: maximal parts of an optimized plan that workers run, on files and on rows that Spark computes.
 
 An island ends where a node is not covered. Spark computes that node and what is below it, and the island takes its
 rows. In ``select … from sales join stores using (store) group by city``, where ``stores`` is a CSV file, the island is
@@ -174,7 +174,7 @@ class Island:
 
     @property
     def known_bytes(self) -> int | None:
-        """The same without rows from Spark whose number nobody knows; ``None`` if nothing else is read."""
+        """Count the same bytes without rows from Spark of unknown number; ``None`` if there are no others."""
         row_bytes_ = [rows.nbytes for rows in self.spark_sources if not rows.guessed]
         if not row_bytes_ and not self.sources:
             return None
@@ -187,7 +187,7 @@ class Island:
 
     @property
     def as_of_joins(self) -> tuple[PlanNode, ...]:
-        """Those that ``gpu_asof_join`` has made, parents first."""
+        """Give the joins of ``gpu_asof_join``, parents first."""
         return tuple(node for node in self.own_nodes() if node.class_name == AS_OF_JOIN)
 
     @property
@@ -239,7 +239,7 @@ class IslandFinder:
         self.broken: dict[PlanNode, Reason] = {}
 
     def at(self, node: PlanNode, top: Top | None = None) -> Island | None:
-        """Make the island whose topmost node is the given one; ``None`` if there is none.
+        """Make the island with a given topmost node; ``None`` if there is none.
 
         ``top`` says how few of its rows are asked for. An aggregation is then finished in the island.
         """
@@ -301,17 +301,17 @@ class IslandFinder:
 
 
 def _is_in_memory(node: PlanNode) -> bool:
-    """Whether its rows are Spark's own, be they cached, collected or made: no file that might be read here."""
+    """Whether its rows are in Spark's memory: cached, collected or made by a program."""
     return not node.children and node.class_name != RELATION
 
 
 def _pays(relation: Relation) -> bool:
-    """Whether there is anything in it that is done faster here: to aggregate rows from Spark is not."""
+    """Whether any of it is faster here, which the aggregation of rows from Spark is not."""
     return any(isinstance(node, (Join, Scan)) for node in relation.walk())
 
 
 def _are_shared(island: Island) -> bool:
-    """Whether a union's inputs, each an island otherwise, share parts that are worth computing once."""
+    """Whether the inputs of a union, each an island otherwise, share parts that are worth computing once."""
 
     def bytes_below(node: Relation) -> int:
         return sum(island.sources[scan.index].files.nbytes for scan in node.walk() if isinstance(scan, Scan))
@@ -354,7 +354,7 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
 
 
 def _arrangement(node: PlanNode) -> PlanNode | None:
-    """The repartitioning by which the rows of a node are where they are."""
+    """Find the repartitioning that has placed the rows of a node."""
     while node.name in _PASSES_ON:
         node = node.children[0]
     return node if node.name in REPARTITIONS else None

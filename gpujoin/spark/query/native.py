@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def rule_of(spark: SparkSession) -> Any:
-    """Give the optimizer rule that a classic session was given, or cloned with; ``None`` if there is none."""
+    """Give the optimizer rule of a classic session, its own or a cloned one; ``None`` if there is none."""
     return plan_reader(gateway_of(spark)).rule(java_session(spark))
 
 
@@ -42,7 +42,7 @@ def native_frame(frame: DataFrame, rule: Any) -> DataFrame:
 
 
 def remove_exchanged(spark: SparkSession, plan: Any) -> None:
-    """Remove what a plan's stages have sent one another from the disks, so that Spark has the room for its own."""
+    """Remove the exchanged rows of a plan's stages from the disks, to make room for Spark's own."""
     exchange = byte_exchange(gateway_of(spark))
     if exchange is not None:
         exchange.removeExchanged(java_context(spark.sparkContext).sc(), plan)

@@ -211,7 +211,7 @@ class QueryPlanner:
         return Rewritten(operations, changed or replaced)
 
     def _visit_subquery(self, expression: Node) -> Rewritten:
-        """Rewrite the plan of an expression: scalar subqueries that are alike are one, so that Spark runs it once."""
+        """Rewrite the plan of an expression; scalar subqueries alike become one, which Spark runs once."""
         plan = self._marked(subquery_plan(expression))
         scalar = expression.name == "ScalarSubquery" and not expression.children
         earlier = self._subqueries.get(first_alike(expression)) if scalar else None
@@ -234,7 +234,7 @@ class QueryPlanner:
         return (here or node.name == "Sample") and all(part.request is None for part in node.walk())
 
     def _obstacles(self, node: PlanNode, *, layout: bool = True) -> list[Reason]:
-        """What keeps a node out of islands; ``layout``: also what depends on it, which is told of by itself."""
+        """Give what keeps a node out of islands; ``layout``: also its dependence on the layout of rows."""
         broken = self._finder.broken
         return [
             broken[part]
@@ -299,7 +299,7 @@ class QueryPlanner:
         return run.adapting(self._cores, options.broadcast_threshold, partition_splitting(self._conf))
 
     def _takes_any(self, nodes: Iterable[PlanNode]) -> bool:
-        """Whether not all of them are left to Spark by the setting, which a ``gpu_join`` may override."""
+        """Whether the setting, or a ``gpu_join`` that overrides it, leaves any of the nodes to gpujoin."""
         spark = Strategy.SPARK
         return self._options.strategy is not spark or any(
             part.request is not None and part.strategy(self._options) is not spark for part in nodes
@@ -354,7 +354,7 @@ class QueryPlanner:
         return whole, run_of_whole
 
     def _island_at(self, finder: IslandFinder, node: PlanNode, top: Top | None) -> Island | None:
-        """Find the island at a node; one of a stream builds the tables that it is joined with, where they are small."""
+        """Find the island at a node; one of a stream builds the small tables that the stream is joined with."""
         island = finder.at(node, top)
         if island is None or not island.streamed:
             return island
@@ -391,7 +391,7 @@ class QueryPlanner:
         return None
 
     def _finished(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
-        """Let the tasks of an island finish its aggregation, where they can and where it costs less than in Spark."""
+        """Let the tasks of an island finish its aggregation if they can, and if it costs less than in Spark."""
         whole = island.whole() if run.in_one_task or run.last.stage.spark is None else None
         finished = None if whole is None else self._arranged(whole)
         if whole is None or not isinstance(finished, IslandRun):
@@ -450,7 +450,7 @@ def _subqueries(island: Island) -> Iterator[Node]:
 
 
 def _made_by(node: PlanNode) -> str | None:
-    """Give the id of the island whose rows a node gives, if it is in the plan already."""
+    """Give the id of the island that makes a node's rows, if the plan has it already."""
     if node.name in ("MapInArrow", "SizedRows"):
         name = node.expression("functionExpr").fields.get("name")
     elif node.name == "LogicalRDD" and node.output:

@@ -71,28 +71,28 @@ class PlanNode:
 
     @property
     def request(self) -> Mapping[str, str] | None:
-        """What ``gpu_join`` was asked for, by the names of its parameters; ``None`` if it did not make this."""
+        """Give the arguments of the ``gpu_join`` that made this, by parameter; ``None`` if none did."""
         return self.fields.get("@gpu_join")
 
     def strategy(self, options: Options) -> Strategy:
-        """Give the strategy of a join: the one that ``gpu_join`` was asked for, else that of the settings."""
+        """Give the strategy of a join: the argument of ``gpu_join``, else that of the settings."""
         request = (self.request or {}).get("strategy")
         return options.strategy if request is None else Strategy(request)
 
     @property
     def hints(self) -> Mapping[Side, Hint]:
-        """The user's hints on the sides of a join, of those that have one."""
+        """Give the user's hints on the sides of a join."""
         names = dict(zip(Side, self.fields.get("@hints", ()), strict=False))
         return {side: hint for side, name in names.items() for hint in Hint if hint.value == name}
 
     @property
     def streaming(self) -> bool:
-        """Whether it is a stream: in a micro-batch, whether rows of one are in it."""
+        """Whether it reads a stream; in a micro-batch, whether it reads rows of one."""
         return "@streaming" in self.fields
 
     @property
     def deterministic(self) -> bool:
-        """Whether it gives the same rows each time, and all that is below too."""
+        """Whether it and all below give the same rows each time."""
         return bool(self.fields.get("@deterministic", True))
 
     @property
@@ -113,7 +113,7 @@ class PlanNode:
 
     @cached_property
     def estimated_rows(self) -> float | None:
-        """Spark's estimate of its rows, or one from those of its inputs; ``None`` where nobody knows.
+        """Estimate its rows, by Spark or from its inputs; ``None`` if nothing is known.
 
         Spark takes a join without statistics to be as large as the product of its inputs, and functions that make rows
         to make one of each, which whatever is above them passes on. What is made of rows of which nothing is known is
@@ -222,7 +222,7 @@ class PlanNode:
 
     @cached_property
     def subqueries(self) -> tuple[Node, ...]:
-        """The expressions of this node, not of those below, that hold a plan."""
+        """Give the expressions of this node that hold a plan."""
         if "@subqueries" not in self.fields:
             return ()
         return tuple(node for node in self.own_expressions() if "plan" in node.fields)

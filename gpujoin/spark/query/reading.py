@@ -1,4 +1,4 @@
-"""Settings of Spark's that change what files hold, and what of the files each of them concerns.
+"""Settings of Spark that change what files hold, and which files or columns they concern.
 
 A setting keeps no more with Spark than it changes. Two of them keep all files of a session, the others columns::
 

@@ -1,4 +1,4 @@
-"""Remembers which operations met values here that only Spark computes, so that a query is given back once.
+"""Remembers operations that met values only Spark computes, so that a query is given back only once.
 
 Whether ``conv(code, 16, -10)`` can be computed here depends on its values, which planning does not know. A worker that
 meets another one raises ``UnsupportedValueError``, and Spark runs the whole query::
@@ -36,7 +36,7 @@ def note_island(island_id: str, tables: Tables) -> None:
 
 
 def note_refusal(problem: BaseException) -> None:
-    """Remember the operation that met such a value in a task, if that is what a query failed with."""
+    """Remember the operation that met such a value, if that was a query's failure."""
     text = str(problem)
     operation, stage = _OPERATION.search(text), _STAGE.search(text)
     if operation is None or stage is None:

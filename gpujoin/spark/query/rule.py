@@ -197,7 +197,7 @@ def _python_exception(java: Any) -> BaseException | None:
 
 
 def raising(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap PySpark's conversion of Java's exceptions: gives those that are kept, as they were raised."""
+    """Wrap PySpark's conversion of Java exceptions so that Python's own are raised as they were."""
 
     @functools.wraps(original)
     def convert_exception(java: Any) -> Any:

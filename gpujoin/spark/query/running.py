@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 def arrow_form(schema: StructType) -> pa.Schema | None:
-    """Give the form in which the JVM reads rows of a schema, if it is known to be the same there and here."""
+    """Give the Arrow schema in which the JVM reads rows; ``None`` if it may differ from PySpark's."""
     if not all(_is_plain(field.dataType) for field in schema):
         return None
     try:
@@ -248,7 +248,7 @@ class StageWork:
         return dataclasses.replace(work_of(run.last, None, explanation.name), explanation=explanation)
 
     def function(self, context: SparkContext | None) -> StageFunction:
-        """Make the function of the stage's tasks, which report to a context's metrics, if one is given."""
+        """Make the function of the stage's tasks, which report to a context's metrics if one is given."""
         accumulator = None
         if context is not None:
             accumulator = accumulator_of(context)
@@ -262,7 +262,7 @@ class StageWork:
 
 @dataclass(frozen=True)
 class LateWork:
-    """The work that runs in the place of a stage's where one of its inputs proves small."""
+    """The work that replaces a stage's if one of its inputs proves small."""
 
     work: StageWork
     """What runs; its tasks read all rows of that input."""
@@ -337,7 +337,7 @@ class IslandPlacer:
             )  # fmt: skip
 
     def _stage(self, work: StageWork, schema: StructType) -> dict[str, Any]:
-        """Describe what makes the rows of a stage, or the blob rows of one whose rows are exchanged."""
+        """Describe the tasks of a stage, which give rows, or blob rows for an exchange."""
         if work.shared is not None:
             if work.shared in self._described:
                 return {"shared": work.shared}
@@ -365,7 +365,7 @@ class IslandPlacer:
         }
 
     def _late(self, work: StageWork, late: LateWork, schema: StructType) -> dict[str, Any]:
-        """Describe what runs in the place of a stage, whose inputs are described already."""
+        """Describe the stage that may replace another one, whose inputs are described already."""
         indexes = [exchange.index for exchange in work.run.stage.inputs]
         exchanges = late.work.run.stage.inputs
         return {
@@ -376,7 +376,7 @@ class IslandPlacer:
         }
 
     def _from_spark(self, spark_input: SparkInput) -> dict[str, Any]:
-        """Say of which plan Spark gives the rows, and which of its columns."""
+        """Describe the plan and the columns of rows from Spark."""
         source = self._island.spark_sources[spark_input.rows]
         described: dict[str, Any] = {
             "plan": source.node.number,

@@ -1,4 +1,4 @@
-"""How an island runs: its stages, what each task of them reads, and what is decided once sizes are known.
+"""How an island runs: its stages, the files of each task, and decisions put off until sizes are known.
 
 Stages that give the same rows to several stages run once. A query that uses a view twice, as TPC-DS 59 compares the
 weeks of two years, has two stages alike::
@@ -153,7 +153,7 @@ class IslandRun:
         return LateRun(fused, planned, limit) if planned.may_have(limit) else None
 
     def adapting(self, tasks: int, threshold: int, splitting: Splitting | None = None) -> IslandRun:
-        """Give the same run, in which tasks are made once sizes are known, where any may be.
+        """Give the same run with decisions put off until sizes are known, where any may be.
 
         Small partitions are coalesced to about ``tasks``; a side of up to ``threshold`` bytes is sent to every task.
         """
@@ -197,7 +197,7 @@ _Reads = tuple[tuple[tuple["FileSlice", ...], ...], ...]
 
 
 def shared_exchanges(last: StageRun) -> Mapping[int, int]:
-    """Number the exchanges of an island that have the same rows as another one, those alike by the same number.
+    """Number the exchanges of an island that have the same rows as another one; those alike have one number.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class _AlikeExchanges:
         return numbers
 
     def _likeness(self, exchange: Exchange, before: StageRun, reads: _Reads, partitions: int) -> Hashable:
-        """Give a value that exchanges alike have in common; those of rows from Spark are unlike all others."""
+        """Give a value that exchanges alike have in common, and those of rows from Spark with no other."""
         numbers = self.visit(before)
         if before.stage.spark is not None:
             return exchange.index

@@ -134,7 +134,7 @@ def _format_of(relation: Mapping[str, Any], options: Options) -> FileFormat:
 
 
 def _check_listing(listing: Mapping[str, Any], *, derived: bool) -> None:
-    """Check that a list of files has all that there is to know of them; ``derived``: of a subclass of Parquet's format.
+    """Check that a list of files is complete; ``derived``: of a subclass of Parquet's format.
 
     Lists of such formats are of classes of their own, such as a log of changes.
     """
@@ -172,7 +172,7 @@ class _Stores:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of those that workers have to be told of."""
+        """Give the names of the stores that workers must know."""
         return frozenset(filter(None, map(name_in, self._roots.values())))
 
     @cached_property
@@ -243,7 +243,7 @@ def folder_of(path: str) -> str:
 
 
 def prunes(condition: Node, names: Mapping[int, str]) -> bool:
-    """Tell whether a condition is one that Spark itself applies to partitions, and wholly so.
+    """Tell whether Spark itself applies the whole of a condition to partitions.
 
     ``names`` has the partition columns by expression id.
     """

@@ -140,7 +140,7 @@ def store_of(scheme: str, authority: str, configuration: Any, *, local: bool) ->
 
 @contextmanager
 def without_logs_of_calls() -> Iterator[None]:
-    """Keep calls of this thread out of py4j's log, which at level DEBUG has all that is exchanged with the JVM."""
+    """Keep calls of this thread out of py4j's log, which at level DEBUG shows all arguments and results."""
     loggers = [logging.getLogger(f"py4j.{name}") for name in ("clientserver", "java_gateway")]
     own = threading.get_ident()
 
@@ -175,7 +175,7 @@ def _names(configuration: Any, prefix: str) -> list[str]:
 
 
 def _is_default(source: str, *, local: bool) -> bool:
-    """Whether a value is what Hadoop and workers assume by themselves."""
+    """Whether Hadoop and workers assume a value by themselves."""
     return source in _HADOOPS_OWN or (local and _FROM_ENVIRONMENT.fullmatch(source) is not None)
 
 
@@ -236,7 +236,7 @@ def _s3_place(settings: _Settings) -> dict[str, str | bool]:
 
 
 def _is_address(host: str) -> bool:
-    """Whether a host, with or without a port, is an IP address, of which buckets have no subdomains."""
+    """Whether a host is an IP address, with or without a port: buckets are not its subdomains."""
     try:
         ipaddress.ip_address(host.rpartition(":")[0] or host)
     except ValueError:

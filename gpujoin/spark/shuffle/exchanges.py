@@ -138,7 +138,7 @@ class Outlet:
         return spread(rows, spread_codec(self.form.schema, self.indeterminate), salt, len(self.labels))
 
     def null_mask(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_] | None:
-        """Tell which rows have a null key, of keys that are not null-safe; ``None`` if there are none."""
+        """Find the rows with a null in a key that is not null-safe; ``None`` if there are none."""
         return self._matching.null_mask(rows, Side.LEFT)
 
     def hashes(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:

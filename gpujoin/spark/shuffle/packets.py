@@ -107,7 +107,7 @@ def share_packets() -> dict[Share, str]:
 
 
 def share_and_blobs(packets: Iterable[bytes]) -> tuple[Share, Iterator[bytes]]:
-    """Give the share that a task computes, by its first packet, and the blobs that follow."""
+    """Split a task's packets into its share of a partition and the blobs."""
     rest = iter(packets)
     first = list(itertools.islice(rest, 1))
     share = _PACKETS.get(bytes(first[0])) if first and len(first[0]) <= _LONGEST else None

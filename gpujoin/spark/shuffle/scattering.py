@@ -40,7 +40,7 @@ def scatter(
 
 
 def spread_codec(schema: pa.Schema, indeterminate: frozenset[int] = frozenset()) -> KeyCodec:
-    """Codes of a few columns by which rows that may go anywhere are told apart.
+    """Make the codec of a few columns by which rows are spread over partitions.
 
     Indeterminate columns are not taken: a mapper that runs again may find other values there.
     """

@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers, and on which device."""
+"""Code of Spark's Python workers, and their choice of a device."""

@@ -1,4 +1,4 @@
-"""Which backend a task runs on: a GPU if it has one and a slot is free in time, else the CPU, with the reason."""
+"""Allocates a backend to a task: a GPU if a slot is free in time, else the CPU, with the reason."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DeviceAllocation:
 
 
 def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
-    """The GPUs that a task may use: those that Spark assigned, or else those visible to it.
+    """Give the GPUs that a task may use: those that Spark assigned, or else those visible to it.
 
     ``CUDA_VISIBLE_DEVICES`` may renumber GPUs: an address that it lists has its position there as ordinal. An address
     it does not list means what is visible under that number, as in containers whose discovery script saw only their
@@ -195,7 +195,7 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, stack: Ex
         return tables.nbytes
 
     def counted(limit: int) -> int:
-        """Bytes that are allocated when a task has ended, as RMM counts them: those of what is kept."""
+        """Count the bytes, by RMM, that are still allocated when a task has ended: those of kept tables."""
         within(limit)
         if tables.nbytes and cudf.allocated_bytes(device.ordinal) > limit:
             gc.collect()  # frames of the task may be left in cycles
@@ -209,7 +209,7 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, stack: Ex
 
 
 def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> BackendUnavailableError | None:
-    """Load the GPU's libraries, and make the backend if there is one GPU; returns the error if that fails.
+    """Load the GPU's libraries, and make the backend of an only GPU; returns the error if that fails.
 
     That takes seconds, in which another task may use the slot. What fails without a slot fails with one too, and is
     not waited for.
@@ -225,7 +225,7 @@ def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> Bac
 
 
 def _preferred(usable: Sequence[Device], options: Options) -> list[str]:
-    """GPUs that come first: those on which this process has a context, else those that have not refused it one."""
+    """Give the GPUs to try first: those on which this process has a context, else those that never refused it one."""
     with_context = [device.name for device in usable if _is_made(device, options)]
     return with_context or [device.name for device in usable if device.name not in _refusing]
 
@@ -262,7 +262,7 @@ def _cpu(options: Options) -> AnyBackend:
 
 
 def _gpu(device: Device, options: Options, slots: GpuSlots) -> AnyBackend:
-    """The backend of a GPU, made if need be; its context is counted among those on the GPU."""
+    """Give the backend of a GPU, which is made if need be, and count its context."""
     backend = _make(BackendName.GPU, _gpu_request(device.ordinal, options))
     _refusing.discard(device.name)
     with _lock:

@@ -1,4 +1,4 @@
-"""What a worker's first moments with gpujoin change in the process, which is PySpark's and runs the user's code too.
+"""Changes two things in a worker's process, which is PySpark's and runs the user's code too.
 
 Both need what PySpark's daemon knows of the worker that it has forked, and offers to nobody: it is read from the
 variables of the two functions that every task is called by::
@@ -44,7 +44,7 @@ def acknowledge_at_once() -> None:
 
 
 def is_new() -> bool:
-    """Tell whether the process was forked for the task that it runs, so that no other code has run in it."""
+    """Tell whether the process was forked for its present task, so that no other code has run in it."""
     frame = _daemon_frame("manager")
     return frame is not None and "code" not in frame.f_locals
 

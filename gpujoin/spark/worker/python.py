@@ -1,4 +1,4 @@
-"""The Python of the driver, and that of workers on this machine: whether they have what joins need.
+"""Checks the Python of the driver, and of workers on this machine, for the modules that joins need.
 
 PySpark does not start workers with the driver's interpreter: unless ``PYSPARK_PYTHON`` is set, it takes the first
 ``python3`` on ``PATH``, which is another one wherever a virtual environment is used without being activated.
@@ -51,7 +51,7 @@ print("%d.%d" % sys.version_info[:2], *filter(lacks, sys.argv[1:]))
 
 
 def driver_advice() -> str:
-    """What to do where the driver lacks a library."""
+    """Give the advice for a driver that lacks a library."""
     return f"{pip_install('spark')} in the environment of the driver"
 
 
@@ -71,7 +71,7 @@ class WorkerPython:
 
 
 def worker_python(command: str, modules: tuple[str, ...]) -> WorkerPython:
-    """Find out what a command, or a path, is on this machine, and whether it has the modules that a worker needs."""
+    """Find out which Python a command is on this machine, and which modules it lacks."""
     path = shutil.which(command)
     if path is None or _is_this_one(path):
         return WorkerPython(command, path)
@@ -84,7 +84,7 @@ def advice() -> str:
 
 
 def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, ...] = ()) -> Reason | None:
-    """Tell why the workers of a session cannot run gpujoin, if so; ``further`` names modules that a work needs besides.
+    """Tell why the workers of a session cannot run gpujoin; ``further`` names more modules of a work.
 
     The Python of workers on this machine is asked. Of a cluster's, whose machines the driver does not see, is known
     what failed queries have told (:func:`note_failure`). Nothing is said of commands that are not found here:
@@ -114,7 +114,7 @@ def refusal(context: SparkContext, conf: Mapping[str, str], further: tuple[str, 
 
 
 def note_failure(context: SparkContext, problem: BaseException) -> None:
-    """Remember that a context's workers cannot run gpujoin, if an error says so: :func:`refusal` then tells."""
+    """Note an error by which a context's workers cannot run gpujoin; :func:`refusal` then gives it."""
     from gpujoin.spark.failures import worker_obstacle
 
     obstacle = worker_obstacle(problem)
@@ -123,7 +123,7 @@ def note_failure(context: SparkContext, problem: BaseException) -> None:
 
 
 def _noted_of(context: SparkContext) -> WorkerObstacle | None:
-    """Give what is known of a context's workers; forgotten once a file that stood in their way has gone."""
+    """Give the noted error of a context's workers, unless the file in their way has gone since."""
     key = _workers_of(context)
     noted = _noted.get(key)
     shadow = None if noted is None else noted.shadow
@@ -150,7 +150,7 @@ _noted: dict[tuple[str, str, int], WorkerObstacle] = {}
 
 
 def _workers_of(context: SparkContext) -> tuple[str, str, int]:
-    """What the workers of a context are alike in; files that are shipped later make other ones of them."""
+    """Give what identifies a context's workers; files shipped later make other ones of them."""
     return _application(context), str(context.pythonExec), len(_shipped_files(context))
 
 
@@ -198,7 +198,7 @@ def _is_there(name: str) -> bool:
 
 
 def _is_this_one(path: str) -> bool:
-    """Whether a path is this interpreter in its own environment; those of several venvs may be links to one file."""
+    """Whether a path is this interpreter in its environment; those of several venvs may link to one file."""
     here = Path(sys.executable)
     try:
         return Path(path).parent.samefile(here.parent) and Path(path).samefile(here)

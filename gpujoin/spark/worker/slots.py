@@ -161,14 +161,14 @@ class GpuSlots:
         return count
 
     def count_context(self, gpu: str, nbytes: int) -> IO[bytes]:
-        """Note that this process takes memory of a GPU, until it ends or the file that is returned is closed."""
+        """Count this process's memory of a GPU until it ends, or the returned file is closed."""
         with _alone(self.directory, _CONTEXTS):
             file = self._own_file(gpu, "context")
             _write(file, str(nbytes))
             return file
 
     def context_bytes(self, gpu: str) -> int:
-        """Bytes of a GPU that the contexts of the processes that live now take; files of others are removed."""
+        """Sum the bytes of the contexts of living processes on a GPU, and remove the files of others."""
         with _alone(self.directory, _CONTEXTS):
             return sum(numbers[0] for _, numbers in self._files(gpu, "context"))
 
@@ -178,7 +178,7 @@ class GpuSlots:
             return self._own_file(gpu, "kept")
 
     def keep(self, slot: Slot, own: IO[bytes], room: int, fit: Callable[[int], int]) -> None:
-        """Note what this process keeps in a slot's share of the memory, besides what others keep there.
+        """Note the bytes that this process keeps in a slot's share of the memory.
 
         Parameters
         ----------
@@ -220,7 +220,7 @@ class GpuSlots:
                     yield path, numbers
 
     def _free(self, order: Sequence[tuple[int, str]], mark: Path | None, start: float) -> Slot | None:
-        """The first slot that nobody holds, by number and GPU, marked as the task's if there is one."""
+        """Lock the first slot that nobody holds, by number and GPU, and mark it for a task."""
         for number, gpu in order:
             file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
             if file is None or (mark is not None and not _opened_to_others(file)):

@@ -68,7 +68,7 @@ class RunStage:
     """The join whose heavy partitions are split, if tasks may compute shares of partitions."""
 
     def run(self, batches: Iterable[Any], task: Task) -> Iterator[Any]:
-        """Compute the parts whose numbers come in, or the partitions whose blobs do, on a GPU if the task gets one.
+        """Compute parts by number, or partitions by their blobs, on a GPU if the task gets one.
 
         Raises ``CorruptBlobError``, which names the stage, if a blob is not what was written.
         """
@@ -128,7 +128,7 @@ class RunStage:
                 )  # fmt: skip
 
     def _keepable(self, reads: Reads) -> frozenset[int]:
-        """Indexes of the scans of which rows may be kept, and taken from those that are.
+        """Give the indexes of scans whose rows may be kept for later runs.
 
         Not where a local file has changed, so that it is read, and refused. Asking a store takes as long as reading.
         """
@@ -141,7 +141,7 @@ class RunStage:
         )
 
     def _of_packets(self, packets: Iterable[Any], task: Task) -> Iterator[tuple[dict[int, Any], Reads]]:
-        """What the pipeline reads of a task that takes packets."""
+        """Give the pipeline's input in a task that takes packets."""
         if self.forms:
             tags = [form.place for form in self.forms]
             yield from self._partitions(packet_entries(packets, task.partition, tags, announced=bool(self.labels)))
@@ -156,7 +156,7 @@ class RunStage:
             yield dict(zip(self.sources, sources, strict=True)), reads
 
     def _of_rows(self, batches: Iterable[Any]) -> Iterator[tuple[dict[int, Any], Reads]]:
-        """What the pipeline reads of batches, each time that it runs."""
+        """Give the pipeline's input in a task that takes batches, anew each time it runs."""
         if self.forms:
             yield from self._partitions(row_entries(batches))
         elif self.sources:

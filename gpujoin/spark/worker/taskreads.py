@@ -1,4 +1,4 @@
-"""What each task of a stage reads, as it travels to the workers: a task unpacks only what is its own.
+"""The files of each task of a stage, packed so that a task unpacks only its own.
 
 For example two tasks that divide the files ``a`` and ``b`` of scan 0, and both read ``c`` of scan 1::
 

@@ -1,4 +1,4 @@
-"""Marks the joins of a plan of whose matches only the nearest is needed, those of decorrelated subqueries included."""
+"""Marks joins that need only the nearest match, those of decorrelated subqueries included."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _mark(node: PlanNode, joins: NearestJoins) -> None:
 
 
 def mark_decorrelated(top: PlanNode, joins: NearestJoins) -> None:
-    """Mark the join in a subquery that Spark has decorrelated, given the join that its result is put in by."""
+    """Mark the join within a decorrelated subquery, given the join with its result."""
     for side in Side:
         node = top.children[0 if side is Side.LEFT else 1]
         over: list[PlanNode] = []
@@ -101,7 +101,7 @@ def mark_decorrelated(top: PlanNode, joins: NearestJoins) -> None:
 
 
 def _domain(parts: Sequence[Node], rows: PlanNode, way: Candidate, whole: Input) -> Domain | None:
-    """What the distinct values are values of; ``None`` if it is not known that they are all there are."""
+    """Give the rows whose distinct values are joined; ``None`` if these may not be all their values."""
     distinct = whole.join.child(way.nearest.rows)
     own = frozenset(column.expr_id for column in rows.output)
     floats = {column.expr_id for column in whole.join.output if column.type_name in FLOATS}
@@ -141,7 +141,7 @@ def _is_distinct(node: PlanNode) -> bool:
 
 
 def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> bool:
-    """Whether distinct values hold all values, other than null, that rows have.
+    """Whether distinct values hold all values of some rows, other than null.
 
     They do if they come from the same plan, which the rows may be filtered from further.
     """
@@ -188,7 +188,7 @@ def _stripped(node: PlanNode) -> tuple[PlanNode, list[Node], dict[int, int]]:
 
 
 def _drops_groups(below: Input, ids: frozenset[int]) -> bool:
-    """Whether filters below an operation keep or drop its groups as a whole, and drop none that is read."""
+    """Whether filters above an operation keep or drop groups as a whole, and drop none that is read."""
     return all(
         part.name == "IsNotNull" and below.attribute(part.children[0]) in ids
         for condition in below.filters for part in conjuncts(condition)

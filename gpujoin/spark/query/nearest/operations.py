@@ -54,7 +54,7 @@ class Input:
         return dataclasses.replace(self, projects=self.projects[self.above_order :])
 
     def attribute(self, node: Node) -> int | None:
-        """The join's column that an expression is, as it orders; ``None`` if it is more than that."""
+        """Give the join's column that orders as an expression does; ``None`` if none does."""
         node = bare(node)
         for project in self.projects:
             if node.name == "AttributeReference" and node.expr_id in project:
@@ -71,7 +71,7 @@ class Input:
 
 
 class Aggregation:
-    """An aggregation, which must not notice that matches are missing.
+    """An aggregation that gives the same result without the other matches.
 
     ``first`` and ``any_value`` take any row: that of the nearest match too.
     """
@@ -143,7 +143,7 @@ _EXTREMES = {
 
 
 class FirstOfWindow:
-    """A window that numbers rows, of which the first is kept.
+    """A filter of the first row that a window numbers.
 
     A window without an order takes any row. Where its rows are sorted below it, the first in that order is meant: Spark
     decorrelates ``ORDER BY r.t LIMIT 1`` to such plans where ``r.t`` is not selected. The row of the nearest match is
@@ -195,14 +195,14 @@ Operation: TypeAlias = Aggregation | FirstOfWindow
 
 
 def operation_of(node: PlanNode) -> type[Operation] | None:
-    """Tell which kind of operation has a node as its topmost one; ``None`` if it is none of them."""
+    """Give the kind of operation that a node is the top of; ``None`` if it is of none."""
     if node.name == "Aggregate":
         return Aggregation
     return FirstOfWindow if node.name == "Filter" and node.children[0].name == "Window" else None
 
 
 def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
-    """Give the join that an operation reads, through nothing that changes its rows but what the operation does itself.
+    """Give the join that an operation reads, with the nodes between that only pass its rows on.
 
     Of a decorrelated subquery filters may be between that drop groups as a whole.
     """
@@ -230,14 +230,14 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
 
 
 def mark(joins: NearestJoins, below: Input, nearest: Nearest) -> None:
-    """Add the join below an operation, and the ``Sort`` between the two, to those that are marked."""
+    """Mark the join below an operation, and the ``Sort`` between the two."""
     joins.terms[below.join] = failing_as_spark(nearest, below.join.gateway)
     if below.order is not None:
         joins.orders[below.order] = below.join
 
 
 def harmless(node: PlanNode, above: Operation, below: Input, nearest: Nearest) -> bool:
-    """Tell whether nothing is noticed of rows that are not computed any more: no errors, no state."""
+    """Tell whether the missing matches change nothing: they raise no error and count in no state."""
     if not node.deterministic:
         return False
     computed = [

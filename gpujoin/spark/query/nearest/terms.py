@@ -1,4 +1,4 @@
-"""What is known of a join of whose matches the nearest alone is needed."""
+"""Describes joins that need only the nearest match."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tie:
 
 @dataclass(frozen=True)
 class Shift:
-    """A whole number added to an attribute, which is an error where the sum has no value in the attribute's type."""
+    """A whole number added to an attribute; the sum is an error if it has no value of the attribute's type."""
 
     attribute: Node
     """An integer or a long integer."""
@@ -53,7 +53,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Domain:
-    """What takes the place of distinct values that Spark decorrelates a subquery with: the rows they are values of.
+    """The rows that replace the distinct values with which Spark decorrelates a subquery.
 
     Spark joins ``distinct l.t`` with all of ``r`` by order, groups by ``l.t`` and ``r.k``, and joins the groups with
     ``l`` by both. Only groups with a row of ``l`` are read. So those rows may be joined with ``r`` by ``k`` at once.
@@ -69,7 +69,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Nearest:
-    """What a join is told whose rows need only the nearest of their matches."""
+    """The search that replaces a join whose rows need only the nearest of their matches."""
 
     rows: Side
     """Whose rows."""

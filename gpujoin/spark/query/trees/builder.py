@@ -1,4 +1,4 @@
-"""Building the tree of an island: what a fragment of a plan is, and what all kinds of nodes need for theirs."""
+"""Builds the tree of an island from fragments, one for each node of the plan."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ def why_not(reasons: Sequence[Reason]) -> str:
 
 
 def in_type_of_all(value: Expression, dtype: pa.DataType) -> Expression:
-    """Give a value that comes together with others in a column in that column's type.
+    """Cast a value to the type of the column that it shares with others.
 
     Structs come together by position: names of their fields, and where there may be nulls, are the column's.
     """
@@ -355,7 +355,7 @@ def is_joined_with_tables(node: PlanNode) -> bool:
 
 
 def columns_of(columns: Sequence[Node]) -> pa.Schema:
-    """Columns of rows that no file has, under names that tell them apart; one to count them by, if there are none."""
+    """Name the columns of rows that are in no file; without any, one is made to count them by."""
     names = [str(column.fields["name"]) for column in columns]
     fields = []
     for column, name in zip(columns, names, strict=True):
@@ -369,12 +369,12 @@ def columns_of(columns: Sequence[Node]) -> pa.Schema:
 
 
 def _plainest(columns: Sequence[Node]) -> list[Node]:
-    """A column by which rows can be counted: the first that is no nested one, if there is any."""
+    """Give the first column that is not nested, else the first, by which rows can be counted."""
     return [*[plain for plain in columns if isinstance(plain.data_type, AtomicType)], *columns][:1]
 
 
 def counting_column(schema: pa.Schema) -> int:
-    """Position of a column by which rows can be counted: the first that is no nested one, if there is any."""
+    """Give the position of the first column that is not nested, else the first, by which rows can be counted."""
     return next((i for i, of_type in enumerate(schema.types) if not pat.is_nested(of_type)), 0)
 
 
@@ -385,7 +385,7 @@ def passed_on(fragment: Fragment, ids: Collection[int]) -> dict[int, Output]:
 
 
 def named_outputs(named: Collection[Node], value: Callable[[Node], Expression]) -> dict[int, Output]:
-    """Compute what Spark names, by the ids of the attributes that it makes."""
+    """Compute named expressions, by the ids of their attributes."""
     values = {each.expr_id: value(each.children[0] if each.name == "Alias" else each) for each in named}
     return {each.expr_id: Output(f"{each.fields['name']}#{each.expr_id}", values[each.expr_id]) for each in named}
 

@@ -1,4 +1,4 @@
-"""Parts of a join's condition that Spark computes, as columns of the rows that it gives.
+"""Has Spark compute parts of a join's condition, as further columns of its rows.
 
 A part that reads one side alone, and is not covered here, need not keep the join from running here: Spark computes it
 with that side's rows. In ``l.n = regexp_count(r.s, 'key')`` the right rows come from Spark with a column for the
@@ -37,7 +37,7 @@ _ids = itertools.count(-1, -1)
 
 @dataclass(eq=False)
 class StandIn(Node):
-    """An attribute that stands for an expression which Spark computes; its id is negative."""
+    """An attribute with a negative id that stands for an expression which Spark computes."""
 
     source: Node = field(kw_only=True)
     """The expression."""
@@ -107,7 +107,7 @@ class ComputedParts:
         return self.covered(part)
 
     def equality(self, part: Node) -> Node:
-        """Give an equality whose operands, which are computed of every row, are covered."""
+        """Cover the operands of an equality, which are computed for every row."""
         sides = [self._side_of(child) for child in part.children]
         if None in sides or sides[0] is sides[1]:
             return self.covered(part)
@@ -182,7 +182,7 @@ class ComputedParts:
         return self.stand_ins[side][-1]
 
     def _side_of(self, node: Node) -> Side | None:
-        """The side whose columns alone an expression reads; ``None`` where it reads both, or none."""
+        """Give the only side whose columns an expression reads; ``None`` if it reads both or none."""
         ids = node.attribute_ids
         return next((side for side in Side if ids and ids <= self._sides[side].positions.keys()), None)
 

@@ -46,7 +46,7 @@ def key_of(part: Node, sides: Mapping[Side, Fragment]) -> Key | None:
 
 
 def check_keys(left: Node, right: Node, *, of_lists: bool = False) -> None:
-    """Refuse keys that are not compared here as Spark compares them; ``of_lists``: as bytes, where they have lists."""
+    """Refuse keys that are not compared as in Spark; ``of_lists``: keys with lists are compared as bytes."""
     for node in (left, right):
         name = node.type_name.lower()
         if "collate" in name:
@@ -136,7 +136,7 @@ def with_keys(
     required: frozenset[int],
     written: Callable[[pa.DataType], bool] = has_lists,
 ) -> tuple[Fragment, list[int]]:
-    """Have a column for each key; those that are no attributes are computed.
+    """Make a column of each key, and compute those that are not attributes.
 
     Keys of which ``written`` says so by their type are columns of their bytes.
     """
@@ -172,7 +172,7 @@ def bare_key(node: Node) -> Node:
 
 
 def _normalizes_elements(node: Node) -> bool:
-    """Whether a key is an array of which each element is normalized."""
+    """Whether a key is an array with normalized elements."""
     if node.name != "ArrayTransform" or node.children[1].name != "LambdaFunction":
         return False
     body, *variables = node.children[1].children

@@ -105,7 +105,7 @@ def _count_of(node: PlanNode, name: str) -> int:
 
 @dataclass(frozen=True)
 class Top:
-    """The rows that limits above an island take, of which a task need not give more."""
+    """The rows of each task that limits above an island take."""
 
     count: int
     """Most rows of each task."""
@@ -125,7 +125,7 @@ class Top:
 
 
 def top_below(node: PlanNode, top: Top | None) -> Top | None:
-    """Give the rows that a node takes of its input, where those above it take ``top`` of the node."""
+    """Give the rows that a node takes of its input, given those that are taken of the node."""
     match node.name:
         case "LocalLimit":
             count = row_count(node.expression("limitExpr"))

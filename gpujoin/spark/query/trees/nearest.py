@@ -75,7 +75,7 @@ def nearest_join(
 def _inputs(
     builder: TreeBuilder, node: PlanNode, nearest: Nearest, required: frozenset[int]
 ) -> tuple[dict[Side, Fragment], Nearest]:
-    """Build the rows that are matched, as the left side, and those that are searched.
+    """Build the rows to match, as the left side, and the rows to search.
 
     What is not covered of the condition Spark computes, and where further order keys decide among matches of equal
     order, Spark takes the rows that they decide for. The condition is given over the columns that there are.
@@ -143,7 +143,7 @@ def _values(builder: TreeBuilder, domain: Domain) -> Fragment:
 
 
 def _only_where(matched: Expression, joined: Fragment, ids: Collection[int]) -> Fragment:
-    """Give nulls in some columns, those of the right row, where a condition is not true."""
+    """Replace the columns of the right row by nulls unless a condition is true."""
     outputs, places = [], {joined.positions[i] for i in ids}
     for at, field_ in enumerate(joined.relation.schema):
         value: Expression = column(joined.relation.schema, at)

@@ -119,7 +119,7 @@ def project(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
 def projected(
     node: PlanNode, required: frozenset[int], build: Callable[[frozenset[int]], Fragment], builder: TreeBuilder
 ) -> Fragment:
-    """Compute the columns of a ``Project`` over the fragment that is built of what they need."""
+    """Compute the columns of a ``Project`` over a fragment with the columns that they read."""
     columns = {
         named.expr_id: named for named in node.expressions("projectList") if named.expr_id in required
     }.values()  # one column may be named twice
@@ -139,7 +139,7 @@ def projected(
 
 
 def repartition(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
-    """Pass rows on: which task has which row is of no matter to what is above in an island."""
+    """Pass rows on: within an island their distribution among tasks does not matter."""
     return builder.build(node.children[0], required)
 
 
@@ -216,7 +216,7 @@ def aggregated(builder: TreeBuilder, aggregation: ReadAggregate, below: Fragment
 
 @contextmanager
 def _broken_at(node: PlanNode) -> Iterator[None]:
-    """Let what is not covered be told of a relation, not of the filter above that reads it."""
+    """Report what is not covered at a relation, not at the filter above it."""
     try:
         yield
     except NotTranslatableError as problem:

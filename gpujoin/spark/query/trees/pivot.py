@@ -75,7 +75,7 @@ def _calls(node: Node, reader: ExpressionReader, name: str) -> tuple[AggregateCa
 
 
 def without_arrays(relation: Project) -> Project:
-    """A projection that takes the elements of arrays that the projection below makes, over what they are made of."""
+    """Replace elements of arrays that the projection below makes by the values they are made of."""
     below = relation.child
     if not isinstance(below, Project) or not all(_is_moved(output.expression) for output in below.outputs):
         return relation

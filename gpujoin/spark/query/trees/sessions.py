@@ -35,7 +35,7 @@ from gpujoin.spark.query.trees.keys import with_keys
 
 
 def with_sessions(builder: TreeBuilder, below: Fragment, keys: Sequence[Node]) -> Fragment:
-    """Merge the sessions of rows that are grouped by some keys, if one of these is a column of sessions."""
+    """Merge the sessions of rows if one of the keys is a column of sessions."""
     sessions = [key for key in keys if key.fields.get("@session")]
     if not sessions:
         return below

@@ -1,4 +1,4 @@
-"""Scalar subqueries: their values, which planning asks Spark for, and those that an island computes itself.
+"""Scalar subqueries: values that planning asks Spark for, and subqueries that an island computes.
 
 A filter by a subquery that the island computes is a join with the only row that it has. An aggregation without keys has
 one row, whatever its input. Where the island runs in one task, the subquery needs no query of its own, and a part that
@@ -39,7 +39,7 @@ _COVERED = (
 
 
 class SubqueryValues:
-    """Runs scalar subqueries, those that are alike once; ``run`` gives at most two of a plan's rows."""
+    """Runs scalar subqueries, those alike once; ``run`` gives at most two rows of a plan."""
 
     def __init__(self, run: Callable[[PlanNode], list[Any]]) -> None:
         self._run = run
@@ -80,7 +80,7 @@ def collected(frame: DataFrame) -> list[Any]:
 
 
 def check_subquery(node: Node) -> Node:
-    """Give the subquery that is to be run for a node. Raises ``NotTranslatableError`` if it is not covered."""
+    """Give the subquery to run for a node. Raises ``NotTranslatableError`` if it is not covered."""
     subquery = subquery_in(node)
     if not isinstance(node.data_type, _COVERED) or "collate" in node.type_name.lower():
         raise NotTranslatableError(f"a scalar subquery of type {node.type_name.lower()} is not run here")
@@ -105,7 +105,7 @@ def reads_subquery(condition: Node) -> bool:
 def filtered_by_values(
     builder: TreeBuilder, below: Fragment, parts: Sequence[Node], required: frozenset[int]
 ) -> Fragment:
-    """Keep the rows of a fragment for which conditions that read scalar subqueries are true.
+    """Filter a fragment by conditions that read scalar subqueries.
 
     Raises ``NotTranslatableError`` if a subquery is no aggregation without keys.
     """

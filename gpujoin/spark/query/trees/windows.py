@@ -130,7 +130,7 @@ def _read_call(
 
 
 def _takes_any(call: AnyWindowCall) -> bool:
-    """Whether any row will do where there is no order: the first or last one of the partition."""
+    """Whether a function takes any row of a partition without order."""
     return isinstance(call, FramedAggregate) and call.frame.is_partition
 
 
@@ -171,7 +171,7 @@ def _integer(node: Node) -> int:
 
 
 def _frame_of(function: Node, definition: Node, node: Node, order: Sequence[Node], zone: str | None) -> Frame:
-    """The frame of a function; of those that have one of their own, any."""
+    """Give the frame of a function; any, if the function has one of its own."""
     if function.name != "NthValue":
         return WHOLE_PARTITION
     return _frame(definition.children[-1], node, order, zone)
@@ -221,7 +221,7 @@ def _distance(bound: Node, key: Node, window: Node, zone: str | None) -> float:
 
 
 class _ResultReader(BufferReader):
-    """Translates what a window computes, over its columns and those of its calls."""
+    """Translates the results of a window, over its columns and its calls."""
 
     def __init__(self, relation: Window, below: Fragment, calls: dict[Node, AnyWindowCall]) -> None:
         super().__init__(relation.schema)
