@@ -39,7 +39,7 @@ def object_bytes(value: object) -> int:
 
 
 class Cache(Generic[K, V]):
-    """Values by key, within a limit: those that were put or asked for least lately are forgotten first.
+    """Values by key, within a limit; the least recently used are forgotten first.
 
     The value that was put last stays, whatever its size, and so do values of size 0. Threads may share a cache.
 
@@ -106,7 +106,7 @@ class Cache(Generic[K, V]):
                 self.pop(next(key for key, (_, size) in self._values.items() if size))
 
     def drop(self) -> bool:
-        """Forget the value that was used least lately; ``False`` if there is none."""
+        """Forget the least recently used value; ``False`` if there is none."""
         with self._lock:
             if not self._values:
                 return False

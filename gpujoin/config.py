@@ -77,7 +77,7 @@ class Transport(Enum):
 
 
 class Adaptive(Enum):
-    """Whether the tasks that read exchanged rows are made once the sizes of these are known."""
+    """Whether tasks that read exchanged rows are made once sizes are known."""
 
     AUTO = "auto"
     ON = "on"

@@ -1,4 +1,4 @@
-"""What the cost rule weighs: seconds that parts of a query take here and in Spark."""
+"""Costs of the cost rule: seconds that parts of a query take here and in Spark."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class ConfigurationError(GpuJoinError, ValueError):
 
 
 class JoinSpecError(GpuJoinError, ValueError):
-    """A join was asked for that has no meaning: unknown type, no keys where keys are needed, bad columns."""
+    """A join was requested that has no meaning: an unknown type, missing keys, bad columns."""
 
 
 class KeyTypeError(JoinSpecError, TypeError):
@@ -48,7 +48,7 @@ class DecodeError(ScanError):
 
 
 class InvalidTextError(GpuJoinError, ValueError):
-    """A function that reads characters met text that is no UTF-8; Spark, to which such text is data, computes it."""
+    """A function of characters met text that is not UTF-8; Spark, which takes it as data, computes it."""
 
 
 class UnsupportedValueError(GpuJoinError, ValueError):
@@ -60,7 +60,7 @@ OPERATION_NOTE, STAGE_NOTE = "while computing ", "in stage "
 
 
 class DeviceValueError(GpuJoinError, ValueError):
-    """A function met a value for which a device's result may not be Spark's; the CPU computes those rows."""
+    """A device's result for a value may differ from Spark's; the CPU computes those rows."""
 
 
 class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
@@ -84,7 +84,7 @@ class DeviceMemoryError(OutOfMemoryError):
 
 
 class DeviceLostError(DeviceMemoryError):
-    """A device failed in such a way that this process cannot use it any more; what it held is gone.
+    """A device failed, and this process cannot use it or its memory any more.
 
     The engine goes on on the CPU, as where the device's memory is too small.
     """
@@ -163,7 +163,7 @@ def did_you_mean(name: str, candidates: Iterable[str], *, prefix: str = "") -> s
 
 @functools.cache
 def pip_install(extra: str) -> str:
-    """Command that installs what an extra of gpujoin brings, for messages.
+    """Give the command that installs an extra of gpujoin, for messages.
 
     The packages are named one by one, as the metadata of the installed gpujoin lists them, so that no package index
     needs to have gpujoin. Without metadata, as on a path of source files, the extra is installed from a checkout.

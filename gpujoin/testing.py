@@ -129,7 +129,7 @@ def _hashable_cells(column: pa.ChunkedArray[Any], floats: _Floats) -> list[Cell]
 
 
 def _is_exact(dtype: pa.DataType) -> bool:
-    """Whether cells of a type are equal just if Python says so: there is no float at any depth."""
+    """Whether Python's equality is that of a type's cells: it has no float at any depth."""
     if isinstance(dtype, pa.BaseExtensionType):
         return _is_exact(dtype.storage_type)
     if pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype):
@@ -138,7 +138,7 @@ def _is_exact(dtype: pa.DataType) -> bool:
 
 
 class _Float(float):
-    """A float that equals by bits, so that a counter tells NaNs and zeros as wanted, and prints as itself."""
+    """A float that is equal by bits, or with NaNs or zeros alike, and prints as itself."""
 
     __slots__ = ()
 
@@ -301,7 +301,7 @@ def _map(values: Any) -> list[Cell]:
 
 
 def _spans(values: Any) -> list[tuple[int, int] | None]:
-    """Where each row's items begin and end among those of all rows; None for a null row."""
+    """Give where each row's items begin and end among all items; ``None`` for a null row."""
     if pat.is_fixed_size_list(values.type):
         size = values.type.list_size
         starts: list[int] = [size * row for row in range(values.offset, values.offset + len(values))]

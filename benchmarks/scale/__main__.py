@@ -116,7 +116,7 @@ def plan(files: int, file_bytes: int, options: Options, cores: int) -> tuple[Ste
     with steps.step("divide the files among tasks"):
         splits = scanned.splits(cores, options.scan_task_bytes)
     with steps.step("pack what each task reads"):
-        work = pickle.dumps(TaskReads.of([{0: split} for split in splits]))
+        work = pickle.dumps(TaskReads.from_reads([{0: split} for split in splits]))
     unpacked = _unpacking(work)
     return steps, _described(last, scanned, splits, work, unpacked)
 

@@ -1,4 +1,4 @@
-"""``gpujoin doctor``: what is usable on this machine, and what to do about what is not."""
+"""``gpujoin doctor``: checks what this machine can run, and advises on the rest."""
 
 from __future__ import annotations
 

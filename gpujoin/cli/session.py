@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
-    """Open a session that shows nothing of its own, and whose tasks can start.
+    """Open a session without output of its own, whose tasks can start.
 
     Raises ``ConfigurationError`` if Spark does not start with this master and these settings.
     """

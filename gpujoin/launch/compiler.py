@@ -47,7 +47,7 @@ def private_directory() -> Path:
 
 
 def usable_directory(preferred: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
-    """Return a folder that can be written to, made if it is missing.
+    """Return a writable folder, which is made if it is missing.
 
     It is the wanted one, else one of this user's among the temporary files, which later processes find again, else one
     for this process alone. In containers, users often have no home, or one that they may not read: ``preferred`` may
@@ -74,7 +74,7 @@ def usable_directory(preferred: Callable[[], Path], variable: str = CACHE_VARIAB
 
 
 def _users_directory(variable: str) -> Path:
-    """A folder among the temporary files that only this user can change, and that has the same name each time."""
+    """Give a temporary folder that only this user can change, with the same name each time."""
     users = Path(tempfile.gettempdir()) / f"gpujoin-kernels-{os.geteuid()}"
     users.mkdir(mode=0o700, exist_ok=True)
     _check_safe(users)
@@ -163,7 +163,7 @@ def _is_virtual(options: Sequence[str]) -> bool:
 
 
 def kept_image(name: str, content: bytes) -> Path:
-    """Write an image that came with the package to a file of the cache, which CUDA loads; returns its path.
+    """Write an image of the package to the cache, from which CUDA loads it; returns its path.
 
     Raises ``KernelCompileError`` if no folder takes it.
     """

@@ -52,7 +52,7 @@ class LoadedModule:
 
 
 class CudaDevice:
-    """The GPU that is current for CuPy, and the stream that is current when something is launched.
+    """CuPy's current GPU; launches go to the stream that is current then.
 
     Allocations come from CuPy's current allocator. An object serves one GPU, and any thread. Modules are loaded once
     and stay: one that is unloaded may still be running in another thread. There are some 30 of the launchers and one
@@ -111,7 +111,7 @@ class CudaDevice:
             return loaded.kernels[name]
 
     def compile(self, modules: Sequence[ModuleSpec], threads: int) -> None:
-        """Compile modules that did not come with the package, on several threads, so that no launch waits for them.
+        """Compile modules that did not come with the package, on several threads, before any launch needs them.
 
         Raises ``KernelCompileError`` if a module does not compile; the others are kept.
         """

@@ -1,4 +1,4 @@
-"""Launches ``hashset.cu``: sets of keys, for joins that only ask which probe rows have a match."""
+"""Launches ``hashset.cu``: sets of keys, for joins that only ask whether a probe row has a match."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MarkTable = HashSet | unique.HashTable
 
 
 def build(device: Device, keys: KeyCodes) -> MarkTable:
-    """Build a set of keys, which may repeat. Keys of 16 bytes get a hash table that holds any of a key's rows."""
+    """Build a set of keys with repetitions; keys of 16 bytes get a hash table with any one row of each."""
     checked_keys(keys)
     if keys.key_bytes not in _WORDS:
         rows = unique.build(device, keys, duplicates=True)

@@ -69,7 +69,7 @@ def specialisations() -> tuple[ModuleSpec, ...]:
 
 
 def shipped_specialisations() -> tuple[ModuleSpec, ...]:
-    """Specialisations that a wheel has: all but conditions, which users write."""
+    """Give the specialisations in a wheel: all but conditions, which users write."""
     return tuple(spec for spec in specialisations() if spec.source != _CONDITIONS)
 
 
@@ -91,7 +91,7 @@ def candidates(capability: tuple[int, int]) -> tuple[str, ...]:
 
 
 def shipped(spec: ModuleSpec, capability: tuple[int, int]) -> Iterator[Image]:
-    """Images of a module that a GPU can run, the best first; what cannot be read is told and left out."""
+    """Give the images of a module that a GPU can run, the best first; unreadable ones are logged and left out."""
     archives = {architecture: _archive(architecture) for architecture in candidates(capability)}
     if spec.source == _CONDITIONS or not any(archives.values()):  # the name needs the module's whole text
         return

@@ -1,4 +1,4 @@
-"""Key codes in the form that kernels take, and checks of arguments that launchers share."""
+"""Key codes as kernels take them, and the launchers' common checks of arguments."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class KeyLayout:
 
 
 def layout_of(device: Device, columns: Sequence[KeyColumn]) -> KeyLayout | None:
-    """Layout in which the build side's key columns can be packed; ``None`` if they take more than 128 bits."""
+    """Lay out the build side's key columns in a code; ``None`` if they take more than 128 bits."""
     checked_columns(columns)
     types = _types(columns)
     if len(columns) == 1 and _is_code(columns[0]):

@@ -89,7 +89,7 @@ def restrict(
     probe_is_left: bool,
     constants: Sequence[np.generic] = (),
 ) -> tuple[UniqueMatches, bool]:
-    """Keep the matches for which a condition is true, where each probe row has at most one.
+    """Keep the matches with a true condition, of probe rows with at most one match each.
 
     As for :func:`mask`, but the columns are those of the whole sides. The matches given are not changed. Also gives
     whether an operation failed.

@@ -65,7 +65,7 @@ class RowLayout:
     """Offset of the word that says which fields are not null; ``None``: no field is ever null."""
 
     @classmethod
-    def of(cls, widths: Sequence[int], *, nullable: bool) -> RowLayout:
+    def from_widths(cls, widths: Sequence[int], *, nullable: bool) -> RowLayout:
         """Make a layout with fields in descending width, so that none needs padding. Rows fill whole 8-byte words.
 
         Rows of up to 32 bytes are padded to 8, 16 or 32 bytes, so that no row crosses a 32-byte sector. Raises
@@ -174,7 +174,7 @@ def reorder(device: Device, packed: PackedRows, rows: Array) -> PackedRows:
 
 def layout_of(columns: Sequence[FieldColumn]) -> RowLayout:
     """Layout of packed rows of these columns."""
-    return RowLayout.of([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
+    return RowLayout.from_widths([c.width for c in columns], nullable=any(c.valid is not None for c in columns))
 
 
 def compile_runs(device: Device) -> None:

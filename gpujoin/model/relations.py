@@ -180,7 +180,7 @@ class ConstantTable(Relation):
             raise RelationError("a constant table needs a column, by which its rows are counted")
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch) -> ConstantTable:
+    def from_batch(cls, batch: pa.RecordBatch) -> ConstantTable:
         """Make one of a batch."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:

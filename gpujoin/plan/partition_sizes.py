@@ -197,7 +197,7 @@ def _unmatched(join: Join, side: Side) -> Join:
     anti = dataclasses.replace(spec, join_type=JoinType.LEFT_ANTI, left_output=every, right_output=())
     build_side = join.build_side if side is Side.LEFT else join.build_side.other
     unmatched = Join(rows, join.side(side.other), anti, build_side)
-    nothing = ConstantTable.of(pa.RecordBatch.from_pylist([], join.side(side.other).schema))
+    nothing = ConstantTable.from_batch(pa.RecordBatch.from_pylist([], join.side(side.other).schema))
     if side is Side.LEFT:
         return dataclasses.replace(_as(join, JoinType.LEFT), left=unmatched, right=nothing, build_side=Side.RIGHT)
     return dataclasses.replace(_as(join, JoinType.RIGHT), left=nothing, right=unmatched, build_side=Side.LEFT)

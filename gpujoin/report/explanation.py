@@ -55,7 +55,7 @@ def html_page(text: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """What was decided of a query, and what came of it.
+    """The decisions about a query, and its measurements.
 
     ``str()`` is text, notebooks show the same, and :meth:`to_dict` and :meth:`to_json` are for programs.
 
@@ -173,7 +173,7 @@ class Explanation(QueryReport):
     reasons: tuple[Reason, ...] = ()
 
     def __post_init__(self) -> None:
-        """Note the reasons, except those that notes of operations tell."""
+        """Note the reasons that no note of an operation has."""
         said = {note for each in self.walk() for note in each.notes}
         notes = dict.fromkeys((*self.notes, *map(note_of, self.reasons)))
         object.__setattr__(self, "notes", tuple(note for note in notes if note not in said))

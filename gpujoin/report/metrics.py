@@ -319,7 +319,7 @@ def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
 
 
 def _join_lines(m: JoinMetrics) -> list[str]:
-    """Render what joins did that did not run within the backend's query."""
+    """Render the joins that did not run within the backend's query."""
     lines = []
     if m.build_rows or m.probe_rows:
         algorithms = ", ".join(f"{name} ×{count}" for name, count in sorted(m.algorithms.items())) or "none"

@@ -1,4 +1,4 @@
-"""The operations of a query as a tree: what each does, what was predicted of it, and what was measured when it ran.
+"""The operations of a query as a tree: what each does, its prediction and its measurement.
 
 `explain` makes the tree before a run, and `metrics` adds what was measured in one::
 
@@ -109,7 +109,7 @@ Measurements = Mapping[tuple[str, str], Measurement]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An operation of a query, with those whose rows it takes."""
+    """An operation of a query, and the operations that feed it."""
 
     kind: OperationKind
     operation: str
@@ -208,7 +208,7 @@ def spark_join(
     keys: tuple[str, ...] = (),
     notes: tuple[Note, ...] = (),
 ) -> JoinOperation:
-    """Describe a join that Spark runs; of the inputs, the joins that are left to Spark belong to it."""
+    """Describe a join that Spark runs, with those of its inputs that Spark runs too."""
     sizes = f"estimated sizes: left {show_bytes(left_bytes)}, right {show_bytes(right_bytes)}"
     has_sizes = left_bytes is not None or right_bytes is not None
     return JoinOperation(

@@ -81,7 +81,7 @@ def query_text(session: str, plan: str) -> str:
 
 
 def _refusals(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """Choose the reasons that are neither what settings say nor a prediction that Spark is faster."""
+    """Choose the reasons that are neither settings nor a prediction that Spark is faster."""
     return tuple(reason for reason in reasons if reason.kind not in (ReasonKind.CONFIGURED, ReasonKind.SLOWER))
 
 
@@ -115,7 +115,7 @@ def explanation_of(frame: DataFrame) -> Explanation | None:
 
 
 def explanation_of_latest(frame: DataFrame) -> Explanation | None:
-    """Give what was decided about a query when it last ran; ``None`` where nothing is known."""
+    """Give the decisions about a query when it last ran; ``None`` if there are none."""
     explanations = [each for each in map(explanation_named, _latest.get(frame, ())) if each is not None]
     if not explanations:
         return None
@@ -175,14 +175,14 @@ def _is_of_workers(reason: Reason) -> bool:
 
 
 def _warn_of_workers(reasons: Iterable[Reason]) -> None:
-    """Warn once that queries are left to Spark, if a reason concerns them all."""
+    """Warn once of a reason that leaves all queries to Spark."""
     concerned = [reason for reason in reasons if _is_of_workers(reason)]
     if concerned:
         _warn(f"queries are left to Spark: {_list(concerned)}", str)
 
 
 def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str]) -> None:
-    """Tell that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
+    """Report that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
 
     ``spark.gpujoin.fallback`` says which. Of one ``query``, of which that gives the text, nothing is warned of twice.
     """

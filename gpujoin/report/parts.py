@@ -112,12 +112,12 @@ def _statistics(node: PlanNode) -> set[str]:
 
 
 def is_held(node: PlanNode) -> bool:
-    """Whether a node's rows are in Spark's hands, so that nothing needs to be said of why it gives them."""
+    """Whether a node holds rows of its own, so that nobody asks why Spark gives them."""
     return node.name in _ROWS
 
 
 def why_uncovered(node: PlanNode) -> tuple[str, str | None]:
-    """Say why there is nothing here that computes a node, and what its author can do."""
+    """Say why nothing here computes a node, and what its author can do."""
     if node.name in _OF_PYTHON:
         return "Spark runs Python UDFs", _AFTER
     if node.name == "DataSourceV2ScanRelation":
@@ -146,7 +146,7 @@ def join_left_to_spark(
 
 
 def _is_multiplied(node: PlanNode) -> bool:
-    """Whether Spark knows no better size of a part than the product of those of the joins' inputs in it."""
+    """Whether Spark's estimate of a part is but the product of the sizes of its joins' inputs."""
     if node.class_name == JOIN and spark_type_name(node.fields["joinType"]) in _OF_LEFT_ROWS:
         return _is_multiplied(node.children[0])
     if node.class_name in JOINS and not node.has_statistics:
@@ -212,7 +212,7 @@ def size_of(plan: Any) -> int | None:
 
 
 def expected_backend(options: Options, outlook: GpuOutlook, *, keyed: bool) -> tuple[str, tuple[str, ...]]:
-    """Say which backend the driver expects, how it knows, and by which rule a GPU would find matches."""
+    """Give the backend that the driver expects, the reasons, and the rule for the matches of a GPU."""
     name, notes = _expected(options, outlook)
     return name, (*notes, algorithm_rule(options.gpu_algorithm)) if keyed and name == "gpu" else notes
 

@@ -184,7 +184,7 @@ class _Run:
 
 
 def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:
-    """Run a query by Spark alone and with gpujoin, check that the rows are equal, and show where the time goes.
+    """Run a query by Spark alone and with gpujoin, compare the rows, and show where the time goes.
 
     Both ways are run in turns. All rows of the result come to the driver each time. With gpujoin the query runs as in
     a session that :func:`gpujoin.enable` is in force for; a session that is not enabled stays so. Runs that are left to
@@ -293,7 +293,7 @@ def _time(make: Callable[[], DataFrame]) -> tuple[_Run, DataFrame]:
 
 
 def _activities(run: _Run, cores: int) -> dict[Activity, float]:
-    """Divide the seconds of a run by what was done; those of tasks that ran at once are divided among them."""
+    """Divide the seconds of a run among its activities, those of tasks at once among the tasks."""
     seconds = dict.fromkeys(Activity, 0.0)
     seconds[Activity.PLANNING] = run.planning
     for report in run.reports:

@@ -227,7 +227,7 @@ class _StageWriter:
         kind: type[Operation] = Operation,
         **facts: Any,
     ) -> _Result:
-        """Give the operation of a node, whose ``columns`` are by default those of its input, or written by name."""
+        """Describe a node, whose ``columns`` are by default those of its input, or written by name."""
         predicted = Amounts()
         if not any(each.operation.predicted.rows is None for each in inputs):
             rows = self._sizes.of(node).rows
@@ -277,7 +277,7 @@ class _StageWriter:
         terms = None
         if spec.as_of is not None:
             orders = left.columns[spec.as_of.left].text, right.columns[spec.as_of.right].text
-            terms = AsOfTerms.of(spec.as_of).show(*orders)
+            terms = AsOfTerms.from_as_of(spec.as_of).show(*orders)
         how = "" if shape in (Shape.EQUALITY, Shape.AS_OF) else f" ({shape.value})"
         kind = f"{'' if terms is None else f'as-of ({terms}) '}{spec.join_type.value} join{how}"
         parts = [kind, f"{node.build_side.value} side built", *keys, condition and f"if {condition}"]
@@ -414,7 +414,7 @@ def _output_column(output: Output, below: Columns) -> Words:
 
 
 def _with_name(name: str, column: Words) -> Words:
-    """Write a column by the name that the query gives it, or by what computes it."""
+    """Write a column by its name in the query, or by its expression."""
     made_up = PLANNED.fullmatch(name) or OF_OPTIMIZER.fullmatch(name)
     return column if made_up else Words(bare_name(name))
 
@@ -425,7 +425,7 @@ def _plain_columns(node: Relation) -> Columns:
 
 
 def _call(call: AggregateCall, below: Columns) -> str:
-    """Write a call; one that merges partial results is written as the call that it finishes."""
+    """Write a call, or the call that it finishes if it merges partial results."""
     columns = call.arguments[0].columns() if call.name.startswith("merged ") else ()
     return below[next(iter(columns)).index].text if columns else call.text(below)
 
@@ -445,7 +445,7 @@ def _count(count: int, what: str) -> str:
 
 
 def show_filters(conditions: Sequence[Expression], columns: Columns | None = None) -> tuple[str, ...]:
-    """Format conditions that all hold, without tests for nulls that follow from the others.
+    """Format conditions that all hold, without tests for null that follow from others.
 
     Spark adds ``v is not null`` to ``v > 3``.
     """
@@ -458,14 +458,14 @@ def show_filters(conditions: Sequence[Expression], columns: Columns | None = Non
 
 
 def _follows(condition: Expression, other: Expression) -> bool:
-    """Whether a condition asks that a value be not null of which another one is not true."""
+    """Whether a test for null follows from another condition."""
     if not isinstance(condition, Call) or condition.function is not Function.IS_NOT_NULL or condition.same_as(other):
         return False
     return _is_null_of(condition.arguments[0], other)
 
 
 def _is_null_of(null: Expression, expression: Expression) -> bool:
-    """Whether an expression is null, or false, where a part of it is null."""
+    """Whether an expression is null or false if a part of it is null."""
     if expression.same_as(null):
         return True
     if not isinstance(expression, Call):

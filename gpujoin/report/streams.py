@@ -74,7 +74,7 @@ def explain_stream(frame: DataFrame, rule: Any) -> Explanation:
 def _with_tables(
     spark: SparkSession, optimized: Any, joins: Sequence[PlanNode], conf: Mapping[str, str], options: Options
 ) -> Explanation:
-    """Say of the joins of a stream with tables what a micro-batch would do whose rows nobody has counted."""
+    """Describe the joins of a stream with tables in a micro-batch of unknown size."""
     switched_off = settings_obstacle(options)
     if switched_off is not None:
         return Explanation(tuple(_left(node, switched_off) for node in joins))
@@ -84,7 +84,7 @@ def _with_tables(
 
 
 def _left(node: PlanNode, reason: Reason) -> JoinOperation:
-    """Describe a join that Spark runs, of streams, whose sizes nobody knows."""
+    """Describe a join of streams of unknown size that Spark runs."""
     return join_left_to_spark(node, reason, sized=False)
 
 

@@ -1,4 +1,4 @@
-"""Folders of what is compiled: where they are, and whether only this user can change them."""
+"""Folders for compiled files, which only this user can change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROOT = 0
 
 
 def user_cache(variable: str, name: str = "") -> Path:
-    """Folder for what is kept of a user: that of an environment variable, else one by name in ``gpujoin``.
+    """Give the folder of a user's cache: that of an environment variable, else one in ``gpujoin``.
 
     That is in ``$XDG_CACHE_HOME``, else in ``~/.cache``. Raises ``RuntimeError`` if no variable is set and the user has
     no home.

@@ -89,7 +89,7 @@ def stores_named(names: frozenset[str]) -> dict[str, Store]:
 
 
 def name_in(path: str) -> str | None:
-    """Name of the store that a path is in; ``None`` if it is local, or in a plain store."""
+    """Give the name of a path's store; ``None`` if the path is local, or in a store without a name."""
     name, at, _ = path.partition("://")[2].partition("/")[0].rpartition("@")
     return name if at and not is_local(path) else None
 
@@ -144,7 +144,7 @@ def check_unchanged(part: FileSlice) -> None:
 
 
 def has_changed(part: FileSlice) -> bool:
-    """Whether a file is no longer the one that was planned."""
+    """Tell whether a file is no longer the planned one."""
     try:
         check_unchanged(part)
     except ScanError:
@@ -282,7 +282,7 @@ def open_hdfs(host: str, user: str, settings: dict[str, str], kerb_ticket: str |
 
 
 def check_missing(files: pafs.FileSystem, name: str) -> None:
-    """Raise ``OSError`` if a file of which HDFS told nothing may be there all the same.
+    """Raise ``OSError`` if a file that HDFS did not list may exist all the same.
 
     Of whatever failed, PyArrow's facts say that there is no such file. Opening it tells the error.
     """
@@ -293,7 +293,7 @@ def check_missing(files: pafs.FileSystem, name: str) -> None:
 
 
 def _of_library(message: str) -> str:
-    """Say in one line which library was not loaded, of all the places where PyArrow looked for it."""
+    """Say in one line which library PyArrow could not load."""
     first, *tried = message.splitlines()
     library = first.removeprefix(_NOT_LOADED).partition(":")[0].strip()
     broken = [line.strip() for line in tried if _ABSENT not in line]

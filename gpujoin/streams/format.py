@@ -1,4 +1,4 @@
-"""What is saved of a join of streams: immutable chunks of rows, marks beside them, and a manifest that names them.
+"""The saved state of a join of streams: immutable chunks of rows, marks beside them, and a manifest of both.
 
 A chunk holds rows of one side that came in one micro-batch, or that were merged from smaller chunks. It never changes,
 so whoever has read it may keep it. Only the manifest and the marks of matched rows are written again. An example, left
@@ -87,7 +87,7 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Rows that are stored, those that are gone included."""
+        """Count the stored rows, dead ones included."""
         return sum(chunk.rows for chunk in self.chunks)
 
     @property
@@ -159,7 +159,7 @@ def fingerprint(join: StreamJoin) -> str:
 
 
 def _described(node: Expression) -> tuple[object, ...]:
-    """What a condition says without names of columns, in the form that states were saved with."""
+    """Describe a condition without names of columns, as saved states have it."""
     if isinstance(node, ColumnRef):
         node = dataclasses.replace(node, name="")
     own = tuple(
@@ -251,7 +251,7 @@ class MemoryStore:
 
 
 def missing(chunk: StateChunk) -> StreamStateError:
-    """What is raised where a store lacks a chunk."""
+    """Make the error for a store that lacks a chunk."""
     return StreamStateError(f"the state lacks chunk {chunk.id}, which its manifest names")
 
 

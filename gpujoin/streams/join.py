@@ -1,4 +1,4 @@
-"""Joins of two streams: what is computed, and which columns are event times under a watermark."""
+"""Joins of two streams, and their columns that are event times under a watermark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STREAMED = (JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL, JoinTy
 
 
 class SemiOrder(Enum):
-    """Whose new rows a left semi join looks at first, which shows where rows come and go in one micro-batch."""
+    """Whose new rows a left semi join looks at first; rows that come and go in one micro-batch show it."""
 
     RIGHT_FIRST = "right first"
     """New left rows do not meet new right rows that go in the same micro-batch. So it is in PySpark 4.3."""
@@ -38,7 +38,7 @@ class TimeColumn:
     """Position of the field; ``None``: the column itself."""
 
     @classmethod
-    def of(cls, schema: pa.Schema, column: int) -> TimeColumn:
+    def from_schema(cls, schema: pa.Schema, column: int) -> TimeColumn:
         """Read a column of timestamps, or of windows, whose ends count.
 
         Raises
@@ -101,7 +101,7 @@ class StreamJoin:
                         f"the {side.value} column {field.name!r} is dictionary-encoded; decode it first"
                     )
             for column in self.times(side):
-                TimeColumn.of(self.schema(side), column)
+                TimeColumn.from_schema(self.schema(side), column)
 
     def schema(self, side: Side) -> pa.Schema:
         """Columns of one side."""
@@ -112,5 +112,5 @@ class StreamJoin:
         return self.left_times if side is Side.LEFT else self.right_times
 
     def computed(self, side: Side) -> tuple[tuple[int, str], ...]:
-        """Columns of one side that stand for expressions, and what tells these apart."""
+        """Give the columns of a side that stand for expressions, and what identifies these."""
         return self.left_computed if side is Side.LEFT else self.right_computed

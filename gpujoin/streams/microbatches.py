@@ -159,7 +159,7 @@ class StreamingRun:
 
     @classmethod
     def find(cls, spark: SparkSession, batch: MicroBatch) -> StreamingRun | None:
-        """Find a run among those that are active; ``None`` if it is none of them."""
+        """Find an active run; ``None`` if it is not active."""
         active = execution_of(spark, batch)
         if active is None or str(active.runId().toString()) != batch.run:
             return None
@@ -174,19 +174,19 @@ def is_in_real_time(execution: Any) -> bool:
 
 
 def reads_current_time(spark: SparkSession, plan: Any) -> bool:
-    """Tell whether a plan that is not optimized yet reads the current time."""
+    """Tell whether a plan, before its optimization, reads the current time."""
     pattern = gateway_of(spark).org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     return bool(plan.containsPattern(pattern))
 
 
 def execution_of(spark: SparkSession, batch: MicroBatch) -> Any:
-    """The JVM's object of a stream that runs; ``None`` if it does not."""
+    """Give the JVM's execution of a running stream; ``None`` if it does not run."""
     key = gateway_of(spark).java.util.UUID.fromString(batch.query)
     return java_session(spark).sharedState().activeStreamingQueries().get(key)
 
 
 def stateful_operators(spark: SparkSession, checkpoint: str) -> frozenset[str]:
-    """Name the operators that a checkpoint has the state of; none for a query that has not begun."""
+    """Name the operators whose state a checkpoint has; none for a query that has not begun."""
     jvm = gateway_of(spark)
     root = jvm.org.apache.hadoop.fs.Path(checkpoint)
     files = root.getFileSystem(java_session(spark).sessionState().newHadoopConf())
@@ -206,7 +206,7 @@ def _text(jvm: JvmNames, stream: Any) -> str:
 
 
 def plan_micro_batch(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
-    """Give the plan that takes the place of a micro-batch's optimized one; ``None`` where Spark runs its own.
+    """Give the plan that replaces a micro-batch's optimized one; ``None`` if Spark runs its own.
 
     Raises ``StreamStateError`` if the stream's state was written here, and the join cannot be run here, and
     ``FallbackError`` if the join is left to Spark, and ``spark.gpujoin.fallback`` is ``raise``.
@@ -315,7 +315,7 @@ def _may_be_moment(node: Node) -> bool:
 
 
 def _at_once(conf: Mapping[str, str]) -> bool:
-    """Whether rows are late by the watermark of their own micro-batch, as where a query has one stateful operator."""
+    """Whether the watermark of their own micro-batch makes rows late, as with a single stateful operator."""
     return conf.get(_ALLOW_MULTIPLE, "true").lower() == "false"
 
 
@@ -325,7 +325,7 @@ def is_join_of_streams(node: PlanNode) -> bool:
 
 
 def settings_obstacle(options: Options) -> Reason | None:
-    """Tell which setting leaves joins of streams to Spark, if one does."""
+    """Give the setting that leaves joins of streams to Spark; ``None`` if none does."""
     if not options.enabled:
         return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
     if not options.streaming:
@@ -423,7 +423,7 @@ _planned: Cache[str, tuple[str, int]] = Cache(_MOST_STREAMS)
 
 
 def plan_with_tables(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatch) -> Any:
-    """Give the plan that takes the place of a micro-batch's optimized one; ``None`` where Spark runs its own.
+    """Give the plan that replaces a micro-batch's optimized one; ``None`` if Spark runs its own.
 
     Raises ``FallbackError`` if a join is left to Spark, not because that is faster, and ``spark.gpujoin.fallback`` is
     ``raise``.
@@ -454,7 +454,7 @@ def _ended_in(batch: MicroBatch) -> bool:
 
 
 def _rows_before(running: Any) -> float | None:
-    """Rows of the stream's last micro-batch that had any; ``None`` if none had."""
+    """Count the rows of the stream's last micro-batch with any; ``None`` if there is none."""
     for progress in reversed(running.recentProgress()):
         rows = int(progress.numInputRows())
         if rows:

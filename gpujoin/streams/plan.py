@@ -1,4 +1,4 @@
-"""Plans a join of two streams: which rows are late, which state may go, and what is tested when.
+"""Plans a join of two streams: late rows, evictions of state, and the tests of each step.
 
 A row stays in the state of its side until no row that may still come can match it. The condition and the watermark
 say when. An example with a watermark W on both sides, and ``r.u >= l.t AND r.u <= l.t + 5 s``::
@@ -136,11 +136,11 @@ class StreamPlan:
         return None if eviction is None else eviction.threshold(watermark_ms)
 
     def padded(self, side: Side) -> bool:
-        """Whether rows of a side that never matched are returned, padded with nulls."""
+        """Whether rows of a side without a match are returned, padded with nulls."""
         return self.spec.join_type.preserves(side)
 
     def marks(self, side: Side) -> bool:
-        """Whether it counts which rows of a side have matched."""
+        """Whether the matched rows of a side are marked."""
         return self.padded(side) or (self.ends_at_match and side is Side.LEFT)
 
     @property
@@ -168,13 +168,13 @@ def plan_stream_join(join: StreamJoin) -> StreamPlan:
 
 
 def _event_time(join: StreamJoin, side: Side) -> TimeColumn | None:
-    """The first of a side's event times, which is the one that counts."""
+    """Give the event time of a side that counts, its first."""
     columns = join.times(side)
-    return TimeColumn.of(join.schema(side), columns[0]) if columns else None
+    return TimeColumn.from_schema(join.schema(side), columns[0]) if columns else None
 
 
 def _split(condition: Expression | None) -> tuple[dict[Side, Expression | None], Expression | None]:
-    """Split a condition into conjuncts of one side each, and those that read both."""
+    """Split a condition into conjuncts of one side each, and of both."""
     parts = [] if condition is None else conjuncts(condition)
     filters = {side: all_of(part for part in parts if part.sides() <= {side}) for side in Side}
     return filters, all_of(part for part in parts if len(part.sides()) == 2)
@@ -187,7 +187,7 @@ def _eviction(join: StreamJoin, side: Side) -> Eviction | None:
     """When rows of one side go: by a key that is an event time on either side, else by the side's own event time."""
     number = _key_in_time(join)
     if number is not None:
-        column = TimeColumn.of(join.schema(side), join.spec.keys[number].of(side))
+        column = TimeColumn.from_schema(join.schema(side), join.spec.keys[number].of(side))
         return Eviction(EvictedBy.KEY, column, (WatermarkBound(True, 0.0, False),))
     time = _event_time(join, side)
     if time is None or not join.times(side.other) or join.spec.condition is None:
@@ -197,7 +197,7 @@ def _eviction(join: StreamJoin, side: Side) -> Eviction | None:
 
 
 def _key_in_time(join: StreamJoin) -> int | None:
-    """Number of the first key that is an event time on the left, else of the first that is one on the right."""
+    """Give the first key that is an event time on the left, else on the right."""
     for side in Side:
         for number, key in enumerate(join.spec.keys):
             if key.of(side) in join.times(side):

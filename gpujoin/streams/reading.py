@@ -187,7 +187,7 @@ def is_event_time(column: Node) -> bool:
 
 
 def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment], list[Key], list[Node]]:
-    """Take all columns of both sides from Spark, those of keys that are computed, and of parts of the condition.
+    """Take all columns of both sides from Spark, with computed keys and parts of the condition.
 
     Also gives the keys, each a column, and the other conjuncts.
     """
@@ -214,7 +214,7 @@ def _inputs(builder: TreeBuilder, node: PlanNode) -> tuple[dict[Side, Fragment],
 
 
 def _covered(computed: ComputedParts, part: Node, times: AbstractSet[int], reader: ColumnReader) -> Node:
-    """A conjunct in which Spark computes what is not covered, but nothing that may say how long rows are kept.
+    """Have Spark compute the uncovered parts of a conjunct, unless it may limit how long rows are kept.
 
     That is what reads an event time, and any comparison that Spark solves.
     """

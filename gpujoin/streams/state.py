@@ -142,7 +142,7 @@ class State:
     # -- reading -------------------------------------------------------------------------------------------
 
     def live(self, side: Side, others: Span | None) -> Iterator[LiveRows]:
-        """Rows of a side that may match new rows of the other side, whose event times are within ``others``.
+        """Give the rows of a side that may match new rows of the other side, whose event times are within ``others``.
 
         ``None``: the new rows have no times.
         """
@@ -232,7 +232,7 @@ class State:
         return rows_at(live.rows, up_to(live.rows, self._plan.times[chunk.side], threshold) & ~marks)
 
     def add(self, side: Side, rows: pa.RecordBatch, matched: Marks) -> None:
-        """Keep new rows. Those whose time has passed the threshold must be left out."""
+        """Store new rows, whose times must be beyond the threshold."""
         self._pending[side] += self._cut(side, rows, matched, merged=False)
 
     def _cut(self, side: Side, rows: pa.RecordBatch, matched: Marks, *, merged: bool) -> Iterator[_Pending]:
@@ -297,7 +297,7 @@ class State:
     # -- writing -------------------------------------------------------------------------------------------
 
     def commit(self, watermark_ms: int) -> Manifest:
-        """Write new chunks and changed marks, remove chunks, and return the manifest that names what is left."""
+        """Write new chunks and changed marks, remove chunks, and return the manifest of the rest."""
         manifest = self._manifest
         chunks: list[StateChunk] = []
         for side in Side:
@@ -314,7 +314,7 @@ class State:
         return Manifest(manifest.fingerprint, watermark_ms, manifest.pushes + 1, dict(self._evicted), tuple(chunks))
 
     def _rewritten(self, chunk: StateChunk) -> list[StateChunk]:
-        """A chunk that stays, its marks written if they have changed; nothing if all its rows are dead."""
+        """Write the changed marks of a chunk that stays; nothing if all its rows are dead."""
         matched = self._matched(chunk)
         if self._plan.ends_at_match and matched == chunk.rows:
             self._removed.append(chunk)

@@ -1,4 +1,4 @@
-"""Where the chunks of a state are in Spark: in its state store, and in files that the workers of an executor share.
+"""Stores the chunks of a state in Spark's state store, and in files shared by an executor's workers.
 
 A partition may come to another worker in each micro-batch. What one worker has written or read the others need not ask
 Spark's state store for, and it takes memory once, however many workers map it. A chunk never changes, and its
@@ -50,8 +50,8 @@ class ChunkFiles:
         self.folder = folder
 
     @classmethod
-    def of(cls, query: str, partition: int, options: Options) -> ChunkFiles | None:
-        """Those of a partition; ``None`` if its chunks must not, or cannot, be in files."""
+    def for_partition(cls, query: str, partition: int, options: Options) -> ChunkFiles | None:
+        """Give the files of a partition; ``None`` if its chunks must not, or cannot, be in files."""
         local = [part for part in os.environ.get(_LOCAL_DIRS, "").split(",") if part]
         if not local or options.spill_encryption:
             return None
@@ -123,7 +123,7 @@ def _private(path: str, flags: int) -> int:
 
 @dataclass(frozen=True)
 class CachedChunk:
-    """A chunk that a process has at hand, in its own memory or in that of a mapped file."""
+    """A chunk in a process's own memory, or in a mapped file."""
 
     rows: pa.RecordBatch
     nbytes: int
@@ -137,7 +137,7 @@ def chunk_cache(limit: int = 0) -> Cache[str, CachedChunk]:
 
 
 class SparkStore:
-    """Chunks in Spark's state store; those that were read or written on this host are at hand.
+    """Chunks in Spark's state store, cached once this host has read or written them.
 
     A chunk never changes, and its identifier stands for its content: what is at hand needs no check.
 
@@ -237,7 +237,7 @@ class SparkStore:
         return None if stored is None else bytes(stored[0])
 
     def _keep(self, chunk: StateChunk, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Have the rows of a chunk at hand, in a file if that is possible; gives the rows that are."""
+        """Cache the rows of a chunk, in a file if possible; gives the cached ones."""
         if self._files is not None and self._files.write(chunk.id, rows):
             mapped = self._mapped(chunk, rows.schema)
             if mapped is not None:
@@ -246,7 +246,7 @@ class SparkStore:
         return rows
 
     def _mapped(self, chunk: StateChunk, schema: pa.Schema) -> pa.RecordBatch | None:
-        """Rows of a chunk from its file, which are at hand from then on; ``None`` if there is no such file."""
+        """Cache the rows of a chunk from its file; ``None`` if there is no such file."""
         if self._files is None:
             return None
         rows = self._files.read(chunk.id, schema)

@@ -131,7 +131,7 @@ class SymmetricJoin:
 
     @property
     def manifest(self) -> Manifest:
-        """The state after the last micro-batch whose rows were all taken: what is to be saved with the store."""
+        """The state to save after the last micro-batch that was taken as a whole."""
         return self._manifest
 
     def push(
@@ -190,7 +190,7 @@ class SymmetricJoin:
     # -- new rows ------------------------------------------------------------------------------------------
 
     def _new_rows(self, side: Side, batches: Batches, late: int) -> tuple[_NewRows, pa.RecordBatch]:
-        """Rows of a side that can match, and those that fail the conjuncts of the side; late rows are dropped."""
+        """Split new rows into those that can match and those that fail the conjuncts of the side, without late ones."""
         schema = self.plan.join.schema(side)
         rows = one_batch([_checked(batch, schema, side) for batch in batches if batch.num_rows], schema)
         is_late = up_to(rows, self.plan.late[side], late)
@@ -229,7 +229,7 @@ class SymmetricJoin:
     def _matched_right_first(
         self, state: State, new: dict[Side, _NewRows], threshold: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Left rows that match: kept ones with new right ones, then new ones with kept and new right ones that stay."""
+        """Find the left rows that match: old with new right rows, then new with old and staying new ones."""
         left, right = new[Side.LEFT], new[Side.RIGHT]
         for rows in self._in_budget(right):
             times = span(rows.rows, self.plan.times[Side.RIGHT])
@@ -255,7 +255,7 @@ class SymmetricJoin:
             yield LiveRows(rows_at(left.rows, waiting), left.matched, waiting)
 
     def _join(self, build_side: Side, new: _NewRows, parts: Iterable[LiveRows]) -> Iterator[pa.RecordBatch]:
-        """Join new rows of one side, which are built, with rows of the other side, which probe; marks are set."""
+        """Join new rows of one side, which are built, with probe rows of the other side, and mark the matches."""
         run: Run | None = None
         for part in parts:
             if run is None:
@@ -276,7 +276,7 @@ class SymmetricJoin:
             yield self._left_output(rows_at(new.rows, marks))
 
     def _probed(self, run: Run, rows: pa.RecordBatch) -> Generator[pa.RecordBatch, None, Marks | None]:
-        """Probe with rows; returns which of them have matched, or ``None`` if that is not counted."""
+        """Probe with rows; returns the marks of those that matched, or ``None`` if they are not counted."""
         rest = run.built.layout.derivation.probe_rest
         matched = None if rest is Rest.NOTHING else np.zeros(rows.num_rows, np.bool_)
         most = run.built.backend.morsel_rows
@@ -288,7 +288,7 @@ class SymmetricJoin:
     # -- old rows ------------------------------------------------------------------------------------------
 
     def _evicted(self, state: State, side: Side, new: _NewRows, threshold: int | None) -> Iterator[pa.RecordBatch]:
-        """Let go of rows at or before a threshold; those that never matched are returned. New rows are kept."""
+        """Evict rows at or before a threshold, and return those that never matched; new rows stay."""
         for unmatched in state.evict(side, threshold):
             yield self._padded(side, unmatched)
         rows, matched = new.rows, new.matched

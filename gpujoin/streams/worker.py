@@ -84,7 +84,7 @@ class SplitRows:
 
 @dataclass(frozen=True)
 class UnpackRows:
-    """Gives the rows of the blobs in which a join gives them; what it has counted is left out."""
+    """Unpacks the rows of a join from its blobs, without its counters."""
 
     schema: pa.Schema
     """Columns of the rows that the join gives."""
@@ -155,7 +155,7 @@ class PartitionJoin(StatefulProcessor):
             names the query, the micro-batch and the partition.
         """
         (label,) = key
-        where = _Place.of(self._labels.index(label))
+        where = _Place.from_partition(self._labels.index(label))
         try:
             yield from self._output(int(label), where, rows, timerValues)
         except (StreamStateError, CorruptBlobError) as problem:
@@ -169,7 +169,7 @@ class PartitionJoin(StatefulProcessor):
         acknowledge_at_once()
         new = self._new_rows(label, rows)
         _chunks.limit = HostMemory.of(self._options.memory_budget).build_bytes
-        files = ChunkFiles.of(where.query, label, self._options)
+        files = ChunkFiles.for_partition(where.query, label, self._options)
         store = SparkStore(self._state, _chunks, files)
         join = SymmetricJoin(self._join, store, store.manifest(len(self._labels)), options=self._options)
         watermark = max(0, timer.getCurrentWatermarkInMs())
@@ -235,7 +235,7 @@ class _Place:
     partition: int
 
     @classmethod
-    def of(cls, partition: int) -> _Place:
+    def from_partition(cls, partition: int) -> _Place:
         """Name a partition of the join: what follows it in a task, as a union, may give the task another number."""
         context = TaskContext.get()
         assert context is not None

@@ -157,7 +157,7 @@ def test_layouts() -> None:
     """Values lie on multiples of their width; rows up to a sector have a size that divides it."""
     for widths in [*WIDTHS.values(), (16, 16), (8, 8, 4, 4, 4), (2, 1), (16, 1), (4,)]:
         for nullable in (False, True):
-            layout = RowLayout.of(widths, nullable=nullable)
+            layout = RowLayout.from_widths(widths, nullable=nullable)
             used: set[int] = set()
             for offset, width in zip(layout.offsets, layout.widths, strict=True):
                 assert offset % width == 0
@@ -188,7 +188,7 @@ def test_bad_columns_are_refused_before_a_launch(device: RecordingDevice) -> Non
     for columns in bad:
         with pytest.raises(KernelArgumentError):
             pack(device, columns)
-    packed = rows_module.PackedRows(8, RowLayout.of([8], nullable=False), None, None, ((np.int64, ()),))
+    packed = rows_module.PackedRows(8, RowLayout.from_widths([8], nullable=False), None, None, ((np.int64, ()),))
     matches = UniqueMatches(device.zeros(8, np.int32), 8)
     with pytest.raises(KernelArgumentError, match="int32"):
         gather(device, packed, device.zeros(4, np.int64), may_miss=False)

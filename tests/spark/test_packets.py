@@ -44,7 +44,7 @@ def received(partition: int, given: list[bytes]) -> list[bytes]:
     """What a task of a stage that passes rows on gives for the packets that it takes."""
     tree = ExchangeSource(0, SCHEMA)
     stage = RunStage(
-        tree, TaskReads.of([{}]), (0,), (BlobFormat(SCHEMA),), (), None, Options(backend=BackendChoice.CPU),
+        tree, TaskReads.from_reads([{}]), (0,), (BlobFormat(SCHEMA),), (), None, Options(backend=BackendChoice.CPU),
         "gpujoin_island", transport=Transport.BYTES, arrow=SCHEMA,
     )  # fmt: skip
     return [bytes(message) for message in stage.run(iter(given), Task(stage=7, partition=partition))]

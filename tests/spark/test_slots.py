@@ -222,7 +222,7 @@ def test_a_join_above_a_join_does_not_wait_for_its_slot(tmp_path: Path, monkeypa
     options = Options(gpu_concurrent_tasks=1, gpu_slot_timeout=0.0)
     tree = Limit(ExchangeSource(0, rows.schema), 100)
     lower, upper = (
-        RunStage(tree, TaskReads.of([{}]), (0,), (), (), None, options, name) for name in ("lower", "upper")
+        RunStage(tree, TaskReads.from_reads([{}]), (0,), (), (), None, options, name) for name in ("lower", "upper")
     )
     records: list[TaskRecord] = []
     task = Task(name="one", report=records.append)

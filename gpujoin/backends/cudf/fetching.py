@@ -128,6 +128,6 @@ def _joint_bytes(numbers: unique.HashTable, widths: tuple[int, ...], *, nullable
     """Bytes of a packed row of payload and key; ``None`` if there are too many."""
     key = () if numbers.keys.key_bytes == unique.KEY_IN_SLOT else (numbers.keys.key_bytes,)
     try:
-        return RowLayout.of([*widths, *key], nullable=nullable).row_bytes
+        return RowLayout.from_widths([*widths, *key], nullable=nullable).row_bytes
     except KernelArgumentError:
         return None

@@ -164,6 +164,6 @@ def wait_for(device: Device, packed: PackedRows) -> PackedRows:
 def row_bytes(fields: Fields) -> int | None:
     """Bytes of a packed row; ``None`` if the columns cannot be packed."""
     try:
-        return RowLayout.of(fields.widths, nullable=any(fields.nullable)).row_bytes
+        return RowLayout.from_widths(fields.widths, nullable=any(fields.nullable)).row_bytes
     except KernelArgumentError:
         return None

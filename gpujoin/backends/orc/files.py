@@ -160,7 +160,7 @@ def _column_of(field: pa.Field, scan: Scan, tail: OrcTail) -> OrcColumn | None:
 
 
 def early_dates(path: str, column: str) -> str:
-    """Say that a column has dates that are not read here."""
+    """Give the refusal of a column with dates before the calendar's change."""
     return f"{path}: column {column!r} has dates before {CALENDARS_AGREE}, which are in one of two calendars"
 
 

@@ -1,4 +1,4 @@
-"""Reads Protocol Buffers, in which ORC writes what it knows of a file.
+"""Reads Protocol Buffers, the format of ORC's metadata.
 
 A message is a run of fields. Each begins with its number and its wire type, so that a reader takes the fields it knows
 and skips the others. The format is https://protobuf.dev/programming-guides/encoding. For example ``08 07 12 02 68 69``
@@ -25,7 +25,7 @@ class ProtobufError(ValueError):
 
 
 class Message:
-    """The fields of a message, by number. A field that is asked for must have the wire type of what it is read as."""
+    """The fields of a message, by number; a field that is read must have the wire type it is read as."""
 
     def __init__(self, data: bytes) -> None:
         self._values: dict[int, list[int | bytes | None]] = {}
@@ -41,7 +41,7 @@ class Message:
         return default if value is None else value
 
     def signed(self, number: int) -> int | None:
-        """Read an integer in zigzag form, in which 0, -1, 1, -2 are 0, 1, 2, 3; ``None`` if it is not there."""
+        """Read an integer in zigzag form, which stores 0, -1, 1, -2 as 0, 1, 2, 3; ``None`` if it is absent."""
         value = self._single(number)
         return None if value is None else value >> 1 ^ -(value & 1)
 

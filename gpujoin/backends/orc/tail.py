@@ -22,7 +22,7 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 class _Kind(IntEnum):
-    """``Type.Kind`` of the format; those that are not named are not read here."""
+    """``Type.Kind`` of the format, without the kinds that are not read here."""
 
     BOOLEAN = 0
     BYTE = 1

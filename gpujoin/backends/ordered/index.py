@@ -1,4 +1,4 @@
-"""Range index: build rows sorted by group and point, and the stretches of that order in which matches lie.
+"""Range index: build rows sorted by group and point, whose matches are stretches of that order.
 
 A *point* is an integer that orders as the build-side value does (`gpujoin.engine.join.ranges`). A probe row asks for
 the points from a lowest to a highest one. These lie side by side in the sorted order, in a *stretch* that two binary
@@ -59,7 +59,7 @@ Range: TypeAlias = tuple[Points, Points]
 
 
 class _Scale:
-    """Encodes points as distances from the least build point, where that leaves enough bits for the group number."""
+    """Encodes points as distances from the least build point, if that leaves room for the group number."""
 
     def __init__(self, ops: OrderOps, values: Array) -> None:
         self._xp = ops.xp

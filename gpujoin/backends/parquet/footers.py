@@ -150,7 +150,7 @@ def _value_bytes(leaf: Leaf, about: Statistics | None) -> float:
 def opened(
     scan: Scan, part: FileSlice, metrics: PipelineMetrics
 ) -> Iterator[tuple[ParquetFooter, list[Source], list[int]]]:
-    """Open the file of a slice: its columns and the row groups to read, without those that cannot pass the filters.
+    """Open the file of a slice, with its columns and the row groups that may pass the filters.
 
     Raises ``ScanError`` if the file is not the planned one, before or after, or a column cannot be read as Spark
     reads it.
@@ -182,7 +182,7 @@ def footer_of(path: str, size: int) -> ParquetFooter:
     """
     try:
         with open_binary(path) as file:
-            version = _Version.of(path, os.fstat(file.fileno())) if is_local(path) else None
+            version = _Version.from_stat(path, os.fstat(file.fileno())) if is_local(path) else None
             if version is None or version.size != size:
                 return read_footer(path, file, size)
             footer = _footers.get(version)
@@ -214,7 +214,7 @@ class _Version:
     changed_ns: int
 
     @classmethod
-    def of(cls, path: str, stat: os.stat_result) -> _Version:
+    def from_stat(cls, path: str, stat: os.stat_result) -> _Version:
         return cls(path, stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
 
     @property
@@ -300,7 +300,7 @@ def legacy_calendar(parquet: ParquetFooter, columns: pa.Schema) -> str | None:
 
 
 def setting_obstacle(parquet: ParquetFooter, scan: Scan, sources: Sequence[Source]) -> str | None:
-    """Reason why a setting decides what a file's columns hold; ``None`` where their bytes say it."""
+    """Give the reason if a setting, and not the bytes, decides on the values of a file's columns."""
     if _SPARK_VERSION in parquet.facts:
         return None
     kinds = {kind for source in sources for kind in _foreign_kinds(source)}
@@ -395,7 +395,7 @@ class FileColumns:
         return Source(column.name, column.first, leaf.arrow, int96, integers, _is_converted(leaf.arrow, field.type))
 
     def _check_packing(self, column: FileColumn) -> None:
-        """Raise ``ScanError`` if a column is packed in a way that PyArrow does not decode.
+        """Raise ``ScanError`` if PyArrow does not decode a column's packing.
 
         DuckDB packs the differences of 32-bit numbers in up to 33 bits; PyArrow takes 32, as other writers let them
         overflow to. Whether a column has such a difference only its pages tell.
@@ -441,7 +441,7 @@ def _readable(file_type: pa.DataType, dtype: pa.DataType) -> bool:
 
 
 def _readable_nested(file_type: pa.DataType, dtype: pa.DataType, key: Callable[[str], str]) -> bool:
-    """Whether nested values are read as Spark reads them: of the same types, with all fields that are wanted.
+    """Whether nested values are read as in Spark: they have the same types, and all required fields.
 
     Each field is found by the ``key`` of its name, which no other field of its struct has.
     """
@@ -469,7 +469,7 @@ def _readable_nested(file_type: pa.DataType, dtype: pa.DataType, key: Callable[[
 
 
 def are_of_type(parquet: ParquetFooter, sources: Iterable[Source], groups: Iterable[int]) -> bool:
-    """Whether statistics of row groups say that the numbers of columns are such as their types have.
+    """Whether the numbers of columns are within their types, by the statistics of row groups.
 
     A file may annotate 32-bit integers as UINT_8 and store 300, or unscaled decimals with more digits than it says.
     """
@@ -485,7 +485,7 @@ def beyond_type(path: str, source: Source) -> str:
 
 
 def _has_values_beyond(parquet: ParquetFooter, source: Source) -> bool:
-    """Whether statistics say that a column has integers beyond the limits of its type.
+    """Whether a column has integers beyond the limits of its type, by statistics.
 
     Decimals beyond them cannot be taken from Spark either, as Arrow holds none: the task that reads them fails, and
     Spark runs the query.

@@ -157,7 +157,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class FileColumn:
-    """A column of the file, which consists of several leaves if it is nested."""
+    """A column of the file, with several leaves if it is nested."""
 
     name: str
     first: int

@@ -1,4 +1,4 @@
-"""Decides by statistics which row groups have no row that passes a filter."""
+"""Finds row groups without a row that passes a filter, by statistics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Lookup = Callable[[int], Statistics | None]
 
 
 def may_match(condition: Expression, statistics: Lookup) -> bool:
-    """Whether a row may exist for which a resolved condition is true; true if unknown.
+    """Whether a resolved condition may be true for a row; true if unknown.
 
     ``statistics`` gives those of a column, by its index.
     """
@@ -59,7 +59,7 @@ def may_match(condition: Expression, statistics: Lookup) -> bool:
 
 
 def may_hold(statistics: Statistics | None, ranges: ValueRanges) -> bool:
-    """Whether a column, of which statistics are known, may have a value of some ranges."""
+    """Whether a column may have a value in some ranges, by its statistics."""
     bounds = _bounds(statistics)
     if bounds is None:
         return _may_have_values(statistics)

@@ -1,4 +1,4 @@
-"""Decodes the statistics of a column in a row group, and drops those that cannot be trusted.
+"""Decodes the statistics of a column in a row group, and drops untrustworthy ones.
 
 Statistics are not used if they contradict themselves or the column: if there are more nulls than rows, if the least
 value exceeds the greatest, if a column of nulls has bounds, or if a number has another width than its type. Those of
@@ -58,7 +58,7 @@ def _raw_bounds(leaf: Leaf, fields: Mapping[int, Any]) -> tuple[bytes | None, by
 
 
 def limits(dtype: pa.DataType | None) -> range | None:
-    """Numbers that a column is said to have, of those that its physical type stores; ``None``: all of them.
+    """Give the range of numbers of a column's logical type; ``None``: all that its physical type stores.
 
     A decimal's are those without its scale: ``decimal(4, 2)`` has -9999 to 9999.
     """
@@ -73,7 +73,7 @@ def limits(dtype: pa.DataType | None) -> range | None:
 
 
 def stored_bounds(leaf: Leaf, fields: Mapping[int, Any]) -> tuple[int, int] | None:
-    """Least and greatest number that are stored of a column with :func:`limits`; ``None`` if that is not known.
+    """Give the least and the greatest stored number of a column with :func:`limits`; ``None`` if unknown.
 
     They are so whether the writer compared signed or unsigned numbers: if one is negative and one is not, the least of
     one order is the greater of the other, and both are dropped.

@@ -66,7 +66,7 @@ class Positions:
 
 @dataclass(frozen=True)
 class Spanned:
-    """A value that is read with the offset of its first byte and that of the byte after its last."""
+    """A value that is read together with the offsets of its first byte and of the byte after its last."""
 
     value: Scalar | Struct | ListOf
 

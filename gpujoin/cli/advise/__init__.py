@@ -1,4 +1,4 @@
-"""``gpujoin advise``: which queries of a program or an event log would run here, and what keeps others in Spark."""
+"""``gpujoin advise``: tells which queries of a program or an event log would run here, and the obstacles of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The advice on a Spark event log: which of its queries would run here, and what keeps the others in Spark.
+"""The advice on a Spark event log: which of its queries would run here, and the obstacles of others.
 
 A log has physical plans as Spark shortens them, so expressions are not looked at: gpujoin may still leave an operation
 to Spark whose function it does not compute. Nor are seconds predicted, which needs the tables.
@@ -64,7 +64,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedQuery:
-    """What is known of a query that ran."""
+    """A query in an event log."""
 
     number: int
     """Its number in Spark's UI."""
@@ -81,7 +81,7 @@ class LoggedQuery:
 
     @classmethod
     def from_plan(cls, number: int, description: str, seconds: float, plan: Iterable[PlanNode]) -> Self:
-        """Look for what gpujoin runs in the nodes of a plan, and for what keeps it from doing so."""
+        """Find the operations of a plan that gpujoin runs, and their obstacles."""
         nodes = tuple(plan)
         joins = tuple(_JOINS[node.name] for node in nodes if node.name in _JOINS)
         aggregations = sum(node.name in _AGGREGATES for node in nodes if not _is_partial(node))
@@ -96,7 +96,7 @@ class LoggedQuery:
 
     @property
     def concerned(self) -> bool:
-        """Whether it has anything that gpujoin runs."""
+        """Whether it has operations that gpujoin runs."""
         return bool(self.joins or self.aggregations or self.windows)
 
 
@@ -111,7 +111,7 @@ class LogAdvice:
 
     @property
     def obstacles(self) -> tuple[tuple[str, tuple[int, ...], float], ...]:
-        """What keeps parts in Spark, the queries, and the seconds that these took; most seconds first."""
+        """Give the obstacles, with their queries and the seconds of these, most seconds first."""
         numbers: dict[str, list[int]] = {}
         seconds: dict[str, float] = {}
         for query in self.queries:
@@ -233,7 +233,7 @@ def _nodes(info: Mapping[str, Any]) -> Iterator[PlanNode]:
 
 
 def is_event_log(path: Path) -> bool:
-    """Tell whether a path is an event log: a folder of one, or a file that is no program."""
+    """Tell whether a path is an event log: a folder of one, or a file other than a program."""
     return path.is_dir() or (path.is_file() and path.suffix != ".py")
 
 

@@ -1,4 +1,4 @@
-"""The advice on a program: its queries, what would run where, and which change would help most."""
+"""The advice on a program: its queries, where each would run, and the most useful changes."""
 
 from __future__ import annotations
 

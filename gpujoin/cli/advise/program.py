@@ -81,7 +81,7 @@ class _Recorder:
 
 @contextmanager
 def _without_start(spark: Any) -> Iterator[None]:
-    """Have predictions leave out what a program pays for once: that workers start, and that Spark compiles code."""
+    """Predict without one-off seconds: the start of workers, and Spark's compilation of code."""
     before = spark.conf.get(_COSTS, None)
     spark.conf.set(_COSTS, f"{before or ''},start=0")
     try:
@@ -137,7 +137,7 @@ def _description(problem: BaseException, program: str) -> str:
 
 @contextmanager
 def _planning_only(recorder: _Recorder) -> Iterator[None]:
-    """Replace what runs queries by what plans them."""
+    """Replace actions by the planning of their queries."""
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrameWriter, DataFrameWriterV2, SparkSession
     from pyspark.sql.classic.dataframe import DataFrame

@@ -35,7 +35,7 @@ class Check:
 
 
 def require(*checks: Check) -> None:
-    """Raise ``BackendUnavailableError`` where something is missing, with all that is and what to do."""
+    """Raise ``BackendUnavailableError`` with all that is missing and the advice, if anything is."""
     missing = [check for check in checks if check.status is Status.MISSING]
     if missing:
         raise BackendUnavailableError("; ".join(f"{check.name}: {check.finding}. {check.advice}" for check in missing))

@@ -85,7 +85,7 @@ def spark() -> Iterator[Check]:
 
 
 def driver() -> Check:
-    """Whether a driver with this Python has what PySpark's ``mapInArrow`` and gpujoin import."""
+    """Check the modules that ``mapInArrow`` and gpujoin import in a driver with this Python."""
     works, said = run_python(_DRIVER)
     if works and not said:
         return Check("driver's libraries", Status.OK, "numpy, pandas, polars and pyarrow, as PySpark asks for them")
@@ -93,7 +93,7 @@ def driver() -> Check:
 
 
 def defaults() -> Iterator[Check]:
-    """Whether ``spark-defaults.conf``, if there is one, would keep a local session from starting tasks."""
+    """Check that ``spark-defaults.conf`` lets a local session start tasks."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
     if folder is None:
@@ -113,7 +113,7 @@ def defaults() -> Iterator[Check]:
 
 
 def workers() -> Check:
-    """The Python that workers of a local session would run: ``PYSPARK_PYTHON`` if set, else ``python3``."""
+    """Check the Python of a local session's workers: ``PYSPARK_PYTHON`` if set, else ``python3``."""
     command = os.environ.get("PYSPARK_PYTHON")
     python = worker_python(command or DEFAULT_COMMAND, ("gpujoin", *REQUIRED_MODULES))
     said = f"{python}, by PYSPARK_PYTHON" if command else f"{python}, PYSPARK_PYTHON being unset"
@@ -174,7 +174,7 @@ def _spark_home(home: Path, pyspark: Check) -> Check:
 
 
 def java() -> Check:
-    """The Java that Spark would start: ``JAVA_HOME`` if set, else the one on ``PATH``."""
+    """Check the Java that Spark would start: that of ``JAVA_HOME`` if set, else of ``PATH``."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None:

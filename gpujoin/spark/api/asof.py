@@ -152,7 +152,7 @@ def _marked(
         "keys": [[key.left for key in spec.keys], [key.right for key in spec.keys]],
         "kept": spec.right_output,
         "names": plan.names,
-        "terms": AsOfTerms.of(spec.as_of).text(),
+        "terms": AsOfTerms.from_as_of(spec.as_of).text(),
         "query": spark_query(schemas[Side.LEFT], schemas[Side.RIGHT], spec),
     }
     hint = new_instance(gateway_of(spark), "GpuJoinHint", *hint_arguments)

@@ -146,7 +146,7 @@ class FrameJoin:
         explanation = explanation or self.explained()
         size = blob_bytes(self._session.conf.get, self.options.exchange_blob_bytes)
         options = self.options.replace(cpu_threads=self.options.cpu_threads or self._run.threads)
-        work = StageWork.of(self._run, options, explanation, size)
+        work = StageWork.from_run(self._run, options, explanation, size)
         frames = [self._input(side).frame for side in Side]
         return placed(work, frames, self._schema)
 

@@ -57,7 +57,7 @@ class AsOfTerms:
     """Whether an equal key counts."""
 
     @classmethod
-    def of(cls, terms: AsOf) -> AsOfTerms:
+    def from_as_of(cls, terms: AsOf) -> AsOfTerms:
         """Give the terms of a checked join, with a tolerance of a plain type."""
         return cls(terms.direction, _plain(terms.tolerance), terms.allow_exact)
 

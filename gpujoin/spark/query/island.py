@@ -380,7 +380,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
 def _partial(node: PlanNode, aggregation: ReadAggregate, below: Fragment, builder: TreeBuilder) -> Island:
     reader = builder.reader(below)
     keys = [*aggregation.keys, *aggregation.distinct_columns]
-    estimates = Estimates.of(aggregation, reader)
+    estimates = Estimates.from_aggregation(aggregation, reader)
     grouped = [*map(reader, keys), *estimates.registers]
     outputs = tuple(Output(f"k{n}", key) for n, key in enumerate(grouped))
     calls = {**aggregation.calls(reader), **estimates.calls}

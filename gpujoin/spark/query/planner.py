@@ -122,7 +122,7 @@ class QueryPlanner:
         self._gateway = gateway_of(spark)
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
-        self._reading = Reading.by(conf, options, streamed=stream is not None)
+        self._reading = Reading.from_conf(conf, options, streamed=stream is not None)
         self._nearest = NearestJoins()
         self._finder = self._finder_with(self._values.placeholder)
         self._left: dict[PlanNode, Reason] = {}

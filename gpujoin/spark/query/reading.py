@@ -67,7 +67,7 @@ class Reading:
     """Formats of which the statistics are used, as they are by Spark."""
 
     @classmethod
-    def by(cls, conf: Mapping[str, str], options: Options, *, streamed: bool = False) -> Reading:
+    def from_conf(cls, conf: Mapping[str, str], options: Options, *, streamed: bool = False) -> Reading:
         """Read the configuration of a session; ``streamed``: for a micro-batch of a stream."""
 
         def is_on(key: str) -> bool:

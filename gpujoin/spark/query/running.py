@@ -169,7 +169,7 @@ class StageWork:
     """What was decided of the island, of the last stage."""
 
     @classmethod
-    def of(
+    def from_run(
         cls, run: IslandRun, options: Options, explanation: IslandOperation, blob_bytes: int,
         transport: Transport = Transport.ROWS, arrow: pa.Schema | None = None,
     ) -> StageWork:  # fmt: skip
@@ -199,9 +199,9 @@ class StageWork:
             stage = late.run.stage
             labels = tuple(range(late.run.tasks)) if stage.branches else ()
             fused = dataclasses.replace(
-                work, tree=stage.tree, reads=TaskReads.of(late.run.reads), sources=tuple(e.index for e in stage.inputs),
-                forms=tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs)),
-                labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL, split=None,
+                work, tree=stage.tree, reads=TaskReads.from_reads(late.run.reads), sources=tuple(e.index for e in
+                stage.inputs), forms=tuple(form_of(stage, exchange, place) for place, exchange in
+                enumerate(stage.inputs)), labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL, split=None,
             )  # fmt: skip
             below = tuple(inputs[exchange.index] for exchange in stage.inputs)
             return LateWork(cls(late.run, descriptions[work.name], fused, below), late.planned.small.index, late.limit)
@@ -218,7 +218,7 @@ class StageWork:
             split = island.splits(run)
             divisions = {} if split is None else split.divisions
             outlets = [
-                Outlet.of(exchange, form, places, blob_bytes, divisions.get(exchange.index, 1))
+                Outlet.from_exchange(exchange, form, places, blob_bytes, divisions.get(exchange.index, 1))
                 for exchange, form in zip(stage.inputs, forms, strict=True)
             ]
             inputs = tuple(
@@ -230,9 +230,9 @@ class StageWork:
             )
             labels = tuple(places) if stage.branches else ()
             work = RunStage(
-                stage.tree, TaskReads.of(run.reads), sources, forms, labels, outlet, options, name, keeps_tables,
-                stores, transport, arrow if outlet is None else None, frozenset() if reads_all else stage.read_by_all,
-                split=None if split is None else split.planned,
+                stage.tree, TaskReads.from_reads(run.reads), sources, forms, labels, outlet, options, name,
+                keeps_tables, stores, transport, arrow if outlet is None else None, frozenset() if reads_all else
+                stage.read_by_all, split=None if split is None else split.planned,
             )  # fmt: skip
             works.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
             coalescing = island.coalescing if island.coalesces(stage) else None
@@ -308,9 +308,9 @@ class IslandPlacer:
         exchange = None if arrow is None else byte_exchange(gateway_of(self._spark))
         if exchange is None:
             size = blob_bytes(self._conf.get, options.exchange_blob_bytes)
-            work = StageWork.of(run, options, explanation, size)
+            work = StageWork.from_run(run, options, explanation, size)
         else:
-            work = StageWork.of(
+            work = StageWork.from_run(
                 run, options, explanation, options.exchange_blob_bytes, Transport.BYTES, arrow
             )  # fmt: skip
         described: dict[str, Any] = {

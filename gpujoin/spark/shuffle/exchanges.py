@@ -53,7 +53,7 @@ class Outlet:
     """Divisions of each partition, to one of which the rows of a task go."""
 
     @classmethod
-    def of(
+    def from_exchange(
         cls,
         exchange: Exchange,
         form: BlobFormat,

@@ -33,7 +33,7 @@ class TaskReads:
     """For each task the index of each scan, and the number of what it reads in ``packed``."""
 
     @classmethod
-    def of(cls, reads: Sequence[Reads]) -> TaskReads:
+    def from_reads(cls, reads: Sequence[Reads]) -> TaskReads:
         """Pack what each task reads; the same tuple in several of them is packed once."""
         packed: list[bytes] = []
         numbers: dict[int, int] = {}

@@ -43,7 +43,7 @@ def test_kept_rows_of_a_file_are_not_taken_once_it_has_changed(change: str, tmp_
     table = Scan(pa.schema([("j", pa.int64()), ("v", pa.int64())]), index=1)
     stage = RunStage(
         Join(Scan(rows.schema), table, spec, Side.RIGHT),
-        TaskReads.of([{0: (file_slice(large),), 1: (file_slice(small),)}]),
+        TaskReads.from_reads([{0: (file_slice(large),), 1: (file_slice(small),)}]),
         (), (), (), None, Options(backend=BackendChoice.CPU), "island", whole=frozenset({1}),
     )  # fmt: skip
 

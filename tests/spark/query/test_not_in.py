@@ -90,7 +90,10 @@ def test_partitions_join_as_the_whole(
             Side.RIGHT: table(rng, rows, share, nullable=True),
         }
         tables = {side: one.select(exchanges[side].schema.names) for side, one in tables.items()}
-        outlets = {side: Outlet.of(each, BlobFormat(each.schema), LABELS, 1 << 12) for side, each in exchanges.items()}
+        outlets = {
+            side: Outlet.from_exchange(each, BlobFormat(each.schema), LABELS, 1 << 12)
+            for side, each in exchanges.items()
+        }
         parts = {side: placed(outlet, tables[side]) for side, outlet in outlets.items()}
         joined = [oracle_join(parts[Side.LEFT][label], parts[Side.RIGHT][label], whole.spec) for label in LABELS]
         expected = oracle_join(tables[Side.LEFT], tables[Side.RIGHT], whole.spec)

@@ -26,7 +26,8 @@ def test_a_task_that_is_tried_again_is_careful(retry: int, tmp_path: Path) -> No
     pq.write_table(pa.table({"k": [i % 3 for i in range(30)], "n": range(30)}), path)
     tree = Tree.scan(path).group("k", n=total(left("n") * 2), rows=count()).relation
     stage = RunStage(
-        tree, TaskReads.of([{0: (file_slice(path),)}]), (), (), (), None, Options(backend=BackendChoice.CPU), "island"
+        tree, TaskReads.from_reads([{0: (file_slice(path),)}]), (), (), (), None, Options(backend=BackendChoice.CPU),
+        "island"
     )  # fmt: skip
     records: list[TaskRecord] = []
     (batch,) = stage.run([pa.record_batch({"id": [0]})], Task(report=records.append, retry=retry))

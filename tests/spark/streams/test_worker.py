@@ -107,7 +107,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChunkFiles:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'a'},{tmp_path / 'b'}")
-    made = ChunkFiles.of("query", 3, Options())
+    made = ChunkFiles.for_partition("query", 3, Options())
     assert made is not None
     assert made.folder == tmp_path / "b" / "gpujoin-streams" / "query" / "3"
     assert (tmp_path / "b" / "gpujoin-streams").stat().st_mode & 0o777 == 0o700
@@ -194,21 +194,21 @@ def test_a_folder_that_cannot_be_written_is_done_without(files: ChunkFiles) -> N
 
 def test_rows_that_must_not_be_on_disk_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    assert ChunkFiles.of("query", 0, Options(spill_encryption=True)) is None
+    assert ChunkFiles.for_partition("query", 0, Options(spill_encryption=True)) is None
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "")
-    assert ChunkFiles.of("query", 0, Options()) is None
+    assert ChunkFiles.for_partition("query", 0, Options()) is None
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "missing"))
-    assert ChunkFiles.of("query", 0, Options()) is None
+    assert ChunkFiles.for_partition("query", 0, Options()) is None
     (tmp_path / "file").touch()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "file"))
-    assert ChunkFiles.of("query", 0, Options()) is None
+    assert ChunkFiles.for_partition("query", 0, Options()) is None
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_files_of_queries_that_ended_are_removed(files: ChunkFiles) -> None:
     stored(store_of(Values(), chunk_cache(), files), "a")
     os.utime(files.folder.parent, (0, 0))
-    other = ChunkFiles.of("other", 1, Options())
+    other = ChunkFiles.for_partition("other", 1, Options())
     assert other is not None
     assert other.folder.exists()
     assert not files.folder.exists()

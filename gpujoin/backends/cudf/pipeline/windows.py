@@ -183,7 +183,9 @@ class _FrameWindow(Generic[Frame]):
         ]
         self._rows = sort_rows(ops, partition, keys, self._count)
         self._order = order
-        self._span = cache(lambda frame: Span.of(frame, self._rows, self._range_key if frame.has_distance else None))
+        self._span = cache(
+            lambda frame: Span.from_frame(frame, self._rows, self._range_key if frame.has_distance else None)
+        )
 
     def _codes(
         self, ops: RowOps, frame: Frame, at: int, *, descending: bool = False, nulls_first: bool = True
@@ -290,7 +292,7 @@ class _FrameWindow(Generic[Frame]):
         empty = self._aggregated(calls, taken, None)
         parts: list[Frame] = []
         for start in range(0, self._count, step):
-            rows = Members.of(self._rows.ops, span.lows[start : start + step], span.sizes[start : start + step])
+            rows = Members.from_sizes(self._rows.ops, span.lows[start : start + step], span.sizes[start : start + step])
             index = self._rows.numbers_at(rows.places)
             results = [self._aggregated(calls, rows_at(columns, taken, index), rows.groups)] if index.shape[0] else []
             parts.append(rows_at(columns, columns.concat([*results, empty]), rows.number))

@@ -63,7 +63,7 @@ _LIMB_RANGE = 1 << (_LIMB - 1)
 
 
 def of_integers(ops: RowOps, call: AggregateCall, numbers: Array, span: Span, *, may_wrap: bool) -> Array:
-    """Sums of integers, which wrap around. Raises ``ExpressionEvaluationError`` in ANSI mode if one might overflow."""
+    """Sum integers, which wrap around. Raises ``ExpressionEvaluationError`` in ANSI mode if a sum might overflow."""
     if not may_wrap or call.mode is not EvalMode.ANSI:
         return span.total(running(ops, numbers))
     # Spark adds the values of a frame one after the other, and fails where that overflows on the way. The largest sum
@@ -101,7 +101,7 @@ def _limb_sums(ops: RowOps, limbs: Sequence[Array], span: Span) -> list[Array]:
 
 
 def of_words(ops: RowOps, numbers: Array, span: Span, precision: int) -> Numbers:
-    """Sums of unscaled decimals that fit 64 bits; null where they have more digits than their type."""
+    """Sum unscaled decimals of 64 bits; null where the sum has more digits than its type."""
     sums = span.total(running(ops, numbers))
     limit = 10**precision
     return Numbers(sums, (sums < limit) & (sums > -limit) if limit <= LARGEST else None)
@@ -262,7 +262,7 @@ def _offset(call: WindowCall, presence: Presence, rows: SortedRows) -> Places:
 
 
 def _nth(presence: Presence, number: int, span: Span, *, ignore_nulls: bool) -> Places:
-    """Value number ``number`` of each frame, or of those that are not null."""
+    """Give value number ``number`` of each frame, counting nulls or not."""
     if not ignore_nulls or presence.mask is None:
         places = span.lows + (number - 1)
         return Places(places, places < span.highs)
@@ -330,7 +330,7 @@ def _sum(call: AggregateCall, argument: Argument, span: Span, rows: SortedRows) 
 
 
 def _extreme(argument: Argument, span: Span, rows: SortedRows, *, least: bool) -> Places:
-    """Least or greatest values, found as those of whole numbers that have their order, and name their places.
+    """Find the places of least or greatest values by whole numbers of the same order.
 
     Of equal values the first is taken, as in Spark: a sum of zeros may be −0.0.
     """

@@ -49,7 +49,7 @@ class Presence:
         return span.total(self.before)
 
     def nth(self, numbers: Array, valid: Array) -> Array:
-        """Places of the values that are not null, by number; arbitrary where not valid."""
+        """Give the places of values by number, not counting nulls; arbitrary where not valid."""
         places, xp = self.places, self.ops.xp
         if places.shape[0] == 0:
             return xp.zeros(numbers.shape[0], dtype="int64")
@@ -91,7 +91,7 @@ class Span:
     """Most places of a frame, where the frame says so."""
 
     @classmethod
-    def of(cls, frame: Frame, rows: SortedRows, key: RangeKey | None = None) -> Span:
+    def from_frame(cls, frame: Frame, rows: SortedRows, key: RangeKey | None = None) -> Span:
         """Find the places of a frame; the order key is read for distances of it.
 
         Raises ``ExpressionEvaluationError`` if a bound is outside of the key's type.
@@ -130,7 +130,7 @@ class Span:
 
 
 def _ranged(frame: Frame, rows: SortedRows, key: RangeKey) -> tuple[Array, Array]:
-    """First places of frames, and those after their last, which may be less."""
+    """Give the first places of frames, and the places after their last, which may be less."""
     low, high, present = rows.first, rows.end, key.present.mask
     if present is not None:
         nulls = (high - low) - (key.present.before[high] - key.present.before[low])
@@ -194,7 +194,7 @@ class Members:
     """Number of each frame; that of empty ones is how many are not empty."""
 
     @classmethod
-    def of(cls, ops: RowOps, lows: Array, sizes: Array) -> Members:
+    def from_sizes(cls, ops: RowOps, lows: Array, sizes: Array) -> Members:
         """List the rows of frames, given their first places and how many they have."""
         filled = sizes > 0
         before = running(ops, filled)

@@ -43,7 +43,7 @@ class StandIn(Node):
     """The expression."""
 
     @classmethod
-    def of(cls, source: Node, reading: Reading) -> StandIn:
+    def from_node(cls, source: Node, reading: Reading) -> StandIn:
         """Make one for an expression over the attributes of a plan's reading."""
         name, nullable = str(source), source.nullable
         fields = {"exprId": {"id": next(_ids)}, "name": name, "dataType": None, "nullable": nullable}
@@ -178,7 +178,7 @@ class ComputedParts:
         for stand_in in self.stand_ins[side]:
             if stand_in.source.name == node.name and stand_in.source.jvm.semanticEquals(node.jvm):
                 return stand_in
-        self.stand_ins[side].append(StandIn.of(node, self._reading))
+        self.stand_ins[side].append(StandIn.from_node(node, self._reading))
         return self.stand_ins[side][-1]
 
     def _side_of(self, node: Node) -> Side | None:

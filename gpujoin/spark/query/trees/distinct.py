@@ -122,7 +122,7 @@ class Estimates:
     """Choices of values, by position among the aggregates."""
 
     @classmethod
-    def of(cls, aggregation: ReadAggregate, reader: ExpressionReader) -> Estimates:
+    def from_aggregation(cls, aggregation: ReadAggregate, reader: ExpressionReader) -> Estimates:
         """Translate the estimates of an aggregation.
 
         Raises ``NotTranslatableError`` if their registers are not the same: groups would be products of registers.

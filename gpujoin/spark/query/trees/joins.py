@@ -36,7 +36,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
     unknowing = [null_aware(part, sides) for part in parts] if kind in NULL_AWARE else []
     if any(unknowing):
         kind = NULL_AWARE[kind]
-        condition = NotIn.of(list(zip(parts, unknowing, strict=True)), sides)
+        condition = NotIn.from_parts(list(zip(parts, unknowing, strict=True)), sides)
         keys, rest = condition.keys, condition.rest
         sides[Side.RIGHT] = known_rows(builder, sides[Side.RIGHT], condition.not_null)
     else:

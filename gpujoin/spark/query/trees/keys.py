@@ -100,7 +100,7 @@ class NotIn:
     """What must be true."""
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]) -> NotIn:
+    def from_parts(cls, parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]) -> NotIn:
         """Take apart conjuncts, of which each may be a key of the ``NOT IN``."""
         condition = cls()
         for part, key in parts:

@@ -285,7 +285,7 @@ def _constant_table(columns: Sequence[Node], values: Sequence[Sequence[Any]], co
         raise NotTranslatableError("it has a value of a type that is not passed to Python workers") from None
     counting = [] if arrays else [pa.array([True] * count, pa.bool_())]
     batch = pa.RecordBatch.from_arrays(arrays or counting, schema=schema)
-    return Fragment.from_columns(ConstantTable.of(batch), (attribute.expr_id for attribute in columns))
+    return Fragment.from_columns(ConstantTable.from_batch(batch), (attribute.expr_id for attribute in columns))
 
 
 _OF_ELEMENTS = frozenset({"Explode", "PosExplode", "Inline"})

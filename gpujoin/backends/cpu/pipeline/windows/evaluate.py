@@ -113,7 +113,7 @@ class _Calls:
         self._rows = rows
         self._extent = extent
         self._metrics = metrics
-        self._span = cache(lambda frame: Span.of(frame, rows, ranged))
+        self._span = cache(lambda frame: Span.from_frame(frame, rows, ranged))
 
     def results(self, calls: Sequence[WindowCall | FramedAggregate], columns: Sequence[Column]) -> list[pl.Series]:
         """The columns of all calls, given those of their arguments."""
@@ -173,7 +173,7 @@ class _Calls:
         parts: list[list[pl.Series]] = []
         for start in range(0, self._rows.rows, step):
             lows, sizes = span.lows[start : start + step], span.sizes[start : start + step]
-            rows = Members.of(OPS, lows, sizes)
+            rows = Members.from_sizes(OPS, lows, sizes)
             results = self._aggregated(calls, self._frame[pl.Series(rows.places, dtype=pl.UInt32)], rows.groups)
             parts.append([_stacked(pair).gather(rows.number) for pair in zip(results, empty, strict=True)])
         columns = iter([_stacked(pieces) for pieces in zip(*parts, strict=True)])
