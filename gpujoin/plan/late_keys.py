@@ -46,22 +46,22 @@ class LateKeys:
     built: Relation
     """The build side of the join."""
     keys: tuple[Expression, ...]
-    """The late keys, over its columns."""
+    """The late keys, over the columns of the build side."""
     kept: tuple[int, ...]
-    """Its columns that are read before."""
+    """Columns of the build side that the join or the aggregation reads."""
     given: ExchangeSource
-    """Stands for the build side: the kept columns, then the number."""
+    """The source that replaces the build side, with the columns in :attr:`kept`, then the number."""
     numbered: PartialAggregate
     """The aggregation by the number, which is its input's last column and its first key, and by the other keys."""
     of_rows: tuple[Expression, ...]
-    """The columns that :attr:`by_rows` aggregates, of a row of ``numbered.child`` with its late keys appended."""
+    """Projects a row of ``numbered.child``, with its late keys appended, to the columns that :attr:`by_rows` reads."""
     by_rows: PartialAggregate
     """The original aggregation, over rows that have their late keys."""
     of_groups: tuple[ColumnRef, ...]
-    """The columns of the original aggregation, of a group of ``numbered`` with its late keys appended."""
+    """Projects a group of ``numbered``, with its late keys appended, to the columns of the original aggregation."""
 
     def standing_for(self, keys: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give the keys of ``numbered`` that take the place of some original keys, and the late keys among these."""
+        """Translate original keys to keys of ``numbered``, where 0 is the number, and give the late ones among them."""
         width = len(self.numbered.schema)
         places = [self.of_groups[key].index for key in keys]
         late = tuple(sorted(place - width for place in places if place >= width))
@@ -77,7 +77,7 @@ class _Numbered:
     """The late keys, over the columns of the build side."""
     built: ColumnTree
     kept: tuple[ColumnId, ...]
-    """Columns of the build side that are read before."""
+    """Columns of the build side that the join or the aggregation reads."""
     given: ExchangeSource
     number: ColumnId
 
@@ -118,7 +118,7 @@ def _late(
     def aggregation(
         relation: Relation, ids: Iterable[ColumnId], keys: Iterable[int], number: Sequence[Output] = ()
     ) -> PartialAggregate:
-        """The original aggregation of other rows, by some of its keys."""
+        """Make the original aggregation over other rows, by some of its keys."""
         places = {id_: n for n, id_ in enumerate(ids)}
         bound_keys = (dataclasses.replace(node.keys[n], expression=bound(named[n], places)) for n in keys)
         calls = tuple(call.mapped(lambda value: bound(child.named(value), places)) for call in node.aggregates)
@@ -143,7 +143,7 @@ def _late(
 
 
 def _by_origin(node: PartialAggregate, child: ColumnTree) -> list[list[int]]:
-    """The keys by the join of whose build side they are made, the most first."""
+    """Group the keys by the join whose build side they come from, the largest group first."""
     groups: defaultdict[ColumnTree | None, list[int]] = defaultdict(list)
     origins = _Origins()
     for place, key in enumerate(node.keys):
@@ -153,7 +153,7 @@ def _by_origin(node: PartialAggregate, child: ColumnTree) -> list[list[int]]:
 
 
 class _Origins:
-    """The joins from whose build sides columns come, through filters, projections and streamed sides of joins.
+    """Finds the join whose build side a column comes from, through filters, projections and streamed sides of joins.
 
     Each column is followed once: where projections read columns twice, one above the other, ways down double with each.
     """

@@ -49,8 +49,8 @@ def scans_of(
 ) -> Iterator[tuple[Scan, int]]:
     """Give the scans, each with its column, whose rows may be left out by the values of a column.
 
-    Rows of the relation with another value in the column are of no use to whoever asks, who needs the values of the
-    columns in ``required`` of every row.
+    The caller has no use for rows with another value in the column, and needs the ``required`` columns of the others.
+    Scans below ``shared`` parts are left as they are.
     """
     node = tree.relation
     below = None if node in shared else required_of_inputs(tree, required)

@@ -29,7 +29,7 @@ _ONE, _TWO = 5, 6
 def replay_rows(
     xp: Any, call: AggregateCall, parts: Sequence[Array], groups: Array, values: Sequence[Array], counted: Array | None
 ) -> list[Array]:
-    """Compute the states that are not finite again, row by row.
+    """Give the parts of states, with those that are no numbers computed row by row.
 
     ``parts`` are of each group; ``groups``, ``values``, an array for each argument, and ``counted`` of each row, in the
     order in which Spark reads the rows of a group.
@@ -45,7 +45,7 @@ def replay_rows(
 def replay_states(
     xp: Any, call: AggregateCall, parts: Sequence[Array], groups: Array, states: Sequence[Array]
 ) -> list[Array]:  # fmt: skip
-    """Merge the states that are not finite again, one after the other."""
+    """Give the parts of merged states, with those that are no numbers merged one state after the other."""
     count = states[0]
     if len(call.arguments) == 1:
         aimless = [~xp.isfinite(part) for part in states[1:]]
@@ -59,7 +59,7 @@ def replay_states(
 
 
 def _exchanged(call: AggregateCall, arrays: Sequence[Array], order: Sequence[int]) -> list[Array]:
-    """Swap the arguments y and x of a slope, of which Spark computes the covariance of x and y."""
+    """Arrays of y and x, which are the arguments of a slope, as of x and y, of which Spark has the covariance."""
     return [arrays[n] for n in order] if call.function in REGRESSIONS else list(arrays)
 
 
@@ -67,15 +67,15 @@ def _replayed(
     xp: Any, parts: Sequence[Array], groups: Array, rows: Sequence[Array], counted: Array | None,
     aimless: Sequence[Array], add: _Add,
 ) -> list[Array]:  # fmt: skip
-    """Add the rows of groups in turn; groups with an ``aimless`` row are left as they are."""
-    needs_replay = xp.zeros(parts[0].shape[0], dtype=bool)
+    """Add the rows of groups in turn; ``aimless`` rows are those after which a group is what it is in any way."""
+    wanted = xp.zeros(parts[0].shape[0], dtype=bool)
     for part in parts[1:]:
-        needs_replay |= ~xp.isfinite(part)
-    if not any_true(needs_replay):
+        wanted |= ~xp.isfinite(part)
+    if not any_true(wanted):
         return list(parts)
     for mask in aimless:
-        needs_replay[groups[mask if counted is None else mask & counted]] = False
-    taking = xp.flatnonzero(needs_replay[groups] if counted is None else needs_replay[groups] & counted)
+        wanted[groups[mask if counted is None else mask & counted]] = False
+    taking = xp.flatnonzero(wanted[groups] if counted is None else wanted[groups] & counted)
     states: dict[int, _State] = {}
     columns = [row[taking].tolist() for row in rows]
     for group, *row in zip(groups[taking].tolist(), *columns, strict=True):
@@ -90,9 +90,9 @@ def _replayed(
 
 
 def _mended(xp: Any, part: Array, at: Array, values: Sequence[float]) -> Array:
-    values_at = part[at]
+    known = part[at]
     part = part.copy()
-    part[at] = xp.where(xp.isfinite(values_at), values_at, xp.asarray(values, dtype="float64"))
+    part[at] = xp.where(xp.isfinite(known), known, xp.asarray(values, dtype="float64"))
     return part
 
 

@@ -51,7 +51,7 @@ _start = Outlay()
 _tables = Outlay()
 """Seconds in which the workers of a stream's run read the tables that they keep."""
 _COMPILED = 12
-"""Once Spark has compiled so many classes of generated code, further ones take little: those of one or two queries
+"""Classes of generated code, those of one or two queries, after which Spark compiles further ones fast
 (docs/performance.md, "First queries")."""
 _TABLES_SHARE = 8
 """Part of the memory budget that rows of a stream's tables may take, as estimated, to be kept by workers: half of what

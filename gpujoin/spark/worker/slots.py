@@ -111,7 +111,7 @@ class Slot:
 class GpuSlots:
     """The slots of the GPUs of this host, as lock files in a directory; by default :func:`slot_directory`.
 
-    Processes that give different numbers of slots share those that both know. Raises ``ConfigurationError`` if the
+    Processes with different ``per_gpu`` share the slots of the lower numbers. Raises ``ConfigurationError`` if the
     directory cannot be made, or others could tamper with it.
     """
 

@@ -37,7 +37,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound of the attribute from the other end: if the nearest match is beyond it, all are."""
+    """A tolerance: a bound of the attribute from the other end. If the nearest match is beyond it, all matches are."""
 
     bound: Node
     """Over the columns of the side whose rows are matched."""
