@@ -165,9 +165,5 @@ def _counted(device: Device, slot_of: Array, slots: int) -> tuple[Array, Array]:
     return counts, number
 
 
-def _module(key_bytes: int) -> ModuleSpec:
-    return ModuleSpec("csr.cu", (("KEY_BYTES", key_bytes),))
-
-
 def _kernel(device: Device, name: str) -> Kernel:
-    return device.kernel(_module(8), name)
+    return device.kernel(ModuleSpec("csr.cu", (("KEY_BYTES", 8),)), name)

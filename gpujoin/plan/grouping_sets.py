@@ -61,7 +61,11 @@ def grouping_sets(node: PartialAggregate) -> GroupingSets | None:
     if any(call.gives_list for call in node.aggregates):
         return None
     ways = [[output.expression for output in way] for way in expand.projections]
-    same = {n: values[0] for n, values in enumerate(zip(*ways, strict=True)) if _all_equal(values)}
+    same = {
+        n: values[0]
+        for n, values in enumerate(zip(*ways, strict=True))
+        if len({value.structure for value in values}) == 1
+    }
     argument_columns = [
         ref.index for call in node.aggregates for value in call.expressions() for ref in value.columns()
     ]
@@ -99,16 +103,12 @@ def most_held(finest: PartialAggregate, sources: Sequence[int | None]) -> int:
 
 def _are_told_apart(values: Sequence[Sequence[Expression]]) -> bool:
     """Whether any two sets differ by a constant, as by the set's number; without, a null may be of either."""
-    constants = [tuple(value.structure for value in row) for row in zip(*values, strict=True) if _are_constants(row)]
+    constants = [
+        tuple(value.structure for value in row)
+        for row in zip(*values, strict=True)
+        if all(isinstance(value, Literal) for value in row)
+    ]
     return len(set(zip(*constants, strict=True))) == len(values)
-
-
-def _are_constants(values: Sequence[Expression]) -> bool:
-    return all(isinstance(value, Literal) for value in values)
-
-
-def _all_equal(values: Sequence[Expression]) -> bool:
-    return len({value.structure for value in values}) == 1
 
 
 def _positions(keys: Sequence[object], values: Sequence[Expression]) -> tuple[int, ...]:

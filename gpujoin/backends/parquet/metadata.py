@@ -403,7 +403,8 @@ def _schema(
     if any(left for _, left in open_groups):
         raise ThriftError("its schema ends early")
     rest = iter(elements[1:])
-    nested = [_nested_type(_tree(next(rest), rest)) for _ in columns]
+    trees = [_tree(next(rest), rest) for _ in columns]
+    nested = [_type_of(tree) if tree.is_group else None for tree in trees]
     return tuple(
         dataclasses.replace(column, nested=dtype) for column, dtype in zip(columns, nested, strict=True)
     ), tuple(leaves)
@@ -432,10 +433,6 @@ class _Element:
 def _tree(element: dict[int, Any], rest: Iterator[dict[int, Any]]) -> _Element:
     count = element.get(5, 0) if 1 not in element else 0
     return _Element(element, tuple(_tree(next(rest), rest) for _ in range(count)))
-
-
-def _nested_type(element: _Element) -> pa.DataType | None:
-    return _type_of(element) if element.is_group else None
 
 
 def _type_of(element: _Element) -> pa.DataType | None:

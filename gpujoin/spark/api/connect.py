@@ -111,7 +111,9 @@ def join(
         _left_to_spark[native] = described
         return native
 
-    using = _using_columns(left, right, names, kind, conf) if options.enabled else _off()
+    if not options.enabled:
+        return leave(Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled"))
+    using = _using_columns(left, right, names, kind, conf)
     if isinstance(using, Reason):
         return leave(using)
     distribution = _distribution(using.kind, options)
@@ -172,10 +174,6 @@ def _joins(lines: list[tuple[int, str]]) -> Iterator[Operation]:
         else:
             end = position + 1
         position = end
-
-
-def _off() -> Reason:
-    return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
 
 
 def _names(on: object) -> list[str] | None:

@@ -137,8 +137,8 @@ def predicted(
 def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:
     """Tell whether workers finish an aggregation sooner than Spark, which shuffles all partial results.
 
-    ``finished`` is the run in which workers finish it; one task that reads everything is none. Partial results that
-    only Spark merges would have to be rows in its exchange, of which there may be a million for each group.
+    ``finished`` is the run in which workers finish it; one task that reads everything is none. Calls without mergeable
+    partial results are left out: their rows would be exchanged, perhaps a million for each group.
     """
     if not finished.last.inputs or not (finished.last.tasks == 1 or _merges(island)):
         return False

@@ -138,7 +138,7 @@ class GpuSlots:
             if task is None:
                 slot = self._free(order, None, start)
             else:
-                mark = self._mark_of(task)
+                mark = self.directory / f"task-{_plain(task)}"
                 with _alone(self.directory, _MARKS):
                     slot = self._joined(gpus, mark, start) or self._free(order, mark, start)
             if slot is not None:
@@ -271,9 +271,6 @@ class GpuSlots:
             return True
         file.close()
         return False
-
-    def _mark_of(self, task: str) -> Path:
-        return self.directory / f"task-{_plain(task)}"
 
     def _path(self, gpu: str, name: str) -> Path:
         return self.directory / f"gpu-{_plain(gpu)}.{name}"

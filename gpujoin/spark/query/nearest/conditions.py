@@ -227,7 +227,7 @@ def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
         fails = expressions.LessThan(shift.attribute.jvm, literal(least - shift.by, kind))
     else:
         fails = expressions.GreaterThan(shift.attribute.jvm, literal(most - shift.by, kind))
-    bound_kind = _kind_of(nearest.bound)
+    bound_kind = str(nearest.bound.data_type.jsonValue())
     backward = nearest.direction is Direction.BACKWARD
     anything = literal(WHOLE_RANGES[bound_kind][1 if backward else 0], bound_kind)
     bound = nearest.bound.jvm
@@ -237,7 +237,3 @@ def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
         bound = step(bound, literal(1, bound_kind))
     guarded = read_expression(nearest.bound.reading, expressions.If(fails, anything, bound))
     return dataclasses.replace(nearest, bound=guarded, exact=True)
-
-
-def _kind_of(bound: Node) -> str:
-    return str(bound.data_type.jsonValue())

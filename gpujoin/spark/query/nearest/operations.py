@@ -161,7 +161,7 @@ class FirstOfWindow:
         for below in window.walk():
             if below.name not in ("Window", *_PASSED):
                 break
-            if below.name == "WindowGroupLimit" and _rank_of(below) != "RowNumber":
+            if below.name == "WindowGroupLimit" and below.expression("rankLikeFunction").name != "RowNumber":
                 raise NotUnderstoodError
         self.groups = window.expressions("partitionSpec")
         self.results: tuple[Defined, ...] = ()
@@ -280,7 +280,3 @@ def _first_alone(part: Node, number: int) -> bool:
         numbered.name == "AttributeReference" and numbered.expr_id == number
         and limit.name == "Literal" and str(limit.fields.get("value")) == most
     )  # fmt: skip
-
-
-def _rank_of(limit: PlanNode) -> str:
-    return limit.expression("rankLikeFunction").name

@@ -14,7 +14,7 @@ it has in common with the rest is computed once. TPC-H 15 asks for the suppliers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -112,7 +112,7 @@ def filtered_by_values(
     places: dict[int, int] = {}
     """Column of each subquery's value, by the number of the first one alike."""
     values: list[Fragment] = []
-    for subquery in _subqueries(parts):
+    for subquery in (node for part in parts for node in part.walk() if node.name == "ScalarSubquery"):
         if first_alike(subquery) not in places:
             places[first_alike(subquery)] = len(values)
             values.append(_value(builder, subquery))
@@ -129,10 +129,6 @@ def filtered_by_values(
     spec = JoinSpec(JoinType.INNER, condition=condition, left_output=output)
     relation = Join(below.relation, right.relation, spec, Side.RIGHT)
     return Fragment.from_columns(relation, ids)
-
-
-def _subqueries(parts: Sequence[Node]) -> Iterator[Node]:
-    return (node for part in parts for node in part.walk() if node.name == "ScalarSubquery")
 
 
 def _value(builder: TreeBuilder, subquery: Node) -> Fragment:

@@ -82,7 +82,9 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
         for part in each.walk():
             if part.name == "WindowExpression":
                 calls[part] = _read_call(part, reader, f"w{len(calls)}", order, builder.zone)
-    limit = _rank_limit(child) if child.name == "WindowGroupLimit" else None
+    limit = None
+    if child.name == "WindowGroupLimit":
+        limit = RankLimit(FUNCTIONS[child.expression("rankLikeFunction").name], int(child.fields["limit"]))
     relation = Window(below.relation, tuple(places[: len(partition)]), keys, tuple(calls.values()), limit)
     results = _ResultReader(relation, below, calls)
     return with_outputs(relation, passed_on(below, passed) | named_outputs(named, results))
@@ -91,10 +93,6 @@ def window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
 def group_limit(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Pass on all rows: the window above drops some of them, and so does the filter above that."""
     return builder.build(node.children[0], required)
-
-
-def _rank_limit(node: PlanNode) -> RankLimit:
-    return RankLimit(FUNCTIONS[node.expression("rankLikeFunction").name], int(node.fields["limit"]))
 
 
 def sort_key(reader: ExpressionReader, order: Node, written: Expression | None = None) -> SortKey:
