@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.errors import CorruptBlobError
-from gpujoin.spark.shuffle.narrowing import narrowed, widened
+from gpujoin.spark.shuffle.blobrows import narrowed, widened
 
 EDGES = [0, -1, 127, 128, -128, -129, 1 << 15, -(1 << 15), (1 << 31) - 1, 1 << 31, (1 << 63) - 1, -(1 << 63)]
 

@@ -22,8 +22,7 @@ from gpujoin.errors import CorruptBlobError
 from gpujoin.model.jointype import Side
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.stages import Exchange, NullKeys
-from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker, Carrier, Packer
-from gpujoin.spark.shuffle.narrowing import narrowed
+from gpujoin.spark.shuffle.blobrows import BlobCounts, BlobFormat, BlobPacker, Carrier, Packer, narrowed
 from gpujoin.spark.shuffle.scattering import ROUND_BYTES, rounds, scatter, spread, spread_codec
 
 ANNOUNCED = -1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpujoin.backends.orc.protobuf import Message, ProtobufError
+from gpujoin.backends.orc.tail import Message, ProtobufError
 
 READERS: dict[str, Callable[[Message], Any]] = {
     "integer 1": lambda message: message.integer(1),
