@@ -121,7 +121,7 @@ def test_spark_submit_is_tried(
         executable(tmp_path / "bin" / "spark-submit", script)
     found = software.spark_submit()
     assert found.status is status
-    assert said in found.found
+    assert said in found.finding
     assert ("SPARK_HOME" in found.advice) == (status is Status.MISSING)
 
 
@@ -132,7 +132,7 @@ def test_a_failing_probe_is_a_finding_and_keeps_what_came_before() -> None:
 
     found = dict(doctor.examine([("engine", probe), ("spark", tuple)]).groups)
     assert [check.name for check in found["engine"]] == ["first", "engine checks"]
-    assert found["engine"][1].found == "RuntimeError: boom"
+    assert found["engine"][1].finding == "RuntimeError: boom"
     assert found["spark"] == ()
 
 
@@ -162,12 +162,12 @@ def test_versions_out_of_range_are_not_usable(minimum: str, below: str | None, s
 
 def test_a_missing_and_a_broken_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = checks.import_check("no_such_module_here", minimum="1", below=None, advice="install it")
-    assert (missing.status, missing.found) == (Status.MISSING, "not installed")
+    assert (missing.status, missing.finding) == (Status.MISSING, "not installed")
     (tmp_path / "broken_module_here.py").write_text("raise ImportError('libfoo.so.1 is gone')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     broken = checks.import_check("broken_module_here", minimum="1", below=None, advice="install it")
-    assert "cannot be imported: ImportError: libfoo.so.1 is gone" in broken.found
+    assert "cannot be imported: ImportError: libfoo.so.1 is gone" in broken.finding
 
 
 def test_library_versions_are_those_of_pyproject() -> None:
@@ -201,16 +201,16 @@ def test_java_is_judged_by_what_it_says(
     monkeypatch.setenv("JAVA_HOME", java_home(tmp_path, script))
     found = software.java()
     assert found.status is status
-    assert said in found.found
+    assert said in found.finding
     assert (found.advice == "") == (status is Status.OK)
 
 
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "java is not on PATH" in software.java().found
+    assert "java is not on PATH" in software.java().finding
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    assert "cannot be run" in software.java().found
+    assert "cannot be run" in software.java().finding
 
 
 def test_the_python_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,13 +219,13 @@ def test_the_python_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", f"{bare.parent}:/usr/bin:/bin")
     found = software.workers()
     assert found.status is Status.WARNING
-    assert str(bare) in found.found
-    assert "it lacks gpujoin, numpy, polars, pyarrow" in found.found
+    assert str(bare) in found.finding
+    assert "it lacks gpujoin, numpy, polars, pyarrow" in found.finding
     assert f"export PYSPARK_PYTHON={sys.executable}" in found.advice
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     assert software.workers() == Check("workers' python", Status.OK, f"{sys.executable}, by PYSPARK_PYTHON")
     monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "gone"))
-    assert "not found" in software.workers().found
+    assert "not found" in software.workers().finding
     assert software.workers().status is Status.MISSING, "spark-submit starts programs by it too"
 
 
@@ -238,7 +238,7 @@ def test_a_foreign_spark_home_is_a_warning(tmp_path: Path, monkeypatch: pytest.M
         _, home = itertools.islice(software.spark(), 2)
         return home
 
-    assert "holds no PySpark" in found().found
+    assert "holds no PySpark" in found().finding
     package = tmp_path / "python" / "pyspark"
     package.mkdir(parents=True)
     (package / "version.py").write_text('__version__: str = "3.5.1"\n')
@@ -276,15 +276,15 @@ def no_gpus() -> tuple[Gpu, ...]:
 def test_a_good_gpu_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gpu_checks(monkeypatch, lambda: (H200,))
     assert all(check.status is Status.OK for check in found.values())
-    assert "141.0 GiB" in found["gpu 0"].found
-    assert found["driver"].found == "580.65.06, CUDA 13.0"
-    assert re.match(r"2, \d taken; lock files in /", found["gpu slots"].found)
+    assert "141.0 GiB" in found["gpu 0"].finding
+    assert found["driver"].finding == "580.65.06, CUDA 13.0"
+    assert re.match(r"2, \d taken; lock files in /", found["gpu slots"].finding)
     assert "gpu self test" in found
 
 
 def test_no_gpu_gives_the_advice_and_no_device_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     found = gpu_checks(monkeypatch, no_gpus, cuda=None, works=False)
-    assert (found["gpu"].found, found["gpu"].advice) == ("nvidia-smi is not on PATH", "Install the driver.")
+    assert (found["gpu"].finding, found["gpu"].advice) == ("nvidia-smi is not on PATH", "Install the driver.")
     assert set(found) == {"gpu", "pylibcudf", "rmm", "cupy", "gpu slots"}
 
 
@@ -312,7 +312,7 @@ def test_defaults_that_keep_local_sessions_from_running(
     (tmp_path / "spark-defaults.conf").write_text(text)
     (found,) = software.defaults()
     assert found.status is status
-    assert str(tmp_path) in found.found
+    assert str(tmp_path) in found.finding
     assert ("Leave the setting" in found.advice) == (status is Status.WARNING)
 
 
@@ -382,8 +382,8 @@ def test_a_container_limit_is_the_memory_that_counts(tmp_path: Path, monkeypatch
     monkeypatch.setattr(host, "_CGROUP", tmp_path)
     found = {check.name: check for check in host.host()}
     assert found["memory"].status is Status.WARNING
-    assert found["memory"].found == "2.0 GiB (the container's limit)"
-    assert found["cores"].found.startswith("0.5 ")
+    assert found["memory"].finding == "2.0 GiB (the container's limit)"
+    assert found["cores"].finding.startswith("0.5 ")
 
 
 def test_doctor_needs_no_gpujoin_dependency_to_report(tmp_path: Path) -> None:

@@ -30,10 +30,10 @@ import sys
 from tests.backends.cudf.libraries.plugin import install
 install()
 from gpujoin.config import Options
-from gpujoin.spark.worker.devices import chosen_backend
+from gpujoin.spark.worker.devices import allocate_backend
 options = Options(gpu_concurrent_tasks=2, gpu_memory_fraction=0.75, gpu_context_bytes="1g")
 while True:
-    with chosen_backend(options, ["0"]) as chosen:
+    with allocate_backend(options, ["0"]) as chosen:
         print(*chosen.notes or [chosen.backend.device.memory_limit], flush=True)
     if not sys.stdin.readline():
         break

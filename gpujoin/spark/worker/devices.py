@@ -122,7 +122,7 @@ def allocate_backend(options: Options, addresses: Sequence[str], task: str | Non
 def allocate_device(options: Options, addresses: Sequence[str], task: str | None = None) -> Iterator[DeviceAllocation]:
     """Choose where a task's pipelines run, and hold its GPU slot until the end of the ``with`` block.
 
-    Parameters and errors are those of :func:`chosen_backend`.
+    Parameters and errors are those of :func:`allocate_backend`.
     """
     with allocate_backend(options, addresses, task) as allocation:
         if allocation.backend.name is BackendName.GPU:

@@ -208,23 +208,23 @@ SLOTS = (
     START
     + """
 from gpujoin.config import Options
-from gpujoin.spark.worker.devices import chosen_device
+from gpujoin.spark.worker.devices import allocate_device
 from gpujoin.spark.worker.slots import GpuSlots
 
 file, options = written(0), Options(backend="gpu", gpu_concurrent_tasks=2)
 slots = GpuSlots(2)
 
 def in_a_slot(number, used=file):
-    with chosen_device(options, ["0"]) as place:
+    with allocate_device(options, ["0"]) as place:
         metrics = PipelineMetrics()
         rows = sales(number)
         list(run(
             tree(), {0: rows}, {0: [used]}, metrics=metrics, options=place.options, device=place.device,
-            residents=place.chosen.residents, whole=[0],
+            residents=place.allocation.residents, whole=[0],
         ))
-        limit = place.chosen.residents.limit
-        told.setdefault("memory", place.chosen.backend.device.memory_limit)
-        slot = place.chosen.slot.number
+        limit = place.allocation.residents.limit
+        told.setdefault("memory", place.allocation.backend.device.memory_limit)
+        slot = place.allocation.slot.number
     texts = [path.read_text() for path in slots.directory.glob("gpu-0.kept-*")]
     return {"kept": metrics.tables_kept, "limit": limit, "slot": slot, "files": sorted(texts)}
 

@@ -33,7 +33,7 @@ from gpujoin import JoinMetrics, Options, join_tables
 from gpujoin.backends.registry import unavailable
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
-from gpujoin.spark.worker.devices import chosen_backend
+from gpujoin.spark.worker.devices import allocate_backend
 
 warned = []
 class Kept(logging.Handler):
@@ -48,7 +48,7 @@ try:
     join_tables(a, b, on="k", backend="gpu")
 except BackendUnavailableError as problem:
     told["error"] = str(problem)
-with chosen_backend(Options(gpu_slot_timeout=600), ["0"]) as chosen:
+with allocate_backend(Options(gpu_slot_timeout=600), ["0"]) as chosen:
     told["task"] = [chosen.backend.name.value, *chosen.notes]
 told |= {"reasons": metrics.fallback_reasons, "warned": warned}
 told["imported"] = sorted({"pylibcudf", "cupy", "rmm"} & sys.modules.keys())

@@ -95,7 +95,7 @@ def test_a_task_runs_on_the_cpu_and_gives_its_slot_back(
     failing: FailingImport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(devices, "_made", {})
+    monkeypatch.setattr(devices, "_backends", {})
     with allocate_backend(Options(gpu_concurrent_tasks=1), ["0"]) as chosen:
         assert chosen.backend.name is BackendName.CPU
         assert chosen.slot is None
@@ -138,7 +138,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tup
         return Backend(request)
 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(devices, "_made", {})
+    monkeypatch.setattr(devices, "_backends", {})
     monkeypatch.setattr(gpujoin.backends.cudf, "why_unavailable", lambda: None)
     monkeypatch.setattr(gpujoin.backends.cudf, "create", make)
     monkeypatch.setattr(gpujoin.backends.cudf, "import_libraries", lambda: made.append((-1, ())))
