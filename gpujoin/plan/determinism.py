@@ -49,22 +49,22 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
         case ExchangeSource():
             return sources[relation.index]
         case Filter():
-            return _filtered(relation, indeterminate_columns(relation.child, sources))
+            return _filter(relation, indeterminate_columns(relation.child, sources))
         case Project():
             return _outputs(relation.outputs, indeterminate_columns(relation.child, sources))
         case Expand():
             below = indeterminate_columns(relation.child, sources)
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
         case Explode():
-            return _exploded(relation, indeterminate_columns(relation.child, sources))
+            return _explode(relation, indeterminate_columns(relation.child, sources))
         case Union():
             return frozenset().union(*(indeterminate_columns(child, sources) for child in relation.inputs))
         case PartialAggregate():
             return _aggregated(relation, indeterminate_columns(relation.child, sources))
         case Window():
-            return _windowed(relation, indeterminate_columns(relation.child, sources))
+            return _window(relation, indeterminate_columns(relation.child, sources))
         case Join():
-            return _joined(relation, {side: indeterminate_columns(relation.side(side), sources) for side in Side})
+            return _join(relation, {side: indeterminate_columns(relation.side(side), sources) for side in Side})
         case _:
             # Which rows a limit takes depends on their order.
             return frozenset(range(len(relation.schema)))
@@ -88,7 +88,7 @@ def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool
     return any(ref.index in below.get(ref.side, ()) for ref in expression.columns())
 
 
-def _exploded(node: Explode, below: frozenset[int]) -> frozenset[int]:
+def _explode(node: Explode, below: frozenset[int]) -> frozenset[int]:
     indeterminate = frozenset(n for n, old in enumerate(node.kept) if old in below)
     return indeterminate | (frozenset(range(len(node.kept), len(node.schema))) if node.column in below else frozenset())
 
@@ -116,14 +116,14 @@ def _by_order(call: AggregateCall, below: frozenset[int]) -> bool:
     return call.function in _BY_VALUE and is_float(call.dtype)
 
 
-def _filtered(node: Filter, below: frozenset[int]) -> frozenset[int]:
+def _filter(node: Filter, below: frozenset[int]) -> frozenset[int]:
     """Give the columns that may change after a filter: all, if it chooses among peers of a window by their order."""
     if _reads(node.condition, {Side.LEFT: below}) and any(isinstance(part, Window) for part in node.walk()):
         return frozenset(range(len(node.schema)))
     return below
 
 
-def _windowed(node: Window, below: frozenset[int]) -> frozenset[int]:
+def _window(node: Window, below: frozenset[int]) -> frozenset[int]:
     """The columns of the input keep their values; what is computed of peers in their order may change."""
     keys = not below.isdisjoint(node.partition) or any(_reads(key.expression, {Side.LEFT: below}) for key in node.order)
     indeterminate, place = set(below), len(node.child.schema)
@@ -140,7 +140,7 @@ def _call_depends(call: AnyWindowCall, below: frozenset[int]) -> bool:
     return any(_reads(expression, {Side.LEFT: below}) for expression in call.expressions())
 
 
-def _joined(node: Join, below: Mapping[Side, frozenset[int]]) -> frozenset[int]:
+def _join(node: Join, below: Mapping[Side, frozenset[int]]) -> frozenset[int]:
     spec = node.spec
     indeterminate = {n for n, old in enumerate(spec.left_output) if old in below[Side.LEFT]}
     right = enumerate(spec.right_output, len(spec.left_output))

@@ -62,23 +62,23 @@ class JoinPlacer:
         if node.distribution is not Distribution.ANY:
             sides = {side: part or self.planning.in_one_task(tree.side(side)) for side, part in sides.items()}
         legal = [side for side in Side if node.distribution.replicates(side.other)]
-        ways = [way for side in legal for way in self._replicating(tree, side, sides)]
+        ways = [way for side in legal for way in self._replicate(tree, side, sides)]
         left, right = sides[Side.LEFT], sides[Side.RIGHT]
         if node.distribution is Distribution.ANY:
             if left is not None and right is not None:
                 together = in_the_same_task(tree, [left, right], self.planning.limits)
                 if together is not None:
                     return together
-            ways += [way for side in Side for way in self._gathering(tree, side, sides)]
+            ways += [way for side in Side for way in self._gather(tree, side, sides)]
         if node.distribution.partitions and left is not None and right is not None:
             both = {Side.LEFT: left, Side.RIGHT: right}
-            filtered = (self._filtered(tree, side, both) for side in Side)
+            filtered = (self._filter_by_keys(tree, side, both) for side in Side)
             for join, parts in ((tree, both), *(pair for pair in filtered if pair is not None)):
-                exchanged = self._exchanging(join, parts)
+                exchanged = self._exchange(join, parts)
                 ways += [] if exchanged is None else [exchanged]
         return min(ways, key=lambda way: way.cost, default=None)
 
-    def _replicating(self, tree: ColumnTree, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
+    def _replicate(self, tree: ColumnTree, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
         """Share one side out; every task reads the other, or is sent its rows."""
         node, part = _join_of(tree), sides[side]
         if part is None or not (part.in_one_task or node.spec.join_type in DIVIDES[side]):
@@ -86,7 +86,7 @@ class JoinPlacer:
         other, replica, rows = node.side(side.other), sides[side.other], tree.side(side.other)
         nbytes = self.planning.size_of(other)
         most = self.planning.limits.broadcast_threshold if node.distribution is Distribution.ANY else math.inf
-        readable = not any(map(_is_computed_once, other.walk()))
+        readable = not any(map(_runs_in_one_task, other.walk()))
         if readable:
             scans = frozenset(scan.index for scan in other.walk() if isinstance(scan, Scan))
             read_bytes = sum(self.planning.facts[index].nbytes for index in scans)
@@ -97,18 +97,18 @@ class JoinPlacer:
         if replica is not None and nbytes <= most and not is_cached:
             if part.spark is not None:
                 part = self.planning.spread(part, node.side(side))
-            part = self._replicated_to(part, replica, nbytes)
+            part = self._send_to_all(part, replica, nbytes)
             yield _joined_with(tree, side, part, rows.under(ExchangeSource(part.inputs[-1].index, other.schema)))
 
-    def _gathering(self, tree: ColumnTree, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
+    def _gather(self, tree: ColumnTree, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
         """Send the rows of one side to one task, which reads the other or receives its rows too."""
         part, inputs = sides[side], tree.relation.children
         if part is None or part.in_one_task or not all(map(self.planning.is_small, inputs)):
             return
         gathered = self.planning.gathered(part, tree.side(side).relation)
-        yield from self._replicating(tree, side, {**sides, side: gathered})
+        yield from self._replicate(tree, side, {**sides, side: gathered})
 
-    def _filtered(
+    def _filter_by_keys(
         self, tree: ColumnTree, side: Side, parts: Mapping[Side, Part]
     ) -> tuple[ColumnTree, Mapping[Side, Part]] | None:
         """Send keys to the tasks of one side, to drop rows before the exchange; ``None`` if they would drop few."""
@@ -126,14 +126,14 @@ class JoinPlacer:
         keys = self.place_keys(ColumnTree.from_relation(semi.right))
         if keys is None or _exchanges(keys) > _MOST_EXCHANGES:
             return None
-        part = self._replicated_to(parts[side], keys, nbytes, filters=True)
+        part = self._send_to_all(parts[side], keys, nbytes, filters=True)
         source = ExchangeSource(part.inputs[-1].index, semi.right.schema)
         part = part.above(filtered.under(semi.with_children([part.tree, source])))
         inputs = [dataclasses.replace(each, relation=semi) if each is filtered else each for each in tree.inputs]
         join = dataclasses.replace(tree, relation=node.with_children([each.relation for each in inputs]))
         return dataclasses.replace(join, inputs=tuple(inputs)), {**parts, side: part}
 
-    def _replicated_to(self, part: Part, rows: Part, nbytes: float, *, filters: bool = False) -> Part:
+    def _send_to_all(self, part: Part, rows: Part, nbytes: float, *, filters: bool = False) -> Part:
         """Send some rows to all tasks of a part."""
         limits = self.planning.limits
         exchange = dataclasses.replace(self.planning.replicated(rows, nbytes), filters=filters)
@@ -144,17 +144,19 @@ class JoinPlacer:
             cost += ALONE * nbytes
         return dataclasses.replace(part, inputs=(*part.inputs, exchange), cost=cost)
 
-    def _exchanging(self, tree: ColumnTree, sides: Mapping[Side, Part]) -> Part | None:
+    def _exchange(self, tree: ColumnTree, sides: Mapping[Side, Part]) -> Part | None:
         """Share both sides out by their keys: by all of them, or as one side is partitioned already."""
         keys = _keys_of(tree)
         choices = [
             (keys, False),
-            *((_served_by(keys, side, by), True) for side in Side for by in sides[side].partitionings),
+            *((_keys_served(keys, side, by), True) for side in Side for by in sides[side].partitionings),
         ]
-        ways = (self._exchanged(tree, sides, some, partitioned=partitioned) for some, partitioned in choices if some)
+        ways = (
+            self._exchange_by(tree, sides, keys_, partitioned=partitioned) for keys_, partitioned in choices if keys_
+        )
         return min((way for way in ways if way is not None), key=lambda way: way.cost, default=None)
 
-    def _exchanged(
+    def _exchange_by(
         self, tree: ColumnTree, sides: Mapping[Side, Part], keys: Sequence[_Key], *, partitioned: bool
     ) -> Part | None:
         """Exchange by keys; where a side is ``partitioned`` by them already, it stays as it is."""
@@ -235,7 +237,7 @@ def _keys_of(tree: ColumnTree) -> list[_Key]:
     return keys
 
 
-def _served_by(keys: Sequence[_Key], side: Side, partitioning: Partitioning) -> list[_Key]:
+def _keys_served(keys: Sequence[_Key], side: Side, partitioning: Partitioning) -> list[_Key]:
     """Give the keys by which a side is partitioned; none if it is partitioned by others too."""
     serving: list[_Key] = []
     for id_, dtype in zip(partitioning.columns, partitioning.types, strict=True):
@@ -252,7 +254,7 @@ def _exchanges(part: Part) -> int:
     return sum(1 + exchange.producer.exchanges for exchange in part.inputs)
 
 
-def _is_computed_once(node: Relation) -> bool:
+def _runs_in_one_task(node: Relation) -> bool:
     """Whether only one task computes a node, however many need its rows.
 
     Of a limit each task might take other rows.

@@ -38,7 +38,7 @@ def with_null_groups(tree: Relation) -> Relation:
     """
     aggregations = [node for node in tree.walk() if isinstance(node, PartialAggregate)]
     filtered: dict[Relation, Filter] = {
-        node: above for node in aggregations if (above := _filtered_above(node)) is not None
+        node: above for node in aggregations if (above := _filter_above(node)) is not None
     }
     if not filtered or len(filtered) == len(aggregations):
         return tree
@@ -53,12 +53,12 @@ def with_null_groups(tree: Relation) -> Relation:
     return replaced(tree, shared) if shared else tree
 
 
-def _filtered_above(node: PartialAggregate) -> Filter | None:
+def _filter_above(node: PartialAggregate) -> Filter | None:
     """Move the filter of groups of null above an aggregation; ``None`` if there is none."""
     tree = ColumnTree.from_relation(node)
     (child,) = tree.inputs
     keys = {id_: n for n, id_ in enumerate(tree.ids[: len(node.keys)]) if id_ in child.positions}
-    below, null_keys = _with_nulls(child, keys)
+    below, null_keys = _without_null_tests(child, keys)
     if not null_keys:
         return None
     whole = dataclasses.replace(node, child=below)
@@ -68,24 +68,24 @@ def _filtered_above(node: PartialAggregate) -> Filter | None:
     return Filter(whole, condition)
 
 
-def _with_nulls(tree: ColumnTree, columns: Collection[ColumnId]) -> tuple[Relation, frozenset[ColumnId]]:
+def _without_null_tests(tree: ColumnTree, columns: Collection[ColumnId]) -> tuple[Relation, frozenset[ColumnId]]:
     """Give the rows without tests of columns for null, and the columns whose tests were left out."""
     match node := tree.relation:
         case Scan():
-            rest, null_columns = _without(node.filters, tree, columns)
+            rest, null_columns = _split_null_tests(node.filters, tree, columns)
             return (dataclasses.replace(node, filters=rest) if null_columns else node), null_columns
         case Filter():
-            child, below = _with_nulls(tree.inputs[0], columns)
-            rest, null_columns = _without(conjuncts(node.condition), tree, columns)
+            child, below = _without_null_tests(tree.inputs[0], columns)
+            rest, null_columns = _split_null_tests(conjuncts(node.condition), tree, columns)
             condition = all_of(rest)
             return (child if condition is None else Filter(child, condition)), null_columns | below
         case Project():
-            child, null_columns = _with_nulls(tree.inputs[0], columns)
+            child, null_columns = _without_null_tests(tree.inputs[0], columns)
             return dataclasses.replace(node, child=child), null_columns
     return node, frozenset()
 
 
-def _without(
+def _split_null_tests(
     parts: Sequence[Expression], tree: ColumnTree, columns: Collection[ColumnId]
 ) -> tuple[tuple[Expression, ...], frozenset[ColumnId]]:
     """Split a condition into the tests that some columns are not null and the rest; give the rest and the columns."""

@@ -134,7 +134,7 @@ def with_runtime_filters(relation: Relation, sizes: Sizes) -> Relation:
         for side in Side:
             relation = _with_passed_on_keys(relation, side, sizes)
         for side in Side:
-            relation = _filtered(relation, side, keys_of(relation, side), sizes)
+            relation = _filter_side(relation, side, keys_of(relation, side), sizes)
     return relation
 
 
@@ -178,7 +178,7 @@ def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:
     return Join(relation, keys, JoinSpec(JoinType.LEFT_SEMI, (KeyPair(position, 0),), left_output=every))
 
 
-def _filtered(join: Join, side: Side, required: frozenset[int], sizes: Sizes) -> Join:
+def _filter_side(join: Join, side: Side, required: frozenset[int], sizes: Sizes) -> Join:
     """Filter one side of a join by the keys of the other side, if that is small and selective.
 
     ``required`` are the filtered side's columns whose values are needed of every row.
@@ -242,16 +242,16 @@ class _Lookup:
             return None if filtered is None else node.with_children([filtered])
         other = tree.side(side.other)
         required_of_other = frozenset(other.positions[id_] for id_ in below[1 - place])
-        return self._passed_on(node, side, filtered, required_of_other)
+        return self._pass_on(node, side, filtered, required_of_other)
 
-    def _passed_on(self, join: Join, side: Side, filtered: Relation, required_of_other: frozenset[int]) -> Join:
+    def _pass_on(self, join: Join, side: Side, filtered: Relation, required_of_other: frozenset[int]) -> Join:
         """Filter one side of a join, and the other side by its keys if it becomes selective.
 
         The other side then lacks rows that the join below would have given to nodes above, which may raise for them.
         """
         was_selective = _is_selective(join.side(side), self.sizes)
         join = _with_side(join, side, filtered, self.sizes)
-        return join if was_selective else _filtered(join, side.other, required_of_other, self.sizes)
+        return join if was_selective else _filter_side(join, side.other, required_of_other, self.sizes)
 
     def _above(self, scan: Scan, position: int) -> Relation | None:
         if self.sizes.of(scan).rows < self.least:

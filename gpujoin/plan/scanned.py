@@ -147,7 +147,7 @@ def plan_splits(footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
     weights = [[max(1, size) for size in footer.group_bytes] for footer in footers]
     return [
         tuple(_groups(footers[number], groups) for number, groups in files.items())
-        for files in _shared_out(weights, _tasks(sum(map(sum, weights)), target_tasks, max_bytes))
+        for files in _share_out(weights, _tasks(sum(map(sum, weights)), target_tasks, max_bytes))
     ]
 
 
@@ -175,7 +175,7 @@ def plan_range_splits(
     ]
     return [
         tuple(_range(files[number], ranges[number], numbers) for number, numbers in portions_of_files.items())
-        for portions_of_files in _shared_out(portions, tasks)
+        for portions_of_files in _share_out(portions, tasks)
     ]
 
 
@@ -185,7 +185,7 @@ def _tasks(total: int, target_tasks: int, max_bytes: int) -> int:
     return max(target_tasks, -(-total // max_bytes))
 
 
-def _shared_out(weights: Sequence[Sequence[int]], tasks: int) -> Iterable[dict[int, list[int]]]:
+def _share_out(weights: Sequence[Sequence[int]], tasks: int) -> Iterable[dict[int, list[int]]]:
     """Give each task the portions of files whose middle lies in its share of the bytes.
 
     ``weights`` has the bytes of each file's portions. What a task gets are numbers of portions by the file's number.

@@ -145,7 +145,7 @@ class _Planner:
                 (child,) = tree.inputs
                 below = below.above(child.over([below.rows]))
             columns = child.read_by(tree.relation.expressions())
-            brought = self._brought_together(below, keys, columns, node.child)
+            brought = self._bring_together(below, keys, columns, node.child)
             if brought is None:
                 return None
             below = brought
@@ -159,7 +159,7 @@ class _Planner:
         whole = below.above(tree.over([below.rows]))
         part = whole.above(tree.under(partial.with_children([below.tree])))
         keys, tasks = tree.ids[: len(node.keys)], below.tasks(self.planning.limits)
-        fed = self._brought_together(part, keys, tree.positions.keys(), partial, tasks)
+        fed = self._bring_together(part, keys, tree.positions.keys(), partial, tasks)
         if fed is None:
             return None
         # Which groups come out twice changes when a task runs again; merged, they are the same.
@@ -167,7 +167,7 @@ class _Planner:
         settled = dataclasses.replace(exchange, indeterminate=whole.indeterminate)
         return dataclasses.replace(fed, inputs=(settled,)).above(tree.under(merged(fed.tree, node)))
 
-    def _brought_together(
+    def _bring_together(
         self, below: Part, keys: Collection[ColumnId], output: Collection[ColumnId], node: Relation, copies: int = 1
     ) -> Part | None:
         """Exchange a node's rows so that those with equal columns are in one task.
@@ -186,7 +186,7 @@ class _Planner:
         (child,) = tree.inputs
         keys = [child.ids[n] for n in node.partition]
         if not _together(below, set(keys)):
-            brought = self._brought_together(below, keys, child.positions.keys(), node.child)
+            brought = self._bring_together(below, keys, child.positions.keys(), node.child)
             if brought is None:
                 return None
             below = brought

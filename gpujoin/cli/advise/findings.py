@@ -224,5 +224,5 @@ def _without_numbers(note: Note) -> Note:
     return Note(kind=note.kind, text="it is predicted to be faster there", change=note.change)
 
 
-def _count(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"

@@ -94,10 +94,10 @@ def _text_map(reader: Reader, node: Node) -> Expression:
     """Translate ``str_to_map``: a map of the halves of the parts of a text."""
     text, between_pairs, within_pair = map(reader, node.children)
     string, texts = pa.string(), pa.list_(pa.string())
-    every, two = (Literal(value=number, type=pa.int32()) for number in (-1, 2))
+    every, at_most_two = (Literal(value=number, type=pa.int32()) for number in (-1, 2))
     parts = Call(function=Function.SPLIT, arguments=(text, between_pairs, every), type=texts)
     part = Variable(name=f"part#{node.number}", type=string)
-    halves = Call(function=Function.SPLIT, arguments=(part, within_pair, two), type=texts)
+    halves = Call(function=Function.SPLIT, arguments=(part, within_pair, at_most_two), type=texts)
     pair = pa.struct([("key", string), ("value", string)])
     fields = [
         (

@@ -170,10 +170,10 @@ class ExpressionReader:
     def _at_least(self, node: Node) -> Expression:
         """Translate the condition of ``dropna``: so many operands are neither null nor NaN."""
         present = [self._is_present(self(child)) for child in node.children]
-        one, nothing = (Literal(value=number, type=pa.int32()) for number in (1, 0))
+        unit, nothing = (Literal(value=number, type=pa.int32()) for number in (1, 0))
         total: Expression = nothing
         for condition in present:
-            counted = Case(conditions=(condition,), values=(one,), otherwise=nothing, type=pa.int32())
+            counted = Case(conditions=(condition,), values=(unit,), otherwise=nothing, type=pa.int32())
             total = Call(function=Function.ADD, arguments=(total, counted), type=pa.int32())
         least = Literal(value=int(node.fields["n"]), type=pa.int32())
         return Call(function=Function.GE, arguments=(total, least), type=pa.bool_())

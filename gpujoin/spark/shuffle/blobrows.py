@@ -135,9 +135,9 @@ class Packer(ABC, Generic[Carrier]):
         if rows.nbytes > self._blob_bytes * 3 // 2:
             step = max(1, rows.num_rows * self._blob_bytes // rows.nbytes)
         for start in range(0, rows.num_rows, step):
-            yield from self._one(rows.slice(start, step), label)
+            yield from self._pack(rows.slice(start, step), label)
 
-    def _one(self, rows: pa.RecordBatch, label: int) -> Iterator[Carrier]:
+    def _pack(self, rows: pa.RecordBatch, label: int) -> Iterator[Carrier]:
         if rows.nbytes > MAX_BLOB_BYTES - (1 << 20):
             if rows.num_rows == 1:
                 raise GpuJoinError(
@@ -145,8 +145,8 @@ class Packer(ABC, Generic[Carrier]):
                     "in one binary value. Drop or shorten its longest columns before the join."
                 )
             half = rows.num_rows // 2
-            yield from self._one(rows.slice(0, half), label)
-            yield from self._one(rows.slice(half), label)
+            yield from self._pack(rows.slice(0, half), label)
+            yield from self._pack(rows.slice(half), label)
             return
         blob = self._form.encode(rows, label)
         self._counts.blobs += 1

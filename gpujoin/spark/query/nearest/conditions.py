@@ -68,7 +68,7 @@ def candidates(join: PlanNode) -> Iterator[Candidate]:
             if bounded is None or not _alike(bounded, types):
                 continue
             column, bound, direction, exact = bounded
-            split = _split([one for one in parts if one is not part], column, direction, rows, ids)
+            split = _split([other for other in parts if other is not part], column, direction, rows, ids)
             if split is None:
                 continue
             keys, limits, conditions = split
@@ -92,17 +92,17 @@ def _bounded(part: Node, rows: frozenset[int], others: frozenset[int]) -> _Bound
     comparisons = {**_AT_MOST, **_AT_LEAST}
     if part.name not in comparisons:
         return None
-    one, two = part.children
+    operand, bound = part.children
     below = part.name in _AT_MOST
-    if not (two.attribute_ids and two.attribute_ids <= rows):
-        one, two, below = two, one, not below
-    attribute = bare(one)
+    if not (bound.attribute_ids and bound.attribute_ids <= rows):
+        operand, bound, below = bound, operand, not below
+    attribute = bare(operand)
     if attribute.name != "AttributeReference" or attribute.expr_id not in others:
         return None
-    if not (two.attribute_ids and two.attribute_ids <= rows):
+    if not (bound.attribute_ids and bound.attribute_ids <= rows):
         return None
     return (
-        attribute.expr_id, two, Direction.BACKWARD if below else Direction.FORWARD, comparisons[part.name],
+        attribute.expr_id, bound, Direction.BACKWARD if below else Direction.FORWARD, comparisons[part.name],
     )  # fmt: skip
 
 
@@ -160,15 +160,15 @@ def _shift_of(node: Node) -> Shift | None:
         node = node.children[0]
     if node.name not in ("Add", "Subtract") or node.eval_mode is not EvalMode.ANSI:
         return None
-    one, two = node.children
-    if one.name == "Literal" and node.name == "Add":
-        one, two = two, one
-    if one.name != "AttributeReference" or two.name != "Literal" or two.fields.get("value") is None:
+    operand, number = node.children
+    if operand.name == "Literal" and node.name == "Add":
+        operand, number = number, operand
+    if operand.name != "AttributeReference" or number.name != "Literal" or number.fields.get("value") is None:
         return None
-    if not one.fields["dataType"] == two.fields["dataType"] in WHOLE_RANGES:
+    if not operand.fields["dataType"] == number.fields["dataType"] in WHOLE_RANGES:
         return None
-    by = int(two.fields["value"])
-    return Shift(one, by if node.name == "Add" else -by) if by else None
+    by = int(number.fields["value"])
+    return Shift(operand, by if node.name == "Add" else -by) if by else None
 
 
 WHOLE_RANGES = {"integer": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
@@ -208,7 +208,7 @@ def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
     gateway : py4j JVM view
         ``spark._jvm``.
     """
-    shift = next((one.shift for one in nearest.limits if one.shift is not None and one.first), None)
+    shift = next((limit.shift for limit in nearest.limits if limit.shift is not None and limit.first), None)
     if shift is None:
         return nearest
     expressions = gateway.org.apache.spark.sql.catalyst.expressions

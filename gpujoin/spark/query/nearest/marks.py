@@ -166,7 +166,7 @@ def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> b
             and test.children[0].name == "AttributeReference"
             and test.children[0].expr_id in origins
         )
-        or any(test.jvm.semanticEquals(two.jvm) for two in wider)
+        or any(test.jvm.semanticEquals(other_test.jvm) for other_test in wider)
         for test in filters
     )
 
