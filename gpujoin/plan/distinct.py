@@ -33,7 +33,7 @@ DistinctValues = tuple[float | None, ...]
 """The most different values of each column; ``None`` where that is not known."""
 
 
-def of_files(
+def distinct_in_files(
     columns: pa.Schema,
     bounds: Sequence[Bounds | None],
     rows: float,
@@ -73,7 +73,7 @@ def _between(dtype: pa.DataType, bounds: Bounds | None) -> float | None:
     return None
 
 
-def of_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
+def distinct_in_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
     """Bound the values of a node's columns, given those of its inputs."""
     match node:
         case Scan() if node.distinct:
@@ -84,10 +84,10 @@ def of_node(node: Relation, below: Sequence[DistinctValues]) -> DistinctValues:
             return below[0]
         case Project():
             values = below[0]
-            return tuple(of_expression(output.expression, values) for output in node.outputs)
+            return tuple(distinct_in_expression(output.expression, values) for output in node.outputs)
         case PartialAggregate():
             values = below[0]
-            keys = [of_expression(key.expression, values) for key in node.keys]
+            keys = [distinct_in_expression(key.expression, values) for key in node.keys]
             return (*keys, *[None] * (len(node.schema) - len(keys)))
         case Window():
             values = below[0]
@@ -126,7 +126,7 @@ def values_asked(condition: Expression) -> tuple[int, float] | None:
     return columns[0].index, float(len(literals))
 
 
-def of_expression(expression: Expression, values: DistinctValues) -> float | None:
+def distinct_in_expression(expression: Expression, values: DistinctValues) -> float | None:
     """Bound the values of an expression over columns."""
     match expression:
         case ColumnRef():
@@ -136,14 +136,14 @@ def of_expression(expression: Expression, values: DistinctValues) -> float | Non
     return None
 
 
-def of_groups(keys: Sequence[Expression], values: DistinctValues) -> float | None:
+def distinct_groups(keys: Sequence[Expression], values: DistinctValues) -> float | None:
     """Bound the number of groups by keys."""
-    numbers = [of_expression(key, values) for key in keys]
+    numbers = [distinct_in_expression(key, values) for key in keys]
     counts = [number for number in numbers if number is not None]
     return math.prod(counts) if len(counts) == len(numbers) else None
 
 
-def of_keys(node: Join, left: DistinctValues, right: DistinctValues) -> float | None:
+def distinct_keys(node: Join, left: DistinctValues, right: DistinctValues) -> float | None:
     """Bound the number of different keys of a join: a key has no more values than the side with more of them."""
     product = 1.0
     for pair in node.spec.keys:

@@ -27,7 +27,7 @@ from gpujoin.model.relations import (
     TopN,
     Union,
 )
-from gpujoin.plan.distinct import DistinctValues, of_groups, of_keys, of_node
+from gpujoin.plan.distinct import DistinctValues, distinct_groups, distinct_in_node, distinct_keys
 from gpujoin.plan.merging import merges
 from gpujoin.plan.ranges import Shape, shape_of_node
 from gpujoin.plan.selectivity import selectivity
@@ -103,7 +103,7 @@ class Sizes:
             estimate = self._sources[relation.index]
             return estimate if estimate.distinct else replace(estimate, distinct=(None,) * len(relation.schema))
         below = [self.of(child) for child in relation.children]
-        distinct = of_node(relation, [each.distinct for each in below])
+        distinct = distinct_in_node(relation, [each.distinct for each in below])
         own = self._estimate(relation, below)
         return Estimate(own.rows, own.selectivity, own.scan_rows, distinct)
 
@@ -127,7 +127,7 @@ class Sizes:
             case Join():
                 return _joined(relation, *below)
             case PartialAggregate():
-                most = of_groups([key.expression for key in relation.keys], below[0].distinct)
+                most = distinct_groups([key.expression for key in relation.keys], below[0].distinct)
                 groups = below[0].rows * (1.0 if merges(relation) else _GROUPS) if relation.keys else 1.0
                 rows = max(1.0, groups if most is None else min(groups, most))
                 return Estimate(rows, below[0].selectivity, below[0].scan_rows)
@@ -257,7 +257,7 @@ def _pairs(relation: Join, left: Estimate, right: Estimate) -> float:
 
     No side has more different keys than it has rows without its filters.
     """
-    keys = of_keys(relation, left.distinct, right.distinct) if relation.spec.keys else None
+    keys = distinct_keys(relation, left.distinct, right.distinct) if relation.spec.keys else None
     if keys is None or relation.spec.as_of is not None:
         return 0.0
     keys = min(keys, max(left.rows / left.selectivity, right.rows / right.selectivity))

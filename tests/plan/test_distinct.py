@@ -14,7 +14,7 @@ from gpujoin.model.files import Bounds
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Filter, Join, Output, PartialAggregate, Project, Relation, Scan, Union, column
 from gpujoin.model.spec import JoinSpec, KeyPair
-from gpujoin.plan.distinct import of_files
+from gpujoin.plan.distinct import distinct_in_files
 from gpujoin.plan.estimates import Sizes, build_side
 
 SCHEMA = pa.schema([("item", pa.int32()), ("day", pa.date32()), ("price", pa.decimal128(7, 2)), ("name", pa.string())])
@@ -39,16 +39,16 @@ def joined(how: JoinType, left: Relation, right: Relation, *keys: int, residual:
 
 def test_values_lie_between_the_least_and_the_greatest() -> None:
     bounds: list[Bounds] = [(1, 18_000), DAYS, (Decimal("0.01"), Decimal("9.99")), (b"a", b"z")]
-    assert of_files(SCHEMA, bounds, 1e6, {}) == (18_000, 366, 999, None)
-    assert of_files(SCHEMA, bounds, 500, {}) == (500, 366, 500, None)
-    assert of_files(SCHEMA, bounds, 1e6, {"item": 9_000.0, "name": 7.0}) == (9_000, 366, 999, 7)
-    assert of_files(SCHEMA, [None, None], 1e6, {}) == (None, None, None, None)
+    assert distinct_in_files(SCHEMA, bounds, 1e6, {}) == (18_000, 366, 999, None)
+    assert distinct_in_files(SCHEMA, bounds, 500, {}) == (500, 366, 500, None)
+    assert distinct_in_files(SCHEMA, bounds, 1e6, {"item": 9_000.0, "name": 7.0}) == (9_000, 366, 999, 7)
+    assert distinct_in_files(SCHEMA, [None, None], 1e6, {}) == (None, None, None, None)
 
 
 def test_what_a_file_tells_counts_where_the_bounds_tell_less() -> None:
     bounds: list[Bounds | None] = [(1, 20), DAYS, None, None]
-    assert of_files(SCHEMA, bounds, 1e6, {}, (11.0, 12.0, 4.0, 7.0)) == (20, 12, 4, 7)
-    assert of_files(SCHEMA, bounds, 1e6, {"name": 5.0}, (None, None, None, 7.0)) == (20, 366, None, 5)
+    assert distinct_in_files(SCHEMA, bounds, 1e6, {}, (11.0, 12.0, 4.0, 7.0)) == (20, 12, 4, 7)
+    assert distinct_in_files(SCHEMA, bounds, 1e6, {"name": 5.0}, (None, None, None, 7.0)) == (20, 366, None, 5)
 
 
 @pytest.mark.parametrize("where", ["scan", "filter"])

@@ -62,7 +62,7 @@ _MASK = (1 << _LIMB) - 1
 _LIMB_RANGE = 1 << (_LIMB - 1)
 
 
-def of_integers(ops: RowOps, call: AggregateCall, numbers: Array, span: Span, *, may_wrap: bool) -> Array:
+def sum_integers(ops: RowOps, call: AggregateCall, numbers: Array, span: Span, *, may_wrap: bool) -> Array:
     """Sum integers, which wrap around. Raises ``ExpressionEvaluationError`` in ANSI mode if a sum might overflow."""
     if not may_wrap or call.mode is not EvalMode.ANSI:
         return span.total(running(ops, numbers))
@@ -100,14 +100,14 @@ def _limb_sums(ops: RowOps, limbs: Sequence[Array], span: Span) -> list[Array]:
     raise AssertionError("no limbs")
 
 
-def of_words(ops: RowOps, numbers: Array, span: Span, precision: int) -> Numbers:
+def sum_words(ops: RowOps, numbers: Array, span: Span, precision: int) -> Numbers:
     """Sum unscaled decimals of 64 bits; null where the sum has more digits than its type."""
     sums = span.total(running(ops, numbers))
     limit = 10**precision
     return Numbers(sums, (sums < limit) & (sums > -limit) if limit <= LARGEST else None)
 
 
-def of_limbs(ops: RowOps, limbs: Sequence[Array], span: Span, precision: int) -> Numbers:
+def sum_limbs(ops: RowOps, limbs: Sequence[Array], span: Span, precision: int) -> Numbers:
     """Exact sums of unscaled decimals in four parts; null where they have more digits than their type."""
     limit = 10**precision
     first, second, third, fourth = _limb_sums(ops, limbs, span)
@@ -122,7 +122,7 @@ def _is_less(low: Array, high: Array, limit: int) -> Array:
     return (high < limit_high) | ((high == limit_high) & (low < limit_low))
 
 
-def of_doubles(numbers: Array, span: Span, rows: SortedRows) -> Array:
+def sum_doubles(numbers: Array, span: Span, rows: SortedRows) -> Array:
     """Sums of doubles."""
     xp = rows.ops.xp
     if span.from_start:
@@ -317,15 +317,15 @@ def _sum(call: AggregateCall, argument: Argument, span: Span, rows: SortedRows) 
     ops, counts, result = rows.ops, argument.presence.counts(span), call.buffer[0].type
     average = call.function is AggregateFunction.AVG
     if is_float(result):
-        total = of_doubles(argument.doubles(), span, rows)
+        total = sum_doubles(argument.doubles(), span, rows)
         return [Numbers(total), Numbers(counts)] if average else [Numbers(total, counts > 0)]
     may_wrap = argument.largest() * rows.rows > LARGEST
     if is_whole(result):
-        return [Numbers(of_integers(ops, call, argument.integers(), span, may_wrap=may_wrap), counts > 0)]
+        return [Numbers(sum_integers(ops, call, argument.integers(), span, may_wrap=may_wrap), counts > 0)]
     if may_wrap:
-        unscaled = of_limbs(ops, argument.limbs(), span, result.precision)
+        unscaled = sum_limbs(ops, argument.limbs(), span, result.precision)
     else:
-        unscaled = of_words(ops, argument.integers(), span, result.precision)
+        unscaled = sum_words(ops, argument.integers(), span, result.precision)
     return [unscaled, Numbers(counts if average else counts == 0)]
 
 

@@ -25,7 +25,7 @@ from gpujoin.model.relations import (
     Union,
     column,
 )
-from gpujoin.plan.distinct import of_files
+from gpujoin.plan.distinct import distinct_in_files
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
 from gpujoin.plan.selectivity import kept_share
@@ -86,7 +86,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
-    distinct = of_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
+    distinct = distinct_in_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
     share = kept_share(filters, scanned.bounds, distinct) if filters else None
     filtered = fragment.under(dataclasses.replace(bare, filters=filters, selectivity=share, distinct=distinct))
     return narrowed(filtered, required)
