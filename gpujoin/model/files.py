@@ -1,4 +1,4 @@
-"""Slices of files, which tasks read, and facts of files, which planning needs."""
+"""Slices of files, which tasks read, facts of files, which planning needs, and the stores that files are in."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _child_types(dtype: pa.DataType) -> list[pa.DataType]:
     return [dtype.field(i).type for i in range(dtype.num_fields)]
 
 
-def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], dtype_to: pa.DataType | None = None) -> pa.Array:
+def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], target: pa.DataType | None = None) -> pa.Array:
     """Apply a function to the children of an array; returns the array itself if no child changes."""
     dtype = array.type
     if pat.is_dictionary(dtype):
@@ -123,21 +123,21 @@ def _each_child(array: Any, change: Callable[[pa.Array], pa.Array], dtype_to: pa
     elif pat.is_nested(dtype) and not pat.is_union(dtype):
         children = [array.values]
     else:
-        return array if dtype_to is None else array.cast(dtype_to)
+        return array if target is None else array.cast(target)
     changed = [change(child) for child in children]
     same = all(new.type == old.type for new, old in zip(changed, children, strict=True))
-    return array if same and dtype_to is None else _with_children(array, changed, dtype_to)
+    return array if same and target is None else _with_children(array, changed, target)
 
 
-def _with_children(array: Any, children: list[pa.Array], dtype_to: pa.DataType | None = None) -> pa.Array:
+def _with_children(array: Any, children: list[pa.Array], target: pa.DataType | None = None) -> pa.Array:
     """Replace the children of an array."""
     dtype = array.type
     types = [child.type for child in children]
     if pat.is_struct(dtype):
         # Children of a struct come without the offset of its own buffers.
         absent = pc.is_null(array) if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(dtype_to or _of_types(dtype, types)), mask=absent)
-    new = dtype_to or _of_types(dtype, types)
+        return pa.StructArray.from_arrays(children, fields=list(target or _of_types(dtype, types)), mask=absent)
+    new = target or _of_types(dtype, types)
     if pat.is_map(dtype):
         fields = [new.key_field, new.item_field]
         # PyArrow ends the process where a key is null; before 26 also where the nulls of keys are not counted yet.
