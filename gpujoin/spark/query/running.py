@@ -179,73 +179,7 @@ class StageWork:
         the size of the blobs between stages, ``transport`` takes them there. With ``Transport.BYTES`` the last stage
         gives rows in the form ``arrow``.
         """
-        keeps_tables, stores = run.keeps_tables, stores_named(run.stores)
-        # Its only task reads everything once: what it reads is of no use to other tasks.
-        reads_all = run.in_one_task and not run.last.inputs
-        shared = dict(run.shared) if transport is Transport.BYTES else {}
-        shared_forms: dict[int, BlobFormat] = {}
-
-        def form_of(reader: Stage, exchange: Exchange, place: int) -> BlobFormat:
-            number, compression = shared.get(exchange.index), options.exchange_compression
-            if number is None:
-                return BlobFormat(exchange.schema, compression, place, labelled=not island.coalesces(reader))
-            if number not in shared_forms:
-                tag = _MOST_SOURCES + len(shared_forms)
-                labelled = not island.adapts
-                shared_forms[number] = BlobFormat(exchange.schema, compression, tag, labelled=labelled)
-            return shared_forms[number]
-
-        def late_work_of(late: LateRun, work: RunStage, inputs: Mapping[int, StageWork]) -> LateWork:
-            stage = late.run.stage
-            labels = tuple(range(late.run.tasks)) if stage.branches else ()
-            fused = dataclasses.replace(
-                work, tree=stage.tree, reads=TaskReads.from_reads(late.run.reads), sources=tuple(e.index for e in
-                stage.inputs), forms=tuple(form_of(stage, exchange, place) for place, exchange in
-                enumerate(stage.inputs)), labels=labels, whole=stage.read_by_all, remark=_PROVED_SMALL, split=None,
-            )  # fmt: skip
-            below = tuple(inputs[exchange.index] for exchange in stage.inputs)
-            return LateWork(cls(late.run, descriptions[work.name], fused, below), late.planned.small.index, late.limit)
-
-        def work_of(run: StageRun, outlet: Outlet | None, name: str, number: int | None = None) -> StageWork:
-            stage = run.stage
-            late = island.late(run)
-            if late is not None:  # both ways read the same rows
-                both = (late.planned.small, *late.planned.large.producer.inputs)
-                shared.update({e.index: -1 - e.index for e in both if e.index not in shared})
-            forms = tuple(form_of(stage, exchange, place) for place, exchange in enumerate(stage.inputs))
-            labelled = partition_labels if transport is Transport.ROWS else np.arange
-            places = labelled(run.tasks).tolist() if forms else []
-            split = island.splits(run)
-            divisions = {} if split is None else split.divisions
-            outlets = [
-                Outlet.from_exchange(exchange, form, places, blob_bytes, divisions.get(exchange.index, 1))
-                for exchange, form in zip(stage.inputs, forms, strict=True)
-            ]
-            inputs = tuple(
-                work_of(before, out, f"{name}_{place}", shared.get(exchange.index))
-                for place, (before, out, exchange) in enumerate(zip(run.inputs, outlets, stage.inputs, strict=True))
-            )
-            sources = (
-                tuple(exchange.index for exchange in stage.inputs) if stage.spark is None else (stage.spark.source,)
-            )
-            labels = tuple(places) if stage.branches else ()
-            work = RunStage(
-                stage.tree, TaskReads.from_reads(run.reads), sources, forms, labels, outlet, options, name,
-                keeps_tables, stores, transport, arrow if outlet is None else None, frozenset() if reads_all else
-                stage.read_by_all, split=None if split is None else split.planned,
-            )  # fmt: skip
-            works.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
-            coalescing = island.coalescing if island.coalesces(stage) else None
-            late_work = None if late is None else late_work_of(late, work, works)
-            return cls(run, descriptions[name], work, inputs, number, coalescing, split, late_work)
-
-        works: dict[int, StageWork] = {}
-        island = run
-        if transport is not Transport.BYTES:
-            island = dataclasses.replace(run, coalescing=None, late_threshold=None)
-        assert explanation.name is not None
-        descriptions = stage_names(explanation)
-        return dataclasses.replace(work_of(run.last, None, explanation.name), explanation=explanation)
+        return _StageWorks(run, options, explanation, blob_bytes, transport, arrow).last()
 
     def function(self, context: SparkContext | None) -> StageFunction:
         """Make the function of the stage's tasks, which report to a context's metrics if one is given."""
@@ -273,6 +207,107 @@ class LateWork:
 
 
 _PROVED_SMALL = "an input of a join proved small and was sent to every task; the other was not exchanged"
+
+
+class _StageWorks:
+    """Makes the works of an island's stages, the last one after those before it; see :meth:`StageWork.from_run`."""
+
+    def __init__(
+        self, run: IslandRun, options: Options, explanation: IslandOperation, blob_bytes: int, transport: Transport,
+        arrow: pa.Schema | None,
+    ) -> None:  # fmt: skip
+        self._run = run
+        if transport is not Transport.BYTES:
+            self._run = dataclasses.replace(run, coalescing=None, late_threshold=None)
+        self._options = options
+        self._explanation = explanation
+        self._descriptions = stage_names(explanation)
+        self._blob_bytes = blob_bytes
+        self._transport = transport
+        self._arrow = arrow
+        self._stores = stores_named(run.stores)
+        # Its only task reads everything once: what it reads is of no use to other tasks.
+        self._reads_all = run.in_one_task and not run.last.inputs
+        self._shared = dict(run.shared) if transport is Transport.BYTES else {}
+        """Numbers of exchanges whose rows several stages read, or a stage and the one that may replace it."""
+        self._shared_forms: dict[int, BlobFormat] = {}
+        self._producers: dict[int, StageWork] = {}
+        """The producer of each exchange, by its index."""
+
+    def last(self) -> StageWork:
+        """Make the work of the last stage."""
+        assert self._explanation.name is not None
+        work = self._work_of(self._run.last, None, self._explanation.name)
+        return dataclasses.replace(work, explanation=self._explanation)
+
+    def _work_of(self, run: StageRun, outlet: Outlet | None, name: str, number: int | None = None) -> StageWork:
+        stage, late = run.stage, self._run.late(run)
+        if late is not None:  # both ways read the same rows
+            both = (late.planned.small, *late.planned.large.producer.inputs)
+            self._shared.update({e.index: -1 - e.index for e in both if e.index not in self._shared})
+        forms = self._forms_of(stage)
+        labelled = partition_labels if self._transport is Transport.ROWS else np.arange
+        places = labelled(run.tasks).tolist() if forms else []
+        split = self._run.splits(run)
+        divisions = {} if split is None else split.divisions
+        outlets = [
+            Outlet.from_exchange(exchange, form, places, self._blob_bytes, divisions.get(exchange.index, 1))
+            for exchange, form in zip(stage.inputs, forms, strict=True)
+        ]
+        inputs = tuple(
+            self._work_of(before, out, f"{name}_{place}", self._shared.get(exchange.index))
+            for place, (before, out, exchange) in enumerate(zip(run.inputs, outlets, stage.inputs, strict=True))
+        )
+        self._producers.update(zip((exchange.index for exchange in stage.inputs), inputs, strict=True))
+        work = RunStage(
+            stage.tree,
+            TaskReads.from_reads(run.reads),
+            tuple(exchange.index for exchange in stage.inputs) if stage.spark is None else (stage.spark.source,),
+            forms,
+            tuple(places) if stage.branches else (),
+            outlet,
+            self._options,
+            name,
+            self._run.keeps_tables,
+            self._stores,
+            self._transport,
+            self._arrow if outlet is None else None,
+            frozenset() if self._reads_all else stage.read_by_all,
+            split=None if split is None else split.planned,
+        )
+        coalescing = self._run.coalescing if self._run.coalesces(stage) else None
+        late_work = None if late is None else self._late_work_of(late, work)
+        return StageWork(run, self._descriptions[name], work, inputs, number, coalescing, split, late_work)
+
+    def _late_work_of(self, late: LateRun, work: RunStage) -> LateWork:
+        stage = late.run.stage
+        fused = dataclasses.replace(
+            work,
+            tree=stage.tree,
+            reads=TaskReads.from_reads(late.run.reads),
+            sources=tuple(exchange.index for exchange in stage.inputs),
+            forms=self._forms_of(stage),
+            labels=tuple(range(late.run.tasks)) if stage.branches else (),
+            whole=stage.read_by_all,
+            remark=_PROVED_SMALL,
+            split=None,
+        )
+        inputs = tuple(self._producers[exchange.index] for exchange in stage.inputs)
+        stage_work = StageWork(late.run, self._descriptions[work.name], fused, inputs)
+        return LateWork(stage_work, late.planned.small.index, late.limit)
+
+    def _forms_of(self, reader: Stage) -> tuple[BlobFormat, ...]:
+        return tuple(self._form_of(reader, exchange, place) for place, exchange in enumerate(reader.inputs))
+
+    def _form_of(self, reader: Stage, exchange: Exchange, place: int) -> BlobFormat:
+        """Give the form of an exchange's blobs; readers that share the rows read one form."""
+        number, compression = self._shared.get(exchange.index), self._options.exchange_compression
+        if number is None:
+            return BlobFormat(exchange.schema, compression, place, labelled=not self._run.coalesces(reader))
+        if number not in self._shared_forms:
+            tag, labelled = _MOST_SOURCES + len(self._shared_forms), not self._run.adapts
+            self._shared_forms[number] = BlobFormat(exchange.schema, compression, tag, labelled=labelled)
+        return self._shared_forms[number]
 
 
 class IslandPlacer:
