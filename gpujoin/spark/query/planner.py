@@ -152,7 +152,7 @@ class QueryPlanner:
         if empty:
             plan = Rewriting(self._spark, root.reading).without(root, empty)
             root = read_plan(plan, self._gateway, self._conf)
-        root = self._marked(root)
+        root = self._mark_nearest(root)
         self._tables = tables_of(root)
         self._rewriting = Rewriting(self._spark, root.reading)
         visited = self._visit(root)
@@ -171,7 +171,7 @@ class QueryPlanner:
         zone = self._conf.get("spark.sql.session.timeZone")
         return IslandFinder(self._options, constant, self._reading, self._nearest.terms, rows, zone=zone)
 
-    def _marked(self, plan: PlanNode) -> PlanNode:
+    def _mark_nearest(self, plan: PlanNode) -> PlanNode:
         if self._options.strategy is not Strategy.SPARK:
             mark_nearest(plan, self._nearest)
         return plan
@@ -212,7 +212,7 @@ class QueryPlanner:
 
     def _visit_subquery(self, expression: Node) -> Rewritten:
         """Rewrite the plan of an expression; scalar subqueries alike become one, which Spark runs once."""
-        plan = self._marked(subquery_plan(expression))
+        plan = self._mark_nearest(subquery_plan(expression))
         scalar = expression.name == "ScalarSubquery" and not expression.children
         earlier = self._subqueries.get(first_alike(expression)) if scalar else None
         if earlier is None:
@@ -239,7 +239,7 @@ class QueryPlanner:
         return [
             broken[part]
             for part in node.walk()
-            if part in broken and _made_by(part) is None and (layout or not self._depends_on_layout(part))
+            if part in broken and _island_id_of(part) is None and (layout or not self._depends_on_layout(part))
         ]
 
     def _island(self, node: PlanNode, top: Top | None = None, *, joined: bool = False) -> Rewritten | None:
@@ -266,7 +266,7 @@ class QueryPlanner:
         keyed = any(join.spec.keys for join in island.joins)
         backend, notes = expected_backend(options, gpu_outlook(self._conf), keyed=keyed)
         options = options.replace(cpu_threads=options.cpu_threads or run.threads)
-        run = self._as_sent(island, run, options)
+        run = self._adapt(island, run, options)
         self._searched.update(part for part in island.own_nodes() if part in self._nearest.terms)
         below = [self._visit(source.node) for source in island.spark_sources]
         if not self._runs and not island.computes_subqueries:
@@ -290,7 +290,7 @@ class QueryPlanner:
             placer.place(run, options, explained, expected if joined else None)
         return Rewritten((explained, *inputs), True)
 
-    def _as_sent(self, island: Island, run: IslandRun, options: Options) -> IslandRun:
+    def _adapt(self, island: Island, run: IslandRun, options: Options) -> IslandRun:
         """Give the run of an island with what the transport of its exchanges allows."""
         if not run.exchanges or not sends_bytes(island, run, options):
             return dataclasses.replace(run, shared={}) if run.shared else run
@@ -316,18 +316,18 @@ class QueryPlanner:
             self._reasons.append(refused)
             self._refused = refused
             return None
-        run = self._arranged(island)
+        run = self._arrange(island)
         if isinstance(run, Reason):
             self._reasons.append(run)
             self._left[node] = run
             return None
-        estimate = self._faster(island, run, top)
+        estimate = self._predict(island, run, top)
         if estimate is None:
             return None
         asks = self._values.placeholders > placeholders
         whole = self._with_subqueries(island, run, top) if asks else None
         if whole is not None:
-            return (*self._finished(*whole), estimate)
+            return (*self._finish_in_tasks(*whole), estimate)
         if asks and self._runs:
             finder = self._finder_with(self._values.value)
             island = self._island_at(finder, node, top)
@@ -335,11 +335,11 @@ class QueryPlanner:
                 broken = finder.broken.values()
                 self._reasons += broken or [Reason(ReasonKind.UNEXPECTED, "plan", "the value of a subquery changed it")]
                 return None
-            run = self._arranged(island)
+            run = self._arrange(island)
             if isinstance(run, Reason):
                 self._reasons.append(run)
                 return None
-        return (*self._finished(island, run), estimate)
+        return (*self._finish_in_tasks(island, run), estimate)
 
     def _with_subqueries(self, island: Island, run: IslandRun, top: Top | None) -> tuple[Island, IslandRun] | None:
         """Have an island of one task compute its scalar subqueries; ``None`` where they are queries of their own."""
@@ -348,7 +348,7 @@ class QueryPlanner:
         whole = self._island_at(self._finder_with(None), island.node, top)
         if whole is None or not set(island.own_nodes()) <= set(whole.own_nodes()):
             return None
-        run_of_whole = self._arranged(whole)
+        run_of_whole = self._arrange(whole)
         if isinstance(run_of_whole, Reason) or not run_of_whole.in_one_task:
             return None
         return whole, run_of_whole
@@ -362,7 +362,7 @@ class QueryPlanner:
         relation = with_tables_built(island.plain, island.sizes, most)
         return dataclasses.replace(island, relation=relation, plain=relation)
 
-    def _faster(self, island: Island, run: IslandRun, top: Top | None) -> Estimate | None:
+    def _predict(self, island: Island, run: IslandRun, top: Top | None) -> Estimate | None:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
         adapts = self._conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
         predict = partial(predicted, island, run, self._options, self._cores, self._broadcast_threshold, adapts=adapts)
@@ -390,10 +390,10 @@ class QueryPlanner:
             self._reasons.append(slower)  # that of parts within would say the same
         return None
 
-    def _finished(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
+    def _finish_in_tasks(self, island: Island, run: IslandRun) -> tuple[Island, IslandRun]:
         """Let the tasks of an island finish its aggregation if they can, and if it costs less than in Spark."""
         whole = island.whole() if run.in_one_task or run.last.stage.spark is None else None
-        finished = None if whole is None else self._arranged(whole)
+        finished = None if whole is None else self._arrange(whole)
         if whole is None or not isinstance(finished, IslandRun):
             return island, run
         pays = finished.in_one_task if run.in_one_task else finishes_sooner(island, run, finished)
@@ -407,7 +407,7 @@ class QueryPlanner:
         named = next((strategy for strategy in strategies if strategy is not Strategy.AUTO), Strategy.AUTO)
         return self._options.replace(backend=backend or self._options.backend, strategy=named)
 
-    def _arranged(self, island: Island) -> IslandRun | Reason:
+    def _arrange(self, island: Island) -> IslandRun | Reason:
         shuffle_partitions = int(self._conf.get("spark.sql.shuffle.partitions", "200"))
         local = is_local(self._conf)
         options = self._options_of(island)
@@ -449,7 +449,7 @@ def _subqueries(island: Island) -> Iterator[Node]:
     return (subquery for node in island.own_nodes() for subquery in node.subqueries)
 
 
-def _made_by(node: PlanNode) -> str | None:
+def _island_id_of(node: PlanNode) -> str | None:
     """Give the id of the island that makes a node's rows, if the plan has it already."""
     if node.name in ("MapInArrow", "SizedRows"):
         name = node.expression("functionExpr").fields.get("name")
