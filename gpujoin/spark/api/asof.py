@@ -124,15 +124,15 @@ def gpu_asof_join(
     if obstacles:
         raise JoinSpecError(f"the as-of join cannot be run: {'; '.join(map(str, obstacles))}")
     if is_connect(left.sparkSession):
-        return _placed(planned, plan.names, _why(options, keyed=keyed))
+        return _place(planned, plan.names, _why(options, keyed=keyed))
     hint = [
         None if argument is None else option.value
         for argument, option in ((strategy, options.strategy), (backend, options.backend))
     ]
-    return _marked(left, right, schemas, plan, hint)
+    return _mark(left, right, schemas, plan, hint)
 
 
-def _marked(
+def _mark(
     left: DataFrame,
     right: DataFrame,
     schemas: Mapping[Side, pa.Schema],
@@ -161,7 +161,7 @@ def _marked(
     return dataframe_of(spark, plan_with_join)
 
 
-def _placed(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:
+def _place(planned: FrameJoin, names: Sequence[str], why: str) -> DataFrame:
     """Run the join by itself, as Spark Connect has no plans of others."""
     explained = planned.explained(why)
     explanation = Explanation((explained,))

@@ -148,7 +148,7 @@ class FrameJoin:
         options = self.options.replace(cpu_threads=self.options.cpu_threads or self._run.threads)
         work = StageWork.from_run(self._run, options, explanation, size)
         frames = [self._input(side).frame for side in Side]
-        return placed(work, frames, self._schema)
+        return place(work, frames, self._schema)
 
     @cached_property
     def relation(self) -> Relation:
@@ -202,7 +202,7 @@ class FrameJoin:
         return self.left.frame.sparkSession
 
 
-def placed(work: StageWork, frames: Sequence[DataFrame], schema: StructType | str) -> DataFrame:
+def place(work: StageWork, frames: Sequence[DataFrame], schema: StructType | str) -> DataFrame:
     """Give what a stage's tasks return.
 
     Parameters
@@ -218,7 +218,7 @@ def placed(work: StageWork, frames: Sequence[DataFrame], schema: StructType | st
     if spark_input is not None:
         source = frames[spark_input.rows]
     else:
-        blobs = functools.reduce(DataFrame.union, [placed(before, frames, BLOB_DDL) for before in work.inputs])
+        blobs = functools.reduce(DataFrame.union, [place(before, frames, BLOB_DDL) for before in work.inputs])
         source = repartition_by_label(blobs, work.run.tasks, "p").sortWithinPartitions("p", "side")
     return source.mapInArrow(work.function(context_of(source.sparkSession)), schema)
 

@@ -71,7 +71,7 @@ def _variable(_reader: Reader, node: Node) -> Expression:
     return Variable(name=f"{node.fields['name']}#{node.expr_id}", type=arrow_of(node.data_type))
 
 
-def _sorted(reader: Reader, node: Node) -> Expression:
+def _sort(reader: Reader, node: Node) -> Expression:
     """Translate ``array_sort``, without a comparator of the query's own or with one that orders by a key."""
     array, function = node.children
     order, dtype = order_of(function, reader), array.data_type
@@ -111,7 +111,7 @@ def _text_map(reader: Reader, node: Node) -> Expression:
     return _made_map(node, Function.MAP_FROM_ENTRIES, entries)
 
 
-def _folded(reader: Reader, node: Node) -> Expression:
+def _fold(reader: Reader, node: Node) -> Expression:
     """Translate ``aggregate``."""
     array, zero, merge, finish = node.children
     merged, finished = (_lambda(reader, node, function) for function in (merge, finish))
@@ -234,13 +234,13 @@ TRANSLATIONS: dict[str, Translation] = {
     "ArrayExists": _of_elements,
     "ArrayForAll": _of_elements,
     "NamedLambdaVariable": _variable,
-    "ArraySort": _sorted,
+    "ArraySort": _sort,
     "ZipWith": _zip_with,
     "MapZipWith": _zip_with,
     "StringToMap": _text_map,
     "MapFilter": _of_elements,
     "TransformValues": _of_elements,
-    "ArrayAggregate": _folded,
+    "ArrayAggregate": _fold,
     "ArrayInsert": _with_element,
     "Sequence": _sequence,
     "CreateMap": _map,

@@ -43,7 +43,7 @@ def _constant_months(interval: Node) -> Literal:
     return Literal(value=int(interval.fields["@value"]), type=pa.int32())
 
 
-def _shifted_by_months(reader: Reader, node: Node) -> Expression:
+def _shift_by_months(reader: Reader, node: Node) -> Expression:
     """Translate a timestamp plus a constant interval of years and months."""
     months, moment = _constant_months(node.children[1]), reader(node.children[0])
     return _by_clock(reader, node, moment, lambda local: _plus_months(local, months))
@@ -216,7 +216,7 @@ def _unix_timestamp(reader: Reader, node: Node) -> Expression:
     """Translate the seconds of a date or timestamp, or of a text by its pattern."""
     kind = node.children[0].data_type
     if isinstance(kind, t.StringType):
-        moment = _parsed(reader, node)
+        moment = _parse(reader, node)
     else:
         moment = reader(node.children[0])
         if isinstance(kind, t.DateType):
@@ -252,11 +252,11 @@ def _get_timestamp(reader: Reader, node: Node) -> Expression:
     """Translate ``to_timestamp`` of a text by a pattern."""
     if not isinstance(node.children[0].data_type, t.StringType):
         raise NotTranslatableError(f"{node} is not computed here")
-    moment = _parsed(reader, node)
+    moment = _parse(reader, node)
     return moment if _is_zoned(node) else _to(moment, _LOCAL)
 
 
-def _parsed(reader: Reader, node: Node) -> Expression:
+def _parse(reader: Reader, node: Node) -> Expression:
     """A timestamp of a text by a pattern, by the session's clock if it is one with a zone."""
     refuse_legacy_patterns(node)
     zone = None if isinstance(node.data_type, t.TimestampNTZType) else reader.zone(node)
@@ -338,7 +338,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "DateAddYMInterval": _shifted_date,
     "TimestampAddInterval": _shifted_timestamp,
     "TimeAdd": _shifted_timestamp,
-    "TimestampAddYMInterval": _shifted_by_months,
+    "TimestampAddYMInterval": _shift_by_months,
     "TimestampAdd": _timestampadd,
     "TimestampDiff": _timestampdiff,
     "UnixTimestamp": _unix_timestamp,

@@ -152,7 +152,7 @@ def _of_two(function: Function) -> Translation:
     return translate
 
 
-def _negated(reader: Reader, node: Node) -> Expression:
+def _negate(reader: Reader, node: Node) -> Expression:
     return interval_of(_call(Function.NEGATE, micros_of(reader(node.children[0]))))
 
 
@@ -160,7 +160,7 @@ def _absolute(reader: Reader, node: Node) -> Expression:
     return interval_of(_call(Function.ABS, micros_of(reader(node.children[0])), mode=node.eval_mode))
 
 
-def _multiplied(reader: Reader, node: Node) -> Expression:
+def _multiply(reader: Reader, node: Node) -> Expression:
     interval, number = node.children
     if not isinstance(number.data_type, t.IntegralType):
         raise NotTranslatableError(f"{node} is not computed here: the number is not whole")
@@ -209,9 +209,9 @@ _COMPUTED: dict[str, Translation] = {
     "Literal": _literal,
     "Add": _of_two(Function.ADD),
     "Subtract": _of_two(Function.SUBTRACT),
-    "UnaryMinus": _negated,
+    "UnaryMinus": _negate,
     "Abs": _absolute,
-    "MultiplyDTInterval": _multiplied,
+    "MultiplyDTInterval": _multiply,
     "Cast": _cast,
 }
 """Classes that are something else where they give no interval."""

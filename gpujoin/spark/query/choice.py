@@ -107,7 +107,7 @@ class Outlay:
                 self._missed.put(name, (self._missed.get(name) or 0.0) + seconds)
 
 
-def predicted(
+def predict_island(
     island: Island,
     run: IslandRun,
     options: Options,
@@ -215,7 +215,7 @@ def arrange(
         gathered_bytes=GATHERED_BYTES,
     )  # fmt: skip
     if island.streamed:
-        streamed = _staged(island, options, limits)
+        streamed = _in_stages(island, options, limits)
         if streamed is not None and not streamed.last.inputs:
             notes = (*streamed.notes, _KEEPS_TABLES)
             return dataclasses.replace(streamed, keeps_tables=True, notes=notes)
@@ -223,11 +223,11 @@ def arrange(
         join.distribution is not Distribution.ANY for join in island.joins
     ):
         several = dataclasses.replace(limits, cores=max(2, cores))
-        return _staged(island, options, several) or _one_task(island, options, limits, cores if local else 1)
+        return _in_stages(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     small = island.work_bytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if local and small and not _may_stream(island):
         return _one_task(island, options, limits, cores)
-    staged = _staged(island, options, limits)
+    staged = _in_stages(island, options, limits)
     if staged is not None and (not small or _reads_little(island, staged)):
         return staged
     if local or small or (options.strategy is not Strategy.AUTO and island.joins):
@@ -269,7 +269,7 @@ def _one_task(island: Island, options: Options, limits: StageLimits, threads: in
     )
 
 
-def _staged(island: Island, options: Options, limits: StageLimits) -> IslandRun | None:
+def _in_stages(island: Island, options: Options, limits: StageLimits) -> IslandRun | None:
     """Share the rows out among tasks; early filters that cost more than they save are left out."""
     best: IslandRun | None = None
     for relation in dict.fromkeys((island.relation, island.plain)):

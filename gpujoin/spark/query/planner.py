@@ -25,7 +25,7 @@ from gpujoin.spark.catalyst.joins import JOIN, JOINS
 from gpujoin.spark.jvm.gateway import compiled_classes, dataframe_of, gateway_of
 from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.query.activity import doing
-from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predicted, skip_reason
+from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predict_island, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
 from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
@@ -365,7 +365,9 @@ class QueryPlanner:
     def _predict(self, island: Island, run: IslandRun, top: Top | None) -> Estimate | None:
         """Predict the seconds of an island; ``None``, with the reason kept, where Spark takes less."""
         adapts = self._conf.get("spark.sql.adaptive.enabled", "true").lower() == "true"
-        predict = partial(predicted, island, run, self._options, self._cores, self._broadcast_threshold, adapts=adapts)
+        predict = partial(
+            predict_island, island, run, self._options, self._cores, self._broadcast_threshold, adapts=adapts
+        )
         cold = predict()
         start = _start.seconds(self._application, self._options.costs.start)
         warm, once = cold, Once(start, spark=self._compiling if start else 0.0)

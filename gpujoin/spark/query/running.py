@@ -126,7 +126,7 @@ def column_numbers(island: Island, named: Mapping[int, Node]) -> list[int | None
     return [None if i is None else named[i].number for i in island.columns]
 
 
-def described_finish(island: Island, aggregation: ReadAggregate) -> dict[str, Any]:
+def describe_finish(island: Island, aggregation: ReadAggregate) -> dict[str, Any]:
     """Describe Spark's aggregation over the island's rows."""
     positions = {name: n for n, name in enumerate(island.relation.schema.names)}
     aggregates = [
@@ -362,7 +362,7 @@ class IslandPlacer:
             },
         }
         if island.aggregation is not None and island.finish is not Finish.NOTHING:
-            described |= described_finish(island, island.aggregation)
+            described |= describe_finish(island, island.aggregation)
         with without_logs_of_calls() if run.stores else nullcontext():
             self._rewriting.place(
                 island.node, described, bytes(self._commands),
@@ -389,7 +389,7 @@ class IslandPlacer:
             "inputs": inputs,
             "announced": work.work.labels,
             "shared": work.shared,
-            "coalescing": described_coalescing(run.stage, work.coalescing, work.split),
+            "coalescing": describe_coalescing(run.stage, work.coalescing, work.split),
             "divisions": 1 if work.work.outlet is None else work.work.outlet.divisions,
             "spark": None if run.stage.spark is None else self._from_spark(run.stage.spark),
             **self._command(
@@ -459,7 +459,7 @@ def sends_bytes(island: Island, run: IslandRun, options: Options) -> bool:
     return _may_send_bytes(run, options) and arrow_form(schema_of(island, named_attributes(island))) is not None
 
 
-def described_coalescing(stage: Stage, coalescing: Coalescing | None, split: SplitRun | None) -> dict[str, Any] | None:
+def describe_coalescing(stage: Stage, coalescing: Coalescing | None, split: SplitRun | None) -> dict[str, Any] | None:
     """Describe how small partitions of a stage are coalesced and heavy ones split; ``None``: neither is done."""
     if coalescing is None:
         return None
@@ -468,11 +468,11 @@ def described_coalescing(stage: Stage, coalescing: Coalescing | None, split: Spl
         "least": coalescing.least_bytes,
         "most": coalescing.most_bytes,
         "copies": [exchange.replicated for exchange in stage.inputs],
-        "splitting": None if split is None else _described_splitting(stage, split),
+        "splitting": None if split is None else _describe_splitting(stage, split),
     }
 
 
-def _described_splitting(stage: Stage, split: SplitRun) -> dict[str, Any]:
+def _describe_splitting(stage: Stage, split: SplitRun) -> dict[str, Any]:
     places = {exchange.index: place for place, exchange in enumerate(stage.inputs)}
     return {
         "left": places[split.planned.left],

@@ -73,7 +73,7 @@ def candidates(join: PlanNode) -> Iterator[Candidate]:
                 continue
             keys, limits, conditions = split
             if not conditions:
-                limits = _shifted(limits, bound, direction, parts, part)
+                limits = _with_shift(limits, bound, direction, parts, part)
             nearest = Nearest(rows, column, direction, bound, exact, keys, limits, conditions)
             same = [
                 child.expr_id
@@ -138,7 +138,7 @@ def _split(
     return tuple(keys), tuple(limits), tuple(conditions)
 
 
-def _shifted(
+def _with_shift(
     limits: tuple[Limit, ...], bound: Node, direction: Direction, parts: Sequence[Node], part: Node
 ) -> tuple[Limit, ...]:
     """A tolerance that may fail, told by how much it is from the bound."""
@@ -198,7 +198,7 @@ def _widens(cast: Node) -> bool:
     return _WHOLE.index(str(source)) <= _WHOLE.index(str(target))
 
 
-def failing_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
+def fail_as_spark(nearest: Nearest, gateway: Any) -> Nearest:
     """Let rows whose tolerance is tested first, and has no value, find any match.
 
     Parameters

@@ -148,8 +148,8 @@ def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> b
     below = {
         result.expr_id: bare(result).expr_id for result in read_aggregate(distinct).results
     }  # fmt: skip
-    base, filters, places = _stripped(distinct.children[0])
-    other, wider, others = _stripped(rows)
+    base, filters, places = _strip(distinct.children[0])
+    other, wider, others = _strip(rows)
     if not base.jvm.sameResult(other.jvm):
         return False
     at = {column.expr_id: n for n, column in enumerate(base.output)}
@@ -171,7 +171,7 @@ def _holds_all(distinct: PlanNode, rows: PlanNode, values: dict[int, Node]) -> b
     )
 
 
-def _stripped(node: PlanNode) -> tuple[PlanNode, list[Node], dict[int, int]]:
+def _strip(node: PlanNode) -> tuple[PlanNode, list[Node], dict[int, int]]:
     """A plan without filters and projections of attributes on its top, the filters, and what was renamed."""
     filters: list[Node] = []
     names: dict[int, int] = {}

@@ -12,7 +12,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.traits import MayFail, may_fail
 from gpujoin.spark.catalyst.translate import ordered_by
 from gpujoin.spark.query.aggregates import read_aggregate
-from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order, failing_as_spark
+from gpujoin.spark.query.nearest.conditions import Candidate, bare, compares_by_order, fail_as_spark
 from gpujoin.spark.query.nearest.terms import Nearest, NearestJoins, Tie
 from gpujoin.spark.query.plans import conjuncts
 
@@ -231,7 +231,7 @@ def join_below(node: PlanNode, *, decorrelated: bool = False) -> Input | None:
 
 def mark(joins: NearestJoins, below: Input, nearest: Nearest) -> None:
     """Mark the join below an operation, and the ``Sort`` between the two."""
-    joins.terms[below.join] = failing_as_spark(nearest, below.join.gateway)
+    joins.terms[below.join] = fail_as_spark(nearest, below.join.gateway)
     if below.order is not None:
         joins.orders[below.order] = below.join
 

@@ -46,10 +46,10 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
                 rest.append(part)
             elif pair not in keys:
                 keys.append(pair)
-    return _joined(builder, node, kind, exists, sides, keys, rest, required)
+    return _join(builder, node, kind, exists, sides, keys, rest, required)
 
 
-def _joined(
+def _join(
     builder: TreeBuilder,
     node: PlanNode,
     kind: JoinType,

@@ -301,13 +301,13 @@ def generate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> 
     passed_ids = [i for i in below.positions if i in passed]
     ids = [attribute.expr_id for attribute in node.expressions("generatorOutput")]
     if generator.name == "Stack":
-        return _stacked(builder, below, passed_ids, generator, node.expressions("generatorOutput"))
+        return _stack(builder, below, passed_ids, generator, node.expressions("generatorOutput"))
     if generator.name == "ReplicateRows":
-        return _repeated(builder, below, passed_ids, generator, ids)
-    return _exploded(builder, below, passed_ids, generator, ids, outer=bool(node.fields["outer"]))
+        return _repeat(builder, below, passed_ids, generator, ids)
+    return _explode_values(builder, below, passed_ids, generator, ids, outer=bool(node.fields["outer"]))
 
 
-def _exploded(
+def _explode_values(
     builder: TreeBuilder, below: Fragment, passed: list[int], generator: Node, ids: list[int], *, outer: bool
 ) -> Fragment:
     values = builder.reader(below)(generator.children[0])
@@ -341,7 +341,7 @@ def _with_fields(relation: Relation, passed: int) -> Relation:
     return Project(relation, tuple(outputs))
 
 
-def _repeated(
+def _repeat(
     builder: TreeBuilder, below: Fragment, passed: list[int], generator: Node, ids: list[int]
 ) -> Fragment:  # fmt: skip
     """Each row as often as the first operand says, with the others."""
@@ -353,7 +353,7 @@ def _repeated(
     return Fragment.from_columns(relation, (*passed, *ids))
 
 
-def _stacked(
+def _stack(
     builder: TreeBuilder, below: Fragment, passed: list[int], generator: Node, columns: Sequence[Node]
 ) -> Fragment:
     reader = builder.reader(below)

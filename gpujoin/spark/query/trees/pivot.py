@@ -81,7 +81,7 @@ def without_arrays(relation: Project) -> Project:
         return relation
     values = [output.expression for output in below.outputs]
     outputs = tuple(
-        dataclasses.replace(output, expression=_replaced(output.expression, values)) for output in relation.outputs
+        dataclasses.replace(output, expression=_replace(output.expression, values)) for output in relation.outputs
     )
     return Project(below.child, outputs)
 
@@ -93,13 +93,13 @@ def _is_moved(value: Expression) -> bool:
     return isinstance(value, ColumnRef)
 
 
-def _replaced(node: Expression, values: Sequence[Expression]) -> Expression:
+def _replace(node: Expression, values: Sequence[Expression]) -> Expression:
     """An expression over values in place of columns; an element of an array of columns is one of them."""
     if isinstance(node, ColumnRef):
         return values[node.index]
     if not node.children:
         return node
-    return _element(node.with_children([_replaced(child, values) for child in node.children]))
+    return _element(node.with_children([_replace(child, values) for child in node.children]))
 
 
 def _element(node: Expression) -> Expression:
