@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from gpujoin.model.stores import Store, StoreKind
 
 from benchmarks.machine import describe
 from gpujoin.config import Options, parse_bytes
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
+from gpujoin.model.files import Store, StoreKind
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import FileFooter, FileSlice, Join, Output, PartialAggregate, Scan, column
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality

@@ -73,7 +73,7 @@ def test_a_gpu_is_taken_with_a_slot_and_given_back(tmp_path: Path, monkeypatch: 
     with allocate_backend(options, ["0"]) as chosen:
         assert chosen.backend.name is BackendName.GPU
         assert chosen.notes == ()
-        assert slots.held("0") == 1
+        assert slots.count_held("0") == 1
         with allocate_backend(options, ["0"]) as second:
             assert second.backend.name is BackendName.CPU
             assert "slotTimeout" in second.notes[0]
@@ -81,4 +81,4 @@ def test_a_gpu_is_taken_with_a_slot_and_given_back(tmp_path: Path, monkeypatch: 
         strict = options.replace(backend="gpu", fallback="raise")
         with pytest.raises(BackendUnavailableError, match="slot"), allocate_backend(strict, ["0"]):
             pytest.fail("the slot was taken")
-    assert slots.held("0") == 0
+    assert slots.count_held("0") == 0

@@ -101,11 +101,11 @@ def test_a_task_runs_on_the_cpu_and_gives_its_slot_back(
         assert chosen.slot is None
         (note,) = chosen.notes
         assert note.startswith("on the CPU: GPU 0 cannot be used")
-        assert GpuSlots(1).held("0") == 0
+        assert GpuSlots(1).count_held("0") == 0
     assert failing.tried == 2, "before the slot was taken, and with it"
     with pytest.raises(BackendUnavailableError), allocate_backend(Options(backend="gpu"), ["0"]):  # type: ignore[arg-type]
         pytest.fail("the GPU cannot be used")
-    assert GpuSlots(1).held("0") == 0
+    assert GpuSlots(1).count_held("0") == 0
 
 
 def test_a_driver_that_does_not_start_is_an_unavailable_backend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, tup
 
     def make(request: BackendRequest) -> Backend:
         slots = GpuSlots(1)
-        made.append((request.device, (slots.held("0"), slots.held("1"))))
+        made.append((request.device, (slots.count_held("0"), slots.count_held("1"))))
         return Backend(request)
 
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
@@ -158,7 +158,7 @@ def test_the_only_gpu_is_started_before_its_slot_is_taken(made: list[Any]) -> No
         with allocate_backend(options, ["0"]) as chosen:
             assert isinstance(chosen.backend, Backend)
             assert chosen.backend.request == BackendRequest(device=0, memory_share=0.5)
-            assert GpuSlots(1).held("0") == 1
+            assert GpuSlots(1).count_held("0") == 1
     assert made == [(0, (0, 0))]
 
 
@@ -185,7 +185,7 @@ def test_a_lost_gpu_is_not_taken_again(made: list[Any], monkeypatch: pytest.Monk
         assert chosen.notes == ("on the CPU: this process has lost GPU 0: cudaErrorECCUncorrectable",)
     with pytest.raises(BackendUnavailableError, match="ECC"), allocate_backend(options.replace(backend="gpu"), ["0"]):
         pytest.fail("the GPU is lost")
-    assert GpuSlots(1).held("0") == 0
+    assert GpuSlots(1).count_held("0") == 0
 
 
 def test_of_several_gpus_one_is_started_with_its_slot_and_then_kept_to(made: list[Any]) -> None:
@@ -250,7 +250,7 @@ def test_another_gpu_is_taken_where_one_refuses(made: list[Any], busy: set[int])
     with allocate_backend(options, ["0", "1"]) as chosen:
         assert isinstance(chosen.backend, Backend)
         assert chosen.backend.request.device == 1
-        assert (GpuSlots(1).held("0"), GpuSlots(1).held("1")) == (0, 1)
+        assert (GpuSlots(1).count_held("0"), GpuSlots(1).count_held("1")) == (0, 1)
     made.clear()
     with allocate_backend(options, ["0", "1"]) as chosen:
         assert isinstance(chosen.backend, Backend)
