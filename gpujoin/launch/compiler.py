@@ -170,7 +170,7 @@ def kept_image(name: str, content: bytes) -> Path:
     path = _directory() / name
     if path.is_file() and path.stat().st_size == len(content):
         return path
-    return _stored(path, content, name)
+    return _store(path, content, name)
 
 
 def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
@@ -180,7 +180,7 @@ def compile_cubin(spec: ModuleSpec, architecture: str) -> Path:
     path = _directory() / f"{cache_key(source, options, compiler_version())}.cubin"
     if path.is_file():
         return path
-    return _stored(path, compile_text(spec, source, options).binary, str(spec))
+    return _store(path, compile_text(spec, source, options).binary, str(spec))
 
 
 def _directory() -> Path:
@@ -189,7 +189,7 @@ def _directory() -> Path:
     return _usable(*variables, os.getpid())
 
 
-def _stored(path: Path, content: bytes, what: str) -> Path:
+def _store(path: Path, content: bytes, what: str) -> Path:
     """Write a file of the cache, or one of this process alone."""
     folder = path.parent
     try:

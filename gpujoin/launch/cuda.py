@@ -105,7 +105,7 @@ class CudaDevice:
         with self._loading:
             loaded = self._modules.get(module)
             if loaded is None:
-                loaded = self._modules[module] = self._loaded(module, name)
+                loaded = self._modules[module] = self._load(module, name)
             if name not in loaded.kernels:
                 loaded.kernels[name] = self._kernel(loaded.library, module, name)
             return loaded.kernels[name]
@@ -121,7 +121,7 @@ class CudaDevice:
         for compilation in compilations:
             compilation.result()
 
-    def _loaded(self, module: ModuleSpec, name: str) -> LoadedModule:
+    def _load(self, module: ModuleSpec, name: str) -> LoadedModule:
         """Load the module that came with the package, or else compile it; ``name`` is one of its kernels."""
         for image in images.shipped(module, self._capability):
             try:
@@ -200,7 +200,7 @@ class CudaDevice:
         """Launch a kernel on CuPy's current stream."""
         assert isinstance(kernel, CudaKernel), "a kernel of another device"
         blocks, threads = check_launch(kernel, grid, block, args, shared_bytes, self._properties)
-        passed = tuple(self._passed(kernel, position, argument) for position, argument in enumerate(args))
+        passed = tuple(self._pass(kernel, position, argument) for position, argument in enumerate(args))
         try:
             kernel.function(blocks, threads, passed, shared_mem=shared_bytes)
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as problem:
@@ -209,7 +209,7 @@ class CudaDevice:
                 f"{shared_bytes} bytes of shared memory: {problem}"
             ) from problem
 
-    def _passed(self, kernel: CudaKernel, position: int, argument: Argument) -> Any:
+    def _pass(self, kernel: CudaKernel, position: int, argument: Argument) -> Any:
         if argument is None:
             return _NULL
         if isinstance(argument, PointerTable):

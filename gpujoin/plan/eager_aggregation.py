@@ -135,14 +135,14 @@ class _Rewrite:
             if any(self._sides(key) - {self.stream} for key in keys):
                 return None
             self._count_term = self._term(AggregateCall(function=AggregateFunction.COUNT, name="n"))
-            rewritten = [self._rewritten(call.mapped(self.tree.named)) for call in self.node.aggregates]
+            rewritten = [self._rewrite(call.mapped(self.tree.named)) for call in self.node.aggregates]
         except _NotApplicable:
             return None
         return self._assemble(keys, rewritten)
 
     # -- aggregates ----------------------------------------------------------------------------------------
 
-    def _rewritten(self, call: AggregateCall) -> _Rewritten:
+    def _rewrite(self, call: AggregateCall) -> _Rewritten:
         if call.filter is not None:
             raise _NotApplicable
         sides = frozenset().union(*map(self._sides, call.arguments))

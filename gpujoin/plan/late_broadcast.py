@@ -119,24 +119,24 @@ class _Fused:
     def __init__(self, tree: Relation, small: Exchange, large: Exchange) -> None:
         self._small = small
         self._large = large
-        self.tree = self._fused(tree)
+        self.tree = self._fuse(tree)
 
-    def _fused(self, node: Relation) -> Relation | None:
+    def _fuse(self, node: Relation) -> Relation | None:
         match node:
             case Join():
-                return self._joined(node)
+                return self._fuse_join(node)
             case PartialAggregate() | TopN() | Limit() if node.final:
                 return None
             case PartialAggregate() | TopN() | Limit() | Filter() | Project() | Expand() | Explode():
-                below = self._fused(node.child)
+                below = self._fuse(node.child)
                 return None if below is None else node.with_children([below])
         return None
 
-    def _joined(self, node: Join) -> Relation | None:
+    def _fuse_join(self, node: Join) -> Relation | None:
         sides = [side for side in Side if any(isinstance(part, ExchangeSource) for part in node.side(side).walk())]
         if len(sides) == 1:  # the other side is read by every task
             (side,) = sides
-            below = self._fused(node.side(side)) if node.spec.join_type in DIVIDES[side] else None
+            below = self._fuse(node.side(side)) if node.spec.join_type in DIVIDES[side] else None
             if below is None:
                 return None
             return node.with_children([below, node.right] if side is Side.LEFT else [node.left, below])

@@ -50,14 +50,14 @@ def with_semi_joins(relation: Relation, sizes: Sizes) -> Relation:
 
     ``sizes`` decide which side is built.
     """
-    return _rewritten(relation, _Repeats.COUNT, sizes)
+    return _rewrite(relation, _Repeats.COUNT, sizes)
 
 
-def _rewritten(node: Relation, repeats: _Repeats, sizes: Sizes) -> Relation:
+def _rewrite(node: Relation, repeats: _Repeats, sizes: Sizes) -> Relation:
     if isinstance(node, Join) and repeats is _Repeats.DO_NOT_COUNT:
         node = _as_semi_join(node)
     of_children = [_of_child(node, place, repeats) for place in range(len(node.children))]
-    children = [_rewritten(child, of, sizes) for child, of in zip(node.children, of_children, strict=True)]
+    children = [_rewrite(child, of, sizes) for child, of in zip(node.children, of_children, strict=True)]
     if all(new is old for new, old in zip(children, node.children, strict=True)):
         return node
     node = node.with_children(children)

@@ -168,7 +168,7 @@ class SparkStore:
         StreamStateError
             If the query had another number of partitions then.
         """
-        saved = self._stored(self._MANIFEST)
+        saved = self._bytes_of(self._MANIFEST)
         if saved is None:
             return None
         begun = _COUNT.unpack_from(saved)[0]
@@ -202,7 +202,7 @@ class SparkStore:
         cached = self._cache.get(chunk.id)
         rows = self._mapped(chunk, schema) if cached is None else cached.rows
         if rows is None:
-            stored = self._stored(chunk.id)
+            stored = self._bytes_of(chunk.id)
             if stored is None:
                 raise missing(chunk)
             rows = self._keep(chunk, decode(stored, schema, chunk.id))
@@ -215,7 +215,7 @@ class SparkStore:
 
     def get_marks(self, chunk: StateChunk) -> bytes | None:
         """Marks that were stored last for a chunk."""
-        return self._stored(self._marks(chunk))
+        return self._bytes_of(self._marks(chunk))
 
     def put_marks(self, chunk: StateChunk, bits: bytes) -> None:
         """Store the marks of a chunk."""
@@ -232,7 +232,7 @@ class SparkStore:
     def _marks(chunk: StateChunk) -> str:
         return f"{chunk.id} marks"
 
-    def _stored(self, name: str) -> bytes | None:
+    def _bytes_of(self, name: str) -> bytes | None:
         stored = self._state.getValue((name,))
         return None if stored is None else bytes(stored[0])
 

@@ -187,7 +187,7 @@ def _planning_only(recorder: _Recorder) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, replacement in replaced:
             if hasattr(owner, name):
-                stack.enter_context(_replaced(owner, name, replacement))
+                stack.enter_context(_replace(owner, name, replacement))
         yield
 
 
@@ -195,7 +195,7 @@ _MISSING = object()
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, replacement: Any) -> Iterator[None]:
+def _replace(owner: Any, name: str, replacement: Any) -> Iterator[None]:
     """Replace an attribute; an inherited one is inherited again afterwards."""
     before = vars(owner).get(name, _MISSING)
     setattr(owner, name, replacement)

@@ -119,10 +119,10 @@ class ExpressionReader:
             raise NotTranslatableError(f"{node} depends on the session's time zone")
         return cast if zone is None else zones.cast_in(cast, zone)
 
-    def _invoked(self, node: Node) -> Expression:
+    def _invoke(self, node: Node) -> Expression:
         """Translate a call of a static method of Java, as which Spark writes some functions."""
         if node.fields.get("functionName") == "readSidePadding" and len(node.children) == 2:
-            return self._padded(node)
+            return self._pad(node)
         function = java.function_of(node)
         if function is None:
             raise NotTranslatableError(f"{node} is not computed here")
@@ -158,7 +158,7 @@ class ExpressionReader:
         nothing = Literal(value="", type=pa.string())
         return Call(function=Function.COALESCE, arguments=(joined, nothing), type=pa.string())
 
-    def _padded(self, node: Node) -> Expression:
+    def _pad(self, node: Node) -> Expression:
         """Translate a column of type ``CHAR``, which Spark pads with spaces when it reads it."""
         text, width = map(self, node.children)
         length = Call(function=Function.LENGTH, arguments=(text,), type=pa.int32())
@@ -352,7 +352,7 @@ _OF_THEIR_OWN: dict[str, Callable[[ExpressionReader, Node], Expression]] = {
     "Size": ExpressionReader._size,  # noqa: SLF001
     "NormalizeNaNAndZero": ExpressionReader._normalized,  # noqa: SLF001
     "AtLeastNNonNulls": ExpressionReader._at_least,  # noqa: SLF001
-    "StaticInvoke": ExpressionReader._invoked,  # noqa: SLF001
+    "StaticInvoke": ExpressionReader._invoke,  # noqa: SLF001
     "Invoke": ExpressionReader._invoked_on,  # noqa: SLF001
     "GetStructField": ExpressionReader._field,  # noqa: SLF001
     "GetArrayStructFields": ExpressionReader._field,  # noqa: SLF001

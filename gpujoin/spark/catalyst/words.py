@@ -113,12 +113,12 @@ def _constant(node: Node) -> str:
 
 def _call(node: Node) -> Words:
     if node.name in ("StaticInvoke", "Invoke"):
-        return _invoked(node)
+        return _write_invoke(node)
     name = node.fields["name"] if node.name in ("PythonUDF", "PythonUDAF") else node.fields.get("@called")
     return function_call(str(name or node.name.lower()), map(_words, node.children))
 
 
-def _invoked(node: Node) -> Words:
+def _write_invoke(node: Node) -> Words:
     """Write a call of a Java method as the SQL function behind it, without arguments that Spark added."""
     owner = re.split(r"[.$]", str(node.fields.get("@called", "")).rstrip("$"))[-1]
     method = str(node.fields.get("functionName"))

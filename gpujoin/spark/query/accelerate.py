@@ -122,7 +122,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         check_resources(conf)
     options = join_options(conf, None, None)
     check_backend(conf, options)
-    why_not = _untouched(frame, options)
+    why_not = _leave(frame, options)
     if why_not is not None:
         _tell(Explanation(reasons=(why_not,)), options, purpose, lambda: text_of(frame))
         return Accelerated(frame, Explanation(reasons=(why_not,)), changed=False)
@@ -130,12 +130,12 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         return Accelerated(frame, Explanation(), changed=False)
 
     def planned() -> PlannedQuery:
-        return _planned(spark, native, conf, options, purpose, lambda plan: declared(frame, plan))
+        return _plan(spark, native, conf, options, purpose, lambda plan: declared(frame, plan))
 
     with planning_watched():
         show_planning(conf)
         native = native_plan(frame)  # a query that Spark cannot plan ends with Spark's own error
-        result = _survived(spark, options, purpose, planned, lambda: text_of(frame))
+        result = _plan_or_leave(spark, options, purpose, planned, lambda: text_of(frame))
     if not result.changed:
         return Accelerated(frame, result.explanation, changed=False)
     if purpose is Purpose.EXPLAIN:
@@ -169,16 +169,16 @@ def plan_query(
         return rule.withOutputOf(plan, changed)
 
     def planned() -> PlannedQuery:
-        return _planned(spark, plan, conf, options, Purpose.RUN, finished, stream)
+        return _plan(spark, plan, conf, options, Purpose.RUN, finished, stream)
 
     def text() -> str:
         # Plans of micro-batches name what is new in each.
         return query_text(session_id(spark), str(plan.toString()) if stream is None else stream.run)
 
-    return _survived(spark, options, Purpose.RUN, planned, text, scope)
+    return _plan_or_leave(spark, options, Purpose.RUN, planned, text, scope)
 
 
-def _survived(
+def _plan_or_leave(
     spark: SparkSession,
     options: Options,
     purpose: Purpose,
@@ -201,7 +201,7 @@ def _survived(
     return result
 
 
-def _planned(
+def _plan(
     spark: SparkSession,
     native: Any,
     conf: Mapping[str, str],
@@ -233,7 +233,7 @@ def _tell(
         tell_query(explanation, options, text, scope)
 
 
-def _untouched(frame: DataFrame, options: Options) -> Reason | None:
+def _leave(frame: DataFrame, options: Options) -> Reason | None:
     """Why a query is left as it is without a look at its plan."""
     if not options.enabled:
         return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")

@@ -36,7 +36,7 @@ from gpujoin.spark.query.refusals import note_island
 from gpujoin.spark.query.running import IslandPlacer, sends_bytes
 from gpujoin.spark.query.runs import IslandRun
 from gpujoin.spark.query.trees.limits import Top, top_below
-from gpujoin.spark.query.trees.subqueries import SubqueryValues, collected
+from gpujoin.spark.query.trees.subqueries import SubqueryValues, collect
 from gpujoin.spark.settings import broadcast_threshold, gpu_outlook, is_local, may_adapt, partition_splitting
 from gpujoin.spark.worker.python import refusal
 
@@ -434,7 +434,7 @@ class QueryPlanner:
         frame = dataframe_of(self._spark, inner.rewrite(plan.jvm))
         self._of_values += inner.explanation.operations
         with doing("a scalar subquery"):
-            return collected(frame.limit(2))
+            return collect(frame.limit(2))
 
     def _why_left(self, node: PlanNode) -> tuple[Reason, ...]:
         if node.strategy(self._options) is Strategy.SPARK:

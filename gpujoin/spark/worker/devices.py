@@ -147,11 +147,11 @@ def _on_gpu(options: Options, addresses: Sequence[str], task: str | None, stack:
     if not usable:
         raise BackendUnavailableError("; ".join(reason for reason in losses.values() if reason is not None))
     slots = GpuSlots(options.gpu_concurrent_tasks)
-    refused = _started(usable, options, slots)
+    refused = _start(usable, options, slots)
     while True:
         names = [device.name for device in usable]
         timeout = options.gpu_slot_timeout if refused is None else 0.0
-        slot = slots.acquire(names, timeout, task, _preferred(usable, options))
+        slot = slots.acquire(names, timeout, task, _preference(usable, options))
         if slot is None:
             return _without_slot(names, options, refused)
         device = next(device for device in usable if device.name == slot.gpu)
@@ -208,7 +208,7 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, stack: Ex
     return tables
 
 
-def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> BackendUnavailableError | None:
+def _start(usable: Sequence[Device], options: Options, slots: GpuSlots) -> BackendUnavailableError | None:
     """Load the GPU's libraries, and make the backend of an only GPU; returns the error if that fails.
 
     That takes seconds, in which another task may use the slot. What fails without a slot fails with one too, and is
@@ -224,7 +224,7 @@ def _started(usable: Sequence[Device], options: Options, slots: GpuSlots) -> Bac
     return None
 
 
-def _preferred(usable: Sequence[Device], options: Options) -> list[str]:
+def _preference(usable: Sequence[Device], options: Options) -> list[str]:
     """Give the GPUs to try first: those on which this process has a context, else those that never refused it one."""
     with_context = [device.name for device in usable if _is_made(device, options)]
     return with_context or [device.name for device in usable if device.name not in _refusing]

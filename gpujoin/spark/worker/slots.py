@@ -140,7 +140,7 @@ class GpuSlots:
             else:
                 mark = self.directory / f"task-{_plain(task)}"
                 with _alone(self.directory, _MARKS):
-                    slot = self._joined(gpus, mark, start) or self._free(order, mark, start)
+                    slot = self._join(gpus, mark, start) or self._free(order, mark, start)
             if slot is not None:
                 return slot
             left = timeout - (time.monotonic() - start)
@@ -225,16 +225,16 @@ class GpuSlots:
             file = self._try_lock(self._path(gpu, f"slot-{number}"), fcntl.LOCK_EX)
             if file is None or (mark is not None and not _opened_to_others(file)):
                 continue
-            marked = None if mark is None else self._marked(mark, gpu, number)
+            marked = None if mark is None else self._mark_task(mark, gpu, number)
             return Slot(gpu, number, time.monotonic() - start, file, _mark=marked)
         return None
 
-    def _joined(self, gpus: Sequence[str], path: Path, start: float) -> Slot | None:
+    def _join(self, gpus: Sequence[str], path: Path, start: float) -> Slot | None:
         """A share of the slot that another worker of the task holds."""
         if not self._is_held(path):
             return None
         try:
-            with _opened(path) as file_of_mark:
+            with _open(path) as file_of_mark:
                 file_of_mark.seek(0)
                 gpu, number = file_of_mark.read().decode().split("\n")
         except ValueError:
@@ -248,11 +248,11 @@ class GpuSlots:
         if not self._is_held(path):
             file.close()
             return None
-        mark = _opened(path)
+        mark = _open(path)
         fcntl.flock(mark, fcntl.LOCK_SH)
         return Slot(gpu, int(number), time.monotonic() - start, file, shared=True, _mark=mark)
 
-    def _marked(self, path: Path, gpu: str, number: int) -> IO[bytes] | None:
+    def _mark_task(self, path: Path, gpu: str, number: int) -> IO[bytes] | None:
         """The task's mark, held; ``None`` if another worker's stands."""
         mark = self._try_lock(path, fcntl.LOCK_EX)
         if mark is None:
@@ -277,7 +277,7 @@ class GpuSlots:
 
     @staticmethod
     def _try_lock(path: Path, kind: int) -> IO[bytes] | None:
-        file = _opened(path)
+        file = _open(path)
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -289,7 +289,7 @@ class GpuSlots:
         return file
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open(path: Path) -> IO[bytes]:
     """Open a file of a slot, made if need be; neither through a link nor waiting for the other end of a pipe.
 
     Raises ``ConfigurationError`` if it cannot be opened, or is no plain file.
@@ -334,7 +334,7 @@ def _opened_to_others(file: IO[bytes]) -> bool:
 @contextlib.contextmanager
 def _alone(directory: Path, what: str) -> Iterator[None]:
     """Wait until no other process looks at, makes or removes marks, or contexts, whose files it locks for a moment."""
-    with _opened(directory / what) as file:
+    with _open(directory / what) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -62,17 +62,17 @@ class _Sessions:
         """The same rows, each with its merged session."""
         relation = self._and(self.below.relation, start=self._bound("start"), end=self._bound("end"))
         start, end = (column(relation.schema, len(relation.schema) - n) for n in (2, 1))
-        before = self._framed(AggregateFunction.MAX, end, Frame(end=-1))
+        before = self._over_frame(AggregateFunction.MAX, end, Frame(end=-1))
         window = Window(relation, self.places, (SortKey(start),), (before,))
         relation = self._and(window, begins=_begins(start, column(window.schema, len(window.schema) - 1)))
         begins = column(relation.schema, len(relation.schema) - 1)
-        number = self._framed(AggregateFunction.COUNT, _or_null(begins), Frame(end=0))
+        number = self._over_frame(AggregateFunction.COUNT, _or_null(begins), Frame(end=0))
         # Of several rows with one start the one that begins a session is the first in this order, too.
         order = SortKey(start), SortKey(begins, descending=True)
         window = Window(relation, self.places, order, (number,))
         bounds = (
-            self._framed(AggregateFunction.MIN, start, WHOLE_PARTITION),
-            self._framed(AggregateFunction.MAX, end, WHOLE_PARTITION),
+            self._over_frame(AggregateFunction.MIN, start, WHOLE_PARTITION),
+            self._over_frame(AggregateFunction.MAX, end, WHOLE_PARTITION),
         )
         window = Window(window, (*self.places, len(window.schema) - 1), (), bounds)
         first, last = (column(window.schema, len(window.schema) - n) for n in (2, 1))
@@ -90,7 +90,7 @@ class _Sessions:
         added = (Output(f"{name}#{self.session}", value) for name, value in more.items())
         return Project(relation, (*columns, *added))
 
-    def _framed(self, function: AggregateFunction, value: Expression, frame: Frame) -> FramedAggregate:
+    def _over_frame(self, function: AggregateFunction, value: Expression, frame: Frame) -> FramedAggregate:
         name = f"{function.value}#{self.session}"
         return FramedAggregate(AggregateCall(function=function, arguments=(value,), name=name), frame)
 

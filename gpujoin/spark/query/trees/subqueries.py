@@ -71,7 +71,7 @@ class SubqueryValues:
         return Literal(value=value, type=arrow_of(node.data_type))
 
 
-def collected(frame: DataFrame) -> list[Any]:
+def collect(frame: DataFrame) -> list[Any]:
     """Collect the rows of a subquery. Raises ``NotTranslatableError`` if Python does not have their values."""
     try:
         return list(frame.collect())
