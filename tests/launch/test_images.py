@@ -210,7 +210,7 @@ def test_threads_load_a_module_once_and_keep_it(device: CudaDevice, monkeypatch:
         time.sleep(0.01)
         return LoadedModule(None, "", {name: CudaKernel(name, module, None, 0)})
 
-    monkeypatch.setattr(CudaDevice, "_loaded", load)
+    monkeypatch.setattr(CudaDevice, "_load", load)
     modules = [ModuleSpec("unique.cu", (("NUMBER", number),)) for number in range(300)]
     with ThreadPoolExecutor(8) as pool:
         kernels = list(pool.map(lambda number: device.kernel(modules[number % 3], "k"), range(64)))
