@@ -14,6 +14,7 @@ from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, call, left, lit, right
 from gpujoin.plan.resolve import resolve_value
 from tests.expressions.judge import Judge
+from tests.expressions.values import VALUES
 
 KINDS = ["str", "bin", "i8", "i32", "i64", "d9_2", "d38_18", "num_str"]
 MODES = [pytest.param(EvalMode.LEGACY, marks=pytest.mark.extra), EvalMode.ANSI]
@@ -80,17 +81,17 @@ URLS = (
 
 
 @pytest.mark.parametrize("mode", [EvalMode.LEGACY, EvalMode.ANSI], ids=lambda m: m.value)
-def test_urls(judge: Callable[..., Judge], mode: EvalMode) -> None:
+def test_urls(judge_of: Callable[[pa.Table], Judge], mode: EvalMode) -> None:
+    texts = [*URLS, *(f"https://h/{text or ''}" for text in VALUES["str"][1]), *VALUES["str"][1]]
     parts = ("PROTOCOL", "AUTHORITY", "USERINFO", "HOST", "PATH", "QUERY", "REF", "FILE", "host")
-    keys = ("x", "b", "a", "x.y", "")
+    url = left("url")
     trees: list[Expression] = [
-        *(call(_F.PARSE_URL, call(_F.CONCAT, "https://h/", left("str")), part) for part in parts),
-        *(call(_F.PARSE_URL, text, "QUERY", key) for text in URLS[:4] + URLS[-8:] for key in keys),
-        *(call(_F.PARSE_URL, text, part) for text in URLS for part in parts),
-        call(_F.PARSE_URL, URLS[0], "HOST", "x"),
-        call(_F.PARSE_URL, left("str"), "HOST"),
+        *(call(_F.PARSE_URL, url, part) for part in parts),
+        *(call(_F.PARSE_URL, url, "QUERY", key) for key in ("x", "b", "a", "x.y", "")),
+        call(_F.PARSE_URL, url, "HOST", "x"),
+        *(call(_F.PARSE_URL, text, "HOST") for text in (URLS[0], "http://1.2.3.256/f", "p q", None)),
     ]
-    judge(*KINDS).check(trees, mode)
+    judge_of(pa.table({"id": pa.array(range(len(texts)), pa.int32()), "left_url": texts})).check(trees, mode)
 
 
 PATTERNS = (
