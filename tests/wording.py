@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Iterator
@@ -37,9 +38,10 @@ _CHANGE = re.compile(r"\(change with [^()]*\)")
 """A setting's value may be the name of a class of Java's."""
 
 
-def words_of_the_inside(text: str) -> list[str]:
+@functools.lru_cache(maxsize=10_000)
+def words_of_the_inside(text: str) -> tuple[str, ...]:
     """Find what a text says in words that are not its reader's."""
-    return [f"{match[0]!r} ({what})" for what, pattern in INSIDE.items() for match in re.finditer(pattern, text)]
+    return tuple(f"{match[0]!r} ({what})" for what, pattern in INSIDE.items() for match in re.finditer(pattern, text))
 
 
 class _Heard(logging.Handler):
