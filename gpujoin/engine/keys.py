@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.hostgather import take
 from gpujoin.errors import JoinSpecError, KeyTypeError
 from gpujoin.model.backend import AnyBackend
+from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_known_layout
 from gpujoin.model.spec import JoinSpec, NullEquality

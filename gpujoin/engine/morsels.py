@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from gpujoin.engine.hostgather import one_batch
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError, OutOfMemoryError
+from gpujoin.model.hostgather import one_batch
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -38,8 +38,8 @@ import pyarrow as pa
 
 from gpujoin.config import Options
 from gpujoin.engine.blob import HEADER_BYTES, decode_message, encode, schema_fingerprint, write_options
-from gpujoin.engine.hostgather import one_batch
 from gpujoin.errors import CorruptBlobError, SpillError, pip_install
+from gpujoin.model.hostgather import one_batch
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpujoin.engine.hostgather import one_batch, own_bytes, take
 from gpujoin.errors import ConfigurationError, StreamStateError
+from gpujoin.model.hostgather import one_batch, own_bytes, take
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_type
 from gpujoin.streams.format import (

@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from gpujoin.backends.cpu import column_evaluator
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
-from gpujoin.engine.hostgather import one_batch, own_bytes
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_evaluable
 from gpujoin.engine.join.derive import Rest
@@ -35,6 +34,7 @@ from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import JoinSpecError, StreamStateError
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.hostgather import one_batch, own_bytes
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import nulls
 from gpujoin.streams.format import ChunkStore, Manifest, Marks, MemoryStore, fingerprint

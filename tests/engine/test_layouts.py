@@ -13,11 +13,11 @@ import pytest
 
 from gpujoin import gather_maps, join_tables
 from gpujoin.config import Options
-from gpujoin.engine import hostgather
-from gpujoin.engine.hostgather import compact, own_bytes
 from gpujoin.engine.metrics import JoinMetrics
+from gpujoin.model import hostgather
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Expression, Function, call, left, lit, right
+from gpujoin.model.hostgather import compact, own_bytes
 from gpujoin.model.jointype import JoinName
 from gpujoin.model.layouts import in_known_layout, in_type
 from gpujoin.testing import assert_same_rows, cells

@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu import make_grouper
-from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.join.ranges import code_column, code_table, group_column
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import Codes, OrderCodec
@@ -38,6 +37,7 @@ from gpujoin.model.backend import (
     Probe,
     RangeBuild,
 )
+from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import distances
 from gpujoin.model.spec import AsOf, Direction

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.hostgather import take
 from gpujoin.engine.join.as_of import AsOfBuild
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout
@@ -24,6 +23,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import OutOfMemoryError
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import BackendName, Build, RangeBuild
+from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import NearestRows, RangedRows
 from gpujoin.plan.ranges import LEAST_SPREAD

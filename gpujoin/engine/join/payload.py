@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.hostgather import Sizes, one_array, own_bytes, row_bytes, take
 from gpujoin.engine.join.uploads import Uploads
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
+from gpujoin.model.hostgather import Sizes, one_array, own_bytes, row_bytes, take
 from gpujoin.model.layouts import in_known_layout, in_type, nulls
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 

@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu import column_evaluator, make_grouper
-from gpujoin.engine.hostgather import one_array
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import Codes, OrderCodec
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError, KeyTypeError
 from gpujoin.model.backend import AnyBackend, Grouper, RangeBuild, RangeProbe
 from gpujoin.model.expressions import ColumnRef, Expression
+from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import (
     LEAST,

@@ -37,7 +37,6 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
-from gpujoin.engine.hostgather import one_batch, own_bytes
 from gpujoin.engine.join.as_of import AsOfBuild, nearest_terms
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.marks import Mask
@@ -48,6 +47,7 @@ from gpujoin.engine.join.uploads import Uploads
 from gpujoin.engine.keys import key_frame, takes_typed
 from gpujoin.errors import DeviceValueError, ExpressionEvaluationError
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.hostgather import one_batch, own_bytes
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_type
 from gpujoin.model.maps import RowMap, Span

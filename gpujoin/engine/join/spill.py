@@ -29,7 +29,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.engine.hashing import partition_ids
-from gpujoin.engine.hostgather import compact, one_batch, own_bytes, take
 from gpujoin.engine.join.as_of import AsOfBuild, NearestOfSlices, RankedRows
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
@@ -46,6 +45,7 @@ from gpujoin.engine.morsels import drain, morsels
 from gpujoin.engine.ordering import by_rank
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import DeviceLostError, JoinSpecError, OutOfMemoryError
+from gpujoin.model.hostgather import compact, one_batch, own_bytes, take
 from gpujoin.model.maps import Indices
 from gpujoin.model.pipeline import FAN_OUT
 

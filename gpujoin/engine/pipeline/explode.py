@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.engine.hostgather import take
+from gpujoin.model.hostgather import take
 from gpujoin.model.relations import Explode
 
 _ROWS = 1 << 20

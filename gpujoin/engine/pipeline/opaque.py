@@ -25,12 +25,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.engine.hostgather import own_bytes, take
 from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.expressions import Case, ColumnRef, Expression, Literal
 from gpujoin.model.files import ValueRanges
+from gpujoin.model.hostgather import own_bytes, take
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_type
 from gpujoin.model.pipeline import AnyPipelineBackend, Lookup, PipelineMetrics
