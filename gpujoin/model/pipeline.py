@@ -266,20 +266,11 @@ class PipelineBackend(Protocol[Piece]):
     def budget(self, asked: int) -> int:
         """Bytes that a build side may take here, given its budget in host memory."""
 
-    def carries(self, schema: pa.Schema) -> bool:
-        """Whether rows of these types can be a piece."""
-
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Reasons why the expressions of one node, without its inputs, are not computed exactly as Spark would."""
+        """Reasons why one node, without its inputs, is not computed exactly as Spark would."""
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet. Raises :class:`~gpujoin.errors.ScanError`."""
-
-    def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
-        """Read Parquet with nested columns, without the scan's filters. Raises :class:`~gpujoin.errors.ScanError`."""
-
-    def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> Sequence[pa.ChunkedArray]:
-        """Compute expressions over columns, and of types, that pieces do not hold."""
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         """Read what planning needs to know of a file. Raises :class:`~gpujoin.errors.ScanError`."""
@@ -341,10 +332,14 @@ class PipelineBackend(Protocol[Piece]):
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""
 
-    def join_schema(self, node: Join, side: Side) -> pa.Schema:
-        """The layout in which one side's rows go to the gather-map engine."""
+    def join_schema(self, node: Join, side: Side, *, values: bool) -> pa.Schema:
+        """The layout in which one side's rows go to the gather-map engine.
 
-    def to_join(self, piece: Piece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
+        With ``values`` rows have all that they need; else a backend may keep columns that neither keys nor the
+        condition read, and have numbers of their values in the rows.
+        """
+
+    def to_join(self, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Rows of a collected piece for the gather-map engine, in that layout."""
 
     def from_join(
@@ -354,7 +349,11 @@ class PipelineBackend(Protocol[Piece]):
         sides: dict[Side, Piece | None],
         metrics: PipelineMetrics,
     ) -> Iterator[Piece]:
-        """Convert the output of the gather-map engine to pieces. Known bounds of the sides' columns are kept."""
+        """Convert the output of the gather-map engine to pieces.
+
+        ``sides`` are the pieces that were joined, as far as they are known, with the bounds of their columns, and the
+        values that numbers stand for.
+        """
 
 
 AnyPipelineBackend: TypeAlias = PipelineBackend[Any]

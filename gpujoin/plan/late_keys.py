@@ -85,11 +85,8 @@ class _Numbered:
 def late_keys(node: PartialAggregate, shared: Container[Relation]) -> LateKeys | None:
     """Replace keys from one build side, with a text among them, by a number.
 
-    ``None`` if there are none, if they come from ``shared`` parts, which are computed for others, too, or if an
-    aggregate gives lists, as groups with these are Arrow tables.
+    ``None`` if there are none, or if they come from ``shared`` parts, which are computed for others, too.
     """
-    if any(call.gives_list for call in node.aggregates):
-        return None
     (child,) = ColumnTree.from_relation(node).inputs
     for late in _by_origin(node, child):
         keys = [node.keys[n].expression for n in late]

@@ -45,14 +45,12 @@ class AggregateNodes:
         eager = eager_aggregation(node)
         if eager is not None:
             return self._aggregated_eagerly(node, eager)
-        backend = self._run.plain_backend
+        backend = self._run.backend
         if isinstance(backend, MixedPipeline):
             return self._groups_of(node, self._aggregated(node, self._run.pieces(node.child)))
         sets = None if node.child in self._run.repeated else grouping_sets(node)
-        if sets is not None and not backend.carries(sets.finest.child.schema):
-            sets = None  # a column that no set reads is opaque, so the rows below the Expand are Arrow tables
         late = late_keys(node if sets is None else sets.finest, self._run.repeated)
-        if late is not None and backend.carries(late.built.schema) and backend.carries(late.numbered.child.schema):
+        if late is not None:
             return self._aggregated_late(backend, node, sets, late)
         if sets is None:
             return self._groups_of(node, self._aggregated_in_order(node))
@@ -126,7 +124,7 @@ class AggregateNodes:
         self, node: PartialAggregate, pieces: Iterator[Piece], scanned: Mapping[int, int] = MappingProxyType({})
     ) -> Iterator[Piece]:
         """Aggregate pieces. ``scanned`` are keys, by columns of a scan, that may tell which groups are complete."""
-        backend, budget = self._run.plain_backend, 2 * self._run.memory.state_bytes
+        backend, budget = self._run.backend, 2 * self._run.memory.state_bytes
         with ExitStack() as stack:
             new_store = partial(self._run.new_store, stack)
             if isinstance(backend, MixedPipeline):

@@ -15,7 +15,6 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import ahead
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
-from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.pipeline.repeated import KeptParts
 from gpujoin.engine.pipeline.tables import BuiltTables
@@ -33,7 +32,7 @@ _T = TypeVar("_T")
 class RunSettings:
     """What a run is given besides its tree and inputs."""
 
-    backend: AnyPipelineBackend | MixedPipeline | OpaquePipeline
+    backend: AnyPipelineBackend | MixedPipeline
     options: Options
     asked: Options
     """Settings before memory was looked at: what is kept is named by them, and is the same with more memory."""
@@ -78,18 +77,13 @@ class RunContext(ABC):
     def pieces(self, node: Relation) -> Iterator[Piece]:
         """Compute a node."""
 
-    @property
-    def plain_backend(self) -> AnyPipelineBackend | MixedPipeline:
-        """The backend of rows without opaque columns, as those of aggregations are."""
-        return self.backend.inner if isinstance(self.backend, OpaquePipeline) else self.backend
-
     def collected(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Have the rows of pieces in memory."""
         return self.ahead(self.backend.collect, pieces)
 
     def ahead(self, work: Callable[[Piece], _T], pieces: Iterator[Piece]) -> Iterator[_T]:
         """Give results of work on pieces: with several threads that on the next piece is done while one is used."""
-        is_on_device = isinstance(self.plain_backend, MixedPipeline)
+        is_on_device = isinstance(self.backend, MixedPipeline)
         return ahead(work, pieces, 0 if is_on_device or (self.options.cpu_threads or 1) == 1 else 1)
 
     def new_store(self, stack: ExitStack) -> SpillStore:

@@ -101,34 +101,47 @@ class JoinNodes:
         pieces: Iterator[Piece],
         name: Hashable | None = None,
     ) -> Iterator[Piece]:
-        """Build one side, which is stored under a name if there is one, and join the pieces of the other with it."""
+        """Build one side, which is stored under a name if there is one, and join the pieces of the other with it.
+
+        Of a build side that is ``known`` all rows are in memory, in one piece.
+        """
         backend, side = self._run.backend, node.build_side
+        schemas = self._schemas(node, known)
         with ExitStack() as stack:
             join = stack.enter_context(
                 HashJoin(
-                    node.spec, backend.join_schema(node, Side.LEFT), backend.join_schema(node, Side.RIGHT),
-                    build_side=side, options=self._run.options, backend=self._run.backend.joins,
-                    metrics=self._run.settings.join_metrics,
+                    node.spec, schemas[Side.LEFT], schemas[Side.RIGHT], build_side=side, options=self._run.options,
+                    backend=backend.joins, metrics=self._run.settings.join_metrics,
                 )
             )  # fmt: skip
-            join.build(batch for piece in built for batch in backend.to_join(piece, node, side))
+            join.build(batch for piece in built for batch in backend.to_join(piece, schemas[side]))
+            if join.spilled and known is not None and schemas != self._schemas(node, None):
+                # Rows that go to disk take their late columns along.
+                stack.close()
+                yield from self.gather_join(node, iter([known]), None, pieces)
+                return
             if name is not None and self._reuse.store_build_side(name, join, known):
                 stack.pop_all()  # it stays open
             passed = join.start()
             if join.spilled:  # in one call: each call would write its own files
                 stack.callback(passed.close)
-                for _ in passed.probe(self._to_probe(node, pieces)):
+                for _ in passed.probe(self._to_probe(pieces, schemas[side.other])):
                     raise AssertionError("a join whose build side is on disk gives rows when it is finished only")
             yield from self._probed(node, passed, known, pieces)
+
+    def _schemas(self, node: Join, known: Piece | None) -> dict[Side, pa.Schema]:
+        """The layouts of both sides' rows in a join; late columns are numbers if the build side is known."""
+        return {side: self._run.backend.join_schema(node, side, values=known is None) for side in Side}
 
     def _probed(self, node: Join, passed: AnyRun, known: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Join pieces of the streamed side with a built side."""
         backend, side = self._run.backend, node.build_side
+        schema = self._schemas(node, known)[side.other]
         for streamed in self._run.collected(pieces):
             if passed.can_stop:
                 break
             self._run.metrics.gather_joins += 1
-            joined = self._pairs(node, passed.probe(backend.to_join(streamed, node, side.other)))
+            joined = self._pairs(node, passed.probe(backend.to_join(streamed, schema)))
             yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._run.metrics)
         last = self._pairs(node, passed.finish())
         yield from backend.from_join(last, node, {side: known, side.other: None}, self._run.metrics)
@@ -136,10 +149,10 @@ class JoinNodes:
     def _pairs(self, node: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self._run.counts.given(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
 
-    def _to_probe(self, node: Join, pieces: Iterator[Piece]) -> Iterator[pa.RecordBatch]:
+    def _to_probe(self, pieces: Iterator[Piece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for piece in self._run.collected(pieces):
             self._run.metrics.gather_joins += 1
-            yield from self._run.backend.to_join(piece, node, node.build_side.other)
+            yield from self._run.backend.to_join(piece, schema)
 
     def build_pieces(self, node: Relation) -> tuple[list[Piece], Iterator[Piece] | None]:
         """The pieces of a build side; beyond the memory budget the first pieces, and an iterator over the others."""

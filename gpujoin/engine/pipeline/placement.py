@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -47,7 +47,7 @@ from gpujoin.model.relations import (
 )
 
 _Inner: TypeAlias = Any
-
+_T = TypeVar("_T")
 
 _MOST_COPIED = 1 << 16
 """Values of a column that are copied from the device to learn their ranges: half a megabyte of 64-bit numbers."""
@@ -94,10 +94,6 @@ class MixedPipeline:
         """Bytes that a build side may take."""
         return self.device.budget(asked)
 
-    def carries(self, schema: pa.Schema) -> bool:
-        """Whether rows of these types can be on the host; of these, some cannot be on the device."""
-        return self.host.carries(schema)
-
     # -- between device and host ---------------------------------------------------------------------------
 
     def to_host(self, piece: MixedPiece) -> _Inner:
@@ -115,39 +111,37 @@ class MixedPipeline:
             return None
         collected = self.host.collect(piece.piece)
         rows, size = self.host.size(collected)
-        batches = list(self.host.give_out(collected, piece.schema, max(1, size)))
+        batches = self.host.give_out(collected, piece.schema, max(1, size))
+        return self._uploaded(pa.Table.from_batches(batches, piece.schema), piece.schema, rows)
+
+    def _uploaded(self, table: pa.Table, schema: pa.Schema, rows: int) -> _Inner | None:
+        whole = table if len(schema) else pa.table({"rows": pa.nulls(rows)}).select([])
+        return self.on_device(lambda: self.device.take_in(whole, schema))
+
+    def on_device(self, work: Callable[[], _T]) -> _T | None:
+        """Do work on the device; ``None`` if it does not fit there, or has values that the device does not compute.
+
+        Such are texts that are no UTF-8.
+        """
         try:
-            return self._uploaded(pa.Table.from_batches(batches, piece.schema), piece.schema, rows)
+            return work()
         except DeviceMemoryError as problem:
             self.metrics.count_device_retry(problem)
-            return None
-
-    def _uploaded(self, table: pa.Table, schema: pa.Schema, rows: int) -> _Inner:
-        if not len(schema):
-            table = pa.table({"rows": pa.nulls(rows)}).select([])
-        return self.device.take_in(table, schema)
+        except DeviceValueError as problem:
+            log.debug("a piece is computed on the CPU: %s", problem)
+        return None
 
     def _step(
-        self, piece: MixedPiece, schema: pa.Schema, possible: bool, on_device: Callable[[_Inner], _Inner],
-        on_host: Callable[[_Inner], _Inner],
-    ) -> MixedPiece:  # fmt: skip
-        """Run a node over a piece: on the device if that is possible and it fits, else on the host.
-
-        So is a piece with values of which the device may not compute what Spark does, such as text that is no UTF-8.
-        """
-        frame = self.to_device(piece) if possible else None
-        if frame is not None:
-            try:
-                result = on_device(frame)
-            except DeviceMemoryError as problem:
-                self.metrics.count_device_retry(problem)
-            except DeviceValueError as problem:
-                log.debug("a piece is computed on the CPU: %s", problem)
-            else:
-                self.metrics.device_steps += 1
-                return MixedPiece(schema, frame=result)
+        self, piece: MixedPiece, schema: pa.Schema, work: Callable[[Any, _Inner], _Inner], *, on_device: bool
+    ) -> MixedPiece:
+        """Have a backend do work on a piece: the device, if it computes that and the rows fit, else the host."""
+        frame = self.to_device(piece) if on_device else None
+        result = None if frame is None else self.on_device(lambda: work(self.device, frame))
+        if result is not None:
+            self.metrics.device_steps += 1
+            return MixedPiece(schema, frame=result)
         self.metrics.host_steps += 1
-        return MixedPiece(schema, piece=on_host(self.to_host(piece)))
+        return MixedPiece(schema, piece=work(self.host, self.to_host(piece)))
 
     # -- sources -------------------------------------------------------------------------------------------
 
@@ -170,24 +164,13 @@ class MixedPipeline:
             metrics.scanned_rows += counted.scanned_rows
             metrics.evaluated += counted.evaluated
 
-    def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
-        """Read files with nested columns, on the host."""
-        return self.host.scan_tables(node, piece_bytes, metrics)
-
-    def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> Sequence[pa.ChunkedArray]:
-        """Compute expressions over columns that pieces do not hold, on the host."""
-        return self.host.evaluate(expressions, table)
-
     def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> MixedPiece:
         """Convert Arrow batches to a piece."""
+        frame = None
         if self.device.carries(schema):
-            try:
-                table = pa.Table.from_batches(batches) if batches else schema.empty_table()
-                rows = sum(batch.num_rows for batch in batches)
-                return MixedPiece(schema, frame=self._uploaded(table, schema, rows))
-            except DeviceMemoryError as problem:
-                self.metrics.count_device_retry(problem)
-        return MixedPiece(schema, piece=self.host.take_in(batches, schema, metrics))
+            table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+            frame = self._uploaded(table, schema, sum(batch.num_rows for batch in batches))
+        return MixedPiece(schema, frame, None if frame is not None else self.host.take_in(batches, schema, metrics))
 
     def give_out(self, piece: MixedPiece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Convert a piece to batches of exactly a schema."""
@@ -197,19 +180,14 @@ class MixedPipeline:
 
     def filter(self, piece: MixedPiece, condition: Expression) -> MixedPiece:
         """Keep the rows for which a condition is true."""
-        return self._step(
-            piece, piece.schema, self.device.computes([condition]),
-            lambda frame: self.device.filter(frame, condition), lambda rows: self.host.filter(rows, condition),
-        )  # fmt: skip
+        possible = self.device.computes([condition])
+        return self._step(piece, piece.schema, lambda on, rows: on.filter(rows, condition), on_device=possible)
 
     def project(self, piece: MixedPiece, expressions: Sequence[Expression]) -> MixedPiece:
         """Compute one column for each expression."""
         schema = pa.schema([(f"c{i}", node.type) for i, node in enumerate(expressions)])
-        return self._step(
-            piece, schema, self.device.computes(expressions),
-            lambda frame: self.device.project(frame, expressions),
-            lambda rows: self.host.project(rows, expressions),
-        )  # fmt: skip
+        possible = self.device.computes(expressions)
+        return self._step(piece, schema, lambda on, rows: on.project(rows, expressions), on_device=possible)
 
     def collect(self, piece: MixedPiece) -> MixedPiece:
         """Run the query of a piece that is not computed yet."""
@@ -225,24 +203,19 @@ class MixedPipeline:
 
     def concat(self, pieces: Sequence[MixedPiece], schema: pa.Schema, metrics: PipelineMetrics) -> MixedPiece:
         """Put pieces together, collected."""
-        frames = [piece.frame for piece in pieces]
-        if len(frames) == 1 and frames[0] is not None:
-            return pieces[0]
-        if all(frame is not None for frame in frames) and self.device.carries(schema):
-            try:
-                empty = None if frames else self._uploaded(schema.empty_table(), schema, 0)
-                return MixedPiece(schema, frame=self.device.concat(frames) if frames else empty)
-            except DeviceMemoryError as problem:
-                self.metrics.count_device_retry(problem)
+        if not pieces:
+            return self.take_in((), schema, metrics)
+        frames = [piece.frame for piece in pieces if piece.frame is not None]
+        if len(frames) == len(pieces):
+            whole = pieces[0].frame if len(pieces) == 1 else self.on_device(lambda: self.device.concat(frames))
+            if whole is not None:
+                return pieces[0] if len(pieces) == 1 else MixedPiece(schema, frame=whole)
         return MixedPiece(schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics))
 
     def window(self, piece: MixedPiece, node: Window) -> MixedPiece:
         """Compute window functions."""
-        return self._step(
-            piece, node.schema, not self.device.obstacles(node),
-            lambda frame: self.device.window(frame, node),
-            lambda rows: self.host.window(self.host.collect(rows), node),
-        )  # fmt: skip
+        possible = not self.device.obstacles(node)
+        return self._step(piece, node.schema, lambda on, rows: on.window(rows, node), on_device=possible)
 
     def divide(self, piece: MixedPiece, columns: Sequence[int], division: int) -> list[MixedPiece]:
         """Divide a piece by the hash of columns, on the host."""
@@ -251,17 +224,13 @@ class MixedPipeline:
 
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
         """The first rows in an order, collected."""
-        return self._step(
-            piece, piece.schema, self.device.computes([key.expression for key in order]),
-            lambda frame: self.device.top(frame, order, count), lambda rows: self.host.top(rows, order, count),
-        )  # fmt: skip
+        possible = self.device.computes([key.expression for key in order])
+        return self._step(piece, piece.schema, lambda on, rows: on.top(rows, order, count), on_device=possible)
 
     def head(self, piece: MixedPiece, count: int) -> MixedPiece:
         """Any ``count`` rows, collected."""
-        return self._step(
-            piece, piece.schema, piece.frame is not None,
-            lambda frame: self.device.head(frame, count), lambda rows: self.host.head(rows, count),
-        )  # fmt: skip
+        there = piece.frame is not None
+        return self._step(piece, piece.schema, lambda on, rows: on.head(rows, count), on_device=there)
 
     # -- joins ---------------------------------------------------------------------------------------------
 
@@ -271,14 +240,11 @@ class MixedPipeline:
             inner = self.host.lookup(node, self.to_host(build))
             return None if inner is None else _HostLookup(self, node, inner)
         frame = self.to_device(build)
-        if frame is None:
-            return None
-        try:
-            built = self._built(node, build, frame)
-            return None if built is None else _DeviceLookup(self, node, Run.start(built, self.join_metrics))
-        except DeviceMemoryError as problem:
-            self.metrics.count_device_retry(problem)
-            return None
+        return None if frame is None else self.on_device(lambda: self._device_lookup(node, build, frame))
+
+    def _device_lookup(self, node: Join, build: MixedPiece, frame: _Inner) -> _DeviceLookup | None:
+        built = self._built(node, build, frame)
+        return None if built is None else _DeviceLookup(self, node, Run.start(built, self.join_metrics))
 
     def _built(self, node: Join, build: MixedPiece, frame: _Inner) -> BuiltSide | None:
         """The built side of a join of frames, kept with its rows if these are; ``None`` if ranges need the host.
@@ -335,13 +301,13 @@ class MixedPipeline:
         """False: bounds of values on the device are not known."""
         return False
 
-    def join_schema(self, node: Join, side: Side) -> pa.Schema:
+    def join_schema(self, node: Join, side: Side, *, values: bool) -> pa.Schema:
         """The layout in which one side's rows go to the gather-map engine."""
-        return self.host.join_schema(node, side)
+        return self.host.join_schema(node, side, values=values)
 
-    def to_join(self, piece: MixedPiece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
+    def to_join(self, piece: MixedPiece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Rows for the gather-map engine, in that layout."""
-        return self.host.to_join(self.to_host(piece), node, side)
+        return self.host.to_join(self.to_host(piece), schema)
 
     def from_join(
         self, batches: Iterable[pa.RecordBatch], node: Join, sides: dict[Side, MixedPiece | None],
@@ -407,20 +373,11 @@ class MixedAggregation:
     def _taken(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
         """Aggregate rows on the device; whether that succeeded."""
         frame = self._mixed.to_device(piece)
-        try:
-            if frame is None:
-                raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
-            device.take(frame)
-        except DeviceMemoryError as problem:
-            if self._alone:
-                raise
-            self._mixed.metrics.count_device_retry(problem)
-            return False
-        except DeviceValueError as problem:
-            if self._alone:
-                raise
-            log.debug("rows are aggregated on the CPU: %s", problem)
-            return False
+        if not self._alone:
+            return frame is not None and bool(self._mixed.on_device(lambda: device.take(frame) is None))
+        if frame is None:
+            raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
+        device.take(frame)
         return True
 
     def finish(self) -> Iterator[MixedPiece]:
@@ -432,9 +389,8 @@ class MixedAggregation:
             yield from self._of_host(self._on_host.finish())
 
     def _of_host(self, groups: Iterator[Any]) -> Iterator[MixedPiece]:
-        """Groups of the host; tables, which have opaque columns, as they are."""
         for piece in groups:
-            yield piece if isinstance(piece, pa.Table) else MixedPiece(self._node.schema, piece=piece)
+            yield MixedPiece(self._node.schema, piece=piece)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.pipeline.context import Piece, RunContext
-from gpujoin.engine.pipeline.placement import MixedPiece, MixedPipeline
+from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.pipeline.tables import BuiltTable, TableRows, unnumbered
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan
@@ -37,7 +37,7 @@ class TableReuse:
             return None
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
         named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
-        schemas = tuple(self._run.backend.join_schema(node, side) for side in Side)
+        schemas = tuple(self._run.backend.join_schema(node, side, values=False) for side in Side)
         return type(self._run.backend), named, schemas, self._settings.asked
 
     def name_of_rows(self, node: Relation) -> Hashable | None:
@@ -57,19 +57,19 @@ class TableReuse:
 
     def rows(self, name: Hashable) -> Sequence[Piece] | None:
         """The pieces of a build side that an earlier run has stored."""
-        if isinstance(self._run.plain_backend, MixedPipeline):
-            piece = self._run.plain_backend.kept(name)
+        if isinstance(self._run.backend, MixedPipeline):
+            piece = self._run.backend.kept(name)
             return None if piece is None else (piece,)
         rows = None if self._settings.tables is None else self._settings.tables.rows(name)
         return None if rows is None else rows.pieces
 
     def store_rows(self, name: Hashable, node: Relation, pieces: list[Piece], size: int) -> list[Piece]:
         """Store the pieces of a build side for later runs, on the device as one; gives them as they are stored."""
-        if isinstance(self._run.plain_backend, MixedPipeline):
-            pieces = [self._run.backend.concat(pieces, node.schema, self._run.metrics)]
-            if isinstance(pieces[0], MixedPiece):
-                self._run.plain_backend.keep(name, pieces[0])
-        elif self._settings.tables is not None and size <= self._run.memory.tables_bytes // _OF_TABLES:
+        if isinstance(self._run.backend, MixedPipeline):
+            whole = self._run.backend.concat(pieces, node.schema, self._run.metrics)
+            self._run.backend.keep(name, whole)
+            return [whole]
+        if self._settings.tables is not None and size <= self._run.memory.tables_bytes // _OF_TABLES:
             self._settings.tables.put(name, TableRows(tuple(pieces), size), self._run.memory.tables_bytes)
         return pieces
 
@@ -81,7 +81,9 @@ class TableReuse:
         """Store a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
         if self._settings.tables is None or join.spilled:
             return False
-        self._settings.tables.put(name, BuiltTable(join, piece), self._run.memory.tables_bytes)
+        late_columns = 0 if piece is None else self._run.backend.size(piece)[1]  # are not among the join's rows
+        table = BuiltTable(join, piece, max(join.build_bytes, late_columns))
+        self._settings.tables.put(name, table, self._run.memory.tables_bytes)
         return True
 
     def make_room(self) -> bool:

@@ -21,8 +21,8 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregate_nodes import AggregateNodes
 from gpujoin.engine.pipeline.clock import OUTPUT
 from gpujoin.engine.pipeline.context import Piece, RunContext, RunSettings
+from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.join_nodes import JoinNodes
-from gpujoin.engine.pipeline.opaque import OpaquePipeline, renamed
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.resident import ResidentTables
@@ -130,13 +130,11 @@ def run(
             assert device is not None
             size = piece_bytes or DEVICE_PIECE_BYTES
             backend = MixedPipeline(device, host, options, metrics, join_metrics, size, residents)
-        opaque = not all(backend.carries(node.schema) and not isinstance(node, Explode) for node in tree.walk())
-        placed = OpaquePipeline(backend, metrics, size) if opaque else backend
         if tables is not None and rung is Rung.CAREFUL:
             tables.clear()
         fast, on_device = rung is Rung.FAST, rung is Rung.DEVICE
         given = RunSettings(
-            placed,
+            backend,
             settings,
             asked,
             memory,
@@ -190,13 +188,12 @@ class _Run(RunContext):
             return given
         if node not in self.repeated:
             return self._computed(node)
-        pieces = self.repeated.pieces(
+        return self.repeated.pieces(
             node,
             lambda: map(self.backend.collect, self._computed(node)),
             lambda piece: self.backend.size(piece)[1],
             self.backend.budget(self.memory.build_bytes),
         )
-        return (renamed(piece, node.schema) for piece in pieces)
 
     def _computed(self, node: Relation) -> Iterator[Piece]:
         return self._watched(self.clock.timed(self.clock.name(node), self._pieces_of(node)))
@@ -251,9 +248,10 @@ class _Run(RunContext):
                 yield self.backend.project(piece, [output.expression for output in projection])
 
     def _explode(self, node: Explode) -> Iterator[Piece]:
-        assert isinstance(self.backend, OpaquePipeline)
         for piece in map(self.backend.collect, self.pieces(node.child)):
-            yield from self.backend.explode(piece, node)
+            for batch in self.backend.give_out(piece, node.child.schema, self.settings.piece_bytes):
+                for rows in exploded(batch, node):
+                    yield self.backend.take_in([rows], node.schema, self.metrics)
 
     # -- sources ---------------------------------------------------------------------------------------------
 

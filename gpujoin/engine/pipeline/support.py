@@ -9,7 +9,6 @@ from gpujoin.backends.cpu import create_pipeline
 from gpujoin.backends.cudf import node_obstacles
 from gpujoin.backends.registry import BackendRequest
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.engine.pipeline.opaque import computed_part, opaque_obstacles
 from gpujoin.errors import GpuJoinError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -27,8 +26,7 @@ def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Re
 
 def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
     """Reasons why one node cannot be run, without its inputs; for callers that build trees node by node."""
-    host = create_pipeline(BackendRequest())
-    reasons = [*host.obstacles(computed_part(node, host)), *opaque_obstacles(node, host)]
+    reasons = [*create_pipeline(BackendRequest()).obstacles(node)]
     if backend is BackendName.GPU:
         reasons += node_obstacles(node)
     if isinstance(node, Join):

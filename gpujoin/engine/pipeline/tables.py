@@ -30,11 +30,8 @@ class BuiltTable:
     """Which any number of passes may probe."""
     piece: Any
     """The rows as the pipeline has them."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows."""
-        return self.join.build_bytes
+    nbytes: int
+    """Bytes of the rows, and of their search structure."""
 
 
 @dataclass(frozen=True)

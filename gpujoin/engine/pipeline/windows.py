@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from gpujoin.engine.memory import HostMemory
-from gpujoin.engine.pipeline.opaque import OpaquePipeline
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
@@ -43,7 +42,7 @@ class WindowRun:
     """Computes a window over pieces."""
 
     node: Window
-    backend: AnyPipelineBackend | MixedPipeline | OpaquePipeline
+    backend: AnyPipelineBackend | MixedPipeline
     memory: HostMemory
     metrics: PipelineMetrics
     batch_bytes: int

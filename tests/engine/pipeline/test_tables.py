@@ -269,7 +269,7 @@ def built(nbytes: int) -> BuiltTable:
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0,), (0,))
     join = HashJoin(spec, table.schema, table.schema, build_side=Side.RIGHT)
     join.build(table.to_batches())
-    return BuiltTable(join, None)
+    return BuiltTable(join, None, join.build_bytes)
 
 
 def test_rows_that_queries_read_make_room_for_the_built_sides_of_a_stream() -> None:

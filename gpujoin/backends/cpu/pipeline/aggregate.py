@@ -15,7 +15,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import as_text
+from gpujoin.backends.cpu.pipeline.columns import as_text, column_of, is_wide
+from gpujoin.backends.cpu.pipeline.late import late_from_arrow
 from gpujoin.backends.cpu.pipeline.piece import Piece, float_key, fresh, to_batches
 from gpujoin.backends.cpu.pipeline.states import ExactSum, Segments, SegmentState, one_width, state_of
 from gpujoin.functions.lower import Extent
@@ -180,26 +181,25 @@ class PolarsAggregation:
         run = pl.LazyFrame.collect
         return self._grouped(state.lazy(), keys, merged, run, lambda each, rows: each.merge_segments(rows))
 
-    def finish(self, state: pl.DataFrame) -> Piece | pa.Table:
-        """Convert a state to the keys and Spark's aggregation buffers: a table if there are lists."""
+    def finish(self, state: pl.DataFrame) -> Piece:
+        """Convert a state to the keys and Spark's aggregation buffers."""
         out = [state[name] for name in self._keys]
         for each in self._states:
             out += each.finish(state)
-        fields = zip(out, (logical(field.type) for field in self._node.schema), strict=True)
-        if not any(call.gives_list for call in self._node.aggregates):
-            return self._piece(list(fields))
-        columns = [
-            self._lists(series, dtype) if pat.is_list(dtype) else self._arrow(series, dtype) for series, dtype in fields
-        ]
-        return pa.Table.from_arrays(columns, schema=self._node.schema)
+        types = (logical(field.type) for field in self._node.schema)
+        return Piece.of_columns(list(map(self._column, out, types)), self._metrics)
 
-    def _piece(self, fields: Sequence[tuple[pl.Series, pa.DataType]]) -> Piece:
-        given = [(as_text(series) if is_text(dtype) else series).alias(fresh()) for series, dtype in fields]
-        return Piece.of_frame(pl.DataFrame(given), [dtype for _, dtype in fields], self._metrics)
+    def _column(self, series: pl.Series, dtype: pa.DataType) -> tuple[pl.Series, Column]:
+        name = fresh()
+        if pat.is_list(dtype):
+            return late_from_arrow(name, self._lists(series, dtype), dtype)
+        series = (as_text(series) if is_text(dtype) else series).alias(name)
+        return series, column_of(name, series, dtype, wide=is_wide(series, dtype))
 
     def _arrow(self, series: pl.Series, dtype: pa.DataType) -> pa.ChunkedArray:
         schema = pa.schema([("v", dtype)])
-        return pa.Table.from_batches(to_batches(self._piece([(series, dtype)]), schema, _WORD), schema).column(0)
+        piece = Piece.of_columns([self._column(series, dtype)], self._metrics)
+        return pa.Table.from_batches(to_batches(piece, schema, _WORD), schema).column(0)
 
     def _lists(self, series: pl.Series, dtype: pa.DataType) -> pa.Array:
         ends = np.cumsum(series.list.len().fill_null(0).to_numpy(), dtype=np.int64)

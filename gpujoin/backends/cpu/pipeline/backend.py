@@ -13,13 +13,13 @@ import pyarrow as pa
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
 from gpujoin.backends.cpu.pipeline.joins import OneRowJoin, QueryJoin
+from gpujoin.backends.cpu.pipeline.late import computed_parts, is_late, late_obstacles
 from gpujoin.backends.cpu.pipeline.latekeys import NumberedRows
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
-from gpujoin.functions.evaluate import evaluate_column
 from gpujoin.functions.lower import Extent, lower
-from gpujoin.functions.lowered import NotLowered, Unmeasured, can_carry
+from gpujoin.functions.lowered import NotLowered, Unmeasured
 from gpujoin.functions.support import obstacle
 from gpujoin.model.expressions import Cast, ColumnRef, Expression
 from gpujoin.model.files import FileFormat, Floor, ValueRanges
@@ -65,36 +65,16 @@ class CpuPipeline:
     def budget(self, asked: int) -> int:
         return asked
 
-    def carries(self, schema: pa.Schema) -> bool:
-        return all(can_carry(field.type) for field in schema)
-
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:
+        parts = node.expressions()
+        if isinstance(node, Project | Expand):
+            parts = tuple(part for expression in parts for part in computed_parts(expression))
+        uncomputed = (_uncomputed(part) for part in map(obstacle, parts) if part is not None)
         what = operation_name(node)
-        reasons = []
-        for expression in node.expressions():
-            part = obstacle(expression)
-            if part is not None:
-                reasons.append(Reason(ReasonKind.UNSUPPORTED, what, _uncomputed(part)))
-            elif not (isinstance(node, Project | Expand) or can_carry(logical(expression.type))):
-                if isinstance(expression, ColumnRef):
-                    continue
-                why = f"{expression} of type {show_type(expression.type)} is not computed here"
-                reasons.append(Reason(ReasonKind.UNSUPPORTED, what, why))
-        return tuple(reasons)
+        return tuple(Reason(ReasonKind.UNSUPPORTED, what, why) for why in (*uncomputed, *late_obstacles(node)))
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         return _reader(node).read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
-
-    def scan_tables(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[pa.Table]:
-        return _reader(node).read_tables(node, metrics, piece_bytes=piece_bytes)
-
-    def evaluate(self, expressions: Sequence[Expression], table: pa.Table) -> list[pa.ChunkedArray]:
-        none = pa.record_batch([], pa.schema([]))
-        batches = table.to_batches()
-        return [
-            pa.chunked_array([evaluate_column(e, batch, none, batch.num_rows) for batch in batches], e.type)
-            for e in expressions
-        ]
 
     def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
         return _reader(node).footer(node, path, constants)
@@ -112,10 +92,10 @@ class CpuPipeline:
         return piece.compute(expressions, extent=self._extent)
 
     def collect(self, piece: Piece) -> Piece:
-        return piece.collect()
+        return piece.collect().compacted()
 
     def size(self, piece: Piece) -> tuple[int, int]:
-        return piece.rows, int(piece.rows_of_query().estimated_size())
+        return piece.rows, piece.nbytes
 
     def concat(self, pieces: Sequence[Piece], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         return concat(pieces, [logical(f.type) for f in schema], metrics)
@@ -159,6 +139,8 @@ class CpuPipeline:
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         columns = [piece.columns[i] for i in keys]
+        if any(is_late(column.dtype) for column in columns):
+            return 0
         names = list(dict.fromkeys(column.name for column in columns))
         ranges = [bounds[1] - bounds[0] + 1 for column in columns if (bounds := column.bounds.get()) is not None]
         rows = piece.rows - max(piece.values(column).null_count() for column in columns)
@@ -186,11 +168,11 @@ class CpuPipeline:
             return False
         return True
 
-    def join_schema(self, node: Join, side: Side) -> pa.Schema:
-        return joins.join_schema(node, side)
+    def join_schema(self, node: Join, side: Side, *, values: bool) -> pa.Schema:
+        return joins.join_schema(node, side, values=values)
 
-    def to_join(self, piece: Piece, node: Join, side: Side) -> Iterator[pa.RecordBatch]:
-        yield joins.to_join(piece, joins.join_schema(node, side))
+    def to_join(self, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        yield joins.to_join(piece, schema)
 
     def from_join(
         self,

@@ -10,8 +10,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import arrow_of, ascends, column_of, series_of
-from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
+from gpujoin.backends.cpu.pipeline.columns import arrow_of, ascends, column_of
+from gpujoin.backends.cpu.pipeline.late import NUMBER, LateColumn, from_arrow, is_late, late_column
+from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, without_columns
 from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.functions.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -54,7 +55,9 @@ class QueryJoin:
         for key in spec.keys:
             build_type = logical(node.side(side).schema.field(key.of(side)).type)
             stream_type = logical(node.side(stream).schema.field(key.of(stream)).type)
-            if key.nulls is not NullEquality.UNEQUAL or build_type != stream_type or is_float(build_type):
+            if key.nulls is not NullEquality.UNEQUAL or build_type != stream_type:
+                return None
+            if is_float(build_type) or is_late(build_type):
                 return None
         matches = 1
         if not spec.join_type.left_rows_only and build.rows:
@@ -139,9 +142,7 @@ class OneRowJoin:
             whole = values.to_physical()  # Python has no date before the year 1
             constant = pl.lit(whole.item(), whole.dtype).cast(values.dtype)
             added.append(constant.alias(name))
-            column = self.build.columns[i]
-            described = column_of(name, values, column.dtype, wide=column.wide)
-            constants[i] = dataclasses.replace(described, constant=True)
+            constants[i] = dataclasses.replace(self.build.columns[i], name=name, constant=True)
         sides = {side.other: dict(enumerate(piece.columns)), side: constants}
         yield _output(dataclasses.replace(piece, frame=piece.frame.with_columns(added)), spec, sides)
 
@@ -186,21 +187,29 @@ def _renumbered(node: Expression, positions: dict[tuple[Side, int], int]) -> Exp
 # -- to the gather-map engine and back ---------------------------------------------------------------------------
 
 
-def join_schema(node: Join, side: Side) -> pa.Schema:
-    """Schema for the gather-map engine: decimals as integers, text as views, unless keys or a condition read them."""
+def join_schema(node: Join, side: Side, *, values: bool) -> pa.Schema:
+    """Schema for the gather-map engine: decimals as integers, text as views, unless keys or a condition read them.
+
+    Of late columns that neither reads it has numbers, or ``values``, as rows need that go to disk.
+    """
     schema = node.side(side).schema
     other = node.side(side.other).schema
+    pairs = [(schema.field(key.of(side)).type, other.field(key.of(side.other)).type) for key in node.spec.keys]
     typed = _read(node.spec.condition, side) | {
         key.of(side)
-        for key in node.spec.keys
-        if logical(schema.field(key.of(side)).type) != logical(other.field(key.of(side.other)).type)
+        for key, (own, others) in zip(node.spec.keys, pairs, strict=True)
+        if logical(own) != logical(others) or is_late(own)
     }
     if node.spec.as_of is not None:  # distances of decimals, and orders of two scales, are not those of their digits
         typed.add(node.spec.as_of.left if side is Side.LEFT else node.spec.as_of.right)
+    if values:
+        typed |= {i for i, each in enumerate(schema) if is_late(each.type)}
     return pa.schema([f if i in typed else f.with_type(_layout(f.type)) for i, f in enumerate(schema)])
 
 
 def _layout(dtype: pa.DataType) -> pa.DataType:
+    if is_late(dtype):
+        return NUMBER
     dtype = logical(dtype)
     if pat.is_decimal(dtype) and dtype.precision <= _INT64_DIGITS:
         return pa.int64()
@@ -215,9 +224,11 @@ def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
     if not len(schema):
         return pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
     arrays = []
-    for series, field in zip(frame.get_columns(), schema, strict=True):
+    for series, column, field in zip(frame.get_columns(), piece.columns, schema, strict=True):
         viewed = field.type in (pa.string_view(), pa.binary_view())
-        if field.type == pa.int64() or viewed:
+        if isinstance(column, LateColumn) and is_late(field.type):
+            arrays.append(column.gather(series, field.type))
+        elif field.type == pa.int64() or viewed:
             # A sum may be carried in 128 bits although its digits fit 64.
             narrow = series.cast(pl.Int64) if series.dtype == pl.Int128 else series
             whole = narrow.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
@@ -240,23 +251,20 @@ def from_join(
     fields = list(node.schema)
     origins += [None] * (len(fields) - len(origins))
     for batch in batches:
-        series: list[pl.Series] = []
-        columns: list[Column] = []
+        columns: list[tuple[pl.Series, Column]] = []
         for values, field, origin in zip(batch.columns, fields, origins, strict=True):
-            dtype = logical(field.type)
-            if pat.is_decimal(dtype) and pat.is_int64(values.type):
-                taken = pl.from_arrow(values)
-                assert isinstance(taken, pl.Series)
-                wide = False
+            name, dtype = fresh(), logical(field.type)
+            if pat.is_int64(values.type) and dtype != values.type:  # digits of decimals, or numbers of late values
+                series = pl.Series(name, values)
+                described = late_column(name, dtype) if is_late(dtype) else column_of(name, series, dtype)
+                column = origin if isinstance(origin, LateColumn) else described
             else:
                 checked = origin is not None and not origin.wide
-                taken, wide = series_of(values, dtype, checked=checked)
-            name = fresh()
-            series.append(taken.alias(name))
-            if origin is None or not origin.bounds.measured:
-                columns.append(column_of(name, taken, dtype, wide=wide))
-            else:
-                columns.append(Column(name, dtype, origin.bounds, wide))
-        if not series:
-            series = [pl.zeros(batch.num_rows, pl.Int8, eager=True).alias(ROW)]
-        yield Piece(pl.DataFrame(series).lazy(), tuple(columns), batch.num_rows, metrics=metrics)
+                series, column = from_arrow(name, values, dtype, checked=checked)
+            bounds = origin.bounds if origin is not None and origin.bounds.measured else column.bounds
+            columns.append((series, dataclasses.replace(column, name=name, bounds=bounds)))
+        if not columns:
+            yield without_columns(batch.num_rows, metrics)
+            continue
+        frame = pl.DataFrame([series for series, _ in columns]).lazy()
+        yield Piece(frame, tuple(column for _, column in columns), batch.num_rows, metrics=metrics)

@@ -23,7 +23,7 @@ from gpujoin.functions.lower import Extent
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import FileSlice, Scan
 
-__all__ = ["footer", "read", "read_tables"]
+__all__ = ["footer", "read"]
 
 _AGREE_DAYS = (CALENDARS_AGREE - dt.date(1970, 1, 1)).days
 
@@ -38,12 +38,6 @@ def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int, rung: Rung =
     for path, table in _tables(scan, metrics, piece_bytes):
         piece = dataclasses.replace(Piece.of_batches(table.to_batches(), scan.schema, metrics), files=(path,))
         yield reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
-
-
-def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int) -> Iterator[pa.Table]:
-    """Read a scan's slices without its filters, as tables of exactly its schema. Errors are those of :func:`read`."""
-    for _, table in _tables(scan, metrics, piece_bytes):
-        yield table.cast(scan.schema)
 
 
 def _tables(scan: Scan, metrics: PipelineMetrics, piece_bytes: int) -> Iterator[tuple[str, pa.Table]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -24,7 +24,8 @@ from gpujoin.backends.cpu.pipeline.decoding import (
     read_row_groups,
     scan_by_polars,
 )
-from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, to_batches
+from gpujoin.backends.cpu.pipeline.late import LateColumn, held_type, is_late, late_column, late_from_arrow
+from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
 from gpujoin.backends.parquet.floors import floors_of
 from gpujoin.backends.parquet.footers import (
@@ -56,8 +57,18 @@ _WHOLE = 4
 """Most pieces of a row group that is read at once, which takes less time than reading it in slices."""
 _VIEW_BYTES = 16
 
-_Decoded: TypeAlias = tuple[pl.LazyFrame, dict[str, str], frozenset[str]]
-"""A file's columns as a lazy frame, their names in it, and the set of texts that are carried as bytes."""
+
+@dataclass(frozen=True)
+class _Decoded:
+    """Columns of a file."""
+
+    frame: pl.LazyFrame
+    names: Mapping[str, str]
+    """Their names in the frame, by those in the file."""
+    as_bytes: frozenset[str]
+    """The texts that are carried as bytes."""
+    late: Mapping[str, LateColumn]
+    """The late columns among them."""
 
 
 def read(
@@ -73,31 +84,6 @@ def read(
         yield from _read_slice(scan, part, piece_bytes, metrics, rung, after.get(part, {}))
 
 
-def read_tables(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES) -> Iterator[pa.Table]:
-    """Read a scan's slices with nested or void columns, without its filters, as tables of exactly its schema.
-
-    PyArrow decodes all columns. Errors are those of :func:`read`.
-    """
-    flat = [field for field in scan.file_columns if not _is_opaque(field.type)]
-    constants = list(scan.columns)[len(scan.file_columns) :]
-    plain = dataclasses.replace(scan, columns=pa.schema([*flat, *constants]), filters=())
-    for part in matching_slices(scan, metrics):
-        with opened(scan, part, metrics) as (parquet, sources, groups):
-            by_name = dict(zip(scan.file_columns.names, sources, strict=True))
-            plain_sources = [by_name[field.name] for field in flat]
-            for run in runs(groups, sources, parquet, piece_bytes):
-                table, rows = read_row_groups(parquet, _named(sources), run), _rows(parquet, run)
-                named = _named(plain_sources)
-                decoded = _of_arrow(table, named) if named else _of_rows(rows)
-                piece = _piece(plain, part, plain_sources, decoded, rows, metrics).collect()
-                batches = to_batches(piece, plain.schema, 1 << 62) if len(plain.schema) else ()
-                columns = pa.Table.from_batches(batches, plain.schema)
-                yield pa.Table.from_arrays(
-                    [_column_of(scan, field, by_name, columns, table, rows) for field in scan.schema],
-                    schema=scan.schema,
-                )
-
-
 def _named(sources: Sequence[Source]) -> dict[str, Source]:
     """Columns that a file has, by their names in it."""
     return {source.name: source for source in sources if source.name is not None}
@@ -105,24 +91,6 @@ def _named(sources: Sequence[Source]) -> dict[str, Source]:
 
 def _rows(parquet: ParquetFooter, run: Sequence[int]) -> int:
     return sum(parquet.groups[group].rows for group in run)
-
-
-def _is_opaque(dtype: pa.DataType) -> bool:
-    """Whether a column is of a type that pieces do not hold."""
-    return pat.is_nested(dtype) or pat.is_null(dtype)
-
-
-def _column_of(
-    scan: Scan, field: pa.Field, by_name: Mapping[str, Source], columns: pa.Table, table: pa.Table, rows: int
-) -> pa.ChunkedArray:
-    if not _is_opaque(field.type):
-        return columns.column(field.name)
-    source = by_name[field.name]
-    if source.name is None:
-        return pa.chunked_array([pa.nulls(rows, field.type)])
-    key = partial(comparable_name, case_sensitive=scan.case_sensitive)
-    chunks = [_with_fields(chunk, field.type, key) for chunk in table.column(source.name).chunks]
-    return pa.chunked_array(chunks, field.type)
 
 
 def _with_fields(values: pa.Array, wanted: pa.DataType, key: Callable[[str], str]) -> pa.Array:
@@ -178,9 +146,9 @@ def _read_slice(
         by_polars = bool(groups) and rung is Rung.FAST and polars_decodes(parquet, sources, groups)
         for run in runs(groups, sources, parquet, piece_bytes):
             if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
-                parts = _slices(parquet, sources, run[0], piece_bytes)
+                parts = _slices(scan, parquet, sources, run[0], piece_bytes)
             else:
-                parts = iter([(_decoded(parquet, sources, run, by_polars=by_polars), _rows(parquet, run))])
+                parts = iter([(_decoded(scan, parquet, sources, run, by_polars=by_polars), _rows(parquet, run))])
             left = _rows(parquet, run)
             for decoded, rows in parts:
                 left -= rows
@@ -204,7 +172,7 @@ def _of_wanted_keys(
 
 
 def _slices(
-    parquet: ParquetFooter, sources: Sequence[Source], group: int, piece_bytes: int
+    scan: Scan, parquet: ParquetFooter, sources: Sequence[Source], group: int, piece_bytes: int
 ) -> Iterator[tuple[_Decoded, int]]:
     """Read a row group in one pass, some rows at a time. Polars would decompress all of it for each slice."""
     rows, named = parquet.groups[group].rows, _named(sources)
@@ -214,7 +182,7 @@ def _slices(
     seen = 0
     for table in read_batches(parquet, named, group, piece_bytes):
         seen += table.num_rows
-        yield _of_arrow(table, named), table.num_rows
+        yield _of_arrow(scan, table, sources), table.num_rows
     if seen != rows:
         raise ScanError(f"{parquet.path}: row group {group} has {seen} rows, not {rows}")
 
@@ -240,18 +208,23 @@ def _piece(
     scan: Scan, part: FileSlice, sources: Sequence[Source], decoded: _Decoded, rows: int, metrics: PipelineMetrics
 ) -> Piece:
     """Decoded rows with the types and constants of a scan, without its filters."""
-    frame, decoded_names, as_bytes = decoded
     columns: list[Column] = []
     added: list[pl.Expr] = []
-    any_column = pl.col(next(iter(decoded_names.values()))) if decoded_names else pl.first()
+    any_column = pl.col(next(iter(decoded.names.values()))) if decoded.names else pl.first()
     for source, field in zip(sources, scan.file_columns, strict=True):
         dtype, name = logical(field.type), fresh()
         if source.name is None:
-            added.append(pl.lit(None, polars_type(dtype)).alias(name))
-            columns.append(Column(name, dtype, LazyBounds(dtype, lambda: (0, 0))))
+            added.append(pl.lit(None, held_type(dtype)).alias(name))
+            absent = Column(name, dtype, LazyBounds(dtype, lambda: (0, 0)))
+            columns.append(late_column(name, dtype) if is_late(dtype) else absent)
             continue
-        wide = source.name in as_bytes or (pat.is_decimal(dtype) and dtype.precision > 18)
-        added.append(_carried(pl.col(decoded_names[source.name]), source, dtype, wide=wide).alias(name))
+        held = pl.col(decoded.names[source.name])
+        if source.name in decoded.late:
+            added.append(held.alias(name))
+            columns.append(dataclasses.replace(decoded.late[source.name], name=name))
+            continue
+        wide = source.name in decoded.as_bytes or (pat.is_decimal(dtype) and dtype.precision > 18)
+        added.append(_carried(held, source, dtype, wide=wide).alias(name))
         columns.append(Column(name, dtype, LazyBounds(dtype), wide))
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
@@ -260,7 +233,8 @@ def _piece(
         columns.append(
             Column(name, constant.dtype, as_lazy(constant.bounds, constant.dtype), constant.wide, constant=True)
         )
-    if decoded_names:
+    frame = decoded.frame
+    if decoded.names:
         # Columns of the file are dropped: their names may clash with those of pieces.
         frame = frame.select(added)
     elif added:
@@ -269,7 +243,9 @@ def _piece(
     return Piece(frame, tuple(columns), rows, (part.path,), metrics)
 
 
-def _decoded(parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], *, by_polars: bool) -> _Decoded:
+def _decoded(
+    scan: Scan, parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], *, by_polars: bool
+) -> _Decoded:
     """The columns of row groups that a file has."""
     path, rows, named = parquet.path, _rows(parquet, run), _named(sources)
     if not named:
@@ -278,24 +254,38 @@ def _decoded(parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, 
         table = read_row_groups(parquet, named, run)
         if table.num_rows != rows:
             raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}")
-        return _of_arrow(table, named)
+        return _of_arrow(scan, table, sources)
     lazy = scan_by_polars(path)
     if run[0] or rows < parquet.rows:
         lazy = lazy.slice(_rows(parquet, range(run[0])), rows)
-    return lazy, {name: name for name in named}, frozenset()
+    return _Decoded(lazy, {name: name for name in named}, frozenset(), {})
 
 
 def _of_rows(rows: int) -> _Decoded:
     """Rows without columns."""
-    return pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset()
+    return _Decoded(pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset(), {})
 
 
-def _of_arrow(table: pa.Table, named: Mapping[str, Source]) -> _Decoded:
+def _of_arrow(scan: Scan, table: pa.Table, sources: Sequence[Source]) -> _Decoded:
     """Convert decoded columns to Polars, with names that are no patterns; text that is no UTF-8 becomes bytes."""
-    series = {name: _taken(table[name], source.arrow).alias(fresh()) for name, source in named.items()}
-    text = (name for name, source in named.items() if source.arrow is not None and is_text(source.arrow))
+    key = partial(comparable_name, case_sensitive=scan.case_sensitive)
+    series: dict[str, pl.Series] = {}
+    late: dict[str, LateColumn] = {}
+    for source, planned in zip(sources, scan.file_columns, strict=True):
+        if source.name is None:
+            continue
+        values = table.column(source.name)
+        if is_late(planned.type):
+            chunks = [_with_fields(chunk, planned.type, key) for chunk in values.chunks]
+            series[source.name], late[source.name] = late_from_arrow(
+                fresh(), pa.chunked_array(chunks, planned.type), planned.type
+            )
+        else:
+            series[source.name] = _taken(values, source.arrow).alias(fresh())
+    text = (each.name for each in sources if each.name is not None and each.arrow is not None and is_text(each.arrow))
     as_bytes = frozenset(name for name in text if series[name].dtype == pl.Binary)
-    return pl.DataFrame(list(series.values())).lazy(), {name: each.name for name, each in series.items()}, as_bytes
+    names = {name: each.name for name, each in series.items()}
+    return _Decoded(pl.DataFrame(list(series.values())).lazy(), names, as_bytes, late)
 
 
 def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:

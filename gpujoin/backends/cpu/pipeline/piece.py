@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,20 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.cpu.pipeline.columns import arrow_of, column_of, is_wide, remeasured, series_of
+from gpujoin.backends.cpu.pipeline.columns import arrow_of, column_of, is_wide, remeasured
+from gpujoin.backends.cpu.pipeline.late import (
+    NUMBER,
+    LateColumn,
+    compacted,
+    from_arrow,
+    is_late,
+    late_column,
+    late_from_arrow,
+    over_numbers,
+    passes_on,
+    portions,
+    reads_late,
+)
 from gpujoin.errors import DecodeError
 from gpujoin.functions.evaluate import evaluate, evaluate_column
 from gpujoin.functions.lower import Extent, lower
@@ -20,12 +33,15 @@ from gpujoin.functions.lowered import Column, Lowered, NotLowered, Unmeasured, a
 from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.files import Floor
 from gpujoin.model.jointype import Side
+from gpujoin.model.layouts import nulls
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.types import logical
 
 ROW = "row"
 """Name of the column that keeps the number of rows of a frame without columns, which Polars would lose."""
 
+_MOST_EVALUATED = 64 << 20
+"""Bytes of late values that are gathered at a time for an expression: those of a piece of the CPU's pipeline."""
 _names = itertools.count()
 
 
@@ -56,14 +72,12 @@ class Piece:
     # -- in and out ----------------------------------------------------------------------------------------
 
     @classmethod
-    def of_frame(cls, frame: pl.DataFrame, dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
-        """Make a piece of a frame whose columns carry values of these types."""
-        columns = [
-            column_of(series.name, series, dtype, wide=is_wide(series, logical(dtype)))
-            for series, dtype in zip(frame.get_columns(), dtypes, strict=True)
-        ]
+    def of_columns(cls, columns: Sequence[tuple[pl.Series, Column]], metrics: PipelineMetrics) -> Piece:
+        """Make a piece of columns in memory."""
+        frame = pl.DataFrame([series for series, _ in columns])
         query = frame.lazy()
-        return cls(query, tuple(columns), frame.height, metrics=metrics, _collected=(query, frame))
+        described = tuple(column for _, column in columns)
+        return cls(query, described, frame.height, metrics=metrics, _collected=(query, frame))
 
     @classmethod
     def of_batches(cls, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
@@ -72,12 +86,12 @@ class Piece:
             return without_columns(sum(batch.num_rows for batch in batches), metrics)
         if not batches:
             return empty([logical(f.type) for f in schema], metrics)
-        series = []
+        columns = []
         for i, wanted in enumerate(schema):
             batch_type = batches[0].schema.field(i).type
             values = pa.chunked_array([batch.column(i) for batch in batches], batch_type)
-            series.append(series_of(values, wanted.type)[0].alias(fresh()))
-        return cls.of_frame(pl.DataFrame(series), [logical(f.type) for f in schema], metrics)
+            columns.append(from_arrow(fresh(), values, wanted.type))
+        return cls.of_columns(columns, metrics)
 
     def collect(self) -> Piece:
         """Run the query. The values of the result are in memory, so their bounds can be computed."""
@@ -95,6 +109,22 @@ class Piece:
         query = frame.lazy()
         described = self.columns if columns is None else tuple(columns)
         return Piece(query, described, frame.height, metrics=self.metrics, _collected=(query, frame))
+
+    def compacted(self) -> Piece:
+        """Hold no more values of late columns in memory than the rows of a collected piece need, about."""
+        frame = self.rows_of_query()
+        made = {c.name: pair for c in self.columns if (pair := compacted(c, frame[c.name])) is not None}
+        if not made:
+            return self
+        columns = [made[column.name][1] if column.name in made else column for column in self.columns]
+        whole = frame.with_columns(series for series, _ in made.values())
+        return dataclasses.replace(self.with_rows(whole, columns), floor=self.floor)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows; the query runs if it has not."""
+        late = (column.nbytes(self.rows) for column in self.columns if isinstance(column, LateColumn))
+        return int(self.rows_of_query().estimated_size()) + sum(late)
 
     @property
     def in_memory(self) -> pl.DataFrame | None:
@@ -154,8 +184,7 @@ class Piece:
             else:
                 piece = piece.collect()
                 piece.metrics.count("evaluated")
-                batch = piece.batch(part)
-                mask = evaluate(_left_only(part), batch, _NO_COLUMNS, piece.rows)
+                mask = np.concatenate([evaluate(part, batch, _NO_COLUMNS, rows) for batch, rows in piece.batches(part)])
                 piece = piece.where(pl.lit(pl.Series(mask)), rows=int(np.count_nonzero(mask)))
                 piece = piece.collect()
         return piece
@@ -184,9 +213,8 @@ class Piece:
                 name = fresh()
                 any_column = pl.col(piece.columns[0].name) if piece.columns else pl.first()
                 added.append(as_column(value, any_column).alias(name))
-                columns.append(
-                    Column(name, value.dtype, as_lazy(value.bounds, value.dtype), value.wide, value.constant)
-                )
+                described = Column(name, value.dtype, as_lazy(value.bounds, value.dtype), value.wide, value.constant)
+                columns.append(piece.passed_on(expression, name) if passes_on(expression) else described)
         frame = piece.frame.with_columns(added) if added else piece.frame
         result = dataclasses.replace(piece, frame=frame, columns=tuple(columns))
         # A column that was computed outside the query must not be moved past a filter within it.
@@ -206,26 +234,44 @@ class Piece:
             piece = self.collect()
             return piece, [_lowered(expression, piece.columns, extent) for expression in expressions]
 
+    def passed_on(self, expression: Expression, name: str) -> LateColumn:
+        """Describe the numbers that an expression gives that passes late values on."""
+        assert expression.type is not None
+        columns = (self.columns[ref.index] for ref in expression.columns())
+        arrays = {n: each for column in columns if isinstance(column, LateColumn) for n, each in column.arrays.items()}
+        return late_column(name, expression.type, arrays)
+
     def evaluated(self, expression: Expression) -> tuple[pl.Series, Column]:
         """Compute a column by the expression evaluator; the piece must have been collected."""
-        dtype = logical(expression.type)
         self.metrics.count("evaluated")
-        values = evaluate_column(_left_only(expression), self.batch(expression), _NO_COLUMNS, self.rows)
-        series, wide = series_of(values, dtype)
-        name = fresh()
-        return series.alias(name), column_of(name, series, dtype, wide=wide)
+        name, node = fresh(), over_numbers(expression, len(self.columns))
+        assert node.type is not None
+        parts = [evaluate_column(node, batch, _NO_COLUMNS, rows) for batch, rows in self.batches(node)]
+        series, column = from_arrow(name, pa.chunked_array(parts), node.type)
+        return series, self.passed_on(expression, name) if passes_on(expression) else column
 
-    def batch(self, expression: Expression) -> pa.RecordBatch:
-        """The columns that an expression reads, as Arrow; the other columns are placeholders."""
-        read = {ref.index for ref in expression.columns()}
-        taken = self.in_memory
-        if taken is None and read:
-            taken = self.frame.select(list(dict.fromkeys(self.columns[i].name for i in read))).collect()
-        arrays = [
-            arrow_of(taken[column.name], column.dtype) if taken is not None and i in read else pa.nulls(self.rows)
-            for i, column in enumerate(self.columns)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
+    def batches(self, node: Expression) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The columns that an expression reads, as Arrow, and how many rows; the other columns are placeholders.
+
+        Rows whose late values are many come in several batches.
+        """
+        assert all(ref.side is Side.LEFT for ref in node.columns()), node
+        columns, width = _with_numbers(self.columns), len(self.columns)
+        read = {ref.index for ref in node.columns()}
+        frame = self.in_memory
+        if frame is None and read:
+            frame = self.frame.select(list(dict.fromkeys(columns[i].name for i in read))).collect()
+        if frame is None:
+            frame = pl.DataFrame({ROW: pl.zeros(self.rows, pl.Int8, eager=True)})
+        late = {i: column for i, column in enumerate(self.columns) if i in read and isinstance(column, LateColumn)}
+        for part in portions(frame, {column.name: column for column in late.values()}, _MOST_EVALUATED):
+            arrays = [
+                pa.nulls(part.height) if i not in read
+                else late[i].gather(part[column.name]) if i in late
+                else arrow_of(part[column.name], column.dtype if i < width else NUMBER)
+                for i, column in enumerate(columns)
+            ]  # fmt: skip
+            yield pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))]), part.height
 
     def slice(self, start: int, length: int) -> Piece:
         """Rows ``start`` to ``start + length - 1`` of a collected piece."""
@@ -238,15 +284,16 @@ _NO_COLUMNS = pa.RecordBatch.from_arrays([], names=[])
 
 
 def _lowered(expression: Expression, columns: Sequence[Column], extent: Extent) -> Lowered | None:
+    node = over_numbers(expression, len(columns))
     try:
-        return lower(expression, columns, extent)
+        return None if reads_late(node) else lower(node, _with_numbers(columns), extent)
     except NotLowered:
         return None
 
 
-def _left_only(expression: Expression) -> Expression:
-    assert all(ref.side is Side.LEFT for ref in expression.columns()), expression
-    return expression
+def _with_numbers(columns: Sequence[Column]) -> Sequence[Column]:
+    """The columns of a piece; where some of them are late, then all once more, as their numbers."""
+    return [*columns, *columns] if any(isinstance(column, LateColumn) for column in columns) else columns
 
 
 def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
@@ -264,11 +311,30 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
         for frame in frames
     ]
     whole = pl.concat(widened, rechunk=True)
-    return Piece.of_frame(whole.rename({str(i): fresh() for i in range(len(dtypes))}), dtypes, metrics)
+    columns: list[tuple[pl.Series, Column]] = []
+    for i, (series, dtype) in enumerate(zip(whole.get_columns(), dtypes, strict=True)):
+        name = fresh()
+        if is_late(dtype):
+            values = pa.chunked_array(list(_gathered(pieces, frames, i, dtype)), dtype)
+            columns.append(late_from_arrow(name, values, dtype))
+        else:
+            columns.append((series.alias(name), column_of(name, series, dtype, wide=is_wide(series, logical(dtype)))))
+    return Piece.of_columns(columns, metrics)
+
+
+def _gathered(
+    pieces: Sequence[Piece], frames: Sequence[pl.DataFrame], position: int, dtype: pa.DataType
+) -> Iterator[pa.Array]:
+    """The values of a late column of pieces."""
+    for piece, frame in zip(pieces, frames, strict=True):
+        column = piece.columns[position]
+        assert isinstance(column, LateColumn)
+        yield column.gather(frame.to_series(position), dtype)
 
 
 def compact(piece: Piece) -> Piece:
     """Copy the texts of a collected piece, whose views otherwise keep the texts of all rows they were taken from."""
+    piece = piece.compacted()
     texts = [name for name, dtype in piece.frame.collect_schema().items() if dtype in (pl.String, pl.Binary)]
     if not texts:
         return piece
@@ -279,8 +345,7 @@ def compact(piece: Piece) -> Piece:
 
 def empty(dtypes: Sequence[pa.DataType], metrics: PipelineMetrics) -> Piece:
     """A piece without rows."""
-    frame = pl.DataFrame(schema={fresh(): polars_type(dtype) for dtype in dtypes})
-    return Piece.of_frame(frame, dtypes, metrics)
+    return Piece.of_columns([from_arrow(fresh(), nulls(0, dtype), dtype) for dtype in dtypes], metrics)
 
 
 def without_columns(rows: int, metrics: PipelineMetrics) -> Piece:
@@ -300,27 +365,32 @@ def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa
     if not len(schema):
         yield pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
         return
-    size = max(1, int(frame.estimated_size()))
+    late = {str(i): column for i, column in enumerate(piece.columns) if isinstance(column, LateColumn)}
+    size = max(1, int(frame.estimated_size()) + sum(column.nbytes(frame.height) for column in late.values()))
     step = max(1, min(frame.height, int(frame.height * batch_bytes / size)))
     for start in range(0, frame.height, step):
-        yield from _batches(frame.slice(start, step), schema)
+        for part in portions(frame.slice(start, step), late, _MOST_TEXT):
+            yield from _batches(part, late, schema)
 
 
 _MOST_TEXT = (1 << 31) - 1
 
 
-def _batches(frame: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(frame: pl.DataFrame, late: Mapping[str, LateColumn], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for series, column in zip(frame.get_columns(), schema, strict=True):
         if series.dtype in (pl.String, pl.Binary) and frame.height > 1:
             sizes = series.str.len_bytes() if series.dtype == pl.String else series.bin.size()
             if int(sizes.cast(pl.Int64).sum()) > _MOST_TEXT:
                 half = frame.height // 2
-                yield from _batches(frame.slice(0, half), schema)
-                yield from _batches(frame.slice(half), schema)
+                yield from _batches(frame.slice(0, half), late, schema)
+                yield from _batches(frame.slice(half), late, schema)
                 return
         if not column.nullable and series.null_count():
             raise AssertionError(f"column {column.name!r} is declared without nulls, but has {series.null_count()}")
-    arrays = [arrow_of(series, field.type) for series, field in zip(frame.get_columns(), schema, strict=True)]
+    arrays = [
+        late[series.name].gather(series, field.type) if series.name in late else arrow_of(series, field.type)
+        for series, field in zip(frame.get_columns(), schema, strict=True)
+    ]
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
