@@ -1,21 +1,43 @@
-"""Moments of groups that infinities or overflow make other than numbers, as Spark computes them: row by row.
+"""Moments, covariances and regressions of groups: means, and sums of products of deviations from them, in doubles.
 
-Backends compute a group's means first, then sums of products of deviations from them. Of finite values both ways give
-the same up to rounding. Where a value is infinite they do not: for the rows ``(x, y)`` = (1, 1), (inf, 2), deviations
-from the mean of ``x`` are -inf and NaN, and so is their sum of products. Spark adds the second row to what it knows of
-the first: ``x`` less the mean so far, inf, times ``y`` less the new mean, 0.5, which is inf. Rows of such groups are
-therefore added again, in their order. Where a value is NaN, every way gives NaN, and nothing is added again.
+The sums of a group about its means follow from those of its parts about theirs: see P. Pébay, "Formulas for robust,
+one-pass parallel computation of covariances and arbitrary-order statistical moments", SAND2008-6212. The group's first
+value is subtracted from each before, so that deviations of a constant are exactly 0, as Spark finds them.
+
+Of finite values that gives what Spark's way gives, row by row, up to rounding. Where a value is infinite, or overflows,
+it does not: for the rows ``(x, y)`` = (1, 1), (inf, 2), deviations from the mean of ``x`` are -inf and NaN, and so is
+their sum of products. Spark adds the second row to what it knows of the first: ``x`` less the mean so far, inf, times
+``y`` less the new mean, 0.5, which is inf. Rows of such groups are therefore added again, in their order. Where a value
+is NaN, every way gives NaN, and nothing is added again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 from typing import Any, TypeAlias
 
 from gpujoin.backends.ordered.ops import Array
 from gpujoin.backends.ordered.reductions import any_true
-from gpujoin.model.aggregates import REGRESSIONS, AggregateCall
+from gpujoin.model.aggregates import CENTRAL_MOMENTS, REGRESSIONS, AggregateCall, AggregateFunction
 
+_Powers: TypeAlias = tuple[int, ...]
+"""Exponent of each argument's deviation in a product."""
+_SQUARES: tuple[_Powers, ...] = ((1, 1), (2, 0), (0, 2))
+_SUMS: dict[AggregateFunction, tuple[_Powers, ...]] = {
+    **dict.fromkeys(CENTRAL_MOMENTS, ((2,),)),
+    AggregateFunction.SKEWNESS: ((2,), (3,)),
+    AggregateFunction.KURTOSIS: ((2,), (3,), (4,)),
+    **dict.fromkeys((AggregateFunction.COVAR_POP, AggregateFunction.COVAR_SAMP, AggregateFunction.REGR_SXY), ((1, 1),)),
+    **dict.fromkeys((AggregateFunction.CORR, AggregateFunction.REGR_R2, *REGRESSIONS), _SQUARES),
+}
+"""The products that are summed."""
+_OF_PAIRS = (0, 2, 1, 3, 0, 2, 5)
+"""Of the state of y and x: covariance of the pairs, and variance of their x."""
 _State: TypeAlias = list[float]
 """Count, means of the arguments, sums of products of deviations: of one argument ``d²``, ``d³`` and ``d⁴``, of two
 ``xy``, ``x²`` and ``y²``."""
@@ -26,36 +48,89 @@ _ONE, _TWO = 5, 6
 """Length of a state of one argument, and of two."""
 
 
-def replay_rows(
-    xp: Any, call: AggregateCall, parts: Sequence[Array], groups: Array, values: Sequence[Array], counted: Array | None
-) -> list[Array]:
-    """Give the parts of states, with those that are no numbers computed row by row.
+@dataclass(frozen=True)
+class GroupedRows:
+    """Rows by group, as a backend has them."""
 
-    ``parts`` are of each group; ``groups``, ``values``, an array for each argument, and ``counted`` of each row, in the
-    order in which Spark reads the rows of a group.
-    """
+    xp: Any
+    """``numpy`` or ``cupy``."""
+    groups: Array
+    """Group of each row; the rows of a group in the order in which Spark reads them."""
+    counted: Array | None
+    """Which rows count; ``None``: all."""
+    counts: Array
+    """How many values each group's rows stand for, as doubles."""
+    first: Array
+    """The first row of each group that counts; any row if none does."""
+    totals: Callable[[Sequence[Array]], list[Array]]
+    """Sums over the rows of each group that count, 0 if none does."""
+
+
+def parts(call: AggregateCall) -> int:
+    """Number of the columns of a state: count, mean of each argument, and sums of products of deviations."""
+    return 1 + len(call.arguments) + len(_SUMS[call.function])
+
+
+def buffer_parts(call: AggregateCall) -> Sequence[int]:
+    """The columns of a state that are those of Spark's buffer."""
+    return _OF_PAIRS if call.function in REGRESSIONS else range(parts(call))
+
+
+def of_rows(rows: GroupedRows, call: AggregateCall, values: Sequence[Array]) -> list[Array]:
+    """States of groups of rows, of which ``values`` are an array for each argument."""
+    xp, states = rows.xp, _about_means(rows, call, None, values, {})
     if len(values) == 1:
-        return _replayed(xp, parts, groups, values, counted, [~xp.isfinite(values[0])], _add_one)
+        return _replayed(rows, states, values, [~xp.isfinite(values[0])], _add_one)
     aimless = [xp.isnan(value) for value in values]
-    pairs = _exchanged(call, values, (1, 0))
-    parts = _replayed(xp, _exchanged(call, parts, _OTHER_WAY), groups, pairs, counted, aimless, _add_pair)
-    return _exchanged(call, parts, _OTHER_WAY)
+    of_pairs = _exchanged(call, states, _OTHER_WAY)
+    return _exchanged(call, _replayed(rows, of_pairs, _exchanged(call, values, (1, 0)), aimless, _add_pair), _OTHER_WAY)
 
 
-def replay_states(
-    xp: Any, call: AggregateCall, parts: Sequence[Array], groups: Array, states: Sequence[Array]
-) -> list[Array]:  # fmt: skip
-    """Give the parts of merged states, with those that are no numbers merged one state after the other."""
-    count = states[0]
+def of_states(rows: GroupedRows, call: AggregateCall, states: Sequence[Array]) -> list[Array]:
+    """States of groups of states, whose columns these are."""
+    xp, (count, *rest) = rows.xp, states
+    means, sums = rest[: len(call.arguments)], rest[len(call.arguments) :]
+    merged = _about_means(rows, call, count, means, dict(zip(_SUMS[call.function], sums, strict=True)))
     if len(call.arguments) == 1:
-        aimless = [~xp.isfinite(part) for part in states[1:]]
-        return _replayed(xp, parts, groups, states, count > 0, aimless, _merge_one)
+        return _replayed(rows, merged, states, [~xp.isfinite(part) for part in rest], _merge_one)
     # What a single row adds follows from the row.
     single = count == 1.0
     aimless = [(xp.isnan(states[1]) | xp.isnan(states[2])) & single, xp.isnan(states[3]) & ~single]
-    states = _exchanged(call, states, _OTHER_WAY)
-    parts = _replayed(xp, _exchanged(call, parts, _OTHER_WAY), groups, states, count > 0, aimless, _merge_pair)
-    return _exchanged(call, parts, _OTHER_WAY)
+    states, merged = _exchanged(call, states, _OTHER_WAY), _exchanged(call, merged, _OTHER_WAY)
+    return _exchanged(call, _replayed(rows, merged, states, aimless, _merge_pair), _OTHER_WAY)
+
+
+def _about_means(
+    rows: GroupedRows, call: AggregateCall, weight: Array | None, means: Sequence[Array], sums: Mapping[_Powers, Array]
+) -> list[Array]:
+    """Count, means and sums of groups of rows, each of which stands for ``weight`` values, of these means and sums."""
+    xp, groups, counts = rows.xp, rows.groups, rows.counts
+    bases = [mean[rows.first] for mean in means]
+    offsets = [mean - base[groups] for mean, base in zip(means, bases, strict=True)]
+    weighted = offsets if weight is None else [weight * offset for offset in offsets]
+    shifts = [total / xp.where(counts > 0, counts, 1.0) for total in rows.totals(weighted)]
+    deviations = [offset - shift[groups] for offset, shift in zip(offsets, shifts, strict=True)]
+    products = [_product(powers, weight, deviations, sums) for powers in _SUMS[call.function]]
+    own_means = [xp.where(counts > 0, base + shift, 0.0) for base, shift in zip(bases, shifts, strict=True)]
+    return [counts, *own_means, *rows.totals(products)]
+
+
+def _product(
+    powers: _Powers, weight: Array | None, deviations: Sequence[Array], sums: Mapping[_Powers, Array]
+) -> Array:
+    """Each row's part in a sum of products about the group's means, by the binomial theorem."""
+
+    def times(powers: _Powers, *factors: Array) -> Array:
+        repeated = (itertools.repeat(each, power) for power, each in zip(powers, deviations, strict=True))
+        return reduce(mul, itertools.chain(factors, *repeated))
+
+    total = times(powers, *(() if weight is None else (weight,)))
+    for own, values in sums.items():
+        rest = tuple(power - less for power, less in zip(powers, own, strict=True))
+        if min(rest) >= 0:
+            factor = math.prod(math.comb(power, less) for power, less in zip(powers, own, strict=True))
+            total = total + times(rest, values * float(factor))
+    return total
 
 
 def _exchanged(call: AggregateCall, arrays: Sequence[Array], order: Sequence[int]) -> list[Array]:
@@ -64,29 +139,32 @@ def _exchanged(call: AggregateCall, arrays: Sequence[Array], order: Sequence[int
 
 
 def _replayed(
-    xp: Any, parts: Sequence[Array], groups: Array, rows: Sequence[Array], counted: Array | None,
-    aimless: Sequence[Array], add: _Add,
-) -> list[Array]:  # fmt: skip
-    """Add the rows of groups in turn; ``aimless`` rows are those after which a group is what it is in any way."""
-    wanted = xp.zeros(parts[0].shape[0], dtype=bool)
-    for part in parts[1:]:
+    rows: GroupedRows, states: Sequence[Array], values: Sequence[Array], aimless: Sequence[Array], add: _Add
+) -> list[Array]:
+    """Give states, with what is no number in them computed by adding the rows of a group in turn.
+
+    ``values`` are of each row. ``aimless`` rows are those after which a group is what it is in any way.
+    """
+    xp, groups, counted = rows.xp, rows.groups, rows.counted
+    wanted = xp.zeros(states[0].shape[0], dtype=bool)
+    for part in states[1:]:
         wanted |= ~xp.isfinite(part)
     if not any_true(wanted):
-        return list(parts)
+        return list(states)
     for mask in aimless:
         wanted[groups[mask if counted is None else mask & counted]] = False
     taking = xp.flatnonzero(wanted[groups] if counted is None else wanted[groups] & counted)
-    states: dict[int, _State] = {}
-    columns = [row[taking].tolist() for row in rows]
+    replayed: dict[int, _State] = {}
+    columns = [each[taking].tolist() for each in values]
     for group, *row in zip(groups[taking].tolist(), *columns, strict=True):
-        state = states.get(group)
+        state = replayed.get(group)
         if state is None:
-            state = states[group] = [0.0] * (_ONE if add in (_add_one, _merge_one) else _TWO)
+            state = replayed[group] = [0.0] * (_ONE if add in (_add_one, _merge_one) else _TWO)
         add(state, row)
-    if not states:
-        return list(parts)
-    at = xp.asarray(list(states))
-    return [_mended(xp, part, at, [state[n] for state in states.values()]) for n, part in enumerate(parts)]
+    if not replayed:
+        return list(states)
+    at = xp.asarray(list(replayed))
+    return [_mended(xp, part, at, [state[n] for state in replayed.values()]) for n, part in enumerate(states)]
 
 
 def _mended(xp: Any, part: Array, at: Array, values: Sequence[float]) -> Array:

@@ -9,19 +9,16 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.states.base import SegmentState, State, one_width
 from gpujoin.backends.cpu.pipeline.states.lists import Collected, ListAgg, Mode, Percentile
-from gpujoin.backends.cpu.pipeline.states.moments import Comoments, Moments, Regression
+from gpujoin.backends.cpu.pipeline.states.moments import Moments
 from gpujoin.backends.cpu.pipeline.states.segments import Segments
 from gpujoin.backends.cpu.pipeline.states.sums import Count, ExactSum, FloatSum, TrySum
 from gpujoin.backends.cpu.pipeline.states.values import Bitwise, Edge, Extreme, ExtremeBy
 from gpujoin.model.aggregates import (
     BITWISE,
-    CENTRAL_MOMENTS,
-    COMOMENTS,
     EXTREMES_BY,
-    HIGHER_MOMENTS,
     LISTS,
+    MOMENTS,
     PERCENTILES,
-    REGRESSIONS,
     AggregateCall,
     AggregateFunction,
 )
@@ -41,9 +38,7 @@ _STATES: dict[AggregateFunction, type[State]] = {
     **dict.fromkeys(LISTS, Collected),
     AggregateFunction.MODE: Mode,
     AggregateFunction.LISTAGG: ListAgg,
-    **dict.fromkeys(CENTRAL_MOMENTS | HIGHER_MOMENTS, Moments),
-    **dict.fromkeys(COMOMENTS, Comoments),
-    **dict.fromkeys(REGRESSIONS, Regression),
+    **dict.fromkeys(MOMENTS, Moments),
 }
 
 

@@ -9,7 +9,6 @@ An example, of the groups ``a`` and ``b``::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from gpujoin.backends.ordered.moments import GroupedRows
 
 Doubles = npt.NDArray[np.float64]
 
@@ -58,23 +59,16 @@ class Segments:
         mask = self.columns[name].is_not_null().to_numpy()
         return mask if self.order is None else mask[self.order]
 
-    def sum(self, values: npt.NDArray[Any]) -> Doubles:
+    def grouped(self, counted: npt.NDArray[np.bool_], counts: Doubles | None = None) -> GroupedRows:
+        """The rows of which a mask is true, each of which stands for a number of values, or one."""
+        rows = np.where(counted, np.arange(len(counted)), len(counted))
+        first = np.minimum.reduceat(rows, self.starts) if len(self.starts) else rows
+        return GroupedRows(
+            np, self.groups, counted, self._sum(counted if counts is None else np.where(counted, counts, 0.0)),
+            np.where(first < len(counted), first, 0),
+            lambda columns: [self._sum(np.where(counted, values, 0.0)) for values in columns],
+        )  # fmt: skip
+
+    def _sum(self, values: npt.NDArray[Any]) -> Doubles:
         """Sum of each group."""
         return np.add.reduceat(values, self.starts, dtype=np.float64) if len(self.starts) else np.zeros(0)
-
-    def spread(self, values: Doubles) -> Doubles:
-        """Give each row the value of its group."""
-        return values[self.groups]
-
-    def first(self, values: Doubles, taking: npt.NDArray[np.bool_]) -> Doubles:
-        """First value of each group where a mask is true; 0 where it is nowhere."""
-        if not len(self.starts):
-            return np.zeros(0)
-        places = np.where(taking, np.arange(len(values)), len(values))
-        at = np.minimum.reduceat(places, self.starts)
-        return np.append(values, 0.0)[at]
-
-
-def named(names: Sequence[str], columns: Sequence[Doubles]) -> list[pl.Series]:
-    """Make series of columns; of further columns none."""
-    return [pl.Series(name, column) for name, column in zip(names, columns, strict=False)]
