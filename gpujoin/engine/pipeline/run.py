@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,7 @@ from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.join_nodes import JoinNodes
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
-from gpujoin.engine.pipeline.resident import ResidentTables
-from gpujoin.engine.pipeline.tables import BuiltTables
+from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
@@ -75,10 +74,7 @@ def run(
     piece_bytes: int | None = None,
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
-    tables: BuiltTables | None = None,
-    residents: ResidentTables | None = None,
-    keep_tables: bool = False,
-    whole: Collection[int] = (),
+    cache: TableCache | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run a tree, as :func:`~gpujoin.engine.pipeline.supports` admits it, over its inputs.
 
@@ -91,16 +87,13 @@ def run(
     from ``rung`` on, which is ``Rung.CAREFUL`` for a task that has failed before, and otherwise the highest. Scans
     and sources are cut into pieces of ``piece_bytes``, or of what suits the backend.
 
-    What is kept in ``tables`` makes room for build sides that need it. With ``keep_tables`` those that are made of
-    files alone, and probed by others, are taken from there, and kept there, on the CPU's highest rung. So are the rows
-    of build sides that are made of the scans in ``whole`` alone, which all tasks read whole, while they are small. On a
-    device both are kept in ``residents``, which are those of that device.
+    Tables are taken from ``cache`` and stored there on a device, and on the CPU's highest rung.
 
     Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
     cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
     if a function that reads characters meets text that is no UTF-8.
     """
-    options = options or Options()
+    options, cache = options or Options(), cache or TableCache()
     metrics = metrics if metrics is not None else PipelineMetrics()
     join_metrics = join_metrics if join_metrics is not None else JoinMetrics()
     tree, inputs = bind_slices(tree, slices or {}), inputs or {}
@@ -129,9 +122,9 @@ def run(
         elif rung is Rung.DEVICE:
             assert device is not None
             size = piece_bytes or DEVICE_PIECE_BYTES
-            backend = MixedPipeline(device, host, options, metrics, join_metrics, size, residents)
-        if tables is not None and rung is Rung.CAREFUL:
-            tables.clear()
+            backend = MixedPipeline(device, host, options, metrics, join_metrics, size, cache.resident)
+        if cache.built is not None and rung is Rung.CAREFUL:
+            cache.built.clear()
         fast, on_device = rung is Rung.FAST, rung is Rung.DEVICE
         given = RunSettings(
             backend,
@@ -141,10 +134,10 @@ def run(
             size,
             metrics,
             join_metrics,
-            None if on_device else tables,
-            keeps_tables=keep_tables and fast,
-            whole=frozenset(whole if fast or on_device else ()),
-            with_kept_rows=frozenset(kept_tables(tree) if keep_tables and on_device else ()),
+            None if on_device else cache.built,
+            keeps_tables=cache.stores_build_sides and fast,
+            whole=frozenset(cache.whole if fast or on_device else ()),
+            with_kept_rows=frozenset(kept_tables(tree) if cache.stores_build_sides and on_device else ()),
         )
         return Attempt(rung, _Run(tree, sources, given).batches(), backend.faults)
 

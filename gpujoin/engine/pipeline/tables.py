@@ -12,13 +12,14 @@ worker read it once, and so do later queries that read the same of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.cache import Cache
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import hold
+from gpujoin.engine.pipeline.resident import ResidentTables
 from gpujoin.model.relations import Relation, Scan
 
 
@@ -96,6 +97,20 @@ def _nbytes(table: BuiltTable | TableRows) -> int:
 
 TABLES = BuiltTables()
 """Those of this process."""
+
+
+@dataclass(frozen=True)
+class TableCache:
+    """Where a run finds tables of earlier runs, and what it stores there for later ones."""
+
+    built: BuiltTables | None = None
+    """Tables of the CPU; ``None``: none. They make room for build sides that need it."""
+    resident: ResidentTables | None = None
+    """Tables of the device that the run has."""
+    stores_build_sides: bool = False
+    """Whether build sides are stored that are made of files alone, and probed by others."""
+    whole: Collection[int] = ()
+    """Scans, by index, that all tasks read whole: rows of build sides that are made of these alone are stored."""
 
 
 def unnumbered(node: Relation) -> Relation:

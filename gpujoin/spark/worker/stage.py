@@ -101,7 +101,7 @@ class RunStage:
         self, batches: Iterable[Any], task: Task, measured: IslandMetrics, notes: list[str]
     ) -> Iterator[pa.RecordBatch]:
         from gpujoin.engine.pipeline import run
-        from gpujoin.engine.pipeline.tables import TABLES
+        from gpujoin.engine.pipeline.tables import TABLES, TableCache
 
         # What failed may have been a GPU, or on one: a task that is tried again has nothing to do with any.
         options = self.options.replace(backend=BackendChoice.CPU) if task.retry else self.options
@@ -123,8 +123,7 @@ class RunStage:
                 yield from run(
                     tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
-                    tables=TABLES, residents=place.allocation.residents, keep_tables=self.keeps_tables,
-                    whole=self._keepable(reads),
+                    cache=TableCache(TABLES, place.allocation.residents, self.keeps_tables, self._keepable(reads)),
                 )  # fmt: skip
 
     def _keepable(self, reads: Reads) -> frozenset[int]:

@@ -31,6 +31,7 @@ from gpujoin.backends.cudf import device_pipeline
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.engine.pipeline import run
 from gpujoin.engine.pipeline.resident import ResidentTables, resident_tables
+from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import lit, left
 from gpujoin.model.jointype import JoinType, Side
@@ -71,9 +72,9 @@ device = device_pipeline(backend)
 kernels = backend.ops.kernels
 tables = resident_tables(0)
 
-def task(number, file, asked=None, **named):
+def task(number, file, asked=None, whole=(0,), stores_build_sides=False, **named):
     asked = asked or tree()
-    given = {"residents": tables, "whole": [0], **named}
+    given = {"cache": TableCache(None, tables, stores_build_sides, whole), **named}
     metrics, before = PipelineMetrics(), (record.copied["up"], record.calls.total(), len(kernels.launches))
     reads = record.calls["io.parquet.read_parquet"]
     rows = sales(number)
@@ -106,7 +107,7 @@ changed = written(0, 150)
 told["changed"] = task(0, changed)
 tables.clear()
 told["at last"] = cudf.allocated_bytes(0)
-told["of a stream"] = [task(number, file := changed, whole=[], keep_tables=True)["kept"] for number in range(2)]
+told["of a stream"] = [task(number, file := changed, whole=[], stores_build_sides=True)["kept"] for number in range(2)]
 tables.clear()
 told["not all of it"] = [task(number, file, whole=[])["kept"] for number in range(2)]
 told["carefully"] = [task(number, file, rung=Rung.CAREFUL)["kept"] for number in range(2)]
@@ -220,7 +221,7 @@ def in_a_slot(number, used=file):
         rows = sales(number)
         list(run(
             tree(), {0: rows}, {0: [used]}, metrics=metrics, options=place.options, device=place.device,
-            residents=place.allocation.residents, whole=[0],
+            cache=TableCache(resident=place.allocation.residents, whole=[0]),
         ))
         limit = place.allocation.residents.limit
         told.setdefault("memory", place.allocation.backend.device.memory_limit)

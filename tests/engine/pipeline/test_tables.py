@@ -15,7 +15,7 @@ from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import held_bytes
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
-from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, TableRows
+from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, TableCache, TableRows
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType, Side
@@ -62,8 +62,7 @@ def given(
         {0: rows},
         {0: [file]},
         metrics=metrics,
-        tables=tables,
-        keep_tables=keeps,
+        cache=TableCache(tables, stores_build_sides=keeps),
         **named,  # type: ignore[arg-type]
     )
     return pa.Table.from_batches(batches, tree.schema), metrics
@@ -127,8 +126,7 @@ def test_a_build_side_takes_the_room_of_the_least_recently_used_table(tmp_path: 
         {0: [files[2]]},
         options=options,
         join_metrics=joins,
-        tables=tables,
-        keep_tables=keeps,
+        cache=TableCache(tables, stores_build_sides=keeps),
     )
     assert sum(part.num_rows for part in result) > 0
     assert joins.spills == 0
@@ -152,8 +150,7 @@ def read_by_all(tree: Relation, part: int, file: FileSlice, tables: BuiltTables,
         {0: batch(part)},
         {0: [file]},
         metrics=metrics,
-        tables=tables,
-        whole=[0],
+        cache=TableCache(tables, whole=[0]),
         **named,  # type: ignore[arg-type]
     )
     expected, _ = given(tree, batch(part), file, None)
@@ -165,7 +162,7 @@ def test_64_tasks_of_a_worker_read_a_small_table_once(tmp_path: Path) -> None:
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
     metrics = PipelineMetrics()
     for part in range(63):
-        for _ in run(tree, {0: batch(part)}, {0: [file]}, metrics=metrics, tables=tables, whole=[0]):
+        for _ in run(tree, {0: batch(part)}, {0: [file]}, metrics=metrics, cache=TableCache(tables, whole=[0])):
             pass
     assert (metrics.scanned_rows, metrics.tables_kept) == (30, 62)
     assert read_by_all(tree, 63, file, tables).tables_kept == 1
@@ -200,7 +197,9 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
     before = held_bytes()
     metrics = PipelineMetrics()
     for _ in range(2):
-        for _ in run(tree, {0: batch(0)}, {0: [file]}, options=options, metrics=metrics, tables=tables, whole=[0]):
+        for _ in run(
+            tree, {0: batch(0)}, {0: [file]}, options=options, metrics=metrics, cache=TableCache(tables, whole=[0])
+        ):
             pass
     assert (metrics.scanned_rows, metrics.tables_kept) == (400_000, 0)
     assert held_bytes() == before
@@ -213,17 +212,17 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
 
 def test_a_run_that_ended_early_keeps_no_part_of_a_table(tmp_path: Path) -> None:
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
-    rows = run(tree, {0: batch(0)}, {0: [file]}, tables=tables, whole=[0])
+    rows = run(tree, {0: batch(0)}, {0: [file]}, cache=TableCache(tables, whole=[0]))
     next(rows, None)
     rows.close()  # type: ignore[attr-defined]
     gone = FileSlice(str(tmp_path / "gone"), 10, 10)
     with pytest.raises(ScanError):
-        list(run(tree, {0: batch(0)}, {0: [gone]}, tables=tables, whole=[0]))
+        list(run(tree, {0: batch(0)}, {0: [gone]}, cache=TableCache(tables, whole=[0])))
     read_by_all(tree, 0, file, tables)
     assert read_by_all(tree, 1, file, tables).tables_kept == 1
 
 
-def test_rows_that_a_run_with_lists_kept_are_not_taken_by_one_without(tmp_path: Path) -> None:
+def test_rows_that_a_run_with_lists_kept_are_taken_by_one_without(tmp_path: Path) -> None:
     tables, file = BuiltTables(), written(tmp_path / "0", 30)
     lists = pa.schema([*STREAM, ("l", pa.list_(pa.int64()))])
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0),), None, (0, 1, 2), (0, 1))
@@ -231,10 +230,10 @@ def test_rows_that_a_run_with_lists_kept_are_not_taken_by_one_without(tmp_path: 
     rows = batch(0).append_column("l", pa.array([[row] for row in range(20)], pa.list_(pa.int64())))
     for kept in (0, 1):
         metrics = PipelineMetrics()
-        batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, tables=tables, whole=[0])
+        batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, cache=TableCache(tables, whole=[0]))
         assert sum(part.num_rows for part in batches) > 0
         assert metrics.tables_kept == kept
-    assert read_by_all(joined(JoinType.INNER, ranged=False), 0, file, tables).tables_kept == 0
+    assert read_by_all(joined(JoinType.INNER, ranged=False), 0, file, tables).tables_kept == 1
 
 
 @pytest.mark.parametrize("keeps", ["built side", "rows"])
