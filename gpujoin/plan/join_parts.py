@@ -147,60 +147,54 @@ class JoinPlacer:
     def _exchange(self, tree: ColumnTree, sides: Mapping[Side, Part]) -> Part | None:
         """Share both sides out by their keys: by all of them, or as one side is partitioned already."""
         keys = _keys_of(tree)
-        choices = [
-            (keys, False),
-            *((_keys_served(keys, side, by), True) for side in Side for by in sides[side].partitionings),
-        ]
-        ways = (
-            self._exchange_by(tree, sides, keys_, partitioned=partitioned) for keys_, partitioned in choices if keys_
-        )
+        may_decide = {side: part.determinate for side, part in sides.items()}
+        determinate = [key for key in keys if all(key.columns[side] in may_decide[side] for side in Side)]
+        usable = determinate if determinate or not self.planning.limits.indeterminate_keys else keys
+        ways = [self._exchange_by(tree, sides, usable, reuse=False)]
+        for side in Side:
+            served = (_keys_served(determinate, side, partitioning) for partitioning in sides[side].partitionings)
+            ways += [self._exchange_by(tree, sides, some, reuse=True) for some in served]
         return min((way for way in ways if way is not None), key=lambda way: way.cost, default=None)
 
     def _exchange_by(
-        self, tree: ColumnTree, sides: Mapping[Side, Part], keys: Sequence[_Key], *, partitioned: bool
+        self, tree: ColumnTree, sides: Mapping[Side, Part], keys: Sequence[_Key], *, reuse: bool
     ) -> Part | None:
-        """Exchange by keys; where a side is ``partitioned`` by them already, it stays as it is."""
-        may_decide = {side: part.determinate for side, part in sides.items()}
-        determinate = [key for key in keys if all(key.columns[side] in may_decide[side] for side in Side)]
-        if partitioned and len(determinate) < len(keys):
+        """Exchange both sides by keys; with ``reuse`` a side that is partitioned by them already stays as it is."""
+        join_type = _join_of(tree).spec.join_type
+        is_any_unknown = join_type.null_aware and any(key.may_be_unknown(side) for key in keys for side in Side)
+        if not keys or (reuse and is_any_unknown):
             return None
-        if determinate or not self.planning.limits.indeterminate_keys:
-            keys = determinate
-        node = _join_of(tree)
-        join_type = node.spec.join_type
-        unknown = {side: join_type.null_aware and any(key.may_be_unknown(side) for key in keys) for side in Side}
-        if not keys or (partitioned and any(unknown.values())):
-            return None
-        types, null_safe = tuple(key.type for key in keys), [key.null_safe for key in keys]
-        parts: dict[Side, Part] = {}
-        by: dict[Side, Partitioning] = {}
-        for side, part in sides.items():
-            columns = tuple(key.columns[side] for key in keys)
-            there = [
-                partitioning
-                for partitioning in part.partitionings
-                if (partitioning.columns, partitioning.types) == (columns, types)
-            ]
-            there = [partitioning for partitioning in there if not (partitioning.spread and any(null_safe))]
-            if partitioned and there:
-                parts[side], by[side] = part, there[0]
-                continue
-            cut = Cut(
-                tree.reads(frozenset(tree.ids))[side is Side.RIGHT], columns, types, null_safe,
-                null_keys_of(join_type, side), side is Side.RIGHT and unknown[Side.LEFT],
-            )  # fmt: skip
-            parts[side] = self.planning.cut(part, cut, node.side(side))
-            by[side] = parts[side].partitionings[0]
-        partitionings = []
+        placed = {side: self._partition(tree, side, part, keys, reuse=reuse) for side, part in sides.items()}
+        left, right = placed[Side.LEFT][0], placed[Side.RIGHT][0]
+        partitionings: list[Partitioning] = []
         for side in (side for side in Side if _keeps(join_type, side)):
-            spread = by[side].spread and not _matched_only(join_type)
-            partitionings.append(dataclasses.replace(by[side], spread=spread))
-            partitionings += [partitioning for partitioning in parts[side].partitionings if partitioning != by[side]]
-        left, right = parts[Side.LEFT], parts[Side.RIGHT]
+            part, by = placed[side]
+            partitionings.append(dataclasses.replace(by, spread=by.spread and not _matched_only(join_type)))
+            partitionings += [partitioning for partitioning in part.partitionings if partitioning != by]
         return Part(
             tree.over([left.rows, right.rows]), (), (*left.inputs, *right.inputs), left.replicated | right.replicated,
             tuple(dict.fromkeys(partitionings)), left.cost + right.cost, 0.0,
         )  # fmt: skip
+
+    def _partition(
+        self, tree: ColumnTree, side: Side, part: Part, keys: Sequence[_Key], *, reuse: bool
+    ) -> tuple[Part, Partitioning]:
+        """Exchange one side by keys, or give it as it is if it is partitioned by them and that is to be used."""
+        node = _join_of(tree)
+        join_type = node.spec.join_type
+        columns, types = tuple(key.columns[side] for key in keys), tuple(key.type for key in keys)
+        null_safe = [key.null_safe for key in keys]
+        for partitioning in part.partitionings if reuse else ():
+            is_equal = (partitioning.columns, partitioning.types) == (columns, types)
+            if is_equal and not (partitioning.spread and any(null_safe)):
+                return part, partitioning
+        left_may_be_unknown = join_type.null_aware and any(key.may_be_unknown(Side.LEFT) for key in keys)
+        cut = Cut(
+            tree.reads(frozenset(tree.ids))[side is Side.RIGHT], columns, types, null_safe,
+            null_keys_of(join_type, side), side is Side.RIGHT and left_may_be_unknown,
+        )  # fmt: skip
+        exchanged = self.planning.cut(part, cut, node.side(side))
+        return exchanged, exchanged.partitionings[0]
 
 
 def _join_of(tree: ColumnTree) -> Join:
