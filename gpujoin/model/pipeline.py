@@ -306,10 +306,7 @@ class PipelineBackend(Protocol[Piece]):
         """Divide a collected piece by the hash of columns, collected. Each division uses another hash."""
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
-        """The first rows in an order, collected."""
-
-    def head(self, piece: Piece, count: int) -> Piece:
-        """Any ``count`` rows, collected."""
+        """The first rows in an order, collected; any ``count`` rows if it is empty."""
 
     def lookup(self, node: Join, build: Piece) -> Lookup[Piece] | None:
         """Prepare a join within the backend's query; ``None`` where that would be inexact or slow."""
@@ -443,10 +440,7 @@ class DevicePipelineBackend(Protocol[Piece]):
         """
 
     def top(self, frame: Piece, order: Sequence[SortKey], count: int) -> Piece:
-        """The first rows in an order."""
-
-    def head(self, frame: Piece, count: int) -> Piece:
-        """Any ``count`` rows."""
+        """The first rows in an order; any ``count`` rows if it is empty."""
 
     def slice(self, frame: Piece, start: int, length: int) -> Piece:
         """Rows ``start`` to ``start + length - 1``."""

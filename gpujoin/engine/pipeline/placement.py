@@ -223,14 +223,10 @@ class MixedPipeline:
         return [MixedPiece(piece.schema, piece=part) for part in self.host.divide(rows, columns, division)]
 
     def top(self, piece: MixedPiece, order: Sequence[SortKey], count: int) -> MixedPiece:
-        """The first rows in an order, collected."""
-        possible = self.device.computes([key.expression for key in order])
+        """The first rows in an order, or any, collected."""
+        keys = [key.expression for key in order]
+        possible = self.device.computes(keys) if keys else piece.frame is not None
         return self._step(piece, piece.schema, lambda on, rows: on.top(rows, order, count), on_device=possible)
-
-    def head(self, piece: MixedPiece, count: int) -> MixedPiece:
-        """Any ``count`` rows, collected."""
-        there = piece.frame is not None
-        return self._step(piece, piece.schema, lambda on, rows: on.head(rows, count), on_device=there)
 
     # -- joins ---------------------------------------------------------------------------------------------
 

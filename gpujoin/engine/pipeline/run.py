@@ -315,7 +315,7 @@ class _Run(RunContext):
         if left == 0:
             return
         for piece in self.pieces(node.child):
-            taken = self.backend.head(piece, left)
+            taken = self.backend.top(piece, (), left)
             rows, nbytes = self.backend.size(taken)
             self.counts.give(node, rows, nbytes)
             left -= rows

@@ -113,6 +113,8 @@ class CpuPipeline:
         return [piece.where(numbers == part).collect() for part in range(FAN_OUT)]
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
+        if not order:
+            return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
         own: list[Expression] = [
             ColumnRef(side=Side.LEFT, name=column.name, index=i, type=column.dtype)
             for i, column in enumerate(piece.columns)
@@ -129,9 +131,6 @@ class CpuPipeline:
         ).head(count)
         best = dataclasses.replace(keyed, frame=frame, columns=keyed.columns[: len(own)]).collect()
         return compact(best)
-
-    def head(self, piece: Piece, count: int) -> Piece:
-        return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
 
     def lookup(self, node: Join, build: Piece) -> OneRowJoin | QueryJoin | None:
         """Prepare a join within the query."""

@@ -123,15 +123,14 @@ class DevicePipeline(Generic[Frame]):
             return window(self.columns, node, frame)
 
     def top(self, frame: Frame, order: Sequence[SortKey], count: int) -> Frame:
+        if not order:
+            return self.slice(frame, 0, min(count, self.backend.frame_rows(frame)))
         with self.entered():
             columns = self.columns
             keys = computed(columns, frame, [key.expression for key in order])
             by = columns.hstack([sortable(columns, columns.select(keys, (at,))) for at in range(len(order))])
             index = columns.order(by, [key.descending for key in order], [key.nulls_first for key in order])
             return rows_at(columns, frame, index[:count])
-
-    def head(self, frame: Frame, count: int) -> Frame:
-        return self.slice(frame, 0, min(count, self.backend.frame_rows(frame)))
 
     def slice(self, frame: Frame, start: int, length: int) -> Frame:
         return self.backend.gather(frame, Span(start, length))
