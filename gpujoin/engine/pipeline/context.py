@@ -17,7 +17,7 @@ from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.pipeline.repeated import KeptParts
-from gpujoin.engine.pipeline.tables import BuiltTables
+from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.engine.spill import SpillStore
 from gpujoin.model.files import ValueRanges
 from gpujoin.model.pipeline import AnyPipelineBackend, PipelineMetrics
@@ -41,14 +41,10 @@ class RunSettings:
     """Bytes of the pieces that scans and sources are cut into."""
     metrics: PipelineMetrics
     join_metrics: JoinMetrics
-    tables: BuiltTables | None
-    """Tables of the CPU, built sides and rows, that are kept from run to run; ``None``: nothing is."""
-    keeps_tables: bool
-    """Whether built sides are kept there."""
-    whole: frozenset[int]
-    """Scans, by index, that all tasks read whole."""
-    with_kept_rows: frozenset[Relation]
-    """Build sides whose rows are kept whatever they are made of."""
+    cache: TableCache
+    """What it may take of earlier runs where it runs, and store for later ones."""
+    stored_rows: frozenset[Relation]
+    """Build sides whose rows are stored whatever they are made of."""
 
 
 class RunContext(ABC):

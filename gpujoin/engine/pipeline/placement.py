@@ -22,7 +22,7 @@ from gpujoin.engine.join.probe import Run, join_morsel, rest_of_build
 from gpujoin.engine.join.sinks import FrameSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
-from gpujoin.engine.pipeline.resident import ResidentBuild, ResidentTable, ResidentTables
+from gpujoin.engine.pipeline.resident import ResidentBuild, ResidentTables
 from gpujoin.engine.spill import SpillStore
 from gpujoin.errors import DeviceMemoryError, DeviceValueError
 from gpujoin.logs import log
@@ -261,16 +261,6 @@ class MixedPipeline:
             table.built[name] = ResidentBuild.of(built)
             self.residents.fit()
         return built
-
-    def keep(self, name: Hashable, piece: MixedPiece) -> None:
-        """Keep the rows of a table on the device under a name, if they are there, for later runs."""
-        if self.residents is not None and piece.frame is not None:
-            self.residents.put(name, ResidentTable(piece, self.size(piece)[1]))
-
-    def kept(self, name: Hashable) -> MixedPiece | None:
-        """Give the rows of a table that an earlier run has kept."""
-        table = None if self.residents is None else self.residents.get(name)
-        return None if table is None else table.piece
 
     def heaviest(self, piece: MixedPiece, keys: Sequence[int]) -> int:  # noqa: ARG002
         """0: build sides are not aggregated first, since a device makes pairs fast."""

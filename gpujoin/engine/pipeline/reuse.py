@@ -8,7 +8,8 @@ from collections.abc import Hashable, Sequence
 
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.pipeline.context import Piece, RunContext
-from gpujoin.engine.pipeline.placement import MixedPipeline
+from gpujoin.engine.pipeline.placement import MixedPiece
+from gpujoin.engine.pipeline.resident import ResidentTable
 from gpujoin.engine.pipeline.tables import BuiltTable, TableRows, unnumbered
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan
@@ -28,12 +29,13 @@ class TableReuse:
     def __init__(self, run: RunContext) -> None:
         self._run = run
         self._settings = run.settings
+        self._cache = run.settings.cache
 
     def name_of_build_side(self, node: Join) -> Hashable | None:
         """The name under which a join's build side is stored; ``None`` where it is not."""
         side = node.build_side
         table, streamed = node.side(side), node.side(side.other)
-        if not self._settings.keeps_tables or not is_table(table) or is_table(streamed) or not _is_settled(table):
+        if not self._cache.stores_build_sides or not is_table(table) or is_table(streamed) or not _is_settled(table):
             return None
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
         named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
@@ -46,7 +48,7 @@ class TableReuse:
         Not those of which this run reads only a part, or that it has or keeps otherwise.
         """
         scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
-        is_whole = node in self._settings.with_kept_rows or all(scan.index in self._settings.whole for scan in scans)
+        is_whole = node in self._settings.stored_rows or all(scan.index in self._cache.whole for scan in scans)
         if not scans or not is_whole or any(scan in self._run.wanted for scan in scans):
             return None
         if not is_table(node) or not _is_settled(node):
@@ -57,38 +59,40 @@ class TableReuse:
 
     def rows(self, name: Hashable) -> Sequence[Piece] | None:
         """The pieces of a build side that an earlier run has stored."""
-        if isinstance(self._run.backend, MixedPipeline):
-            piece = self._run.backend.kept(name)
-            return None if piece is None else (piece,)
-        rows = None if self._settings.tables is None else self._settings.tables.rows(name)
+        if self._cache.resident is not None:
+            table = self._cache.resident.get(name)
+            return None if table is None else (table.piece,)
+        rows = None if self._cache.built is None else self._cache.built.rows(name)
         return None if rows is None else rows.pieces
 
     def store_rows(self, name: Hashable, node: Relation, pieces: list[Piece], size: int) -> list[Piece]:
         """Store the pieces of a build side for later runs, on the device as one; gives them as they are stored."""
-        if isinstance(self._run.backend, MixedPipeline):
-            whole = self._run.backend.concat(pieces, node.schema, self._run.metrics)
-            self._run.backend.keep(name, whole)
+        backend, memory = self._run.backend, self._run.memory
+        if self._cache.resident is not None:
+            whole = backend.concat(pieces, node.schema, self._run.metrics)
+            if isinstance(whole, MixedPiece) and whole.frame is not None:
+                self._cache.resident.put(name, ResidentTable(whole, backend.size(whole)[1]))
             return [whole]
-        if self._settings.tables is not None and size <= self._run.memory.tables_bytes // _OF_TABLES:
-            self._settings.tables.put(name, TableRows(tuple(pieces), size), self._run.memory.tables_bytes)
+        if self._cache.built is not None and size <= memory.tables_bytes // _OF_TABLES:
+            self._cache.built.put(name, TableRows(tuple(pieces), size), memory.tables_bytes)
         return pieces
 
     def build_side(self, name: Hashable | None) -> BuiltTable | None:
         """Give a built side that an earlier run has stored, by its name, if it has one."""
-        return None if name is None or self._settings.tables is None else self._settings.tables.get(name)
+        return None if name is None or self._cache.built is None else self._cache.built.get(name)
 
     def store_build_side(self, name: Hashable, join: HashJoin, piece: Piece | None) -> bool:
         """Store a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
-        if self._settings.tables is None or join.spilled:
+        if self._cache.built is None or join.spilled:
             return False
         late_columns = 0 if piece is None else self._run.backend.size(piece)[1]  # are not among the join's rows
         table = BuiltTable(join, piece, max(join.build_bytes, late_columns))
-        self._settings.tables.put(name, table, self._run.memory.tables_bytes)
+        self._cache.built.put(name, table, self._run.memory.tables_bytes)
         return True
 
     def make_room(self) -> bool:
         """Let go of one table; ``False`` if none is stored."""
-        return self._settings.tables is not None and self._settings.tables.drop()
+        return self._cache.built is not None and self._cache.built.drop()
 
 
 def _is_settled(table: Relation) -> bool:

@@ -125,21 +125,11 @@ def run(
             backend = MixedPipeline(device, host, options, metrics, join_metrics, size, cache.resident)
         if cache.built is not None and rung is Rung.CAREFUL:
             cache.built.clear()
-        fast, on_device = rung is Rung.FAST, rung is Rung.DEVICE
-        given = RunSettings(
-            backend,
-            settings,
-            asked,
-            memory,
-            size,
-            metrics,
-            join_metrics,
-            None if on_device else cache.built,
-            keeps_tables=cache.stores_build_sides and fast,
-            whole=frozenset(cache.whole if fast or on_device else ()),
-            with_kept_rows=frozenset(kept_tables(tree) if cache.stores_build_sides and on_device else ()),
+        stored_rows = kept_tables(tree) if cache.stores_build_sides and rung is Rung.DEVICE else ()
+        of_run = RunSettings(
+            backend, settings, asked, memory, size, metrics, join_metrics, cache.on_rung(rung), frozenset(stored_rows)
         )
-        return Attempt(rung, _Run(tree, sources, given).batches(), backend.faults)
+        return Attempt(rung, _Run(tree, sources, of_run).batches(), backend.faults)
 
     return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
 

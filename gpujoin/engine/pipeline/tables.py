@@ -20,6 +20,7 @@ from gpujoin.cache import Cache
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import hold
 from gpujoin.engine.pipeline.resident import ResidentTables
+from gpujoin.model.pipeline import Rung
 from gpujoin.model.relations import Relation, Scan
 
 
@@ -111,6 +112,12 @@ class TableCache:
     """Whether build sides are stored that are made of files alone, and probed by others."""
     whole: Collection[int] = ()
     """Scans, by index, that all tasks read whole: rows of build sides that are made of these alone are stored."""
+
+    def on_rung(self, rung: Rung) -> TableCache:
+        """What of it is used on a rung. A run that is cautious stores nothing."""
+        if rung is Rung.DEVICE:
+            return TableCache(None, self.resident, whole=self.whole)
+        return self if rung is Rung.FAST else TableCache(self.built)
 
 
 def unnumbered(node: Relation) -> Relation:
