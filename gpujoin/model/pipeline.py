@@ -266,9 +266,6 @@ class PipelineBackend(Protocol[Piece]):
     def budget(self, asked: int) -> int:
         """Bytes that a build side may take here, given its budget in host memory."""
 
-    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        """Reasons why one node, without its inputs, is not computed exactly as Spark would."""
-
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet. Raises :class:`~gpujoin.errors.ScanError`."""
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.backend import ColumnEvaluator
     from gpujoin.model.reasons import Reason
+    from gpujoin.model.relations import Relation
 
-__all__ = ["column_evaluator", "create", "create_pipeline", "make_grouper", "unavailable"]
+__all__ = ["column_evaluator", "create", "create_pipeline", "make_grouper", "node_obstacles", "unavailable"]
 
 
 def unavailable() -> Reason | None:
@@ -44,6 +45,13 @@ def create_pipeline(request: BackendRequest, rung: Rung = Rung.FAST) -> CpuPipel
     from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
 
     return CpuPipeline(rung)
+
+
+def node_obstacles(node: Relation) -> tuple[Reason, ...]:
+    """Reasons why a pipeline does not compute a node, without its inputs, exactly as Spark does."""
+    from gpujoin.backends.cpu.pipeline.offers import node_obstacles
+
+    return node_obstacles(node)
 
 
 def column_evaluator() -> ColumnEvaluator:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpujoin.backends.cpu import create_pipeline
-from gpujoin.backends.cudf import node_obstacles
+from gpujoin.backends import cpu, cudf
 from gpujoin.backends.registry import BackendRequest
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.errors import GpuJoinError, RelationError
@@ -26,9 +25,9 @@ def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Re
 
 def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
     """Reasons why one node cannot be run, without its inputs; for callers that build trees node by node."""
-    reasons = [*create_pipeline(BackendRequest()).obstacles(node)]
+    reasons = [*cpu.node_obstacles(node)]
     if backend is BackendName.GPU:
-        reasons += node_obstacles(node)
+        reasons += cudf.node_obstacles(node)
     if isinstance(node, Join):
         reasons += _join_obstacles(node)
     return tuple(reasons)
@@ -57,7 +56,7 @@ def read_footers(
     values = [()] * len(paths) if constants is None else list(constants)
     if len(values) != len(paths):
         raise RelationError(f"{len(values)} tuples of constants for {len(paths)} files")
-    backend = create_pipeline(BackendRequest())
+    backend = cpu.create_pipeline(BackendRequest())
 
     def read(path: str, constants: tuple[Constant, ...]) -> FileFooter:
         return backend.footer(scan, path, constants)

@@ -13,34 +13,27 @@ import pyarrow as pa
 from gpujoin.backends.cpu.pipeline import joins, parquet
 from gpujoin.backends.cpu.pipeline.aggregate import HASH_SEED, PolarsAggregation, key_of
 from gpujoin.backends.cpu.pipeline.joins import OneRowJoin, QueryJoin
-from gpujoin.backends.cpu.pipeline.late import computed_parts, is_late, late_obstacles
 from gpujoin.backends.cpu.pipeline.latekeys import NumberedRows
+from gpujoin.backends.cpu.pipeline.offers import is_late
 from gpujoin.backends.cpu.pipeline.piece import Piece, compact, concat, float_key, to_batches
 from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.backends.cpu.pipeline.windows import window
 from gpujoin.functions.lower import Extent, lower
 from gpujoin.functions.lowered import NotLowered, Unmeasured
-from gpujoin.functions.support import obstacle
-from gpujoin.model.expressions import Cast, ColumnRef, Expression
+from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.files import FileFormat, Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
-from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import (
     Constant,
-    Expand,
     FileFooter,
     Join,
     PartialAggregate,
-    Project,
-    Relation,
     Scan,
     SortKey,
     Window,
-    operation_name,
 )
-from gpujoin.model.sqltext import show_type, with_types
-from gpujoin.model.types import is_float, is_text, logical
+from gpujoin.model.types import is_float, logical
 
 _SAMPLE = 1 << 16
 """Rows of the sample in which the commonest key is counted."""
@@ -64,14 +57,6 @@ class CpuPipeline:
 
     def budget(self, asked: int) -> int:
         return asked
-
-    def obstacles(self, node: Relation) -> tuple[Reason, ...]:
-        parts = node.expressions()
-        if isinstance(node, Project | Expand):
-            parts = tuple(part for expression in parts for part in computed_parts(expression))
-        uncomputed = (_uncomputed(part) for part in map(obstacle, parts) if part is not None)
-        what = operation_name(node)
-        return tuple(Reason(ReasonKind.UNSUPPORTED, what, why) for why in (*uncomputed, *late_obstacles(node)))
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         return _reader(node).read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
@@ -190,10 +175,3 @@ def _reader(node: Scan) -> Any:
 
         return orc
     return parquet
-
-
-def _uncomputed(node: Expression) -> str:
-    """Say why an expression is not computed here."""
-    if isinstance(node, Cast) and node.child.type is not None and is_float(node.child.type) and is_text(node.to):
-        return f"{node} turns {show_type(node.child.type)}s into text, which only Spark does"
-    return f"{with_types(node)} is not computed here"

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import arrow_of, ascends, column_of
-from gpujoin.backends.cpu.pipeline.late import NUMBER, LateColumn, from_arrow, is_late, late_column
+from gpujoin.backends.cpu.pipeline.late import NUMBER, LateColumn, from_arrow, late_column
+from gpujoin.backends.cpu.pipeline.offers import is_late
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, without_columns
 from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.functions.utf8 import as_characters

@@ -24,7 +24,8 @@ from gpujoin.backends.cpu.pipeline.decoding import (
     read_row_groups,
     scan_by_polars,
 )
-from gpujoin.backends.cpu.pipeline.late import LateColumn, held_type, is_late, late_column, late_from_arrow
+from gpujoin.backends.cpu.pipeline.late import LateColumn, held_type, late_column, late_from_arrow
+from gpujoin.backends.cpu.pipeline.offers import is_late
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
 from gpujoin.backends.parquet.floors import floors_of

@@ -18,14 +18,13 @@ from gpujoin.backends.cpu.pipeline.late import (
     LateColumn,
     compacted,
     from_arrow,
-    is_late,
     late_column,
     late_from_arrow,
     over_numbers,
-    passes_on,
     portions,
     reads_late,
 )
+from gpujoin.backends.cpu.pipeline.offers import is_late, passes_on
 from gpujoin.errors import DecodeError
 from gpujoin.functions.evaluate import evaluate, evaluate_column
 from gpujoin.functions.lower import Extent, lower

@@ -1,0 +1,206 @@
+"""Late columns: those of types that Polars does not hold, such as arrays, maps and calendar intervals.
+
+Their values stay in Arrow arrays, and a piece has numbers in their place: a gather map and the rows that it points to.
+Polars filters, joins and sorts the numbers. Values are gathered where an expression reads them, and once more when rows
+leave the pipeline. A number has that of an array in its upper half, and that of a row in its lower one::
+
+    k  tags                         array 7   row 0  [a]
+    2  7, 1                                   row 1  []
+    9  7, 2   a join repeats rows             row 2  [b, c]
+    9  7, 2
+    4  null   and pads others
+
+Expressions that pass values on, as ``CASE WHEN k > 3 THEN tags END``, are computed over numbers too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from gpujoin.backends.cpu.pipeline.columns import column_of, series_of
+from gpujoin.backends.cpu.pipeline.offers import is_late, passes_on
+from gpujoin.functions.lowered import INT64, Column, LazyBounds, polars_type
+from gpujoin.model.expressions import Case, ColumnRef, Expression
+from gpujoin.model.hostgather import row_bytes, take
+from gpujoin.model.layouts import in_type, nulls
+from gpujoin.model.types import logical
+
+NUMBER = pa.int64()
+"""Type of the numbers that a piece has in place of values."""
+_ROW_BITS = 32
+_ROW_MASK = (1 << _ROW_BITS) - 1
+_MOST_TOGETHER = 1 << 30
+"""Bytes of values that are put together in one array at most; the offsets of lists and texts reach to twice as many."""
+_SPARSE = 4
+"""A column of which so many times its rows are in memory is gathered: what is held is what its rows need, about."""
+_numbers = itertools.count()
+
+
+def held_type(dtype: pa.DataType) -> pl.DataType | type[pl.DataType]:
+    """Type of what a frame has of a column: values, or numbers of these."""
+    return pl.Int64() if is_late(dtype) else polars_type(dtype)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """An array of a late column."""
+
+    array: pa.Array
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64] | None:
+        """Bytes of variable width in each row; ``None`` if there are none."""
+        return row_bytes(self.array)
+
+    @cached_property
+    def largest(self) -> int:
+        """The most bytes of variable width that a row has."""
+        return 0 if self.sizes is None else int(self.sizes.max(initial=0))
+
+
+@dataclass(frozen=True)
+class LateColumn(Column):
+    """A column of a piece whose values are in arrays."""
+
+    arrays: Mapping[int, _Values] = field(default_factory=dict, compare=False, repr=False)
+    """The arrays that its numbers name."""
+
+    @property
+    def stored_rows(self) -> int:
+        """Rows of its arrays."""
+        return sum(len(values.array) for values in self.arrays.values())
+
+    def nbytes(self, rows: int) -> int:
+        """Bytes of the values of some rows, by their mean."""
+        total = sum(values.array.nbytes for values in self.arrays.values())
+        return int(total * rows / max(1, self.stored_rows))
+
+    def fits(self, numbers: pl.Series, most: int) -> bool:
+        """Whether the values of rows have at most so many bytes of variable width."""
+        if len(numbers) * max((values.largest for values in self.arrays.values()), default=0) <= most:
+            return True
+        total = 0
+        for number, _, rows in _by_array(numbers):
+            sizes = None if number is None else self.arrays[number].sizes
+            total += 0 if sizes is None else int(sizes[rows].sum())
+        return total <= most
+
+    def gather(self, numbers: pl.Series, dtype: pa.DataType | None = None) -> pa.Array:
+        """Gather the values of rows, in the column's type or another layout of it."""
+        dtype = self.dtype if dtype is None else dtype
+        parts: list[pa.Array] = []
+        places: list[npt.NDArray[np.int64]] = []
+        for number, at, rows in _by_array(numbers):
+            part = nulls(len(rows), dtype) if number is None else _taken(self.arrays[number].array, rows)
+            parts.append(in_type(part, dtype))
+            places.append(at)
+        if len(parts) < 2:
+            return parts[0] if parts else nulls(0, dtype)
+        order = np.empty(len(numbers), np.int64)
+        order[np.concatenate(places)] = np.arange(len(numbers))
+        whole = pa.concat_arrays(parts)
+        return whole if bool((order[1:] > order[:-1]).all()) else in_type(take(whole, pa.array(order)), dtype)
+
+
+def _by_array(
+    numbers: pl.Series,
+) -> Iterator[tuple[int | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """The arrays that numbers name, ``None`` for null: at which places, and which of their rows."""
+    words = numbers.fill_null(-1).to_numpy()
+    owners = words >> _ROW_BITS
+    for owner in np.unique(owners).tolist():
+        at = np.flatnonzero(owners == owner)
+        yield None if owner < 0 else owner, at, words[at] & _ROW_MASK
+
+
+def _taken(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Gather rows of an array; a run of rows is no copy."""
+    if rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+        return array.slice(rows[0], len(rows))
+    return take(array, pa.array(rows))
+
+
+def from_arrow(
+    name: str, values: pa.Array | pa.ChunkedArray, dtype: pa.DataType, *, checked: bool = False
+) -> tuple[pl.Series, Column]:
+    """Make a column of a piece of Arrow data in any layout; ``checked`` is that of :func:`series_of`."""
+    if is_late(dtype):
+        return late_from_arrow(name, values, dtype)
+    series, wide = series_of(values, dtype, checked=checked)
+    series = series.alias(name)
+    return series, column_of(name, series, dtype, wide=wide)
+
+
+def late_from_arrow(name: str, values: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, LateColumn]:
+    """Make a late column of Arrow data in any layout."""
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    arrays = {next(_numbers): _Values(array) for array in _together([in_type(chunk, dtype) for chunk in chunks])}
+    numbers = [(number << _ROW_BITS) + np.arange(len(held.array)) for number, held in arrays.items()]
+    series = pl.Series(name, np.concatenate([*numbers, np.zeros(0, np.int64)]))
+    return series, late_column(name, dtype, arrays)
+
+
+def late_column(name: str, dtype: pa.DataType, arrays: Mapping[int, Any] | None = None) -> LateColumn:
+    """Describe a late column; without arrays it has nothing but nulls."""
+    return LateColumn(name, logical(dtype), LazyBounds(NUMBER, lambda: INT64), arrays=arrays or {})
+
+
+def _together(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
+    """Concatenate arrays, as far as one may hold them."""
+    waiting: list[pa.Array] = []
+    size = 0
+    for array in arrays:
+        if waiting and size + array.nbytes > _MOST_TOGETHER:
+            yield pa.concat_arrays(waiting)
+            waiting, size = [], 0
+        waiting.append(array)
+        size += array.nbytes
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
+
+
+def compacted(column: Column, numbers: pl.Series) -> tuple[pl.Series, LateColumn] | None:
+    """Gather the values of a late column of which many more are in memory than its rows need; else ``None``."""
+    if not isinstance(column, LateColumn) or column.stored_rows <= _SPARSE * len(numbers):
+        return None
+    return late_from_arrow(column.name, column.gather(numbers), column.dtype)
+
+
+def portions(frame: pl.DataFrame, late: Mapping[str, LateColumn], most: int) -> Iterator[pl.DataFrame]:
+    """Halve rows until the values of each late column, by its name, have at most so many bytes."""
+    if frame.height < 2 or all(column.fits(frame[name], most) for name, column in late.items()):
+        yield frame
+        return
+    half = frame.height // 2
+    yield from portions(frame.slice(0, half), late, most)
+    yield from portions(frame.slice(half), late, most)
+
+
+# -- expressions -------------------------------------------------------------------------------------------------
+
+
+def over_numbers(node: Expression, width: int) -> Expression:
+    """Have an expression over ``width`` columns pass on numbers, those of each late column as one more column."""
+    if not passes_on(node):
+        return node
+    if isinstance(node, Case):
+        values = tuple(over_numbers(value, width) for value in node.values)
+        return dataclasses.replace(node, values=values, otherwise=over_numbers(node.otherwise, width), type=NUMBER)
+    if isinstance(node, ColumnRef):
+        return dataclasses.replace(node, index=width + node.index, type=NUMBER)
+    return dataclasses.replace(node, type=NUMBER)
+
+
+def reads_late(node: Expression) -> bool:
+    """Whether an expression reads the values of a late column."""
+    return any(ref.type is not None and is_late(ref.type) for ref in node.columns())
