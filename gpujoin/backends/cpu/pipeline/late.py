@@ -118,8 +118,9 @@ def _by_array(
     """The arrays that numbers name, ``None`` for null: at which places, and which of their rows."""
     words = numbers.fill_null(-1).to_numpy()
     owners = words >> _ROW_BITS
-    for owner in np.unique(owners).tolist():
-        at = np.flatnonzero(owners == owner)
+    is_single = len(words) > 0 and owners.min() == owners.max()
+    for owner in owners[:1].tolist() if is_single else np.unique(owners).tolist():
+        at = np.arange(len(words)) if is_single else np.flatnonzero(owners == owner)
         yield None if owner < 0 else owner, at, words[at] & _ROW_MASK
 
 
