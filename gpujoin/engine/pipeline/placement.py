@@ -359,12 +359,14 @@ class MixedAggregation:
     def _taken(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
         """Aggregate rows on the device; whether that succeeded."""
         frame = self._mixed.to_device(piece)
-        if not self._alone:
-            return frame is not None and bool(self._mixed.on_device(lambda: device.take(frame) is None))
-        if frame is None:
-            raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
-        device.take(frame)
-        return True
+
+        def take() -> bool:
+            if frame is None:
+                raise DeviceMemoryError("rows to aggregate do not fit the GPU; use spark.gpujoin.backend=cpu")
+            device.take(frame)
+            return True
+
+        return take() if self._alone else self._mixed.on_device(take) is True
 
     def finish(self) -> Iterator[MixedPiece]:
         """Return the groups that are held."""
