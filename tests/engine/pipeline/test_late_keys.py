@@ -131,7 +131,7 @@ PATHS: dict[str, tuple[Callable[[Tree, Tree], Tree], int]] = {
     "gathered for lists": (
         lambda s, c: (
             s.join(c, {"who": "id"}).group("name", a=Aggregate(AggregateFunction.COLLECT_SET, (left("name"),)))
-        ), 0,
+        ), 1,
     ),
     "no texts": (lambda s, c: s.join(c, {"who": "id"}).group("score", "age", **AGGREGATES), 0),
     "of both sides": (lambda s, c: s.join(c, {"who": "id"}).group("shop", "name", "age", **AGGREGATES), 1),
