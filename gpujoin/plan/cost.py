@@ -39,7 +39,7 @@ class Estimate:
 
     here: float
     spark: float
-    """By gpujoin and by Spark."""
+    """Seconds in gpujoin and in Spark."""
 
     @property
     def is_faster(self) -> bool:

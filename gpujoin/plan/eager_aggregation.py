@@ -61,7 +61,7 @@ class EagerAggregation:
     aggregated: tuple[Expression, ...]
     """Input columns of :attr:`final`, computed from rows of ``joined``."""
     plain: tuple[Expression, ...]
-    """The same columns, computed from rows of ``join``."""
+    """The columns of the original aggregation, computed from rows of ``join``."""
     final: PartialAggregate
     """Aggregation of either input."""
     outputs: tuple[Expression, ...]

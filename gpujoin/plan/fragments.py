@@ -49,7 +49,7 @@ class Fragment(Generic[Id]):
     """A relation, and where in its output each column is."""
 
     relation: Relation
-    """What computes it."""
+    """The relation that computes it."""
     positions: Mapping[Id, int]
     """Position of each column, by its identity."""
 

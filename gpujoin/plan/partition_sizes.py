@@ -133,7 +133,7 @@ class SplitPartitions:
     sides: tuple[Side, ...]
     """Inputs whose rows may be divided."""
     trees: Mapping[Share, Relation] = dataclasses.field(default_factory=dict)
-    """What tasks compute in the place of the stage's tree; of a full join."""
+    """The trees that replace the stage's; only of a full join."""
 
     def source(self, side: Side) -> int:
         """Index of the exchange of one input."""

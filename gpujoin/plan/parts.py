@@ -31,17 +31,17 @@ EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
 (`benchmarks/pipeline/README.md`, "exchange")."""
 STAGE_BYTES = 16 << 20
-"""What another stage costs, in compressed bytes read."""
+"""The cost of another stage, in compressed bytes read."""
 WAITING = 8 << 20
-"""What a core costs that waits for another stage, in compressed bytes read."""
+"""The cost of a core that waits for another stage, in compressed bytes read."""
 ALONE = 2.0
-"""What another byte of a join costs that one task runs, while the other cores have nothing to do."""
+"""The cost of another byte of a join in one task, while the other cores are idle."""
 _MOST_KEY_BYTES = 64 << 20
 """Keys of so many bytes may go to every task, even where a smaller table may not."""
 _MOST_GATHERED = 4
 """One task takes so many times the rows of one input together."""
 BUILDING = 0.3
-"""What building a byte of a side that every task reads costs."""
+"""The cost of building a byte of a replicated side."""
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ class RepeatedParts:
     """Parts with a join, an aggregation or a window that are read several times."""
 
     kinds: Mapping[Relation, int]
-    """By each node at which such a part stands, a number that parts alike have in common."""
+    """The number of each such part, by its topmost node; parts alike have the same."""
     uses: Mapping[int, int]
-    """How often each is read, by that number; what stands in a part that is read again is not counted again."""
+    """How often each is read, by that number, not counting parts within one that is read again."""
 
 
 def repeated_parts(tree: Relation) -> RepeatedParts:

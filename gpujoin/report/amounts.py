@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Iterator, Sequence
 
 PREDICTED = "~"
-"""What marks predicted numbers."""
+"""The mark of predicted numbers."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

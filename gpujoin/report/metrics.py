@@ -59,7 +59,7 @@ class IslandReport:
     notes: Mapping[str, int] = field(default_factory=dict)
     """Why tasks of the latest run did not run as planned, and how many of them."""
     island: IslandOperation | None = None
-    """What was decided of the island, of the last stage."""
+    """The explanation of the island; of its last stage only."""
     partitions: int | None = None
     """Partitions that were planned, of a stage whose small partitions are coalesced once their sizes are known."""
 

@@ -60,13 +60,13 @@ class NoteKind(Enum):
     """What a note tells."""
 
     DECISION = "decision"
-    """What decided how an operation runs."""
+    """A fact that decided how an operation runs."""
     LEFT_TO_SPARK = "left to Spark"
     """Why Spark runs it."""
     WARNING = "warning"
     """What may make it slow, wherever it runs."""
     MEASURED = "measured"
-    """What happened when it ran."""
+    """An event of its run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class Operation:
 
     kind: OperationKind
     operation: str
-    """What it does, in the words of SQL."""
+    """Its action, in the words of SQL."""
     backend: str = SPARK
     """``"cpu"``, ``"gpu"`` or ``"spark"``. Under ``auto`` each worker decides; this is then what the driver expects."""
     name: str | None = None
@@ -122,7 +122,7 @@ class Operation:
     measured: Amounts | None = None
     """``None``: it has not run, or Spark ran it."""
     predicted_spark_seconds: float | None = None
-    """What an island was predicted to take in Spark."""
+    """Seconds predicted for an island in Spark."""
     notes: tuple[Note, ...] = ()
     inputs: tuple[Operation, ...] = ()
     measured_as: tuple[tuple[str, str], ...] = ()

@@ -43,7 +43,7 @@ _MOST_BYTES = 32 << 20
 """Most bytes of stored explanations: some thousands, each of which takes 2 to 20 KB."""
 _MOST_WARNINGS = 10_000
 _IDS = re.compile(r"#\d+L?|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|(?<=\buuid\(Some\()-?\d+")
-"""What is another number each time that one text is analyzed: ids of columns, and seeds."""
+"""Numbers that differ each time a text is analyzed: ids of columns, and seeds."""
 _NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?")
 _explanations: Cache[str, Explanation] = Cache(_MOST_BYTES, object_bytes)
 _warned: Cache[int, bool] = Cache(_MOST_WARNINGS)

@@ -73,7 +73,7 @@ _OPERATIONS = {
 }
 _OF_PYTHON = frozenset({"BatchEvalPython", "ArrowEvalPython"})
 _DESCRIBED = {"count", "mean", "stddev", "min", "max"}
-"""What ``describe()`` computes of each column."""
+"""The statistics of a column that ``describe()`` computes."""
 _OF_LEFT_ROWS = frozenset({"LeftSemi", "LeftAnti", "ExistenceJoin"})
 """Joins that Spark takes to be as large as their left side."""
 _AFTER = "functions of Spark's own, or with calls after the joins and aggregations"

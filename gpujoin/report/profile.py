@@ -169,7 +169,7 @@ _ACTIVITIES = {
     "Scan": Activity.READING, "Join": Activity.JOINING, "PartialAggregate": Activity.AGGREGATING,
     "ExchangeSource": Activity.WAITING, "output": Activity.TRANSFER,
 }  # fmt: skip
-"""By the kind of an operation in metrics; all others compute."""
+"""Activities by the kind of an operation in metrics; all others compute."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Run:
     seconds: float
     planning: float
     reports: IslandReports = field(default_factory=IslandReports)
-    """What gpujoin ran of it."""
+    """Reports of the stages that gpujoin ran."""
 
 
 def profile(frame: DataFrame, *, repeats: int = 3) -> QueryProfile:

@@ -55,7 +55,7 @@ _STOPPED = re.compile(r"cancelled because SparkContext was shut down|Cannot call
 """Spark 4.0 to 4.3 give these errors no condition (``DAGScheduler``, ``SparkContext.assertNotStopped``)."""
 
 _PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
-"""What a worker caught and told; its message holds the traceback."""
+"""The exception of a worker's error; its message holds the traceback."""
 _FRAME = re.compile(r'^ *File "([^"]*)", line \d+', re.MULTILINE)
 _OUR_FILES = re.compile(r"gpujoin[/\\]spark[/\\]worker[/\\](functions|task)\.py$")
 """Every task of gpujoin enters by these."""
@@ -80,7 +80,7 @@ _LIBRARIES = re.compile(
 _DISCONNECTED = re.compile(r"SocketException$|EOFException$|ClosedChannelException$")
 _LOST_CLASSES = re.compile(r"OutOfMemoryError$|FetchFailed")
 _LOSS = re.compile(r"ExecutorLostFailure|FetchFailed|OutOfMemoryError|has failed the maximum allowable number of times")
-"""In the message of a job's failure, which has no cause when no task lived to tell one."""
+"""Words of a job's failure without a cause, since no task lived to tell one."""
 _JOB_ABORTED = "Job aborted due to stage failure"
 
 _OBSTACLE = re.compile(
@@ -101,7 +101,7 @@ _FILE = re.compile(r"""["'(]((?:/|[A-Za-z]:\\)[^"'()\n]*?([^/\\"'()\n]+)\.py)["'
 """A path of a Python file, and its name."""
 _INSTALLED = re.compile(r"[/\\](lib[/\\]python3|Lib[/\\]|site-packages[/\\]|dist-packages[/\\]|python[/\\]pyspark)")
 _IMPORTED = frozenset({"gpujoin", "numpy", "pandas", "polars", "py4j", "pyarrow", "pyspark"})
-"""What a worker imports besides Python's own modules."""
+"""Modules that a worker imports besides Python's own."""
 _LONGEST_CHAIN = 20
 """Causes that are looked at; a longer chain is a circle."""
 

@@ -89,7 +89,7 @@ _PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.
 """The number of a stream's partitions: the first that is set. A checkpoint sets them for a stream that goes on."""
 _ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
 _FURTHER = ("pandas", "google.protobuf")
-"""What workers need for state, besides what they need for other joins."""
+"""Modules that workers need for state, besides those of other joins."""
 _JOINED = StructType(
     [
         StructField("p", IntegerType()),
@@ -97,7 +97,7 @@ _JOINED = StructType(
         *(StructField(name, LongType() if kind == "int64" else DoubleType()) for name, kind in COUNTERS.items()),
     ]
 )
-"""What a partition gives: blobs, and a row of counters without one."""
+"""Rows of a partition's output: blobs, and counters in a row without one."""
 OPERATOR = "transformWithStateInPandasExec"
 """Spark's name of the operator by which gpujoin keeps state."""
 _OPERATOR_FILES = ("state/*/_metadata/metadata", "state/*/_metadata/v2/*")

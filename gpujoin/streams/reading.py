@@ -60,7 +60,7 @@ class ReadJoin:
     node: PlanNode
     """The join in the plan."""
     join: StreamJoin
-    """What is computed."""
+    """The join."""
     rows: Mapping[Side, SparkRows]
     """What Spark gives: the columns of each side, and what it computes with them for the condition."""
 

@@ -47,7 +47,7 @@ COUNTERS = {
     "output_rows": "int64", "unmatched_rows": "int64", "state_rows": "int64", "state_bytes": "int64",
     "chunks_read": "int64", "chunks_written": "int64", "chunks_removed": "int64", "seconds": "float64",
 }  # fmt: skip
-"""What a partition counts in a micro-batch, and the type of each counter in NumPy."""
+"""Counters of a partition in a micro-batch, with their NumPy types."""
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 

@@ -58,7 +58,7 @@ class PlanNode:
 
     name: str
     text: str
-    """As Spark writes it, shortened by Spark."""
+    """Its text, as Spark writes and shortens it."""
     is_leaf: bool = True
 
 
@@ -77,7 +77,7 @@ class LoggedQuery:
     runs: str
     """The place where the query ran, or would run."""
     obstacles: tuple[str, ...]
-    """What keeps parts of it in Spark."""
+    """Reasons why parts of it stay in Spark."""
 
     @classmethod
     def from_plan(cls, number: int, description: str, seconds: float, plan: Iterable[PlanNode]) -> Self:

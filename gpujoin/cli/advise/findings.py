@@ -24,7 +24,7 @@ class Query:
     place: str
     """File and line of the call."""
     explanation: Explanation
-    """What would run where."""
+    """The planner's decisions."""
 
     @property
     def seconds(self) -> tuple[float, float]:

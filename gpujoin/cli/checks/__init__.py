@@ -29,9 +29,9 @@ class Check:
     name: str
     status: Status
     finding: str
-    """What was found, on one line."""
+    """The finding, on one line."""
     advice: str = ""
-    """What to do about it; empty when there is nothing to do."""
+    """The remedy; empty if there is nothing to do."""
 
 
 def require(*checks: Check) -> None:

@@ -44,7 +44,7 @@ _KEY_HOLDERS = {
     JoinType.RIGHT: (Side.RIGHT,),
     JoinType.FULL: (Side.LEFT, Side.RIGHT),
 }
-"""Whose key columns the result is made of, where not the left side's alone."""
+"""Sides whose key columns the result has, if not the left side's alone."""
 
 _left_to_spark: WeakKeyDictionary[DataFrame, JoinOperation] = WeakKeyDictionary()
 
@@ -54,7 +54,7 @@ class _Using:
     """A join by names."""
 
     kind: JoinType
-    """What is returned."""
+    """The type of the join."""
     keys: tuple[tuple[int, int], ...]
     """Positions of the keys on the two sides."""
     schemas: dict[Side, t.StructType]

@@ -70,7 +70,7 @@ class FrameInput:
     rows: float | None = None
     """Estimated rows; ``None`` where nothing is known."""
     level: DeterminismLevel = DeterminismLevel.INDETERMINATE
-    """What is known of the rows when Spark computes them again."""
+    """Whether the rows are the same when Spark computes them again."""
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -104,7 +104,7 @@ class FrameJoin:
     right: FrameInput
     """The inputs."""
     spec: JoinSpec
-    """What is returned."""
+    """The join, over the columns that it reads."""
     build_side: Side
     """Which input is held in memory."""
     distribution: Distribution

@@ -351,4 +351,4 @@ TRANSLATIONS: dict[str, Translation] = {
     "ToUTCTimestamp": _moved_timestamp,
     "ConvertTimezone": _convert_timezone,
 }
-"""By the classes of Spark's expressions; ``TimeAdd`` is the name before Spark 4.1."""
+"""Translations by the classes of Spark's expressions; ``TimeAdd`` is the name before Spark 4.1."""

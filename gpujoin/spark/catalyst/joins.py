@@ -11,7 +11,7 @@ from gpujoin.spark.catalyst.nodes import CATALYST
 _LOGICAL = CATALYST + "plans.logical."
 JOIN = _LOGICAL + "Join"
 AS_OF_JOIN = "gpujoin.GpuAsOfJoin"
-"""That of `GpuAsOfJoin.java`."""
+"""The class of `GpuAsOfJoin.java`."""
 JOINS = frozenset({JOIN, AS_OF_JOIN})
 
 _TYPES = {

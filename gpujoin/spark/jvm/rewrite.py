@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpujoin.spark.query.plans import PlanNode
 
 MARK = "gpujoin_"
-"""What the ids of joins begin with; in plans they are the names of aliases right above the joins."""
+"""The beginning of the ids of joins; in plans these are the names of aliases right above the joins."""
 
 
 class Rewriting:

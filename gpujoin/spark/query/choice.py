@@ -55,7 +55,7 @@ class Once:
     tables: float = 0.0
     """To read and build the tables that a stream is joined with."""
     spark: float = 0.0
-    """In which Spark generates and compiles the first code of a program."""
+    """Seconds in which Spark generates and compiles the first code of a program."""
 
     @property
     def here(self) -> float:

@@ -24,7 +24,7 @@ _THREADS = 8
 _STORE_THREADS = 32
 """Footers that are read at the same time: those in a store are mostly waited for."""
 _MOST_BYTES = 64 << 20
-"""Of footers that are kept. They have the statistics of each row group and column."""
+"""Bytes of cached footers, which have the statistics of each row group and column."""
 _MOST_REFUSED = 1_000
 _footers_by_key: Cache[tuple[Any, ...], FileFooter] = Cache(_MOST_BYTES, object_bytes)
 _refused: Cache[str, bool] = Cache(_MOST_REFUSED)

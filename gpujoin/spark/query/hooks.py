@@ -90,9 +90,9 @@ _lock = threading.RLock()
 _rules: dict[str, OptimizerRule] = {}
 """Those of enabled sessions, by the id of the session."""
 _joining: dict[str, OptimizerRule] = {}
-"""That of sessions which have called ``gpu_join`` and are not enabled: all have the same."""
+"""Rules of sessions that have called ``gpu_join`` and are not enabled, which share one."""
 _originals: list[tuple[Any, str, Any]] = []
-"""What was replaced: its owner, its name, and what was there before."""
+"""Replaced attributes: the owner, the name and the original of each."""
 
 
 def enable(spark: SparkSession | None = None) -> None:

@@ -93,7 +93,7 @@ BUILDERS: dict[str, BuildNode] = {
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union"})
 _PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand"})
-"""Nodes whose rows are in the tasks in which those of their input are."""
+"""Nodes whose rows stay in the tasks of their input."""
 _SHARED = 4
 """A union is the topmost node where at least one in so many bytes would be read for parts that its inputs share."""
 _VALUE_BYTES = 8
@@ -119,25 +119,25 @@ class Island:
     node: PlanNode
     """The topmost node."""
     relation: Relation
-    """What workers compute; its columns are those of ``columns``."""
+    """The relation that workers compute, with the columns of ``columns``."""
     plain: Relation
-    """The same without early filters."""
+    """The relation without runtime filters."""
     columns: tuple[int | None, ...]
     """Which attribute of the plan each output column is; ``None``: a new one. A plan without columns has none, and
     its relation one.
     """
     sources: Mapping[int, ScanSource]
-    """What the scans read."""
+    """The files of the scans, by index."""
     spark_sources: tuple[SparkRows, ...]
-    """Whose rows Spark computes."""
+    """Parts whose rows Spark computes."""
     finish: Finish
-    """What Spark does with the rows."""
+    """The operation that Spark does with the rows."""
     aggregation: ReadAggregate | None
     """The aggregation, if the topmost node is one."""
     calls: Mapping[int, AggregateCall]
     """Partial results, by position among the aggregates."""
     distinct: tuple[Node, ...] = ()
-    """What the distinct aggregates read, beside the keys."""
+    """Columns that the distinct aggregates read, beside the keys."""
     computes_subqueries: bool = False
     """Whether it has the scalar subqueries of its nodes within it."""
     sizes: Sizes = field(kw_only=True, repr=False)

@@ -128,7 +128,7 @@ class QueryPlanner:
         self._left: dict[PlanNode, Reason] = {}
         """Why nodes that could be run here are left to Spark."""
         self._within: dict[PlanNode, Reason] = {}
-        """The same of all nodes of the largest part around each that was predicted to be slower here."""
+        """The reason of the largest part around a node that was predicted to be slower here."""
         self._hopeless: set[PlanNode] = set()
         """Nodes of parts of which nothing is predicted to be faster here."""
         self._missed = 0.0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpujoin.spark.catalyst.nodes import Node
 
 IGNORES_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
-"""What is corrupt Spark's own reader decides, and where it stops in a file: all files are kept with Spark."""
+"""Spark's own reader decides what is corrupt, and where it stops in a file: it reads all files."""
 IGNORES_MISSING = "spark.sql.files.ignoreMissingFiles"
 """A file that is gone when it is opened fails the query here, and Spark runs it again: all but streams, of which
 nothing runs again."""

@@ -154,7 +154,7 @@ class StageWork:
     description: str
     """Its operations, in a few words."""
     work: RunStage
-    """What each task does."""
+    """The work of each task."""
     inputs: tuple[StageWork, ...] = ()
     """The producers of its exchanges, in order."""
     shared: int | None = None
@@ -164,9 +164,9 @@ class StageWork:
     split: SplitRun | None = None
     """How its heavy partitions are split, if they are."""
     late: LateWork | None = None
-    """What runs in its place where one of its inputs proves small."""
+    """The work that replaces it if one of its inputs proves small."""
     explanation: IslandOperation | None = None
-    """What was decided of the island, of the last stage."""
+    """The explanation of the island; of its last stage only."""
 
     @classmethod
     def from_run(
@@ -199,7 +199,7 @@ class LateWork:
     """The work that replaces a stage's if one of its inputs proves small."""
 
     work: StageWork
-    """What runs; its tasks read all rows of that input."""
+    """The work, whose tasks read all rows of that input."""
     small: int
     """Index of that input's exchange."""
     limit: int
@@ -440,7 +440,7 @@ _MOST_SOURCES = 1 << 16
 """No stage has so many sources: tags from here on are of blobs that several stages read."""
 _BLOB_ROWS = StructType().add("p", IntegerType()).add("side", ByteType()).add("data", BinaryType())
 _LARGEST = (1 << 63) - 1
-"""As many bytes as Spark says of what it knows no size of."""
+"""The size that Spark gives to a plan of unknown size."""
 _BROADCAST_BYTES = 1 << 20
 """Functions that are larger when pickled are broadcast, if ``spark.broadcast.UDFCompressionThreshold`` says so too."""
 

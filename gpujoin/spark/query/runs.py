@@ -39,7 +39,7 @@ class StageRun:
     """How a stage runs."""
 
     stage: Stage
-    """What its tasks compute."""
+    """The stage that its tasks compute."""
     reads: tuple[Reads, ...]
     """For each task what it reads; one entry for all tasks of a stage whose rows come by key, or from Spark."""
     inputs: tuple[StageRun, ...] = ()
@@ -68,7 +68,7 @@ class IslandRun:
     threads: int
     """Threads of each task."""
     notes: tuple[str, ...]
-    """What decided."""
+    """Facts that decided how it runs."""
     keeps_tables: bool = False
     """Whether workers keep the tables that they build, for the next micro-batch of a stream."""
     stores: frozenset[str] = frozenset()
@@ -78,7 +78,7 @@ class IslandRun:
     late_threshold: int | None = None
     """Most bytes of a side that may be sent to every task where it proves small; ``None``: none is."""
     splitting: Splitting | None = None
-    """By which sizes heavy partitions are split; ``None``: none is."""
+    """Sizes at which heavy partitions are split; ``None``: none is."""
     shared: Mapping[int, int] = field(default_factory=dict)
     """Numbers of exchanges whose rows are computed once for several stages, by their indexes: those alike have the
     same number."""

@@ -55,7 +55,7 @@ class RelationFiles:
     stores: frozenset[str] = frozenset()
     """Names of the stores that its files are in (`storage.locations`)."""
     format: FileFormat = FileFormat.PARQUET
-    """What its files are."""
+    """Format of its files."""
 
     def with_partitions(self, ids: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
@@ -69,7 +69,7 @@ class ReadRelation:
     """A relation of files that a worker can read."""
 
     files: RelationFiles
-    """What it reads."""
+    """The files that it reads."""
     rest: tuple[Node, ...]
     """The conditions that are not seen to by the choice of files."""
 

@@ -50,7 +50,7 @@ _FILE_SYSTEMS = {
     "abfss": ("org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",),
     "hdfs": (CLIENT,),
 }
-"""Whose settings are known."""
+"""Hadoop's file systems, whose settings are known, by scheme."""
 
 _HARMLESS_S3 = re.compile(
     r"""
@@ -63,7 +63,7 @@ _HARMLESS_S3 = re.compile(
     """,
     re.VERBOSE,
 )
-"""Settings that say in what pieces a store is read and how often it is tried, not whom it asks and in whose name."""
+"""Settings of the manner in which a store is read, not of endpoints and credentials."""
 _HARMLESS_GCS = re.compile(
     r"(application\.name|batch|block|bucket|copy|create|glob|grpc\.(?!directpath)|hierarchical|http|implicit|inputstream"
     r"|io|lazy|list|marker|max|metrics|outputstream|performance|project|reported|rewrite|status|tracelog|working)"
@@ -307,7 +307,7 @@ def _fixed_token(settings: _Settings) -> dict[str, str]:
 
 
 _PREFIXES = ("dfs.", "hadoop.kerberos.", "hadoop.rpc.", "hadoop.security.", "ipc.")
-"""What the client is told begins with one of these."""
+"""Beginnings of the client's settings."""
 _OF_SERVERS = "hadoop.security.group.mapping."
 """Settings by which servers look up the groups of users, passwords among them."""
 _AUTHENTICATION = "hadoop.security.authentication"

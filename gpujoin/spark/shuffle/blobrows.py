@@ -33,7 +33,7 @@ from gpujoin.engine import blob as blobs
 from gpujoin.errors import CorruptBlobError, GpuJoinError
 
 Carrier = TypeVar("Carrier")
-"""What a packer hands to Spark."""
+"""The form in which a blob goes to Spark: a row, or packets."""
 
 BLOB_DDL = "p int, side tinyint, data binary"
 _FIELDS: list[pa.Field[Any]] = [

@@ -166,9 +166,9 @@ class ExchangeReader:
     """
 
     entries: Iterable[Entry]
-    """What comes, by either transport."""
+    """Blobs with their partition and source, by either transport."""
     forms: Sequence[BlobFormat]
-    """What is expected of each source, in order."""
+    """The form of each source's blobs, in order."""
     _pending: dict[int, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     def partitions(self) -> Iterator[tuple[int, list[Iterator[pa.RecordBatch]]]]:

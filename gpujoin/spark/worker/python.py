@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _VARIABLE = "PYSPARK_PYTHON"
 _SETTING = "spark.pyspark.python"
 DEFAULT_COMMAND = "python3"
-"""What PySpark starts where ``PYSPARK_PYTHON`` is not set."""
+"""The command of PySpark without ``PYSPARK_PYTHON``."""
 
 DRIVER, WORKERS = "driver", "workers"
-"""What reasons are of that concern all queries of an application."""
+"""Subjects of reasons that concern all queries of an application."""
 REQUIRED_MODULES = ("numpy", "polars", "pyarrow")
 """Libraries that a worker imports besides gpujoin; being compiled, they cannot be shipped in a zip."""
 
@@ -60,9 +60,9 @@ class WorkerPython:
     """What workers would run."""
 
     command: str
-    """As PySpark is told."""
+    """The command or path, as PySpark has it."""
     path: str | None
-    """What the command is on this machine; ``None``: not found."""
+    """The path of the command on this machine; ``None``: not found."""
     obstacle: str = ""
     """Why it cannot join, for a sentence that begins with it; empty if it can, or if that could not be found out."""
 

@@ -63,7 +63,7 @@ class RunStage:
     whole: frozenset[int] = frozenset()
     """Indexes of the scans that each of several tasks reads whole."""
     remark: str | None = None
-    """What is reported of each task."""
+    """A note in each task's report."""
     split: SplitPartitions | None = None
     """The join whose heavy partitions are split, if tasks may compute shares of partitions."""
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from gpujoin.model.files import FileSlice
 
 Reads: TypeAlias = Mapping[int, tuple[FileSlice, ...]]
-"""What a task reads, by the index of the scan."""
+"""The slices that a task reads, by the index of the scan."""
 
 _FAST = 1
 

@@ -36,7 +36,7 @@ class Input:
     join: PlanNode
     """The join."""
     projects: tuple[Defined, ...]
-    """What projections in between compute, topmost first, by expression id."""
+    """Expressions of the projections in between, by expression id; the topmost projection first."""
     filters: tuple[Node, ...] = ()
     """Conditions in between."""
     order: PlanNode | None = None

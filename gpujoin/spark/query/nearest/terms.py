@@ -32,7 +32,7 @@ class Shift:
     attribute: Node
     """An integer or a long integer."""
     by: int
-    """What is added."""
+    """The number that is added."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Limit:
     """A tolerance: a bound of the attribute from the other end. If the nearest match is beyond it, all matches are."""
 
     bound: Node
-    """Over the columns of the side whose rows are matched."""
+    """An expression over the side whose rows are matched."""
     exact: bool
     """Whether the attribute may equal its bound."""
     test: Node
     """The comparison."""
     shift: Shift | None = None
-    """What the bound is, if computing it may fail. It is computed only of rows with a match then, as in Spark."""
+    """The bound's sum, if it may fail: it is then computed only of rows with a match, as in Spark."""
     first: bool = False
     """Whether Spark tests it before the comparison with the attribute's bound from this end."""
 
@@ -72,13 +72,13 @@ class Nearest:
     """The search that replaces a join whose rows need only the nearest of their matches."""
 
     rows: Side
-    """Whose rows."""
+    """The side whose rows are matched."""
     column: int
-    """By which attribute of the other side."""
+    """The attribute of the other side by which they are matched."""
     direction: Direction
     """``BACKWARD``: the greatest that matches; ``FORWARD``: the least."""
     bound: Node
-    """What the attribute is bounded by, over the columns of ``rows``."""
+    """The attribute's bound, over the columns of ``rows``."""
     exact: bool
     """Whether the attribute may equal its bound."""
     keys: tuple[Node, ...]
@@ -86,11 +86,11 @@ class Nearest:
     limits: tuple[Limit, ...]
     """Bounds from the other end."""
     conditions: tuple[Node, ...]
-    """What the condition asks of ``rows`` alone."""
+    """Conditions on ``rows`` alone."""
     ties: tuple[Tie, ...] = ()
     """What decides among matches of equal order."""
     domain: Domain | None = None
-    """What the rows are taken from instead of that side of the join."""
+    """Rows that replace that side of the join."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,6 @@ class NearestJoins:
     """Joins of a query that may give of each row's matches the nearest alone."""
 
     terms: dict[PlanNode, Nearest] = field(default_factory=dict)
-    """What each join is told."""
+    """The search of each join."""
     orders: dict[PlanNode, PlanNode] = field(default_factory=dict)
-    """The join for which a ``Sort`` says which match is the nearest, where it does nothing else."""
+    """The join of each ``Sort`` that only says which match is the nearest."""

@@ -44,7 +44,7 @@ _BY_HINTS = "spark.gpujoin.strategy=auto, under which hints such as /*+ shuffle_
 _OF_STREAMS = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project"})
 """Nodes that compute the rows of each micro-batch by themselves: Spark's do the same with a stream as with a table."""
 REPARTITIONS = ("Repartition", "RepartitionByExpression", "RebalancePartitions")
-"""Nodes that say which task is to have which row."""
+"""Nodes that only move rows between tasks."""
 UNKNOWN_ROWS = 1e6
 """Taken for the rows of what Spark knows no size of, as of ``createDataFrame`` and JDBC."""
 UNKNOWN_LEAST_ROWS = 1e5

@@ -117,7 +117,7 @@ class Estimates:
     """What is computed for the estimates of an aggregation."""
 
     registers: tuple[Expression, ...]
-    """What rows are grouped by besides: the register; nothing if there are no estimates."""
+    """The register, as a further key; empty without estimates."""
     calls: Mapping[int, AggregateCall]
     """Choices of values, by position among the aggregates."""
 

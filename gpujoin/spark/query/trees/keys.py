@@ -97,7 +97,7 @@ class NotIn:
                1    5             null 5      (1, null) is kept, (1, 5) agrees with (null, 5) on k: dropped
     """
     rest: list[Node] = field(default_factory=list)
-    """What must be true."""
+    """Conditions that must be true."""
 
     @classmethod
     def from_parts(cls, parts: Sequence[tuple[Node, Key | None]], sides: Mapping[Side, Fragment]) -> NotIn:
