@@ -32,9 +32,9 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
         return pa.DictionaryArray.from_arrays(
             pc.take(array.indices, rows), array.dictionary, ordered=array.type.ordered
         )
-    known = in_known_layout(array)
-    taken = pc.take(known, rows)
-    return taken if known is array else in_type(taken, array.type)
+    plain = in_known_layout(array)
+    gathered = pc.take(plain, rows)
+    return gathered if plain is array else in_type(gathered, array.type)
 
 
 def own_bytes(data: pa.RecordBatch | pa.Table) -> int:

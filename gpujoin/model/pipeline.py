@@ -229,7 +229,7 @@ class NumberedRows(Protocol[Piece]):
     def rows(self) -> int:
         """Number of rows."""
 
-    def kept(self, columns: Sequence[int]) -> Piece:
+    def numbered(self, columns: Sequence[int]) -> Piece:
         """Columns of the rows, and their numbers."""
 
     def alike(self, late: Sequence[int]) -> Renumbering:

@@ -77,7 +77,7 @@ class Scan(Relation):
     """Share of the rows that the filters are expected to keep, by the files; ``None``: not known."""
     distinct: tuple[float | None, ...] = ()
     """The most different values of each column; ``None``, or nothing at all, where that is not known."""
-    wanted: tuple[tuple[int, ValueRanges], ...] = ()
+    match_ranges: tuple[tuple[int, ValueRanges], ...] = ()
     """Columns, and the values of each that a join above has a match for, known while the tree runs. Rows with other
     values may be left out."""
     ascending: tuple[int, ...] = ()
@@ -473,9 +473,10 @@ class Expand(OneInput):
 class Explode(OneInput):
     """Each row once for each element of a list, or entry of a map, or as often as a number says.
 
-    The output has the kept columns, then the position if asked for, then the element, or the key and the value::
+    The output has the columns that are passed through, then the position if asked for, then the element, or the key and
+    the value::
 
-        k  list    kept k, with positions     outer
+        k  list    with k and positions       outer
         1  [7, 8]  1  0  7                    1  0     7
         2  []      1  1  8                    1  1     8
                                               2  null  null
@@ -483,7 +484,7 @@ class Explode(OneInput):
 
     column: int
     """A column of lists, maps or 64-bit integers."""
-    kept: tuple[int, ...]
+    passthrough: tuple[int, ...]
     """Columns that are passed on."""
     outer: bool = False
     """Whether a row without elements is given once, with nulls in their place."""
@@ -492,7 +493,7 @@ class Explode(OneInput):
 
     def __post_init__(self) -> None:
         schema = self.child.schema
-        for position in (self.column, *self.kept):
+        for position in (self.column, *self.passthrough):
             check_position(position, schema, "column")
         dtype = schema.field(self.column).type
         if not (pat.is_list(dtype) or pat.is_map(dtype) or pat.is_int64(dtype)):
@@ -502,7 +503,7 @@ class Explode(OneInput):
 
     @property
     def element_fields(self) -> tuple[pa.Field, ...]:
-        """The columns that come after the kept ones."""
+        """The columns that come after those of the input."""
         dtype = self.child.schema.field(self.column).type
         fields = [pa.field("pos", pa.int32(), self.outer)] if self.positions else []
         if pat.is_map(dtype):
@@ -514,7 +515,7 @@ class Explode(OneInput):
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of the node's output."""
-        return pa.schema([*(self.child.schema.field(i) for i in self.kept), *self.element_fields])
+        return pa.schema([*(self.child.schema.field(i) for i in self.passthrough), *self.element_fields])
 
 
 def _check_constants(slices: Sequence[FileSlice], count: int) -> None:

@@ -89,8 +89,10 @@ def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool
 
 
 def _explode(node: Explode, below: frozenset[int]) -> frozenset[int]:
-    indeterminate = frozenset(n for n, old in enumerate(node.kept) if old in below)
-    return indeterminate | (frozenset(range(len(node.kept), len(node.schema))) if node.column in below else frozenset())
+    indeterminate = frozenset(n for n, old in enumerate(node.passthrough) if old in below)
+    return indeterminate | (
+        frozenset(range(len(node.passthrough), len(node.schema))) if node.column in below else frozenset()
+    )
 
 
 def _aggregated(node: PartialAggregate, below: frozenset[int]) -> frozenset[int]:

@@ -279,7 +279,7 @@ def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[Colum
         case Window():
             return (*inputs[0].ids, *map(ColumnId, names[len(inputs[0].ids) :]))
         case Explode():
-            input_ids = [inputs[0].ids[n] for n in relation.kept]
+            input_ids = [inputs[0].ids[n] for n in relation.passthrough]
             return (*input_ids, *map(ColumnId, names[len(input_ids) :]))
         case Join():
             output = [

@@ -33,7 +33,7 @@ class GroupingSet:
 
     source: int | None
     """Which set it is merged from; ``None``: it is :attr:`GroupingSets.finest`."""
-    kept: tuple[int, ...]
+    keys: tuple[int, ...]
     """Keys of :attr:`GroupingSets.finest` that are its own; the others are null."""
     outputs: tuple[Expression, ...]
     """Columns of the original aggregation, computed from those of ``finest``."""

@@ -47,10 +47,10 @@ class LateKeys:
     """The build side of the join."""
     keys: tuple[Expression, ...]
     """The late keys, over the columns of the build side."""
-    kept: tuple[int, ...]
+    build_columns: tuple[int, ...]
     """Columns of the build side that the join or the aggregation reads."""
-    given: ExchangeSource
-    """The source that replaces the build side, with the columns in :attr:`kept`, then the number."""
+    source: ExchangeSource
+    """The source that replaces the build side, with the columns in :attr:`build_columns`, then the number."""
     numbered: PartialAggregate
     """The aggregation by the number, which is its input's last column and its first key, and by the other keys."""
     of_rows: tuple[Expression, ...]
@@ -76,9 +76,9 @@ class _Numbered:
     keys: tuple[Expression, ...]
     """The late keys, over the columns of the build side."""
     built: ColumnTree
-    kept: tuple[ColumnId, ...]
+    build_columns: tuple[ColumnId, ...]
     """Columns of the build side that the join or the aggregation reads."""
-    given: ExchangeSource
+    source: ExchangeSource
     number: ColumnId
 
 
@@ -132,11 +132,15 @@ def _late(
     places |= {n: 1 + place for place, n in enumerate(others)}
     buffers = range(1 + len(others), len(by_number.schema))
     return LateKeys(
-        built=numbered.built.relation, keys=tuple(bound(key, numbered.built.positions) for key in numbered.keys),
-        kept=tuple(numbered.built.positions[id_] for id_ in numbered.kept), given=numbered.given, numbered=by_number,
-        of_rows=tuple(of_rows), by_rows=aggregation(source, [*columns, *late_ids.values()], range(len(named))),
+        built=numbered.built.relation,
+        keys=tuple(bound(key, numbered.built.positions) for key in numbered.keys),
+        build_columns=tuple(numbered.built.positions[id_] for id_ in numbered.build_columns),
+        source=numbered.source,
+        numbered=by_number,
+        of_rows=tuple(of_rows),
+        by_rows=aggregation(source, [*columns, *late_ids.values()], range(len(named))),
         of_groups=tuple(column(grouped, n) for n in [*(places[n] for n in range(len(named))), *buffers]),
-    )  # fmt: skip
+    )
 
 
 def _by_origin(node: PartialAggregate, child: ColumnTree) -> list[list[int]]:

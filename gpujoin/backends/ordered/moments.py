@@ -146,14 +146,14 @@ def _replayed(
     ``values`` are of each row. ``aimless`` rows are those after which a group is what it is in any way.
     """
     xp, groups, counted = rows.xp, rows.groups, rows.counted
-    wanted = xp.zeros(states[0].shape[0], dtype=bool)
+    needs_replay = xp.zeros(states[0].shape[0], dtype=bool)
     for part in states[1:]:
-        wanted |= ~xp.isfinite(part)
-    if not any_true(wanted):
+        needs_replay |= ~xp.isfinite(part)
+    if not any_true(needs_replay):
         return list(states)
     for mask in aimless:
-        wanted[groups[mask if counted is None else mask & counted]] = False
-    taking = xp.flatnonzero(wanted[groups] if counted is None else wanted[groups] & counted)
+        needs_replay[groups[mask if counted is None else mask & counted]] = False
+    taking = xp.flatnonzero(needs_replay[groups] if counted is None else needs_replay[groups] & counted)
     replayed: dict[int, _State] = {}
     columns = [each[taking].tolist() for each in values]
     for group, *row in zip(groups[taking].tolist(), *columns, strict=True):
@@ -168,9 +168,9 @@ def _replayed(
 
 
 def _mended(xp: Any, part: Array, at: Array, values: Sequence[float]) -> Array:
-    known = part[at]
+    values_at = part[at]
     part = part.copy()
-    part[at] = xp.where(xp.isfinite(known), known, xp.asarray(values, dtype="float64"))
+    part[at] = xp.where(xp.isfinite(values_at), values_at, xp.asarray(values, dtype="float64"))
     return part
 
 

@@ -525,14 +525,14 @@ def rows_may_match(scan: Scan, part: FileSlice, statistics_of_column: Lookup) ->
         return statistics_of_column(index) if scan.by_statistics else None
 
     return all(may_match(condition, statistics) for condition in scan.filters) and all(
-        may_hold(statistics(column), ranges) for column, ranges in scan.wanted
+        may_hold(statistics(column), ranges) for column, ranges in scan.match_ranges
     )
 
 
 def matching_slices(scan: Scan, metrics: PipelineMetrics) -> Iterator[FileSlice]:
     """Slices of a scan whose constants are wanted; the others are not opened."""
     first = len(scan.file_columns)
-    ranges_of_constants = [(column - first, ranges) for column, ranges in scan.wanted if column >= first]
+    ranges_of_constants = [(column - first, ranges) for column, ranges in scan.match_ranges if column >= first]
     for part in scan.slices or ():
         constants = [(part.constants[place], ranges) for place, ranges in ranges_of_constants]
         if all(may_hold(_of_constant(value), ranges) for value, ranges in constants):

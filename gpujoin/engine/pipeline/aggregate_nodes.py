@@ -72,7 +72,7 @@ class AggregateNodes:
         if sets is None:
             yield from self._groups_of(node, self._aggregated(finest, pieces))
             return
-        levels = [SetLevel(each.source, each.kept) for each in sets.sets]
+        levels = [SetLevel(each.source, each.keys) for each in sets.sets]
         for place, groups in self._groups_of_sets(backend, node, finest, levels, pieces):
             yield backend.project(groups, sets.sets[place].outputs)
 
@@ -162,7 +162,7 @@ class AggregateNodes:
             return
         rows = backend.numbered_rows(build, late.keys)
         pieces.clear()
-        self._run.given[late.given] = iter([rows.kept(late.kept)])
+        self._run.given[late.source] = iter([rows.numbered(late.build_columns)])
         joined = self._run.collected(self._run.pieces(late.numbered.child))
         first, joined_rows = [], 0
         for piece in joined:
@@ -210,7 +210,7 @@ class AggregateNodes:
 
 def _numbered_levels(sets: GroupingSets, late: LateKeys, rows: NumberedRows[Piece]) -> list[SetLevel]:
     """The sets over groups by number; each has the numbers of the late keys that it keeps."""
-    kept = [late.standing_for(each.kept) for each in sets.sets]
+    kept = [late.standing_for(each.keys) for each in sets.sets]
     alike = {late_kept: rows.alike(late_kept) for _, late_kept in kept if late_kept}
     levels = []
     for each, (keys, late_kept) in zip(sets.sets, kept, strict=True):

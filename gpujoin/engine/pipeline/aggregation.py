@@ -267,7 +267,7 @@ class SetLevel:
 
     source: int | None
     """The set that it is merged from; ``None``: it is made of rows."""
-    kept: tuple[int, ...]
+    keys: tuple[int, ...]
     """The keys that it keeps."""
     numbers: Renumbering | None = None
     """What replaces the first key of its source, if that is a row's number and stands for keys that it drops."""
@@ -284,7 +284,7 @@ class CoarserSets(Generic[Piece]):
     def take(self, groups: Any) -> None:
         """Merge a state of the finer set into those of these sets."""
         for aggregation, level in self.sets:
-            aggregation.hold(self.state.regroup(groups, level.kept, level.numbers))
+            aggregation.hold(self.state.regroup(groups, level.keys, level.numbers))
 
 
 def aggregated_by_sets(

@@ -41,7 +41,7 @@ def _made(
     positions = np.arange(total) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     absent = np.repeat(counts == 0, repeats) if node.outer else None
     parents = pa.array(np.repeat(rows, repeats))
-    columns = [take(batch.column(i), parents) for i in node.kept]
+    columns = [take(batch.column(i), parents) for i in node.passthrough]
     if node.positions:
         columns.append(pa.array(positions.astype(np.int32), mask=absent))
     places = pa.array(np.repeat(starts, repeats) + positions, mask=absent)

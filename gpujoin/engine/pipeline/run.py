@@ -194,7 +194,7 @@ class _Run(RunContext):
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
                 wanted, ascending = self.wanted.get(node, ()), self.ascending.get(node, ())
                 known = wanted or ascending
-                scan = dataclasses.replace(node, wanted=tuple(wanted), ascending=ascending) if known else node
+                scan = dataclasses.replace(node, match_ranges=tuple(wanted), ascending=ascending) if known else node
                 return self.counts.read(
                     node, iter(self.backend.scan(scan, self.settings.piece_bytes, self.metrics)), self.metrics
                 )

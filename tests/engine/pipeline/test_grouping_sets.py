@@ -151,7 +151,7 @@ def test_groups_of_two_sets_that_may_be_one_group_are_not_given_twice(table: pa.
 def test_each_set_is_merged_from_the_one_with_fewest_keys(table: pa.Table) -> None:
     sets = grouping_sets(tree(table, CUBE))
     assert sets is not None
-    assert [each.kept for each in sets.sets] == [(0, 1, 2), (0, 1), (0, 2), (1, 2), (0,), (1,), (2,), ()]
+    assert [each.keys for each in sets.sets] == [(0, 1, 2), (0, 1), (0, 2), (1, 2), (0,), (1,), (2,), ()]
     assert [each.source for each in sets.sets] == [None, 0, 0, 0, 1, 1, 2, 4]
     assert most_held(sets.finest, [each.source for each in sets.sets]) == 4
     rollup = grouping_sets(tree(table, ROLLUP))

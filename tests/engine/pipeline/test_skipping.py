@@ -201,7 +201,7 @@ def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
     assert isinstance(rows, Scan)
     wanted = value_ranges(Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics()), 0, built.num_rows)
     assert wanted is not None
-    pieces = list(read(dataclasses.replace(rows, wanted=((0, wanted),)), PipelineMetrics()))
+    pieces = list(read(dataclasses.replace(rows, match_ranges=((0, wanted),)), PipelineMetrics()))
     assert [piece.eager().rows() for piece in pieces] == [[(7, 7)]]
 
 

@@ -32,7 +32,7 @@ class NumberedRows:
     def rows(self) -> int:
         return self.piece.rows
 
-    def kept(self, columns: Sequence[int]) -> Piece:
+    def numbered(self, columns: Sequence[int]) -> Piece:
         name = fresh()
         number = Column(name, pa.int64(), as_lazy((0, max(0, self.rows - 1)), pa.int64()))
         frame = self.piece.frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(name))

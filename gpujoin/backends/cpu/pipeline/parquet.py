@@ -165,7 +165,7 @@ def _of_wanted_keys(
     scan: Scan, piece: Piece, sources: Sequence[Source], parquet: ParquetFooter, run: tuple[int, ...]
 ) -> Piece:
     """Leave out rows of some row groups that a join above has no match for; constants of the file are told already."""
-    for column, ranges in scan.wanted:
+    for column, ranges in scan.match_ranges:
         if column < len(sources):
             known = [statistics_of(sources[column], parquet, group) for group in run]
             piece = of_wanted_values(piece, column, ranges, known)
