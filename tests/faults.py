@@ -31,6 +31,7 @@ from gpujoin.model.backend import (
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+from gpujoin.model.pipeline import AnyDevicePipeline
 
 ALLOCATING = frozenset(
     {
@@ -149,6 +150,21 @@ class FaultyBackend:
         """The inner backend's."""
         return self.inner.morsel_rows
 
+    @property
+    def ops(self) -> Any:
+        """The arrays of the inner backend, which is one of a device."""
+        return self.inner.ops  # type: ignore[attr-defined]
+
+    @property
+    def pipeline(self) -> AnyDevicePipeline | None:
+        """The inner backend's, which calls this one; ``None`` if that has no device."""
+        inner: Any = self.inner.pipeline
+        if inner is None:
+            return None
+        made = copy.copy(inner)
+        made.columns = type(inner.columns)(self)
+        return made  # type: ignore[no-any-return]
+
     def can_gather(self, dtype: pa.DataType) -> bool:
         """As the inner backend."""
         return self.inner.can_gather(dtype)
@@ -170,18 +186,9 @@ class FaultyBackend:
         self.check("from_arrow", table.num_rows, lambda: table.nbytes)
         return self.inner.from_arrow(table)
 
-    def takes_key(self, dtype: pa.DataType) -> bool:
-        """As the inner backend."""
-        return self.inner.takes_key(dtype)
-
     def assemble(self, columns: Sequence[tuple[Any, int]]) -> Any:
         """As the inner backend."""
         return self.inner.assemble(columns)
-
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
-        """As the inner backend, or a fault; counted as ``from_arrow``."""
-        self.check("from_arrow", keys.num_rows, lambda: keys.nbytes)
-        return self.inner.key_frame(keys, null_safe)
 
     def to_arrow(self, frame: Any, schema: pa.Schema) -> pa.RecordBatch:
         """As the inner backend, or a fault."""

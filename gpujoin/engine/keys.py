@@ -2,7 +2,7 @@
 
 Two rows have equal keys by Spark's rules exactly if their codes are equal. A null code matches nothing. The exchange,
 the spill and the CPU backend see codes only, so they need not know of types, of NaN and −0.0, or of null equality. A
-backend that normalises keys itself gets them in the common type of both sides (:func:`key_frame`). Codes are:
+device normalises keys itself, in the common type of both sides. Codes are:
 
 - integers, booleans, dates, times and timestamps: their integers, in the common type of both sides;
 - floats: the bits of the value, after −0.0 was replaced by 0.0 and every NaN by the same NaN;
@@ -16,6 +16,7 @@ key.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +28,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.errors import JoinSpecError, KeyTypeError
-from gpujoin.model.backend import AnyBackend
 from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_known_layout
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.model.types import is_bytes, is_text
 from gpujoin.plan.key_types import key_type
 
 _NULL_FLAG = np.int64(1) << 32
@@ -74,65 +73,46 @@ class KeyCodec:
 
     def each(self) -> Iterator[KeyCodec]:
         """Codecs of the single keys."""
-        for column, dtype, nulls in zip(self.columns, self.types, self.nulls, strict=True):
-            yield KeyCodec((column,), (dtype,), (nulls,))
+        return (self.some((number,)) for number in range(len(self.types)))
 
-    def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
-        """Convert the keys of one side's rows to codes: int32, int64 or large_binary, the same types for both sides."""
-        arrays: list[pa.Array] = []
-        for (left, right), wanted, nulls in zip(self.columns, self.types, self.nulls, strict=True):
-            array = _one_chunk(data.column(left if side is Side.LEFT else right))
-            arrays += _encode(in_common_type(array, wanted), null_safe=nulls is NullEquality.EQUAL)
-        return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
+    def some(self, numbers: Sequence[int]) -> KeyCodec:
+        """Codec of some of the keys."""
+        columns, types, nulls = (
+            [each[number] for number in numbers] for each in (self.columns, self.types, self.nulls)
+        )
+        return KeyCodec(tuple(columns), tuple(types), tuple(nulls))
+
+    def alone(self) -> KeyCodec:
+        """The same for rows that have the keys and no other column."""
+        return dataclasses.replace(self, columns=tuple((number, number) for number in range(len(self.types))))
+
+    def positions(self, side: Side) -> list[int]:
+        """Position of each key among the columns of a side."""
+        return [left if side is Side.LEFT else right for left, right in self.columns]
 
     @property
     def null_safe(self) -> tuple[bool, ...]:
         """Whether null equals null, for each key."""
         return tuple(nulls is NullEquality.EQUAL for nulls in self.nulls)
 
-    def typed(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
-        """Convert the keys of rows to their common types, for a backend that normalises keys itself.
-
-        Texts and bytes always get 64-bit offsets.
-        """
-        arrays = []
-        for (left, right), wanted in zip(self.columns, self.types, strict=True):
-            array = _one_chunk(data.column(left if side is Side.LEFT else right))
-            arrays.append(in_common_type(array, _with_long_offsets(wanted)))
+    def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
+        """Convert the keys of one side's rows to codes: int32, int64 or large_binary, the same types for both sides."""
+        arrays: list[pa.Array] = []
+        for position, wanted, null_safe in zip(self.positions(side), self.types, self.null_safe, strict=True):
+            arrays += _encode(in_common_type(_one_chunk(data.column(position)), wanted), null_safe=null_safe)
         return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
 
     def null_mask(self, data: pa.Table | pa.RecordBatch, side: Side) -> npt.NDArray[np.bool_] | None:
         """Mask of the rows that match nothing because a key that is not null-safe is null; ``None``: there are none."""
         mask: npt.NDArray[np.bool_] | None = None
-        for (left, right), nulls in zip(self.columns, self.nulls, strict=True):
-            array = data.column(left if side is Side.LEFT else right)
-            if nulls is NullEquality.EQUAL or (array.null_count == 0 and not _may_hide_nulls(array.type)):
+        for position, null_safe in zip(self.positions(side), self.null_safe, strict=True):
+            array = data.column(position)
+            if null_safe or (array.null_count == 0 and not _may_hide_nulls(array.type)):
                 continue
             here = pc.is_null(array).to_numpy(zero_copy_only=False)
             if here.any():
                 mask = here if mask is None else mask | here
         return mask
-
-
-def key_frame(backend: AnyBackend, codec: KeyCodec, data: pa.Table | pa.RecordBatch, side: Side) -> Any:
-    """Make a key frame of rows: of typed columns where the backend normalises them, else of codes.
-
-    Raises ``DeviceMemoryError`` if they do not fit.
-    """
-    if takes_typed(backend, codec):
-        return backend.key_frame(codec.typed(data, side), codec.null_safe)
-    return backend.from_arrow(codec.codes(data, side))
-
-
-def takes_typed(backend: AnyBackend, codec: KeyCodec) -> bool:
-    """Whether a backend normalises the keys of a join itself."""
-    return bool(codec.types) and all(backend.takes_key(_with_long_offsets(wanted)) for wanted in codec.types)
-
-
-def _with_long_offsets(dtype: pa.DataType) -> pa.DataType:
-    if is_text(dtype):
-        return pa.large_string()
-    return pa.large_binary() if is_bytes(dtype) else dtype
 
 
 def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -27,9 +27,7 @@ from gpujoin.engine.arguments import (
 from gpujoin.engine.devicetables import DeviceTable, OpenedTable, adopt_both, concat, open_keys, open_tables
 from gpujoin.engine.gathermaps import GatherMaps, device_maps
 from gpujoin.engine.join.checks import check_product
-from gpujoin.engine.join.framejoin import FrameRun, build_frames
 from gpujoin.engine.join.hash_join import HashJoin
-from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.keys import in_common_type
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import ConditionError, JoinSpecError
@@ -128,10 +126,10 @@ def join_tables(
     check_suffixes(suffixes)
     plan = _plan(tables, request, suffixes)
     build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
+    joined = _joined(plan.spec, tables, build_side, options, chosen, metrics)
     if opened is not None:
-        joined = _joined_on_device(plan.spec, tables, build_side, options, metrics)
         return opened[Side.LEFT].to_same_kind(plan.finish_on_device(joined))
-    return plan.finish(_joined(plan.spec, tables, build_side, options, chosen, metrics))
+    return plan.finish(joined)
 
 
 def asof_join_tables(
@@ -211,11 +209,8 @@ def asof_join_tables(
         *schemas, on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by, right_by=right_by,
         direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
     )  # fmt: skip
-    if opened is not None:
-        joined = _joined_on_device(plan.spec, tables, Side.RIGHT, options, metrics)
-        return opened[Side.LEFT].to_same_kind(joined.rename_columns(plan.names))
-    table = _joined(plan.spec, tables, Side.RIGHT, options, chosen, metrics)
-    return table.rename_columns(list(plan.names))
+    joined = _joined(plan.spec, tables, Side.RIGHT, options, chosen, metrics).rename_columns(list(plan.names))
+    return joined if opened is None else opened[Side.LEFT].to_same_kind(joined)
 
 
 def gather_maps(
@@ -275,10 +270,11 @@ def gather_maps(
     spec = JoinSpec(join_type, keys, left_output=(number,), right_output=right_output)
     options, build_side = options_of(options), _build_side(tables, join_type)
     rows = tables[Side.LEFT].num_rows, tables[Side.RIGHT].num_rows
+    chosen = backend_of(backend, options, None) if opened is None else None
+    joined = _joined(spec, tables, build_side, options, chosen, None)
     if opened is not None:
-        return device_maps(_joined_on_device(spec, tables, build_side, options, None), rows)
-    chosen = backend_of(backend, options, None)
-    columns = _joined(spec, tables, build_side, options, chosen, None).columns
+        return device_maps(joined, rows)
+    columns = joined.columns
     return GatherMaps(_indices(columns[0]), _indices(columns[1]) if right_output else None, rows=rows)
 
 
@@ -294,25 +290,11 @@ def _sides(
     return tables
 
 
-def _joined_on_device(
-    spec: JoinSpec, tables: Mapping[Side, DeviceTable], build_side: Side, options: Options, metrics: JoinMetrics | None
-) -> DeviceTable:
-    built, probed = tables[build_side], tables[build_side.other]
-    counters = metrics if metrics is not None else JoinMetrics()
-    layout = JoinLayout.of(spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side)
-    run = FrameRun(build_frames(layout, [built], options, counters), counters)
-    made = [*run.probe_table(probed), *run.rest()]
-    return concat(made, layout.output_schema, built.device)
-
-
 def _joined(
-    spec: JoinSpec,
-    tables: _Sides,
-    build_side: Side,
-    options: Options,
-    backend: AnyBackend | None,
+    spec: JoinSpec, tables: _Sides, build_side: Side, options: Options, backend: AnyBackend | None,
     metrics: JoinMetrics | None,
-) -> pa.Table:
+) -> Any:  # fmt: skip
+    """Join tables on the host, or on a GPU; the result is there too."""
     built, probed = tables[build_side], tables[build_side.other]
     with HashJoin(
         spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side=build_side, options=options,
@@ -321,6 +303,8 @@ def _joined(
         check_product(join.layout, options, built.num_rows, probed.num_rows)
         join.build(_batches(built))
         batches = [*join.probe(_batches(probed)), *join.finish()]
+    if isinstance(built, DeviceTable):
+        return concat(batches, join.output_schema, built.device)
     return pa.Table.from_batches(batches, join.output_schema)
 
 
@@ -454,7 +438,10 @@ def _indices(column: pa.ChunkedArray) -> Indices:
     return Indices(values, len(values), rule)
 
 
-def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+def _batches(table: pa.Table | DeviceTable) -> list[Any]:
+    """Batches of a table; one on a GPU as it is."""
+    if isinstance(table, DeviceTable):
+        return [table]
     if table.num_columns == 0:
         return [pa.record_batch({"rows": pa.nulls(table.num_rows)}).select([])]
     batches: list[pa.RecordBatch] = table.to_batches()

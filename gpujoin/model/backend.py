@@ -11,8 +11,8 @@ Contracts that hold for every method:
 - A frame or vector, once made, is not changed, except by :meth:`Backend.mark` and :meth:`Probe.mark_build`.
 - Every method may be called from several threads at once.
 - When memory runs out a method raises :class:`~gpujoin.errors.DeviceMemoryError` and leaves no trace but marks.
-- *Key frames* have been normalised by `gpujoin.engine.keys`: each column is int32, int64 or large_binary; equal keys
-  have equal values; a null in any column means that the row matches nothing.
+- *Key frames* of the CPU have been normalised by `gpujoin.engine.keys`: each column is int32, int64 or large_binary;
+  equal keys have equal values; a null in any column means that the row matches nothing. A device normalises its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.spec import Direction
+
+if TYPE_CHECKING:
+    from gpujoin.model.pipeline import AnyDevicePipeline
 
 Frame = TypeVar("Frame")
 KeyFrame = TypeVar("KeyFrame", contravariant=True)
@@ -228,6 +231,10 @@ class Backend(Protocol[Frame, Vector]):
         """Number of probes that the engine should run at once."""
 
     @property
+    def pipeline(self) -> AnyDevicePipeline | None:
+        """Pipeline of relational nodes over the frames of a device, which joins them; ``None`` on the CPU."""
+
+    @property
     def morsel_rows(self) -> int:
         """Number of probe rows that suits this backend at a time: it fits the caches, or fills the device."""
 
@@ -258,30 +265,13 @@ class Backend(Protocol[Frame, Vector]):
 
     # -- joining -------------------------------------------------------------------------------------------
 
-    def takes_key(self, dtype: pa.DataType) -> bool:
-        """Whether :meth:`key_frame` takes key columns of this type; if not of all, keys come as codes."""
-
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
-        """Convert key columns to a frame whose keys the backend normalises itself.
-
-        Keys are equal as in Spark: NaN equals NaN, −0.0 equals 0.0, text and bytes compare by bytes. Build and probe
-        keys must have the same types and null safety.
-
-        Parameters
-        ----------
-        keys : Table
-            Columns of types that :meth:`takes_key` admits.
-        null_safe : sequence of bool
-            For each column whether null equals null; otherwise a row with a null matches nothing.
-        """
-
     def build(self, keys: Frame, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> Build[Frame, Vector]:
         """Build a search structure over a key frame.
 
         Parameters
         ----------
         keys : Frame
-            Key codes, or a frame from :meth:`key_frame`.
+            Key codes, or a frame of :meth:`gpujoin.model.pipeline.DevicePipelineBackend.keys`.
         algorithm : Algorithm
             Algorithm of a device, by default without gpujoin's own kernels; the CPU has its own.
         pairs : bool
@@ -308,6 +298,60 @@ class Backend(Protocol[Frame, Vector]):
 
         With ``kernels`` a device may gather by gpujoin's own kernels, from packed rows that it keeps with the frame.
         """
+
+    def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
+        """Exact bytes of data, offsets excluded, that each variable-width column would hold after :meth:`gather`.
+
+        Zero for fixed-width columns. Cheap relative to gathering.
+        """
+
+    def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Vector:
+        """Mask of the candidate pairs for which a resolved condition is true; a null result counts as false.
+
+        Column references index into ``left`` and ``right``, which hold only the columns the condition needs.
+
+        Raises
+        ------
+        ExpressionEvaluationError
+            If the expression fails on a value in ANSI mode.
+        """
+
+    # -- vectors -------------------------------------------------------------------------------------------
+
+    def filter_map(self, rows: RowMap, mask: Vector) -> RowMap:
+        """Keep the entries of a map at which a mask is true."""
+
+    def selection(self, mask: Vector, value: bool) -> RowMap:
+        """Positions at which a mask has a value, ascending."""
+
+    def marks(self, length: int) -> Vector:
+        """A new mask, all false."""
+
+    def mark(self, marks: Vector, rows: RowMap) -> None:
+        """Set a mask to true at the rows of a map that is never out of bounds."""
+
+    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
+        """Copy a map to the host, as NumPy indices that are negative where there is no row."""
+
+    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
+        """Copy NumPy indices to a map of this backend."""
+
+    def mask_to_host(self, mask: Vector) -> npt.NDArray[np.bool_]:
+        """Copy a mask to the host."""
+
+    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Vector:
+        """Copy a mask from the host."""
+
+
+ColumnEvaluator: TypeAlias = Callable[[Expression, pa.RecordBatch, pa.RecordBatch, int], pa.Array]
+"""Computes a resolved expression over pairs of left and right rows on the host; the last argument is their number."""
+
+AnyBackend: TypeAlias = Backend[Any, Any]
+"""A backend whose frame and vector types do not matter to the caller."""
+
+
+class DeviceBackend(Backend[Frame, Vector], Protocol[Frame, Vector]):
+    """Executes joins on a device, by kernels that need no gather maps where that is faster."""
 
     def emit(self, probe: Any, own: Frame, other: Frame | None, *, matched: bool = True) -> JoinOutput[Frame] | None:
         """Make the output of a join without gather maps.
@@ -352,23 +396,6 @@ class Backend(Protocol[Frame, Vector]):
             without.
         """
 
-    def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
-        """Exact bytes of data, offsets excluded, that each variable-width column would hold after :meth:`gather`.
-
-        Zero for fixed-width columns. Cheap relative to gathering.
-        """
-
-    def evaluate(self, condition: Expression, left: Frame, right: Frame, length: int) -> Vector:
-        """Mask of the candidate pairs for which a resolved condition is true; a null result counts as false.
-
-        Column references index into ``left`` and ``right``, which hold only the columns the condition needs.
-
-        Raises
-        ------
-        ExpressionEvaluationError
-            If the expression fails on a value in ANSI mode.
-        """
-
     def restrict(
         self, probe: Any, condition: Expression, own: Frame, other: Frame, probe_side: Side
     ) -> Probe[Vector] | None:
@@ -391,38 +418,9 @@ class Backend(Protocol[Frame, Vector]):
             Probe of the same rows with fewer matches. ``None``: use :meth:`evaluate` on the pairs instead.
         """
 
-    # -- vectors -------------------------------------------------------------------------------------------
 
-    def filter_map(self, rows: RowMap, mask: Vector) -> RowMap:
-        """Keep the entries of a map at which a mask is true."""
-
-    def selection(self, mask: Vector, value: bool) -> RowMap:
-        """Positions at which a mask has a value, ascending."""
-
-    def marks(self, length: int) -> Vector:
-        """A new mask, all false."""
-
-    def mark(self, marks: Vector, rows: RowMap) -> None:
-        """Set a mask to true at the rows of a map that is never out of bounds."""
-
-    def indices_to_host(self, rows: RowMap) -> npt.NDArray[np.int64]:
-        """Copy a map to the host, as NumPy indices that are negative where there is no row."""
-
-    def indices_from_host(self, indices: npt.NDArray[np.int64], out_of_bounds: OutOfBounds) -> Indices:
-        """Copy NumPy indices to a map of this backend."""
-
-    def mask_to_host(self, mask: Vector) -> npt.NDArray[np.bool_]:
-        """Copy a mask to the host."""
-
-    def mask_from_host(self, mask: npt.NDArray[np.bool_]) -> Vector:
-        """Copy a mask from the host."""
-
-
-ColumnEvaluator: TypeAlias = Callable[[Expression, pa.RecordBatch, pa.RecordBatch, int], pa.Array]
-"""Computes a resolved expression over pairs of left and right rows on the host; the last argument is their number."""
-
-AnyBackend: TypeAlias = Backend[Any, Any]
-"""A backend whose frame and vector types do not matter to the caller."""
+AnyDeviceBackend: TypeAlias = DeviceBackend[Any, Any]
+"""A device's backend whose frame and vector types do not matter to the caller."""
 
 
 class KeptTables(Protocol):

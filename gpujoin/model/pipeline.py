@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from gpujoin.errors import DeviceLostError, DeviceMemoryError
-from gpujoin.model.backend import AnyBackend, KeyFrame, NearestTerms, Probe, RangeBuild, RangeProbe
+from gpujoin.model.backend import AnyBackend, AnyDeviceBackend, KeyFrame, NearestTerms, Probe, RangeBuild, RangeProbe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import Floor, ValueRanges
 from gpujoin.model.jointype import Side
@@ -35,7 +35,6 @@ from gpujoin.model.relations import (
     SortKey,
     Window,
 )
-from gpujoin.model.spec import AsOf, KeyPair
 
 FAN_OUT = 16
 """Parts into which rows are divided when they exceed their share of memory.
@@ -391,7 +390,7 @@ class DevicePipelineBackend(Protocol[Piece]):
     """
 
     @property
-    def backend(self) -> AnyBackend:
+    def backend(self) -> AnyDeviceBackend:
         """Backend that joins the frames."""
 
     def budget(self, asked: int) -> int:
@@ -442,8 +441,20 @@ class DevicePipelineBackend(Protocol[Piece]):
     def slice(self, frame: Piece, start: int, length: int) -> Piece:
         """Rows ``start`` to ``start + length - 1``."""
 
-    def keys(self, frame: Piece, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Piece:
-        """Key columns as a key frame of :attr:`backend`; see :meth:`gpujoin.model.backend.Backend.key_frame`."""
+    def keys(self, frame: Piece, types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Piece:
+        """Make a key frame of :attr:`backend` of key columns, which the device normalises.
+
+        Keys are equal as in Spark: NaN equals NaN, −0.0 equals 0.0, text and bytes compare by bytes.
+
+        Parameters
+        ----------
+        frame : Frame
+            The key columns.
+        types : sequence of DataType
+            Type in which each is compared with that of the other side; integers are widened to it.
+        null_safe : sequence of bool
+            For each key whether null equals null; otherwise a row with a null matches nothing.
+        """
 
     def select(self, frame: Piece, at: Sequence[int]) -> Piece:
         """Select columns by position."""
@@ -463,10 +474,11 @@ class DevicePipelineBackend(Protocol[Piece]):
     def positions(self, frame: Piece, at: int) -> Any:
         """Values of an int32 column as a vector of :attr:`backend`, −1 where it is null."""
 
-    def rows_by_nulls(self, frame: Piece, at: Sequence[int], null_safe: Sequence[bool]) -> dict[int, RowMap]:
+    def rows_by_nulls(self, keys: Piece, null_safe: Sequence[bool], but: Any | None) -> dict[int, RowMap]:
         """Divide rows by which of their key columns are null: bit ``i`` of the number is set where key ``i`` is null.
 
-        Only numbers that occur; rows ascend. A null-safe key counts as not null.
+        Only numbers that occur; rows ascend. A null-safe key counts as not null. Rows that a mask ``but`` marks are
+        left out.
         """
 
     def coalesce(self, frame: Piece, first: int, second: int, dtype: pa.DataType) -> Piece:
@@ -476,8 +488,8 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Whether rows are searched by these ranges on the device."""
 
     def ranges(
-        self, frame: Piece, side: Side, axes: Sequence[Axis], keys: Sequence[KeyPair],
-        key_types: Sequence[pa.DataType], *, kernels: bool,
+        self, frame: Piece, axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool], *,
+        kernels: bool,
     ) -> RangedRows[Piece]:  # fmt: skip
         """Build a search by ranges over the rows of a frame, whose expressions name its columns by position.
 
@@ -487,31 +499,26 @@ class DevicePipelineBackend(Protocol[Piece]):
         Parameters
         ----------
         frame : Frame
-            Build rows.
-        side : Side
-            Side of the join that they are of.
+            Build rows: the equality keys, then the columns that axes read. A probe is made with such a frame.
         axes : sequence of Axis
             One or two, for which :meth:`searches` is true.
-        keys, key_types
-            Equality keys, and the type in which each is compared.
+        key_types, null_safe
+            Type in which each equality key is compared, and whether null equals null.
         kernels : bool
             As in :meth:`gpujoin.model.backend.Backend.build_ranges`.
         """
 
     def as_of(
-        self, frame: Piece, order: AsOf, keys: Sequence[KeyPair], key_types: Sequence[pa.DataType],
-        terms: NearestTerms, *, kernels: bool,
-    ) -> NearestRows[Piece]:  # fmt: skip
+        self, frame: Piece, key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool
+    ) -> NearestRows[Piece]:
         """Build a search for the nearest row of a frame.
 
         Parameters
         ----------
         frame : Frame
-            Right rows.
-        order : AsOf
-            Positions of the order keys.
-        keys, key_types
-            Equality keys, and the type in which each is compared.
+            Right rows: the equality keys, then the order key. A probe is made with such a frame.
+        key_types
+            Type in which each equality key is compared.
         terms : NearestTerms
             Which row is wanted.
         kernels : bool

@@ -7,7 +7,8 @@ has two bounds. A probe row with ``a = 10`` and ``b = 30`` asks for the codes fr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Any, TypeAlias
@@ -22,6 +23,7 @@ LEAST, MOST = -(1 << 63), (1 << 63) - 1
 _ROUNDING, _SMALLEST = 2.0**-22, 2.0**-148
 """Rounding error of a difference in single precision: relative to it, and at least."""
 _Array: TypeAlias = Any
+_Masked: TypeAlias = tuple[_Array, _Array | None]
 Extent: TypeAlias = tuple[int, int]
 """Least and greatest value of a column."""
 
@@ -78,6 +80,22 @@ class Axis:
     widest: int | None = None
     """Largest distance that the type of a compared distance holds. Pairs farther apart have no distance."""
 
+    def expressions(self) -> Iterator[Expression]:
+        """The build-side expression, then those of the bounds."""
+        yield self.build
+        for bound in self.bounds:
+            yield bound.probe
+            if bound.reach is not None:
+                yield bound.reach
+
+    def over(self, change: Callable[[Expression], Expression]) -> Axis:
+        """The same axis with changed expressions."""
+        bounds = tuple(
+            replace(bound, probe=change(bound.probe), reach=None if bound.reach is None else change(bound.reach))
+            for bound in self.bounds
+        )
+        return replace(self, build=change(self.build), bounds=bounds)
+
     @property
     def closed(self) -> bool:
         """Whether the axis is bounded from below and from above."""
@@ -98,7 +116,7 @@ def too_far(first: Extent | None, second: Extent | None, widest: int | None) -> 
     return max(first[1] - second[0], second[1] - first[0]) > widest
 
 
-def units(bound: Bound, dtype: pa.DataType) -> int:
+def _units(bound: Bound, dtype: pa.DataType) -> int:
     """Offset of a bound, in units of codes of a type; 0 for floats, whose values are moved by :func:`reached`."""
     if isinstance(bound.offset, Decimal):
         return int(bound.offset.scaleb(dtype.scale))
@@ -130,7 +148,53 @@ def _decoded(xp: Any, codes: _Array, width: int) -> _Array:
     return bits.view(f"float{8 * width}").astype("float64")
 
 
-def shifted(xp: Any, codes: _Array, offset: int) -> _Array:
+def limits(
+    xp: Any, axis: Axis, rows: int, sought: Callable[[Bound], _Masked], distance: Callable[[Expression], _Masked]
+) -> tuple[_Array, _Array, _Array | None]:
+    """Find the lowest and the highest code of an axis that match each probe row, both included.
+
+    Parameters
+    ----------
+    xp
+        NumPy or CuPy.
+    axis
+        The axis.
+    rows
+        Length of the ranges, or 1.
+    sought
+        Gives the codes to which a bound compares, before a whole offset is added, and the mask of those that are not
+        null; ``None``: all.
+    distance
+        Computes a distance in whole numbers, and its mask.
+
+    Returns
+    -------
+    tuple
+        Lowest and highest codes, and the mask of the rows that may match; ``None``: all.
+    """
+    low, high = (xp.full(rows, end, dtype="int64") for end in (LEAST, MOST))
+    valid: _Array | None = None
+    for bound in axis.bounds:
+        codes, there = sought(bound)
+        if bound.reach is None:
+            codes = _shifted(xp, codes, _units(bound, axis.type))
+        else:
+            reach, known = distance(bound.reach)
+            with np.errstate(over="ignore"):
+                codes = _outward(xp, codes, reach, bound)
+            valid = _both(valid, known)
+        low, high, left = _narrowed(xp, low, high, bound.comparison, codes)
+        valid = _both(_both(valid, there), left)
+    return low, high, valid
+
+
+def _both(first: _Array | None, second: _Array | None) -> _Array | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return first & second
+
+
+def _shifted(xp: Any, codes: _Array, offset: int) -> _Array:
     """Add a number to codes, clamped to the limits of their type."""
     if not offset:
         return codes
@@ -139,10 +203,10 @@ def shifted(xp: Any, codes: _Array, offset: int) -> _Array:
     return xp.where(codes < LEAST - offset, LEAST, codes + max(offset, LEAST))
 
 
-def outward(xp: Any, codes: _Array, reach: _Array, bound: Bound) -> _Array:
+def _outward(xp: Any, codes: _Array, reach: _Array, bound: Bound) -> _Array:
     """Add each row's distance, and the bound's offset, to codes, clamped to the limits of their type."""
     assert isinstance(bound.offset, int)
-    by = shifted(xp, xp.maximum(reach, LEAST + 1), bound.offset)
+    by = _shifted(xp, xp.maximum(reach, LEAST + 1), bound.offset)
     if bound.comparison is Comparison.AT_LEAST:
         by = -xp.maximum(by, LEAST + 1)
     moved = codes + by
@@ -150,7 +214,7 @@ def outward(xp: Any, codes: _Array, reach: _Array, bound: Bound) -> _Array:
     return xp.where((by < 0) & (moved > codes), LEAST, moved)
 
 
-def narrowed(
+def _narrowed(
     xp: Any, low: _Array, high: _Array, comparison: Comparison, codes: _Array
 ) -> tuple[_Array, _Array, _Array | None]:
     """Narrow ranges by a comparison. Also the mask that is false where nothing can match, since no code is left."""

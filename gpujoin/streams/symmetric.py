@@ -29,7 +29,7 @@ from gpujoin.engine.join.checks import check_evaluable
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel
-from gpujoin.engine.join.sinks import Sink
+from gpujoin.engine.join.sinks import sink_of_batches
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import JoinSpecError, StreamStateError
@@ -259,7 +259,7 @@ class SymmetricJoin:
         run: Run | None = None
         for part in parts:
             if run is None:
-                sink = Sink(self._layouts[build_side], self.backend, self.options)
+                sink = sink_of_batches(self._layouts[build_side], self.backend, self.options)
                 built = BuiltSide.with_fallback(sink, new.rows, self.join_metrics)
                 run = Run.start(built, self.join_metrics)
             matched = yield from self._probed(run, part.rows)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
-from gpujoin.engine.join import ahead
+from gpujoin.engine.join import passes
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.jointype import JoinType
@@ -28,47 +27,32 @@ KINDS = (JoinType.INNER, JoinType.FULL, JoinType.LEFT_ANTI, JoinType.EXISTENCE)
 
 @pytest.fixture(autouse=True)
 def small_morsels_are_copied_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "LEAST_ROWS", 1)
+    monkeypatch.setattr(passes, "LEAST_ROWS_AHEAD", 1)
 
 
 class Watched(HostBackend):
-    """Notes the threads that make key frames."""
-
-    def __init__(self) -> None:
-        super().__init__(morsel_rows=20)
-        self.makers: list[str] = []
-
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
-        self.makers.append(threading.current_thread().name)
-        return super().key_frame(keys, null_safe)
-
-
-class Frames(HostBackend):
-    """Holds the key frames that it made weakly."""
+    """Notes what another thread copies to the device, and holds it weakly."""
 
     def __init__(self) -> None:
         super().__init__(morsel_rows=20)
         self.keys: list[weakref.ref[Any]] = []
 
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Any:
-        frame = super().key_frame(keys, null_safe)
-        self.keys.append(weakref.ref(frame))
-        return frame
+    def from_arrow(self, table: pa.Table) -> pa.Table:
+        if threading.current_thread() is not threading.main_thread():
+            self.keys.append(weakref.ref(table))
+        return super().from_arrow(table)
 
 
 @pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.value)
-def test_each_morsel_but_the_first_is_copied_ahead_once(kind: JoinType, condition: str, seed: int) -> None:
+def test_the_keys_of_each_morsel_are_copied_once_by_another_thread(kind: JoinType, condition: str, seed: int) -> None:
     left, right = sides(seed, [pa.int32(), pa.string()], (90, 40), KeyShape.UNIFORM)
     spec = keyed(kind, left, right, keys=2, condition=CONDITIONS[condition])
     backend, metrics = Watched(), JoinMetrics()
     actual = run_join(spec, left, right, backend=backend, options=SMALL, batch_rows=20, metrics=metrics)
     assert_same_rows(actual, oracle_join(left, right, spec), allow_empty=True, context=f"seed {seed}")
-    here = threading.current_thread().name
-    assert metrics.uploads_ahead == 4
-    # The build side, the first morsel, then four by the other thread.
-    assert backend.makers.count(here) == 2
-    assert len(backend.makers) == 6
+    assert metrics.uploads_ahead == 4, "all morsels but the first"
+    assert len(backend.keys) == 2 * 5, "one column as it is, and a text, which is converted"
 
 
 def test_the_first_batches_come_before_all_rows_are_read(seed: int) -> None:
@@ -117,13 +101,13 @@ def test_memory_that_runs_out_at_any_call(kind: JoinType, seed: int) -> None:
 def test_keys_that_were_copied_ahead_are_gone_while_the_cpu_joins(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = sides(seed, [pa.int32()], (60, 40), KeyShape.UNIFORM)
     spec = keyed(JoinType.INNER, left, right)
-    device = Frames()
+    device = Watched()
     backend = FaultyBackend(device, operations={"probe"}, at={2})
     frames: list[bool] = []
     on_cpu = BuiltSide.on_cpu
 
     def noted(self: BuiltSide, metrics: JoinMetrics) -> BuiltSide:
-        frames.append(device.keys[2]() is not None)
+        frames.append(device.keys[1]() is not None)
         return on_cpu(self, metrics)
 
     monkeypatch.setattr(BuiltSide, "on_cpu", noted)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
-from gpujoin.engine.join import ahead
+from gpujoin.engine.join import passes
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError
 from gpujoin.model.jointype import JoinType, Side
@@ -32,7 +32,7 @@ def test_a_device_lost_at_any_call(
     """The join goes on on the CPU, with the marks of build rows, the output so far, and the reason."""
     if build_side not in build_sides(join_type):
         pytest.skip("not to be built")
-    monkeypatch.setattr(ahead, "LEAST_ROWS", 1)
+    monkeypatch.setattr(passes, "LEAST_ROWS_AHEAD", 1)
     turn = KEYED.index(join_type) + (build_side is Side.LEFT) + (condition == "no condition")
     shape = (KeyShape.UNIQUE, KeyShape.UNIFORM)[turn % 2]
     left, right = sides(seed, [pa.int32()], (22, 19), shape)

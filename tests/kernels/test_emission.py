@@ -121,10 +121,9 @@ def test_long_keys_are_verified_before_output(make_device: MakeDevice, seed: int
         (JoinType.INNER, PAYLOAD, Options(), True),
         (JoinType.INNER, PAYLOAD, Options(gpu_algorithm=Algorithm.CUDF), False),
         (JoinType.INNER, PAYLOAD.set(0, pa.field("s", pa.string())), Options(), False),
-        (JoinType.INNER, PAYLOAD.set(0, pa.field("e", pa.struct([]))), Options(), False),
         (JoinType.NULL_AWARE_ANTI, PAYLOAD, Options(), False),
     ],
-    ids=["left", "existence", "duplicates", "cudf asked for", "text", "column on the host", "not in"],
+    ids=["left", "existence", "duplicates", "cudf asked for", "text", "not in"],
 )
 def test_output_by_maps(
     emulated: EmulatedDevice,
@@ -334,10 +333,9 @@ def test_runs_that_do_not_compile_are_named(
     ("payload", "options"),
     [
         (PAYLOAD.set(0, pa.field("s", pa.string())), Options()),
-        (PAYLOAD.set(0, pa.field("e", pa.struct([]))), Options()),
         (PAYLOAD, Options(gpu_algorithm=Algorithm.CUDF)),
     ],
-    ids=["text", "column on the host", "cudf asked for"],
+    ids=["text", "cudf asked for"],
 )
 def test_keys_that_repeat_by_pairs(emulated: EmulatedDevice, payload: pa.Schema, options: Options, seed: int) -> None:
     joined(

@@ -16,9 +16,8 @@ from gpujoin.backends.cpu.memory import memory_errors
 from gpujoin.backends.cpu.ranges import CpuRangeBuild
 from gpujoin.backends.cpu.rowmaps import Mask, as_indices, filtered, selected, set_marks
 from gpujoin.model.algorithm import Algorithm
-from gpujoin.model.backend import BackendName, Build, Probe
+from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
-from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 
 MORSEL_ROWS = 1 << 19
@@ -42,6 +41,11 @@ class CpuBackend:
     @property
     def threads(self) -> int:
         return self._threads
+
+    @property
+    def pipeline(self) -> None:
+        """``None``: there is no device."""
+        return
 
     @property
     def morsel_rows(self) -> int:
@@ -78,15 +82,6 @@ class CpuBackend:
 
     # -- joining -------------------------------------------------------------------------------------------
 
-    def takes_key(self, dtype: pa.DataType) -> bool:
-        """False: the engine passes keys as codes."""
-        del dtype
-        return False
-
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> Frame:
-        """Not called, since :meth:`takes_key` is false."""
-        raise NotImplementedError(f"{keys.num_columns} keys of the CPU backend come as codes, not {null_safe}")
-
     def build(self, keys: Frame, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> CpuBuild:
         """Build a search structure over a key frame; ``algorithm`` and ``pairs`` are not used."""
         del algorithm, pairs
@@ -101,14 +96,6 @@ class CpuBackend:
     def gather(self, frame: Frame, rows: RowMap, *, kernels: bool = False) -> Frame:  # noqa: ARG002
         return gathering.gather(frame, rows)
 
-    def emit(self, probe: Probe[Mask], own: Frame, other: Frame | None, *, matched: bool = True) -> None:
-        """``None``: output is always made by gather maps."""
-        del probe, own, other, matched
-
-    def fetch(self, build: Build[Frame, Mask], keys: Frame, own: Frame, other: Frame, *, padded: bool) -> None:
-        """``None``: builds are always probed."""
-        del build, keys, own, other, padded
-
     @memory_errors
     def gathered_bytes(self, frame: Frame, rows: RowMap) -> tuple[int, ...]:
         return gathering.gathered_bytes(frame, rows)
@@ -118,10 +105,6 @@ class CpuBackend:
         from gpujoin.functions.evaluate import evaluate
 
         return evaluate(condition, frames.anonymous_batch(left), frames.anonymous_batch(right), length)
-
-    def restrict(self, probe: Probe[Mask], condition: Expression, own: Frame, other: Frame, probe_side: Side) -> None:
-        """``None``: conditions are always evaluated on pairs."""
-        del probe, condition, own, other, probe_side
 
     # -- vectors -------------------------------------------------------------------------------------------
 

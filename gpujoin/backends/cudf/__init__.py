@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.arrowdevice import StreamCapsule, TableCapsules
     from gpujoin.backends.cudf.backend import CudfBackend
     from gpujoin.backends.cudf.frames import CudfFrame
-    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.algorithm import Algorithm
     from gpujoin.model.backend import AnyBackend, KeptTables
+    from gpujoin.model.pipeline import AnyDevicePipeline
     from gpujoin.model.reasons import Reason
     from gpujoin.model.relations import Relation
 
@@ -95,17 +95,11 @@ def algorithm_rule(algorithm: Algorithm) -> str:
     return rule(algorithm)
 
 
-def device_pipeline(backend: AnyBackend) -> DevicePipeline[CudfFrame]:
-    """Make the pipeline backend on top of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
-    from gpujoin.model.backend import BackendName
-
-    if backend.name is not BackendName.GPU:
+def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
+    """Give the pipeline of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
+    if backend.pipeline is None:
         raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
-    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
-    from gpujoin.backends.cudf.pipeline.library import CudfColumns
-
-    gpu = cast("CudfBackend", backend)
-    return DevicePipeline(CudfColumns(gpu), gpu.device.entered, gpu.device.memory_limit)
+    return backend.pipeline
 
 
 def release_cached_memory(device: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 import cupy
 import numpy as np
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from gpujoin.backends.cudf import rowmaps
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
-from gpujoin.backends.cudf.canonical import takes_key
 from gpujoin.backends.cudf.device import Device
 from gpujoin.backends.cudf.frames import CudfFrame, as_array, assembled, device_ops, download, upload, validity
 from gpujoin.backends.cudf.gathering import gather, gathered_bytes, output_at_once, output_by_keys
@@ -32,6 +31,9 @@ from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
+
+if TYPE_CHECKING:
+    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,6 +100,13 @@ class CudfBackend:
     def morsel_rows(self) -> int:
         return MORSEL_ROWS
 
+    @cached_property
+    def pipeline(self) -> DevicePipeline[CudfFrame]:
+        from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
+        from gpujoin.backends.cudf.pipeline.library import CudfColumns
+
+        return DevicePipeline(CudfColumns(self), self.device.entered, self.device.memory_limit)
+
     def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002 - the protocol's name
         return storage_type(type) is not None
 
@@ -120,13 +129,6 @@ class CudfBackend:
 
     def frame_bytes(self, frame: CudfFrame) -> int:
         return frame.nbytes
-
-    def takes_key(self, dtype: pa.DataType) -> bool:
-        return takes_key(dtype)
-
-    @_on_device
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> CudfFrame:
-        return replace(upload(keys), null_safe=tuple(null_safe))
 
     @_on_device
     def build(self, keys: CudfFrame, algorithm: Algorithm = Algorithm.CUDF, *, pairs: bool = True) -> CudfBuild:

@@ -6,8 +6,9 @@
                  (``not_in``)
 ``probe``        a morsel of probe rows and its states: candidates, pairs, rest; halved, or joined on the CPU, where
                  memory is short; ``rounds``: candidates of rows that only ask for a match
-``sinks``        how rows come in and go out: Arrow or frames; ``output``: batches from gather maps
-``passes``       all morsels of one side: on threads, with keys copied ahead (``ahead``), or no further than needed
+``sinks``        how rows come in and go out: as batches on the CPU, as frames on a device (``devicerows``);
+                 ``output``: batches from gather maps
+``passes``       all morsels of one side: on threads, with keys copied ahead, or no further than needed
                  (``early_stop``)
 ``spill``        a build side beyond the memory budget
 ``hash_join``    the public interface

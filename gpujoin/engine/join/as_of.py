@@ -28,6 +28,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu import make_grouper
 from gpujoin.engine.join.ranges import code_column, code_table, group_column
+from gpujoin.engine.join.rounds import RowNumbers
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import Codes, OrderCodec
 from gpujoin.model.backend import (
@@ -42,9 +43,6 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import distances
 from gpujoin.model.spec import AsOf, Direction
 from gpujoin.plan.asof import as_of_type, tolerance_in
-
-BuildRows = npt.NDArray[np.int64]
-"""Build row of each probe row, or −1."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +72,8 @@ class AsOfBuild:
         left: pa.Schema,
         rows: pa.RecordBatch,
         backend: AnyBackend,
-        *,
-        kernels: bool = True,
     ) -> AsOfBuild:
-        """Build the search structure over right rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
+        """Build the search structure over right rows."""
         dtype = as_of_type(left.field(terms.left).type, rows.schema.field(terms.right).type, terms)
         values = _order_values(rows, terms.right, dtype)
         codec = OrderCodec.fit(values)
@@ -89,14 +85,14 @@ class AsOfBuild:
             grouper = make_grouper(key_codes)
             columns.insert(0, group_column(grouper, key_codes))
         points = backend.from_arrow(code_table(columns))
-        search = backend.build_ranges(points, grouped=grouper is not None, kernels=kernels)
+        search = backend.build_ranges(points, grouped=grouper is not None)
         own = backend.assemble([(points, len(columns) - 1)])
         return cls(terms, keys, codec, codes, own, grouper, search, backend)
 
     @property
     def algorithm(self) -> str:
-        """Name of the search; it starts with ``cudf`` where a device searches without gpujoin's kernels."""
-        return "cudf as_of" if self.search.algorithm.startswith("cudf ") else "as_of"
+        """Name of the search."""
+        return "as_of"
 
     @property
     def nbytes(self) -> int:
@@ -145,7 +141,7 @@ def nearest_terms(terms: AsOf, dtype: pa.DataType) -> NearestTerms:
 class RankedRows:
     """The nearest build row of each probe row, with its distance."""
 
-    build_rows: BuildRows
+    build_rows: RowNumbers
     """Build row of each probe row, or −1."""
     rank: npt.NDArray[Any]
     """Rank of each candidate; the least is the nearest."""
@@ -176,7 +172,7 @@ class NearestOfSlices:
         self.build_rows[here][nearer] = ranked.build_rows[nearer]
         ranks[nearer], after[nearer] = ranked.rank[nearer], ranked.after[nearer]
 
-    def of(self, number: int, start: int, rows: int) -> tuple[BuildRows, BuildRows]:
+    def of(self, number: int, start: int, rows: int) -> tuple[RowNumbers, RowNumbers]:
         """Left rows from position ``start`` on whose nearest row is in a slice, and those rows."""
         probe_rows = np.flatnonzero(self.slices[start : start + rows] == number)
         return probe_rows, self.build_rows[start : start + rows][probe_rows]

@@ -14,10 +14,9 @@ import pyarrow as pa
 from gpujoin.engine.join.as_of import AsOfBuild
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.engine.join.not_in import FrameNulls, NullPatterns
+from gpujoin.engine.join.not_in import NullPatterns
 from gpujoin.engine.join.ranges import BuiltRanges
-from gpujoin.engine.join.sinks import FrameSink, Sink
-from gpujoin.engine.join.uploads import Uploads
+from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.memory import hold
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import OutOfMemoryError
@@ -32,14 +31,15 @@ from gpujoin.plan.ranges import LEAST_SPREAD
 class BuiltSide:
     """The rows of the build side and a search structure over them; immutable, shared by all runs and threads.
 
-    Large string types are accepted in place of the schema's. Raises ``OutOfMemoryError`` if the build does not fit.
+    Rows are record batches, or have the form of the sink. Large string types are accepted in place of the schema's.
+    Raises ``OutOfMemoryError`` if the build does not fit.
     """
 
     def __init__(self, sink: Sink, rows: Any, metrics: JoinMetrics) -> None:
         self.backend = sink.backend
         self.options = sink.options
-        self.rows = rows
-        self.num_rows = sink.count(rows)
+        self.rows = rows = sink.take_in(rows)
+        self.num_rows = int(rows.num_rows)
         self.build: Build[Any, Any] | None = None
         self.ranges: BuiltRanges | RangedRows[Any] | None = None
         self.as_of: AsOfBuild | NearestRows[Any] | None = None
@@ -47,19 +47,17 @@ class BuiltSide:
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
         with metrics.timing("build"):
-            uploads = sink.uploads(rows)
-            self.layout = layout = self._search(sink, uploads)
+            self.layout = layout = self._search(sink)
             self.sink = sink = dataclasses.replace(sink, layout=layout)
             self._count(metrics)
-            self.output = sink.output(rows, layout.build, uploads)
+            self.output = sink.output(rows, layout.build)
             if layout.build.output:
                 _ = self.output.frame
-            self.condition = sink.condition(rows, layout.build, uploads)
+            self.condition = sink.condition(rows, layout.build)
             if layout.build.condition:
                 _ = self.condition.frame
-            if uploads is not None:
-                uploads.forget()
-        if not isinstance(sink, FrameSink):
+            sink.release(rows)
+        if not sink.resident:
             hold(self, self.nbytes)
 
     @classmethod
@@ -71,9 +69,9 @@ class BuiltSide:
             if sink.backend.name is BackendName.CPU:
                 raise
             metrics.count_fallback(problem)
-            return cls(sink.on_cpu(), sink.to_host(rows, sink.layout.build), metrics)
+            return cls(sink.on_cpu(), sink.to_host(rows), metrics)
 
-    def _search(self, sink: Sink, uploads: Uploads | None) -> JoinLayout:
+    def _search(self, sink: Sink) -> JoinLayout:
         """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""
         layout = sink.layout
         if layout.spec.as_of is not None:
@@ -85,7 +83,7 @@ class BuiltSide:
             return layout
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
-            keys = sink.keys(self.rows, layout.build, uploads)
+            keys = sink.keys(self.rows, layout.build)
             self.build = self.backend.build(keys, self.options.gpu_algorithm, pairs=_needs_pairs(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
             self.ranges = sink.ranges(self.rows, ranged, LEAST_SPREAD)
@@ -95,13 +93,15 @@ class BuiltSide:
         return dataclasses.replace(layout, ranged=None)
 
     def _count(self, metrics: JoinMetrics) -> None:
-        """Add the algorithm of a search structure to the counters, and why a device took it."""
+        """Add the algorithm of a search structure to the counters, and why it was taken, or why no device did."""
         search = self._searched
         if search is None:
             return
         name = search.algorithm
         metrics.algorithms[name] = metrics.algorithms.get(name, 0) + 1
         reason = self.build.reason if self.build is not None else self._order_reason
+        if self.sink.reason is not None:
+            reason = f"the CPU joins: {self.sink.reason}"
         if reason is not None:
             metrics.algorithm_reasons.setdefault(name, reason)
 
@@ -110,7 +110,7 @@ class BuiltSide:
         """Why a device searches by order as it does; ``None`` on the CPU."""
         if self.backend.name is BackendName.CPU:
             return None
-        if self.options.gpu_algorithm.uses_kernels:
+        if self.sink.kernels:
             return "kernels: cuDF has no search by order that is not quadratic"
         return f"{Algorithm.CUDF.value}: {ASKED_FOR}"
 
@@ -131,12 +131,12 @@ class BuiltSide:
         return self.search_bytes + self.sink.nbytes(self.rows)
 
     @cached_property
-    def null_patterns(self) -> NullPatterns | FrameNulls | None:
+    def null_patterns(self) -> NullPatterns | None:
         """Search of rows with null keys, for null-aware joins; ``None`` for other joins."""
         layout = self.layout
         if not layout.spec.join_type.null_aware:
             return None
-        return self.sink.null_patterns(self.rows, pairs=_needs_pairs(layout))
+        return NullPatterns(self.sink, self.rows, pairs=_needs_pairs(layout))
 
     @property
     def counts_pairs(self) -> bool:
@@ -149,15 +149,14 @@ class BuiltSide:
         """The same side built on the CPU, for morsels that do not fit the device; made once."""
         with self._twin_lock:
             if self._twin is None:
-                rows = self.sink.to_host(self.rows, self.layout.build)
-                self._twin = BuiltSide(self.sink.on_cpu(), rows, metrics)
+                self._twin = BuiltSide(self.sink.on_cpu(), self.sink.to_host(self.rows), metrics)
             return self._twin
 
     def only(self, rows: npt.NDArray[np.int64], metrics: JoinMetrics) -> BuiltSide:
         """Build the same structure over some of the rows; on the CPU where it does not fit the device."""
-        wanted = pa.array(rows)
-        columns = [take(column, wanted) for column in self.rows.columns]
-        chosen = pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
+        every, wanted = self.sink.to_host(self.rows), pa.array(rows)
+        columns = [take(column, wanted) for column in every.columns]
+        chosen = pa.RecordBatch.from_arrays(columns, schema=every.schema)
         return BuiltSide.with_fallback(self.sink, chosen, metrics)
 
     def without_ranges(self, metrics: JoinMetrics) -> BuiltSide:

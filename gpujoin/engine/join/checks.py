@@ -10,7 +10,7 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline
-from gpujoin.model.sqltext import with_types
+from gpujoin.model.sqltext import show_type, value_name, with_types
 
 _INSTEAD = "or join host tables (to_arrow())"
 
@@ -40,7 +40,28 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
     )
 
 
-def check_frames(layout: JoinLayout, device: AnyDevicePipeline) -> None:
+def device_obstacle(layout: JoinLayout, device: AnyDevicePipeline, options: Options) -> str | None:
+    """Why a device does not compute all of a join of rows in host memory; ``None``: it does.
+
+    Keys are compared in the common type of both sides.
+    """
+    types = [*layout.codec.types, *([] if layout.as_of_type is None else [layout.as_of_type])]
+    uncompared = next((dtype for dtype in types if not device.takes_keys(dtype, dtype)), None)
+    if uncompared is not None:
+        return f"keys of type {show_type(uncompared)} are not compared on a GPU"
+    condition, can_gather = layout.spec.condition, device.backend.can_gather
+    if condition is not None and not device.backend.can_evaluate(condition):
+        return f"the condition {condition} is not computed on a GPU exactly as Spark does"
+    if options.range_index and layout.ranged is not None and not device.searches(layout.ranged.axes):
+        return f"rows are not searched by the ranges of {condition} on a GPU"
+    for side in (layout.build, layout.probe):
+        for field in (side.schema.field(at) for at in (*side.output, *side.condition)):
+            if not can_gather(field.type):
+                return f"{value_name(field)} is not held on a GPU"
+    return None
+
+
+def check_tables(layout: JoinLayout, device: AnyDevicePipeline) -> None:
     """Raise for a join that a device does not compute without a copy of its tables to the host.
 
     Raises ``KeyTypeError``, ``ConditionError`` or ``JoinSpecError``; the message says what to do.

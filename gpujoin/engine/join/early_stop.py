@@ -22,12 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.engine.join.probe import Run
+from gpujoin.engine.join.rounds import GROWTH
 from gpujoin.engine.morsels import in_order
 
 FIRST_ROWS = 64
 """Probe rows of the first round."""
-GROWTH = 4
-"""Factor by which each round is larger than the one before."""
 REBUILD_SHARE = 8
 """When the search structure is built anew without matched rows: once they are at least 1/8 of its rows, or once 8 times
 as many probe rows have come as it has rows. Building it costs about as much as one probe for each of its rows."""

@@ -10,18 +10,19 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import BackendChoice, Options
 from gpujoin.engine.arguments import backend_choice, check_metrics, options_of
-from gpujoin.engine.devicetables import adopt_each, open_batches
+from gpujoin.engine.devicetables import DeviceTable, OpenedTable, adopt_each, concat, open_batches
 from gpujoin.engine.join.build import BuiltSide
-from gpujoin.engine.join.checks import check_evaluable, check_product
-from gpujoin.engine.join.framejoin import FrameRun, build_frames
+from gpujoin.engine.join.checks import check_evaluable, check_product, check_tables
+from gpujoin.engine.join.devicerows import ResidentRows
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.passes import Pass
-from gpujoin.engine.join.sinks import FrameSink, Sink
+from gpujoin.engine.join.sinks import DeviceSink, sink_of_batches
 from gpujoin.engine.join.spill import Spilled, SpilledRun, take_in
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import ConfigurationError, JoinSpecError, type_name
 from gpujoin.model.backend import AnyBackend, BackendName
 from gpujoin.model.jointype import Side
+from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.spec import JoinSpec
 
 Batches: TypeAlias = Iterable[pa.RecordBatch] | Any
@@ -33,7 +34,8 @@ class HashJoin:
 
     Batches are record batches, or tables on a GPU (:class:`gpujoin.DeviceTable`, ``pylibcudf.Table``,
     ``cudf.DataFrame``, anything with the Arrow C device interface) on both sides; then the result stays there too, as
-    tables of the kind of the probe's.
+    tables of the kind of the probe's. Such a table is one morsel, and is not spilled. A join of record batches of which
+    a GPU lacks a part runs on the CPU as a whole.
 
     Parameters
     ----------
@@ -91,10 +93,10 @@ class HashJoin:
         self.layout = JoinLayout.of(spec, left_schema, right_schema, build_side)
         self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         check_evaluable(spec.condition)
-        self._sink = Sink(self.layout, self.backend, self.options)
+        self._sink = sink_of_batches(self.layout, self.backend, self.options)
         self._given_backend = backend
         self._built: BuiltSide | Spilled | None = None
-        self._run: AnyRun | None = None
+        self._run: JoinRun | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -124,12 +126,26 @@ class HashJoin:
         if self._built is not None:
             raise JoinSpecError("build() was called twice on one HashJoin; make a new one")
         opened, batches = open_batches(batches)
-        if opened is not None:
-            wanted = self._given_backend or BackendChoice.AUTO
-            tables = [table for _, table in adopt_each(opened, batches, wanted)]
-            self._built = build_frames(self.layout, tables, self.options, self.metrics)
+        if opened is None:
+            self._built = take_in(self._sink, self._counted(batches), self.metrics)
             return
-        self._built = take_in(self._sink, self._counted(batches), self.metrics)
+        wanted = self._given_backend or BackendChoice.AUTO
+        self._built = self._build_tables([table for _, table in adopt_each(opened, batches, wanted)])
+
+    def _build_tables(self, tables: list[DeviceTable]) -> BuiltSide:
+        """Build tables on a device.
+
+        Raises ``JoinSpecError`` for a join that the device does not compute, ``DeviceMemoryError`` if it does not fit.
+        """
+        layout, device = self.layout, tables[0].device
+        check_tables(layout, device)
+        for table in tables:
+            _check_table(table, layout.build, device)
+        whole = concat(tables, layout.build.schema, device)
+        self.metrics.build_rows += whole.num_rows
+        self.metrics.build_bytes += whole.nbytes
+        sink = DeviceSink.of_frames(layout, device, self.options, device.budget(0))
+        return BuiltSide(sink, ResidentRows(device, layout.build.schema, whole.frame), self.metrics)
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in _checked(batches, self.layout.build):
@@ -137,7 +153,7 @@ class HashJoin:
             self.metrics.build_bytes += batch.nbytes
             yield batch
 
-    def start(self, metrics: JoinMetrics | None = None) -> AnyRun:
+    def start(self, metrics: JoinMetrics | None = None) -> JoinRun:
         """Start an independent pass of probe rows over the build side, which all passes share.
 
         Parameters
@@ -147,22 +163,18 @@ class HashJoin:
         """
         if self._built is None:
             raise JoinSpecError("call build() before probing")
-        metrics = metrics if metrics is not None else self.metrics
-        if isinstance(self._built.sink, FrameSink):
-            assert isinstance(self._built, BuiltSide)
-            return FrameRun(self._built, metrics)
-        return JoinRun(self._built, metrics)
+        return JoinRun(self._built, metrics if metrics is not None else self.metrics)
 
-    def _started(self) -> AnyRun:
+    def _started(self) -> JoinRun:
         if self._run is None:
             self._run = self.start()
         return self._run
 
-    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def probe(self, batches: Batches) -> Iterator[Any]:
         """Join some probe rows; may be called many times. See :meth:`JoinRun.probe`."""
         return self._started().probe(batches)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self) -> Iterator[Any]:
         """Return the rows that can only be returned after the last probe. See :meth:`JoinRun.finish`."""
         return self._started().finish()
 
@@ -187,7 +199,7 @@ class HashJoin:
 
 
 class JoinRun:
-    """One pass of probe batches over a built side.
+    """One pass of probe rows over a built side.
 
     Made by :meth:`HashJoin.start`. :meth:`finish` must be called, and its batches taken, for every join type: where the
     build side was spilled, all output comes from there.
@@ -199,36 +211,41 @@ class JoinRun:
         self._build_rows = built.num_rows
         self._probe_rows = 0
         self._run = SpilledRun(built, metrics) if isinstance(built, Spilled) else Pass(built, metrics)
+        self._kind: OpenedTable | None = None
+        """Kind of the tables on a GPU that are probed with."""
 
-    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def probe(self, batches: Batches) -> Iterator[Any]:
         """Join some probe rows.
 
         Parameters
         ----------
         batches : iterable of RecordBatch
             Rows of the side that is not built, all columns of its schema. Not read to its end where the rest would
-            change nothing.
+            change nothing. Or a table on a GPU, or several, where the build side is there.
 
         Yields
         ------
         RecordBatch
-            Rows of ``output_schema``, in batches near ``options.batch_bytes``.
+            Rows of ``output_schema``, in batches near ``options.batch_bytes``. Or tables, of the kind of those given.
         """
         opened, batches = open_batches(batches)
-        if opened is not None:
+        if self._sink.resident and opened is None:
+            if isinstance(batches, (list, tuple)) and not batches:
+                return
+            raise JoinSpecError("the build side is on a GPU, the probe side on the host; copy one of them")
+        if not self._sink.resident and opened is not None:
             raise JoinSpecError("the build side is on the host, the probe side on a GPU; copy one of them")
-        counted = self._counted(batches)
         if isinstance(self._run, SpilledRun):
-            self._run.take(counted)
+            self._run.take(self._batches(batches))
             return
-        for batch in self._run.probe(counted):
-            yield self._out(batch)
+        for rows in self._run.probe(self._batches(batches) if opened is None else self._tables(opened, batches)):
+            yield self._out(rows)
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self) -> Iterator[Any]:
         """Return the rows that can only be returned when all probe rows have been seen."""
         source = self._run.finish() if isinstance(self._run, SpilledRun) else self._run.rest()
-        for batch in source:
-            yield self._out(batch)
+        for rows in source:
+            yield self._out(rows)
 
     @property
     def can_stop(self) -> bool:
@@ -240,24 +257,38 @@ class JoinRun:
         if isinstance(self._run, SpilledRun):
             self._run.close()
 
-    def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        layout = self._sink.layout
-        for batch in _checked(batches, layout.probe):
-            self.metrics.probe_rows += batch.num_rows
-            self.metrics.probe_bytes += batch.nbytes
-            self._probe_rows += batch.num_rows
-            check_product(layout, self._sink.options, self._build_rows, self._probe_rows)
+    def _batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in _checked(batches, self._sink.layout.probe):
+            self._count(batch)
             yield batch
 
-    def _out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _tables(self, opened: OpenedTable, tables: Iterable[Any]) -> Iterator[ResidentRows]:
+        assert isinstance(self._sink, DeviceSink)
+        device, side = self._sink.device, self._sink.layout.probe
+        for kind, table in adopt_each(opened, tables, device.backend):
+            self._kind = kind
+            _check_table(table, side, device)
+            self._count(table)
+            if table.num_rows:
+                yield ResidentRows(device, side.schema, table.frame)
+
+    def _count(self, rows: pa.RecordBatch | DeviceTable) -> None:
+        self.metrics.probe_rows += rows.num_rows
+        self.metrics.probe_bytes += rows.nbytes
+        self._probe_rows += rows.num_rows
+        check_product(self._sink.layout, self._sink.options, self._build_rows, self._probe_rows)
+
+    def _out(self, rows: Any) -> Any:
+        """Count output, and give tables the kind of those that were probed with."""
+        if isinstance(self._sink, DeviceSink) and self._sink.resident:
+            device, schema = self._sink.device, self._sink.layout.output_schema
+            if isinstance(rows, pa.RecordBatch):  # finished on the CPU
+                rows = device.take_in(pa.Table.from_batches([rows]), schema)
+            rows = DeviceTable(schema, rows, device)
         self.metrics.output_batches += 1
-        self.metrics.output_rows += batch.num_rows
-        self.metrics.output_bytes += batch.nbytes
-        return batch
-
-
-AnyRun: TypeAlias = JoinRun | FrameRun
-"""A pass of probe rows over a build side, on the host or on a device."""
+        self.metrics.output_rows += rows.num_rows
+        self.metrics.output_bytes += rows.nbytes
+        return rows if self._kind is None else self._kind.to_same_kind(rows)
 
 
 def _check(spec: object, left_schema: object, right_schema: object, build_side: object) -> None:
@@ -287,3 +318,13 @@ def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa
                 f" {side.schema.types}; cast it first"
             )
         yield batch
+
+
+def _check_table(table: DeviceTable, side: SideLayout, device: AnyDevicePipeline) -> None:
+    if table.device.backend is not device.backend:
+        raise JoinSpecError("the tables belong to two backends; take both in with the same backend=")
+    if table.schema.types != side.schema.types:
+        raise JoinSpecError(
+            f"a {side.side.value} table has columns {table.schema.types} where the join was made for"
+            f" {side.schema.types}; cast it first"
+        )

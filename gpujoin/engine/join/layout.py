@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -98,6 +99,26 @@ class JoinLayout:
         )  # fmt: skip
 
     @cached_property
+    def operands(self) -> Mapping[Side, tuple[int, ...]]:
+        """Columns by which each side is searched, besides the equality keys: those of ranges, or an order key."""
+        spec = self.spec
+        if spec.as_of is not None:
+            return {Side.LEFT: (spec.as_of.left,), Side.RIGHT: (spec.as_of.right,)}
+        read: dict[Side, set[int]] = {side: set() for side in Side}
+        for axis in self.axes:
+            for node in axis.expressions():
+                for column in node.columns():
+                    read[column.side].add(column.index)
+        return {side: tuple(sorted(positions)) for side, positions in read.items()}
+
+    @cached_property
+    def axes_of_operands(self) -> tuple[Axis, ...]:
+        """The ranges over frames of each side's equality keys, then its :attr:`operands`."""
+        keys = len(self.spec.keys)
+        places = {side: (*([-1] * keys), *positions) for side, positions in self.operands.items()}
+        return tuple(axis.over(lambda node: _renumber(node, places)) for axis in self.axes)
+
+    @cached_property
     def as_of_type(self) -> pa.DataType | None:
         """Common type of the order keys of an as-of join."""
         terms = self.spec.as_of
@@ -120,7 +141,7 @@ def _columns_read(condition: Expression | None, schemas: dict[Side, pa.Schema]) 
     return {side: tuple(sorted(read)) for side, read in positions.items()}
 
 
-def _renumber(node: Expression, read: dict[Side, tuple[int, ...]]) -> Expression:
+def _renumber(node: Expression, read: Mapping[Side, tuple[int, ...]]) -> Expression:
     if isinstance(node, ColumnRef):
         return dataclasses.replace(node, index=read[node.side].index(node.index))
     if not node.children:

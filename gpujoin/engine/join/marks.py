@@ -1,4 +1,4 @@
-"""Marks of rows that have a match, and gather maps, on one backend or another."""
+"""Marks of rows that have a match, on one backend or another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.maps import Indices, RowMap
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,10 @@ class Mask:
     def on(self, backend: AnyBackend) -> Any:
         """The mask on a backend."""
         return self.values if backend is self.backend else backend.mask_from_host(self.on_host)
+
+    def slice(self, start: int, length: int) -> Mask:
+        """Marks of the rows ``start`` to ``start + length - 1``."""
+        return Mask(self.values[start : start + length], self.backend)
 
     @cached_property
     def on_host(self) -> npt.NDArray[np.bool_]:
@@ -72,10 +75,3 @@ class BuildMarks:
         if self._on_host is None:
             return Mask(self._on_device, self._device)
         return Mask(self._on_host | self._device.mask_to_host(self._on_device), None)
-
-
-def on_backend(rows: RowMap, source: AnyBackend, target: AnyBackend) -> RowMap:
-    """Convert a map of one backend to a map of another. Only maps that store indices need to be copied."""
-    if not isinstance(rows, Indices) or source is target:
-        return rows
-    return target.indices_from_host(source.indices_to_host(rows), rows.out_of_bounds)

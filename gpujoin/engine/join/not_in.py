@@ -22,90 +22,24 @@ the build side is not multiplied: each search structure holds the rows of one pa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from gpujoin.engine.join.layout import JoinLayout
+from gpujoin.engine.join.layout import SideLayout
 from gpujoin.engine.join.marks import Mask
 from gpujoin.engine.join.rounds import Matched, RowNumbers, pairs_of, probe_rounds, product_rounds
-from gpujoin.engine.keys import KeyCodec
+from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.model.algorithm import Algorithm
-from gpujoin.model.backend import AnyBackend, Build, PairSlice, Probe
-from gpujoin.model.jointype import Side
-from gpujoin.model.maps import RowMap, Span
-from gpujoin.model.pipeline import AnyDevicePipeline
+from gpujoin.model.backend import Build, PairSlice, Probe
+from gpujoin.model.maps import RowMap
 
-Patterns = npt.NDArray[np.int64]
-PatternPair: TypeAlias = tuple[RowNumbers, RowNumbers, Probe[Any] | None]
+PatternPair: TypeAlias = tuple[RowMap, RowMap, Probe[Any] | None]
 """Build rows of one null pattern, probe rows of another one, and their search by the keys that are null in neither;
 ``None``: there are no such keys, so that all pairs match."""
-
-
-@dataclass(frozen=True)
-class KeyedRows:
-    """The keys of one side's rows, with their null patterns."""
-
-    codes: tuple[pa.Table, ...]
-    """Codes of each key column."""
-    patterns: Patterns
-    """Bit ``i`` is set where key ``i`` is null; a null-safe key never is."""
-
-    @classmethod
-    def of(cls, codec: KeyCodec, rows: pa.RecordBatch, side: Side) -> KeyedRows:
-        """Compute codes and null patterns of a batch."""
-        patterns = np.zeros(rows.num_rows, np.int64)
-        codes = []
-        for number, single in enumerate(codec.each()):
-            codes.append(single.codes(rows, side))
-            nulls = single.null_mask(rows, side)
-            if nulls is not None:
-                patterns |= nulls.astype(np.int64) << number
-        return cls(tuple(codes), patterns)
-
-    def rows_by_pattern(self) -> dict[int, RowNumbers]:
-        """Row numbers by null pattern, ascending."""
-        return {int(p): np.flatnonzero(self.patterns == p) for p in np.unique(self.patterns)}
-
-    def taken(self, rows: RowNumbers, keys: int) -> pa.Table:
-        """Codes of given rows, for a set of keys."""
-        columns: list[Any] = []
-        for number, table in enumerate(self.codes):
-            if keys >> number & 1:
-                chosen = table if len(rows) == table.num_rows else table.take(pa.array(rows))
-                columns += [column.combine_chunks() for column in chosen.columns]
-        return pa.table(columns, names=[f"k{i}" for i in range(len(columns))])
-
-
-class NullSearches:
-    """Searches among the build rows of each null pattern, by some of the keys; each is made when it is first needed."""
-
-    def __init__(
-        self, backend: AnyBackend, algorithm: Algorithm, frame: Callable[[int, int], Any], *, pairs: bool
-    ) -> None:
-        self._backend = backend
-        self._algorithm = algorithm
-        self._frame = frame
-        self._pairs = pairs
-        self._by_pattern: dict[tuple[int, int], Build[Any, Any]] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._by_pattern)
-
-    def of(self, pattern: int, keys: int) -> Build[Any, Any]:
-        """Give the search among the rows of a pattern by a set of keys."""
-        with self._lock:
-            if (pattern, keys) not in self._by_pattern:
-                frame = self._frame(pattern, keys)
-                self._by_pattern[pattern, keys] = self._backend.build(frame, self._algorithm, pairs=self._pairs)
-            return self._by_pattern[pattern, keys]
 
 
 class NullPatterns:
@@ -114,138 +48,83 @@ class NullPatterns:
     Searches are used for marks where there is no residual condition.
     """
 
-    def __init__(
-        self,
-        codec: KeyCodec,
-        backend: AnyBackend,
-        rows: pa.RecordBatch,
-        side: Side,
-        algorithm: Algorithm = Algorithm.CUDF,
-        *,
-        pairs: bool = True,
-    ) -> None:
-        self._codec = codec
-        self._backend = backend
-        self._keyed = KeyedRows.of(codec, rows, side)
-        self._side = side
-        self._every = (1 << len(codec.columns)) - 1
-        self.rows = self._keyed.rows_by_pattern()
-        self.searches = NullSearches(backend, algorithm, self._frame, pairs=pairs)
-        """Those besides the search by all keys."""
-
-    def with_matches(self, rows: pa.RecordBatch, matched: Mask) -> Mask:
-        """Add the probe rows that match because of a null to those that match by equal keys."""
-        mask = matched.on_host.copy()
-        for _, probe_rows, probe in self._pairs(rows, lambda: mask):
-            if probe is None:
-                mask[probe_rows] = True
-            else:
-                mask[probe_rows[self._backend.mask_to_host(probe.matched())]] = True
-        return Mask(mask, None)
-
-    def candidates(
-        self, rows: pa.RecordBatch, matched: Matched, limit: int, metrics: JoinMetrics
-    ) -> Iterator[PairSlice]:
-        """Pairs that match because of a null, of probe rows without a match."""
-        return candidates_by_null(self._backend, self._pairs(rows, matched), matched, limit, metrics)
-
-    def _pairs(self, rows: pa.RecordBatch, matched: Matched) -> Iterator[PatternPair]:
-        """For each pair of patterns: build rows, probe rows without a match, and their search (``None``: all match)."""
-        keyed = KeyedRows.of(self._codec, rows, self._side.other)
-        for probe_pattern, probe_rows in keyed.rows_by_pattern().items():
-            for build_pattern in sorted(self.rows, reverse=True):
-                if not probe_pattern and not build_pattern:
-                    continue
-                waiting = probe_rows[~matched()[probe_rows]]
-                if not len(waiting):
-                    break
-                common = self._every & ~(probe_pattern | build_pattern)
-                probe = None
-                if common:
-                    frame = self._backend.from_arrow(keyed.taken(waiting, common))
-                    probe = self.searches.of(build_pattern, common).probe(frame)
-                yield self.rows[build_pattern], waiting, probe
-
-    def _frame(self, pattern: int, keys: int) -> Any:
-        return self._backend.from_arrow(self._keyed.taken(self.rows[pattern], keys))
-
-
-class FrameNulls:
-    """The build side of a null-aware join of frames, divided by null pattern; see :class:`NullPatterns`."""
-
-    def __init__(
-        self, layout: JoinLayout, rows: Any, device: AnyDevicePipeline, algorithm: Algorithm, *, pairs: bool
-    ) -> None:
-        self._device = device
-        self._layout = layout
+    def __init__(self, sink: Sink, rows: Any, *, pairs: bool) -> None:
+        self._sink = sink
         self._build = rows
-        self._every = (1 << len(layout.spec.keys)) - 1
-        self.rows = self._rows_by_pattern(rows, layout.build.side)
-        self.searches = NullSearches(device.backend, algorithm, self._frame, pairs=pairs)
-        """Those besides the search by all keys."""
+        self._pairs = pairs
+        self.rows = self._by_pattern(rows, sink.layout.build, None)
+        self.searches: dict[tuple[int, int], Build[Any, Any]] = {}
+        """Searches among the build rows of a pattern, by some of the keys; each is made when it is first needed."""
+        self._lock = threading.Lock()
 
     def with_matches(self, rows: Any, matched: Mask) -> Mask:
         """Add the probe rows that match because of a null to those that match by equal keys."""
-        backend = self._device.backend
-        marks = backend.marks(backend.frame_rows(rows))
+        backend = self._sink.backend
+        marks = backend.marks(rows.num_rows)
         backend.mark(marks, backend.selection(matched.on(backend), True))
-        for _, probe_rows, probe in self._pairs(rows):
+        for _, probe_rows, probe in self._pattern_pairs(rows, matched, every=False):
             backend.mark(marks, probe_rows if probe is None else backend.filter_map(probe_rows, probe.matched()))
         return Mask(marks, backend)
 
-    def candidates(self, rows: Any, matched: Matched, limit: int, metrics: JoinMetrics) -> Iterator[PairSlice]:
-        """Pairs that match because of a null; their row numbers go through the host, where rounds are made of them."""
-        backend = self._device.backend
-        to_host = backend.indices_to_host
-        pairs = ((to_host(build), to_host(probed), probe) for build, probed, probe in self._pairs(rows))
-        return candidates_by_null(backend, pairs, matched, limit, metrics)
+    def candidates(
+        self, rows: Any, tested: Mask, matched: Matched, limit: int, metrics: JoinMetrics
+    ) -> Iterator[PairSlice]:
+        """Pairs that match because of a null, of probe rows without a match.
 
-    def _rows_by_pattern(self, rows: Any, side: Side) -> dict[int, RowMap]:
-        positions = [key.of(side) for key in self._layout.spec.keys]
-        return self._device.rows_by_nulls(rows, positions, self._layout.codec.null_safe)
+        ``tested`` marks the rows that match by equal keys, ``matched`` those that match so far. Row numbers go through
+        the host, where rounds are made of them.
+        """
+        backend = self._sink.backend
+        for build_map, probe_map, probe in self._pattern_pairs(rows, tested, every=True):
+            build_rows, probe_rows = backend.indices_to_host(build_map), backend.indices_to_host(probe_map)
+            if probe is None:
+                waiting = probe_rows[~matched()[probe_rows]]
+                for numbers, others in product_rounds(waiting, len(build_rows), limit, matched):
+                    yield pairs_of(backend, numbers, build_rows[others])
+                continue
+            of_rows = partial(_at, matched, probe_rows)
+            for pairs in probe_rounds(backend, probe, len(probe_rows), of_rows, limit, metrics):
+                probe_at, build_at = (backend.indices_to_host(numbers) for numbers in (pairs.probe, pairs.build))
+                yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
 
-    def _pairs(self, rows: Any) -> Iterator[tuple[RowMap, RowMap, Probe[Any] | None]]:
-        """For each pair of patterns: build rows, probe rows, and their search (``None``: all match)."""
-        side = self._layout.probe.side
-        for probe_pattern, probe_rows in self._rows_by_pattern(rows, side).items():
+    def _pattern_pairs(self, rows: Any, matched: Mask, *, every: bool) -> Iterator[PatternPair]:
+        """For each pair of patterns: build rows, probe rows without a match by equal keys, and their search.
+
+        Unless ``every`` pair is asked for, none follows after one of which all rows match.
+        """
+        layout = self._sink.layout.probe
+        keys = (1 << len(self._sink.layout.spec.keys)) - 1
+        for probe_pattern, probe_rows in self._by_pattern(rows, layout, matched).items():
             for build_pattern, build_rows in self.rows.items():
                 if not probe_pattern and not build_pattern:
                     continue
-                common = self._every & ~(probe_pattern | build_pattern)
-                probe = None
+                common = keys & ~(probe_pattern | build_pattern)
                 if common:
-                    frame = self._keys(rows, probe_rows, side, common)
-                    probe = self.searches.of(build_pattern, common).probe(frame)
-                yield build_rows, probe_rows, probe
+                    frame = self._sink.keys_of(rows, probe_rows, layout, _numbers(common))
+                    yield build_rows, probe_rows, self._search(build_pattern, common).probe(frame)
+                    continue
+                yield build_rows, probe_rows, None
+                if not every:
+                    break
 
-    def _frame(self, pattern: int, keys: int) -> Any:
-        return self._keys(self._build, self.rows[pattern], self._layout.build.side, keys)
+    def _by_pattern(self, rows: Any, layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
+        """Rows by null pattern; patterns of most nulls, which match most rows, come first."""
+        return dict(sorted(self._sink.rows_by_nulls(rows, layout, but).items(), reverse=True))
 
-    def _keys(self, frame: Any, rows: RowMap, side: Side, keys: int) -> Any:
-        """Key frame of some rows, for a set of keys."""
-        device, codec = self._device, self._layout.codec
-        chosen = [number for number in range(len(codec.types)) if keys >> number & 1]
-        columns = device.select(frame, [self._layout.spec.keys[number].of(side) for number in chosen])
-        if rows != Span(0, device.backend.frame_rows(frame)):
-            columns = device.backend.gather(columns, rows)
-        types, null_safe = [codec.types[n] for n in chosen], [codec.null_safe[n] for n in chosen]
-        return device.keys(columns, range(len(chosen)), types, null_safe)
-
-
-def candidates_by_null(
-    backend: AnyBackend, pairs: Iterable[PatternPair], matched: Matched, limit: int, metrics: JoinMetrics
-) -> Iterator[PairSlice]:
-    """Pairs of rows by pairs of patterns, of probe rows without a match."""
-    for build_rows, probe_rows, probe in pairs:
-        if probe is None:
-            for rows, others in product_rounds(probe_rows, len(build_rows), limit, matched):
-                yield pairs_of(backend, rows, build_rows[others])
-            continue
-        of_rows = partial(_of, matched, probe_rows)
-        for candidates in probe_rounds(backend, probe, len(probe_rows), of_rows, limit, metrics):
-            probe_at, build_at = (backend.indices_to_host(rows) for rows in (candidates.probe, candidates.build))
-            yield pairs_of(backend, probe_rows[probe_at], build_rows[build_at])
+    def _search(self, pattern: int, keys: int) -> Build[Any, Any]:
+        """Give the search among the build rows of a pattern by a set of keys."""
+        sink = self._sink
+        with self._lock:
+            if (pattern, keys) not in self.searches:
+                frame = sink.keys_of(self._build, self.rows[pattern], sink.layout.build, _numbers(keys))
+                algorithm = sink.options.gpu_algorithm
+                self.searches[pattern, keys] = sink.backend.build(frame, algorithm, pairs=self._pairs)
+            return self.searches[pattern, keys]
 
 
-def _of(matched: Matched, rows: RowNumbers) -> npt.NDArray[np.bool_]:
+def _numbers(keys: int) -> list[int]:
+    return [number for number in range(keys.bit_length()) if keys >> number & 1]
+
+
+def _at(matched: Matched, rows: RowNumbers) -> npt.NDArray[np.bool_]:
     return matched()[rows]

@@ -10,8 +10,7 @@ from typing import Any
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.marks import Mask
-from gpujoin.engine.join.sinks import Sink
-from gpujoin.engine.join.uploads import Uploads
+from gpujoin.engine.join.sinks import Columns, DeviceSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import halved, with_halving
 from gpujoin.model.backend import JoinOutput, Probe
@@ -26,7 +25,7 @@ _OVERSHOOT = 4
 class Emission:
     """Output rows that a backend makes without gather maps."""
 
-    sink: Sink
+    sink: DeviceSink
     output: JoinOutput[Any]
     """The rows."""
     sides: tuple[Side, ...]
@@ -45,9 +44,7 @@ class Emission:
 
     def _batch(self, start: int, length: int) -> Any:
         frames = zip(self.sides, self.output.slice(start, length), strict=False)
-        columns = {
-            side: self.sink.gathered(frame, Span(0, length), self.sink.layout.side(side)) for side, frame in frames
-        }
+        columns = {side: self.sink.backend.gather(frame, Span(0, length)) for side, frame in frames}
         return self.sink.assemble(columns, None, length)
 
 
@@ -57,22 +54,23 @@ class Emitter:
     Its methods raise ``OutOfMemoryError`` where a batch of few rows does not fit.
     """
 
-    def __init__(self, built: BuiltSide, rows: Any, metrics: JoinMetrics, uploads: Uploads | None = None) -> None:
+    def __init__(self, built: BuiltSide, rows: Any, metrics: JoinMetrics) -> None:
         self.built = built
         self.rows = rows
         self.metrics = metrics
         self.sink = built.sink
         layout = self.layout = self.sink.layout
-        self.columns = {
+        self.columns: dict[Side, Columns] = {
             layout.build.side: built.output,
-            layout.probe.side: self.sink.output(rows, layout.probe, uploads),
+            layout.probe.side: self.sink.output(rows, layout.probe),
         }
 
     @cached_property
     def rows_per_batch(self) -> int:
         """Number of rows of a batch of the target size, by mean row size."""
         size = sum(columns.row_bytes for columns in self.columns.values())
-        return max(self.sink.least_batch_rows, int(self.sink.batch_bytes / max(1.0, size)))
+        sizes = self.sink.sizes
+        return max(sizes.least_rows, int(sizes.batch_bytes / max(1.0, size)))
 
     def rest(self, side: Side, kind: Rest, matched: Mask, first: int = 0) -> Iterator[Any]:
         """Rows of one side that the join returns besides pairs, given which of them have a match.
@@ -82,7 +80,7 @@ class Emitter:
         backend = self.sink.backend
         if kind is Rest.FLAGGED:
             rows = self.built.rows if side is self.layout.build.side else self.rows
-            return self._batches(side, Span(0, self.sink.count(rows)), None, matched, first)
+            return self._batches(side, Span(0, rows.num_rows), None, matched, first)
         wanted = backend.selection(matched.on(backend), kind is Rest.MATCHED)
         padding = AllNull(wanted.length) if kind is Rest.UNMATCHED_PADDED else None
         return self._batches(side, wanted, padding, first=first)
@@ -95,22 +93,21 @@ class Emitter:
         """Let the backend make the output of the probe rows without maps.
 
         ``pairs``: rows are returned with each of their matches. ``matched``: rows with a match are returned, not those
-        without. ``None``: the output must be made by gather maps, as it always is where columns stay on the host or
-        all probe rows are returned as they are. Raises ``DeviceMemoryError`` if the columns of the probed rows do not
-        fit.
+        without. ``None``: the output must be made by gather maps, as it always is on the CPU, and where all probe rows
+        are returned as they are. Raises ``DeviceMemoryError`` if the columns of the probed rows do not fit.
         """
-        layout, backend = self.layout, self.sink.backend
+        layout, sink = self.layout, self.sink
         sides = (layout.probe.side, layout.build.side) if pairs else (layout.probe.side,)
-        if not self.sink.kernels or not layout.output_schema or any(self.columns[side].on_host for side in sides):
+        if not isinstance(sink, DeviceSink) or not sink.kernels or not layout.output_schema:
             return None
         build = self.built.build
-        if pairs and build is not None and build.unique and probe.pairs == self.sink.count(self.rows):
+        if pairs and build is not None and build.unique and probe.pairs == self.rows.num_rows:
             return None
         own = self.columns[layout.probe.side].frame
         other = self.columns[layout.build.side].frame if pairs else None
         with self.metrics.timing("gather"):
-            made = backend.emit(probe, own, other, matched=matched)
-        return None if made is None else self._emission(made, sides)
+            made = sink.backend.emit(probe, own, other, matched=matched)
+        return None if made is None else Emission(sink, made, sides, self.rows_per_batch, self.metrics)
 
     def by_keys(self, keys: Any, *, padded: bool) -> Emission | None:
         """Let the backend make the output of the probe rows with these keys without a probe of the unique build side.
@@ -118,16 +115,14 @@ class Emitter:
         ``padded``: rows without a match are returned, with nulls. ``None``: the build side must be probed. Raises
         ``DeviceMemoryError`` if the columns of the probed rows do not fit.
         """
-        layout, build = self.layout, self.built.build
-        if not self.sink.fetches or build is None or any(columns.on_host for columns in self.columns.values()):
+        layout, sink, build = self.layout, self.sink, self.built.build
+        if not isinstance(sink, DeviceSink) or not sink.fetches or build is None:
             return None
         own, other = (self.columns[side].frame for side in (layout.probe.side, layout.build.side))
         with self.metrics.timing("gather"):
-            made = self.sink.backend.fetch(build, keys, own, other, padded=padded)
-        return None if made is None else self._emission(made, (layout.probe.side, layout.build.side))
-
-    def _emission(self, made: JoinOutput[Any], sides: tuple[Side, ...]) -> Emission:
-        return Emission(self.sink, made, sides, self.rows_per_batch, self.metrics)
+            made = sink.backend.fetch(build, keys, own, other, padded=padded)
+        sides = layout.probe.side, layout.build.side
+        return None if made is None else Emission(sink, made, sides, self.rows_per_batch, self.metrics)
 
     def _batches(
         self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None, first: int = 0
@@ -153,8 +148,7 @@ class Emitter:
             which: self.columns[which].gather(wanted, self.layout.side(which).output_schema)
             for which, wanted in maps.items()
         }
-        exists_column = None if exists is None else self.sink.exists_column(exists)[start : start + length]
-        return self.sink.assemble(columns, exists_column, length)
+        return self.sink.assemble(columns, None if exists is None else exists.slice(start, length), length)
 
     def _fitting(
         self, side: Side, rows: RowMap, others: RowMap | None, start: int, length: int

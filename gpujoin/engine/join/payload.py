@@ -1,10 +1,11 @@
-"""The columns of one side that are gathered: on the backend where it can hold them, else on the host.
+"""Columns of one side in host memory that are gathered, by a backend where it can hold them, else by Arrow.
 
 Rows that follow one another are slices of the columns on the host, which need not be on the backend for that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.engine.join.uploads import Uploads
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
 from gpujoin.model.hostgather import Sizes, one_array, own_bytes, row_bytes, take
@@ -31,24 +31,16 @@ class Payload:
     """Backend that gathers them where it can."""
     kernels: bool = False
     """Whether a device may gather by gpujoin's own kernels."""
-    positions: tuple[int, ...] = ()
-    """Position of each column in the rows that it is of."""
-    uploads: Uploads | None = None
-    """Columns of the rows that may be on the backend already; ``None``: none are."""
+    upload: Callable[[], Any] | None = None
+    """Makes the frame of the columns, all of which a device holds; ``None``: it is made of the table."""
 
     @classmethod
-    def of(
-        cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend, uploads: Uploads | None = None, *,
-        kernels: bool = False,
-    ) -> Payload:  # fmt: skip
+    def of(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
         """Select columns of a batch by position."""
-        return cls(pa.Table.from_batches([rows.select(list(positions))]), backend, kernels, positions, uploads)
+        return cls(pa.Table.from_batches([rows.select(list(positions))]), backend)
 
     @classmethod
-    def of_condition(
-        cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend, uploads: Uploads | None = None, *,
-        kernels: bool = False,
-    ) -> Payload:  # fmt: skip
+    def of_condition(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
         """Select the columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
@@ -64,7 +56,7 @@ class Payload:
                     " compute what it asks as a column before the join"
                 )
             table = table.set_column(i, field.with_type(known.type), known)
-        return cls(table, backend, kernels, positions, uploads)
+        return cls(table, backend)
 
     @cached_property
     def rows(self) -> int:
@@ -72,23 +64,21 @@ class Payload:
         return int(self.table.num_rows)
 
     @cached_property
-    def on_backend(self) -> tuple[int, ...]:
+    def by_backend(self) -> tuple[int, ...]:
         """Positions of the columns that the backend holds."""
         return tuple(i for i, f in enumerate(self.table.schema) if self.backend.can_gather(f.type))
 
     @cached_property
-    def on_host(self) -> tuple[int, ...]:
-        """Positions of the columns that stay on the host."""
-        on_backend = set(self.on_backend)
-        return tuple(i for i in range(self.table.num_columns) if i not in on_backend)
+    def by_arrow(self) -> tuple[int, ...]:
+        """Positions of the other columns."""
+        return tuple(i for i in range(self.table.num_columns) if i not in set(self.by_backend))
 
     @cached_property
     def frame(self) -> Any:
         """The columns that the backend holds."""
-        table = self.table.select(list(self.on_backend))
-        if self.uploads is None:
-            return self.backend.from_arrow(table)
-        return self.uploads.frame([self.positions[i] for i in self.on_backend], table)
+        if self.upload is not None:
+            return self.upload()
+        return self.backend.from_arrow(self.table.select(list(self.by_backend)))
 
     @cached_property
     def row_bytes(self) -> float:
@@ -101,9 +91,9 @@ class Payload:
         return max((_longest(column) for column in self.table.columns), default=0)
 
     @cached_property
-    def _host_sizes(self) -> tuple[Sizes, ...]:
-        """Variable-width bytes of each row, for each column on the host that has any."""
-        each = (row_bytes(one_array(self.table.column(i))) for i in self.on_host)
+    def _arrow_sizes(self) -> tuple[Sizes, ...]:
+        """Variable-width bytes of each row, for each column that Arrow gathers and that has any."""
+        each = (row_bytes(one_array(self.table.column(i))) for i in self.by_arrow)
         return tuple(sizes for sizes in each if sizes is not None)
 
     def gather(self, rows: RowMap, schema: pa.Schema) -> list[pa.Array]:
@@ -113,13 +103,13 @@ class Payload:
         if isinstance(rows, Span):
             return [in_type(self._slice(i, rows), field.type) for i, field in enumerate(schema)]
         arrays: list[pa.Array] = [None] * self.table.num_columns
-        if self.on_backend:
-            wanted = pa.schema([schema.field(i) for i in self.on_backend])
+        if self.by_backend:
+            wanted = pa.schema([schema.field(i) for i in self.by_backend])
             batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, kernels=self.kernels), wanted)
-            for position, array in zip(self.on_backend, batch.columns, strict=True):
+            for position, array in zip(self.by_backend, batch.columns, strict=True):
                 arrays[position] = array
-        if self.on_host:
-            self._gather_on_host(rows, schema, arrays)
+        if self.by_arrow:
+            self._gather_by_arrow(rows, schema, arrays)
         return arrays
 
     def gathered_bytes(self, rows: RowMap) -> int:
@@ -129,23 +119,23 @@ class Payload:
         if isinstance(rows, Span):
             each = (row_bytes(self._slice(i, rows)) for i in range(self.table.num_columns))
             return max((int(sizes_of_rows.sum()) for sizes_of_rows in each if sizes_of_rows is not None), default=0)
-        sizes = self.backend.gathered_bytes(self.frame, rows) if self.on_backend else ()
+        sizes = self.backend.gathered_bytes(self.frame, rows) if self.by_backend else ()
         widest = max(sizes, default=0)
-        if self.on_host:
+        if self.by_arrow:
             indices = self.backend.indices_to_host(rows)
             present = indices[indices >= 0]
-            for sizes_on_host in self._host_sizes:
-                widest = max(widest, int(sizes_on_host[present].sum()))
+            for sizes_of_column in self._arrow_sizes:
+                widest = max(widest, int(sizes_of_column[present].sum()))
         return widest
 
     def _slice(self, position: int, rows: Span) -> pa.Array:
         return one_array(self.table.column(position).slice(rows.start, rows.length))
 
-    def _gather_on_host(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
+    def _gather_by_arrow(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
         indices = self.backend.indices_to_host(rows)
         nulls = indices < 0 if isinstance(rows, Indices) else None
         wanted = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
-        for i in self.on_host:
+        for i in self.by_arrow:
             arrays[i] = in_type(take(one_array(self.table.column(i)), wanted), schema.field(i).type)
 
 

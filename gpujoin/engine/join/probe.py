@@ -41,12 +41,11 @@ import numpy.typing as npt
 
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
-from gpujoin.engine.join.marks import BuildMarks, Mask, on_backend
+from gpujoin.engine.join.marks import BuildMarks, Mask
 from gpujoin.engine.join.output import Emission, Emitter
 from gpujoin.engine.join.ranges import RangeEvaluationError
 from gpujoin.engine.join.rounds import pairs_of, probe_rounds, probe_slices, product_rounds
-from gpujoin.engine.join.sinks import Columns
-from gpujoin.engine.join.uploads import Uploads
+from gpujoin.engine.join.sinks import Columns, DeviceSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import drain, may_halve, with_halving
 from gpujoin.errors import DeviceValueError, ExpressionEvaluationError, OutOfMemoryError
@@ -72,7 +71,8 @@ class Run:
     def start(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
         """Start a pass, without any marks."""
         asks = built.layout.derivation.build_rest is not Rest.NOTHING
-        return cls(built, metrics, BuildMarks(built.num_rows, built.sink.marks_on) if asks else None)
+        marks_on = built.backend if built.sink.resident else None
+        return cls(built, metrics, BuildMarks(built.num_rows, marks_on) if asks else None)
 
     def view(self, metrics: JoinMetrics) -> Run:
         """The same run with its own counters, for one thread."""
@@ -99,18 +99,20 @@ class Run:
             log.debug("rows are joined on the CPU: %s", problem)
 
 
-def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Uploads | None = None) -> Iterator[Any]:
+def join_morsel(run: Run, rows: Any, deferred: Marks | None = None) -> Iterator[Any]:
     """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
 
+    Rows are a record batch, or have the form of the sink; what is copied of them to a device is let go of.
     ``deferred`` is given where the build side comes in slices: only pairs are returned then, and rows with a match
-    are marked there, since the rest is known only after the last slice. ``uploads`` is what of the rows lies on the
-    device already; it is let go of. Raises ``OutOfMemoryError`` where few rows do not fit, on the CPU too.
+    are marked there, since the rest is known only after the last slice. Raises ``OutOfMemoryError`` where few rows do
+    not fit, on the CPU too.
     """
     sink = run.built.sink
-    length, parts = sink.count(rows), 1
+    rows = sink.take_in(rows)
+    length, parts = rows.num_rows, 1
     output: Iterator[Any] | None = None
     try:
-        output, parts = _attempt(run, rows, deferred, uploads)
+        output, parts = _attempt(run, rows, deferred)
     except (OutOfMemoryError, DeviceValueError) as problem:
         if may_halve(problem, length, run.metrics):
             parts = 2
@@ -119,24 +121,23 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None, uploads: Upl
         else:
             raise
     finally:
-        if uploads is not None:
-            uploads.forget()
+        sink.release(rows)
     if output is not None:
         yield from output
     elif parts == 1:
-        yield from join_morsel(run.on_cpu(), sink.to_host(rows, sink.layout.probe), deferred)
+        yield from join_morsel(run.on_cpu(), sink.to_host(rows), deferred)
     elif length == 1:
         yield from _join_row(run, rows, deferred)
     else:
         size = -(-length // parts)
         for start in range(0, length, size):
-            part = sink.slice(rows, start, min(size, length - start))
+            part = rows.slice(start, min(size, length - start))
             yield from join_morsel(run, part, None if deferred is None else deferred[start : start + size])
 
 
-def _attempt(run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None) -> tuple[Iterator[Any] | None, int]:
+def _attempt(run: Run, rows: Any, deferred: Marks | None) -> tuple[Iterator[Any] | None, int]:
     """Join a morsel on its backend. Returns its output, or none and the number of parts in which it has to come."""
-    morsel = _start(run, rows, deferred, uploads)
+    morsel = _start(run, rows, deferred)
     if not run.holds_back:
         return morsel.output(), 1
     if morsel.parts == 1:
@@ -155,22 +156,20 @@ def _join_row(run: Run, row: Any, deferred: Marks | None) -> Iterator[Any]:
     """
     returned = np.zeros(run.built.num_rows, np.bool_)
     try:
-        yield from _start(run, row, deferred, None, returned).output()
+        yield from _start(run, row, deferred, returned).output()
         return
     except (OutOfMemoryError, DeviceValueError) as problem:
         run.count_fallback(problem)
-    row = run.built.sink.to_host(row, run.built.layout.probe)
-    yield from _start(run.on_cpu(), row, deferred, None, returned).output()
+    row = run.built.sink.to_host(row)
+    yield from _start(run.on_cpu(), row, deferred, returned).output()
 
 
-def _start(
-    run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None, returned: Marks | None = None
-) -> Morsel:
+def _start(run: Run, rows: Any, deferred: Marks | None, returned: Marks | None = None) -> Morsel:
     try:
-        return Morsel(run, rows, deferred, uploads, returned).start()
+        return Morsel(run, rows, deferred, returned).start()
     except RangeEvaluationError:
         pass  # and the error lets go of that morsel
-    return Morsel(run.without_ranges(), rows, deferred, None, returned).start()
+    return Morsel(run.without_ranges(), rows, deferred, returned).start()
 
 
 def rest_of_build(run: Run) -> Iterator[Any]:
@@ -224,27 +223,24 @@ class Residual:
 class Morsel:
     """A morsel of probe rows on its way from its candidates to its output; see the module.
 
-    ``deferred`` and ``uploads`` are as for :func:`join_morsel`. ``returned`` is given for a single row: its pairs with
+    ``deferred`` is as for :func:`join_morsel`. ``returned`` is given for a single row: its pairs with
     the build rows that are marked there are left out, and those that are returned are marked. Both methods raise
     ``OutOfMemoryError`` where it does not fit.
     """
 
-    def __init__(
-        self, run: Run, rows: Any, deferred: Marks | None, uploads: Uploads | None, returned: Marks | None
-    ) -> None:
+    def __init__(self, run: Run, rows: Any, deferred: Marks | None, returned: Marks | None) -> None:
         self.run = run
         self.metrics = run.metrics
         self.rows = rows
         self.built = run.built
         self.sink = run.built.sink
-        self.num_rows = self.sink.count(rows)
+        self.num_rows = int(rows.num_rows)
         self.layout = run.built.layout
         self.derivation = run.built.layout.derivation
         self.backend = run.built.backend
         self.deferred = deferred
         self.returned = returned
-        self._uploads = self.sink.uploads(rows) if uploads is None else uploads
-        self._emitter = Emitter(run.built, rows, run.metrics, self._uploads)
+        self._emitter = Emitter(run.built, rows, run.metrics)
         self.probe: Probe[Any] | None = None
         """Candidates; ``None``: every build row is one of every row, or output needs none."""
         self.pairs: Emission | Lookup | Slices | Residual | None = None
@@ -286,7 +282,7 @@ class Morsel:
         if self.derivation.pairs:
             pairs = self.num_rows * self.built.num_rows if self.probe is None else self.probe.pairs
             rows = max(rows, self.pairs.output.rows if isinstance(self.pairs, Emission) else pairs)
-        return max(1, math.ceil(rows / (self.sink.held_batches * self._emitter.rows_per_batch)))
+        return max(1, math.ceil(rows / (self.sink.sizes.held_batches * self._emitter.rows_per_batch)))
 
     def output(self) -> Iterator[Any]:
         """Pairs, then the rest, unless it is deferred. Before the rest the run gets the marks of build rows."""
@@ -332,16 +328,16 @@ class Morsel:
 
     def _find_candidates(self) -> Emission | None:
         """Probe the build side, unless the backend makes the output by the keys alone."""
-        built = self.built
+        built, sink = self.built, self.sink
         if built.as_of is not None:
-            self.probe = built.as_of.probe(self.rows)
+            self.probe = built.as_of.probe(sink.sought(self.rows, self.layout))
         elif built.ranges is not None:
             try:
-                self.probe = built.ranges.probe(self.rows)
+                self.probe = built.ranges.probe(sink.sought(self.rows, self.layout))
             except (ExpressionEvaluationError, DeviceValueError) as problem:
                 raise RangeEvaluationError(str(problem)) from problem
         elif built.build is not None:
-            keys = self.sink.keys(self.rows, self.layout.probe, self._uploads)
+            keys = sink.keys(self.rows, self.layout.probe)
             fetched = self._fetch(keys)
             if fetched is not None:
                 return fetched
@@ -354,23 +350,22 @@ class Morsel:
         if (
             build is None or not build.unique or not derivation.pairs or derivation.build_rest is not Rest.NOTHING
             or layout.condition is not None or self.deferred is not None or self.built.null_patterns is not None
-            or self.backend.name is BackendName.CPU or not layout.build.output
+            or not layout.build.output
         ):  # fmt: skip
             return None
         return self._emitter.by_keys(keys, padded=derivation.probe_rest is Rest.UNMATCHED_PADDED)
 
     def _restrict(self) -> Expression | None:
         """Evaluate the condition in a kernel of the backend, if possible. Returns the condition left to test."""
-        condition, built = self.layout.condition, self.built
+        condition, built, sink = self.layout.condition, self.built, self.sink
         if (
             condition is None or self.probe is None or built.build is None or not built.build.unique
-            or built.null_patterns is not None or self.sink.evaluator is not self.backend
-            or not self.sink.kernels or self.backend.name is BackendName.CPU
+            or built.null_patterns is not None or not isinstance(sink, DeviceSink) or not sink.kernels
         ):  # fmt: skip
             return condition
         with self.metrics.timing("condition"):
             own, other = self._condition_columns.frame, built.condition.frame
-            left = self.backend.restrict(self.probe, condition, own, other, self.layout.probe.side)
+            left = sink.backend.restrict(self.probe, condition, own, other, self.layout.probe.side)
         if left is None:
             return condition
         self.metrics.candidate_pairs += self.probe.pairs
@@ -464,10 +459,14 @@ class Morsel:
                     yield from self._output_of(pairs)
 
     def _candidates(self) -> Iterator[PairSlice]:
-        limit = self.sink.candidate_pairs(self._emitter.rows_per_batch)
+        limit = self.sink.options.candidate_pairs
+        if self.sink.resident:
+            limit = max(limit, self._emitter.rows_per_batch)
         yield from self._rounds(limit) or self._slices(limit)
         if self.built.null_patterns is not None:
-            yield from self.built.null_patterns.candidates(self.rows, self._probe_marks, limit, self.metrics)
+            assert isinstance(self.rest, Mask)
+            patterns, tested = self.built.null_patterns, self.rest
+            yield from patterns.candidates(self.rows, tested, self._probe_marks, limit, self.metrics)
 
     def _rounds(self, limit: int) -> Iterator[PairSlice] | None:
         """Candidates of the rows that have no match yet, in rounds; ``None`` where the join needs all pairs."""
@@ -499,8 +498,7 @@ class Morsel:
 
         def matches(start: int, length: int) -> PairSlice:
             probe, build = slice_map(candidates.probe, start, length), slice_map(candidates.build, start, length)
-            mask = Mask(self._evaluate(condition, probe, build), self.sink.evaluator).on(self.backend)
-            return self._where(PairSlice(probe, build), mask)
+            return self._where(PairSlice(probe, build), self._evaluate(condition, probe, build))
 
         self.metrics.candidate_pairs += candidates.length
         with self.metrics.timing("condition"):
@@ -508,16 +506,16 @@ class Morsel:
         yield from (pairs for pairs in parts if pairs.length)
 
     def _evaluate(self, condition: Expression, probe: RowMap, build: RowMap) -> Any:
-        evaluator = self.sink.evaluator
+        backend = self.backend
         frames = {
-            side: evaluator.gather(columns.frame, on_backend(rows, self.backend, evaluator), kernels=self.sink.kernels)
+            side: backend.gather(columns.frame, rows, kernels=self.sink.kernels)
             for side, columns, rows in (
                 (self.layout.probe.side, self._condition_columns, probe),
                 (self.layout.build.side, self.built.condition, build),
             )
         }
-        return evaluator.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
+        return backend.evaluate(condition, frames[Side.LEFT], frames[Side.RIGHT], probe.length)
 
     @cached_property
     def _condition_columns(self) -> Columns:
-        return self.sink.condition(self.rows, self.layout.probe, self._uploads)
+        return self.sink.condition(self.rows, self.layout.probe)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,21 +33,9 @@ from gpujoin.model.backend import AnyBackend, Grouper, RangeBuild, RangeProbe
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
-from gpujoin.model.ranges import (
-    LEAST,
-    MOST,
-    Axis,
-    Comparison,
-    Extent,
-    narrowed,
-    outward,
-    reached,
-    shifted,
-    too_far,
-    units,
-)
+from gpujoin.model.ranges import Axis, Bound, Comparison, Extent, limits, reached, too_far
 
-Mask = npt.NDArray[np.bool_]
+Valid = npt.NDArray[np.bool_]
 _DENSE = 4
 """Group numbers below so many times the number of rows are counted in an array instead of being sorted."""
 
@@ -109,26 +98,25 @@ class RangeCodec:
         if self.grouper is not None:
             columns.append(group_column(self.grouper, self.keys.codes(rows, self.build_side.other)))
         for axis, codec, extent in zip(self.axes, self.codecs, self.extents, strict=True):
-            low, high = np.full(rows.num_rows, LEAST, np.int64), np.full(rows.num_rows, MOST, np.int64)
-            valid: Mask | None = None
-            for bound in axis.bounds:
-                values = _values(bound.probe, axis.type, rows, self.build_side.other)
-                if axis.widest is not None and too_far(extent, _extent(values), axis.widest):
-                    raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
-                if isinstance(bound.offset, float):
-                    values = _reached(values, bound.offset, bound.comparison)
-                codes, there = codec.codes(values)
-                if bound.reach is None:
-                    codes = shifted(np, codes, units(bound, axis.type))
-                else:
-                    reach = _values(bound.reach, pa.int64(), rows, self.build_side.other)
-                    with np.errstate(over="ignore"):
-                        codes = outward(np, codes, reach.fill_null(0).to_numpy(), bound)
-                    valid = _both(valid, _valid_of(reach))
-                low, high, left = narrowed(np, low, high, bound.comparison, codes)
-                valid = _both(_both(valid, there), left)
+            sought = partial(self._sought, rows, axis, codec, extent)
+            low, high, valid = limits(np, axis, rows.num_rows, sought, partial(self._distance, rows))
             columns += [code_column(low, valid), code_column(high, None)]
         return code_table(columns)
+
+    def _sought(
+        self, rows: pa.RecordBatch, axis: Axis, codec: OrderCodec, extent: Extent | None, bound: Bound
+    ) -> tuple[Codes, Valid | None]:
+        """Codes to which a bound compares."""
+        values = _values(bound.probe, axis.type, rows, self.build_side.other)
+        if axis.widest is not None and too_far(extent, _extent(values), axis.widest):
+            raise RangeEvaluationError("some pair of rows is farther apart than the distance's type holds")
+        if isinstance(bound.offset, float):
+            values = _reached(values, bound.offset, bound.comparison)
+        return codec.codes(values)
+
+    def _distance(self, rows: pa.RecordBatch, node: Expression) -> tuple[Codes, Valid | None]:
+        numbers = _values(node, pa.int64(), rows, self.build_side.other)
+        return numbers.fill_null(0).to_numpy(), _valid_of(numbers)
 
 
 @dataclass(frozen=True)
@@ -143,7 +131,7 @@ class BuiltRanges:
     @classmethod
     def of(
         cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch, backend: AnyBackend,
-        least_spread: float, *, kernels: bool,
+        least_spread: float,
     ) -> BuiltRanges | None:  # fmt: skip
         """Build an index by order, unless an operand has no value for some row, or few rows have equal keys."""
         try:
@@ -153,7 +141,7 @@ class BuiltRanges:
         if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
             return None
         frame = backend.from_arrow(points)
-        return cls(codec, backend.build_ranges(frame, grouped=codec.grouped, kernels=kernels), backend)
+        return cls(codec, backend.build_ranges(frame, grouped=codec.grouped), backend)
 
     def probe(self, rows: pa.RecordBatch) -> RangeProbe[Any]:
         """Find the matches of probe rows. Raises as :meth:`RangeCodec.bounds`."""
@@ -176,7 +164,7 @@ def _reached(values: pa.Array, offset: float, comparison: Comparison) -> pa.Arra
     return pa.array(moved, pa.float64(), mask=None if valid is None else ~valid)
 
 
-def _valid_of(values: pa.Array) -> Mask | None:
+def _valid_of(values: pa.Array) -> Valid | None:
     return None if values.null_count == 0 else pc.is_valid(values).to_numpy(zero_copy_only=False)
 
 
@@ -218,13 +206,7 @@ def _evaluated(expression: Expression, rows: pa.RecordBatch, side: Side) -> pa.A
     return column_evaluator()(expression, left, right, rows.num_rows)
 
 
-def _both(first: Mask | None, second: Mask | None) -> Mask | None:
-    if first is None or second is None:
-        return first if second is None else second
-    return first & second
-
-
-def code_column(values: Codes, valid: Mask | None) -> pa.Array:
+def code_column(values: Codes, valid: Valid | None) -> pa.Array:
     """Make a column of codes, null where not valid."""
     return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
 

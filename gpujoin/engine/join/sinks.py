@@ -1,4 +1,4 @@
-r"""The forms in which rows of a join come in and go out: Arrow batches, or frames that stay on a device.
+r"""The two forms in which rows of a join come in and go out: record batches on the CPU, frames on a device.
 
 The join itself (`probe`, `output`) works on key frames, masks and gather maps only. A *sink* does the rest: it makes
 key frames of rows, selects the columns to gather, and assembles the gathered columns of both sides to output rows. An
@@ -10,373 +10,378 @@ left side::
        2 b         1 y                                                  2 b null
        3 c                                                              3 c x
 
-Maps and marks are the same for both forms. :class:`Sink` gathers ``v`` and ``w`` into a record batch, and
-:class:`FrameSink` into a frame of the device.
+Maps and marks are the same for both forms.
 
-============  ================================  =================================
-\             :class:`Sink`                     :class:`FrameSink`
-============  ================================  =================================
-rows          record batches                    frames of the device
-keys          codes, or typed columns, copied   normalised on the device
-payload       columns that a backend lacks      on the device
-              are gathered on the host
-output        record batches                    frames
-on the CPU    the same batches                  copies of the frames, as batches
-============  ================================  =================================
+============  ======================  =========================================================
+\             :class:`HostSink`       :class:`DeviceSink`
+============  ======================  =========================================================
+rows          record batches          frames, or batches whose columns are copied when they are
+                                      first asked for (:mod:`.devicerows`)
+keys          codes                   normalised on the device
+output        record batches          frames of frames, batches of batches
+on the CPU    the same batches        copies of frames, as batches; batches as they are
+============  ======================  =========================================================
+
+A join of which the device lacks a part (:func:`.checks.device_obstacle`) is one of the CPU as a whole.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.join.as_of import AsOfBuild, nearest_terms
+from gpujoin.engine.join.checks import device_obstacle
+from gpujoin.engine.join.devicerows import DeviceColumns, DeviceRows, ResidentRows, UploadedRows
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.marks import Mask
-from gpujoin.engine.join.not_in import FrameNulls, NullPatterns
 from gpujoin.engine.join.payload import Payload
 from gpujoin.engine.join.ranges import BuiltRanges
-from gpujoin.engine.join.uploads import Uploads
-from gpujoin.engine.keys import key_frame, takes_typed
 from gpujoin.errors import DeviceValueError, ExpressionEvaluationError
-from gpujoin.model.backend import AnyBackend, BackendName
-from gpujoin.model.hostgather import one_batch, own_bytes
+from gpujoin.model.backend import AnyBackend, AnyDeviceBackend, BackendName
+from gpujoin.model.hostgather import one_batch, own_bytes, take
 from gpujoin.model.jointype import Side
-from gpujoin.model.layouts import in_type
-from gpujoin.model.maps import RowMap, Span
+from gpujoin.model.maps import OutOfBounds, RowMap, Span
 from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows, RangedRows
-from gpujoin.model.types import logical, wide_offsets
+from gpujoin.model.types import logical
 
-
-@dataclass(frozen=True)
-class FrameColumns:
-    """Columns of one side on a device, gathered as frames. The counterpart of :class:`.payload.Payload`."""
-
-    frame: Any
-    backend: AnyBackend
-    kernels: bool
-    """Whether they may be gathered by gpujoin's own kernels."""
-
-    on_host: tuple[int, ...] = ()
-    longest_value: int = 0
-
-    @cached_property
-    def row_bytes(self) -> float:
-        """Mean bytes of a row."""
-        return self.backend.frame_bytes(self.frame) / max(1, self.backend.frame_rows(self.frame))
-
-    def gather(self, rows: RowMap, schema: pa.Schema) -> Any:  # noqa: ARG002
-        """Gather rows of the columns by a map, as a frame."""
-        return self.backend.gather(self.frame, rows, kernels=self.kernels)
-
-    def gathered_bytes(self, rows: RowMap) -> int:  # noqa: ARG002
-        """0: the size of frames is not limited."""
-        return 0
-
-
-Columns: TypeAlias = Payload | FrameColumns
+Columns: TypeAlias = Payload | DeviceColumns
 """Columns of one side that will be gathered."""
 
 
 @dataclass(frozen=True)
-class Sink:
-    """A join on a backend whose rows come in and go out as Arrow batches."""
+class OutputSizes:
+    """Sizes in which output comes."""
+
+    batch_bytes: int
+    """Size that batches aim at."""
+    least_rows: int = 1
+    """Least rows of a batch."""
+    held_batches: int = 8
+    """Batches that are held back until the morsel of a device is complete: 256 MiB on the host."""
+
+
+@dataclass(frozen=True)
+class HostSink:
+    """A join of record batches on the CPU."""
 
     layout: JoinLayout
     """Columns, keys and condition of the join."""
     backend: AnyBackend
     options: Options
+    reason: str | None = None
+    """Why a GPU does not compute the join; ``None``: it was not asked to."""
 
-    least_batch_rows: ClassVar[int] = 1
-    held_batches: ClassVar[int] = 8
-    """Batches of output that are held back on the host until the morsel of a device is complete: 256 MiB."""
-
-    @property
-    def kernels(self) -> bool:
-        """Whether gpujoin's own kernels may be used on a device."""
-        return self.options.gpu_algorithm.uses_kernels
-
-    @cached_property
-    def evaluator(self) -> AnyBackend:
-        """The backend if it can evaluate the condition and hold its columns, else the CPU backend."""
-        layout, backend = self.layout, self.backend
-        if layout.condition is None or backend.name is BackendName.CPU:
-            return backend
-        types = [
-            side_layout.schema.field(i).type
-            for side_layout in (layout.build, layout.probe)
-            for i in side_layout.condition
-        ]
-        if backend.can_evaluate(layout.condition) and all(map(backend.can_gather, types)):
-            return backend
-        return create(BackendName.CPU, BackendRequest())
+    kernels: ClassVar[bool] = False
+    """Whether gpujoin's own kernels may be used on a device."""
+    resident: ClassVar[bool] = False
+    """Whether rows lie on a device, and output stays there."""
 
     @property
-    def batch_bytes(self) -> int:
-        """Size that output batches aim at."""
-        return self.options.batch_bytes
-
-    def candidate_pairs(self, rows_per_batch: int) -> int:  # noqa: ARG002
-        """Pairs on which a condition is evaluated at a time."""
-        return self.options.candidate_pairs
+    def sizes(self) -> OutputSizes:
+        """Sizes in which output comes."""
+        return OutputSizes(self.options.batch_bytes)
 
     # -- rows in -------------------------------------------------------------------------------------------
 
-    def count(self, rows: Any) -> int:
-        """Row count."""
-        return int(rows.num_rows)
+    def take_in(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Give rows the form in which they are joined."""
+        return rows
 
-    def slice(self, rows: Any, start: int, length: int) -> Any:
-        """Rows ``start`` to ``start + length - 1``."""
-        return rows.slice(start, length)
-
-    def nbytes(self, rows: Any) -> int:
+    def nbytes(self, rows: pa.RecordBatch) -> int:
         """Memory of rows."""
         return own_bytes(rows)
 
-    def no_rows(self, side_layout: SideLayout) -> Any:
+    def no_rows(self, side_layout: SideLayout) -> pa.RecordBatch:
         """An empty input of a side."""
         return one_batch((), side_layout.schema)
 
-    @property
-    def marks_on(self) -> AnyBackend | None:
-        """Device on which build rows are marked; ``None``: the host, which has the rows too."""
-        return None
+    def release(self, rows: pa.RecordBatch) -> None:
+        """Nothing was copied."""
 
-    @property
-    def copies_rows(self) -> bool:
-        """Whether rows in host memory are copied to a device."""
-        return self.backend.name is BackendName.GPU
+    def keys(self, rows: pa.RecordBatch, side_layout: SideLayout) -> Any:
+        """Key frame of rows."""
+        return self.backend.from_arrow(self.layout.codec.codes(rows, side_layout.side))
 
-    @property
-    def fetches(self) -> bool:
-        """Whether a device may read payload with the keys, without a probe.
+    def sought(self, rows: pa.RecordBatch, layout: JoinLayout) -> pa.RecordBatch:  # noqa: ARG002
+        """Rows of the probe side, as what :meth:`as_of` and :meth:`ranges` build is probed with them."""
+        return rows
 
-        Only by gpujoin's own kernels, and not of rows in host memory: a probe tells first whether all of them are
-        output, and then none of their columns but the keys has to be copied.
-        """
-        return self.kernels and not self.copies_rows
-
-    def uploads(self, rows: Any) -> Uploads | None:
-        """Make the record of the columns of rows that are copied to the device; ``None`` on the CPU: none are."""
-        return Uploads(self.backend, rows.schema.types) if self.copies_rows else None
-
-    def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:
-        """Key frame of rows, on the backend."""
-        codec, side = self.layout.codec, side_layout.side
-        if uploads is not None and uploads.keys is not None:
-            frame, uploads.keys = uploads.keys, None
-            return frame
-        frame = key_frame(self.backend, codec, rows, side)
-        if uploads is not None and takes_typed(self.backend, codec):
-            uploads.note([key.of(side) for key in self.layout.spec.keys], codec.types, frame)
-        return frame
-
-    def as_of(self, rows: Any) -> AsOfBuild | NearestRows[Any]:
+    def as_of(self, rows: pa.RecordBatch) -> AsOfBuild:
         """Build the search for the nearest of right rows."""
         terms, layout = self.layout.spec.as_of, self.layout
         assert terms is not None
-        return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend, kernels=self.kernels)
+        return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend)
 
-    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> BuiltRanges | RangedRows[Any] | None:
+    def ranges(self, rows: pa.RecordBatch, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
         """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful.
 
         ``least_spread`` is the least average number of rows of a key for which it is.
         """
-        side, codec = layout.build.side, layout.codec
-        return BuiltRanges.of(layout.axes, side, codec, rows, self.backend, least_spread, kernels=self.kernels)
+        return BuiltRanges.of(layout.axes, layout.build.side, layout.codec, rows, self.backend, least_spread)
 
-    def null_patterns(self, rows: Any, *, pairs: bool) -> NullPatterns | FrameNulls:
-        """Search of build rows of a null-aware join by null keys."""
-        algorithm = self.options.gpu_algorithm
-        return NullPatterns(self.layout.codec, self.backend, rows, self.layout.build.side, algorithm, pairs=pairs)
+    def rows_by_nulls(self, rows: pa.RecordBatch, side_layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
+        """Divide rows by which of their keys are null: bit ``i`` of the number is set where key ``i`` is.
 
-    def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
+        A null-safe key never is. Rows that are marked in ``but`` are left out.
+        """
+        patterns = np.zeros(rows.num_rows, np.int64)
+        for number, single in enumerate(self.layout.codec.each()):
+            nulls = single.null_mask(rows, side_layout.side)
+            if nulls is not None:
+                patterns |= nulls.astype(np.int64) << number
+        if but is not None:
+            patterns[but.on_host] = -1
+        from_host = self.backend.indices_from_host
+        return {
+            int(pattern): from_host(np.flatnonzero(patterns == pattern), OutOfBounds.NEVER)
+            for pattern in np.unique(patterns)
+            if pattern >= 0
+        }
+
+    def keys_of(self, rows: pa.RecordBatch, chosen: RowMap, side_layout: SideLayout, numbers: Sequence[int]) -> Any:
+        """Key frame of chosen rows, by some of the keys."""
+        codec, indices = self.layout.codec.some(numbers), self.backend.indices_to_host(chosen)
+        if len(indices) < rows.num_rows:
+            columns = [take(rows.column(at), pa.array(indices)) for at in codec.positions(side_layout.side)]
+            rows, codec = pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))]), codec.alone()
+        return self.backend.from_arrow(codec.codes(rows, side_layout.side))
+
+    def output(self, rows: pa.RecordBatch, side_layout: SideLayout) -> Payload:
         """The columns that the join returns of a side."""
-        return Payload.of(rows, side_layout.output, self.backend, uploads, kernels=self.kernels)
+        return Payload.of(rows, side_layout.output, self.backend)
 
-    def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:
-        """The columns of a side that the residual condition reads, on the backend that evaluates it."""
-        shared = uploads if self.evaluator is self.backend else None
-        return Payload.of_condition(rows, side_layout.condition, self.evaluator, shared, kernels=self.kernels)
+    def condition(self, rows: pa.RecordBatch, side_layout: SideLayout) -> Payload:
+        """The columns of a side that the residual condition reads."""
+        return Payload.of_condition(rows, side_layout.condition, self.backend)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
-    def gathered(self, frame: Any, rows: Span, side_layout: SideLayout) -> Any:
-        """Take rows of a frame of output columns, in the form that :meth:`assemble` accepts."""
-        return self.backend.to_arrow(self.backend.gather(frame, rows), side_layout.output_schema).columns
-
-    def exists_column(self, matched: Mask) -> Any:
-        """The column of an existence join, which says whether each row has a match, as :meth:`assemble` takes it."""
-        return matched.on_host
-
-    def assemble(self, columns: Mapping[Side, Any], exists: Any | None, length: int) -> Any:
+    def assemble(self, columns: Mapping[Side, Any], exists: Mask | None, length: int) -> pa.RecordBatch:
         """Put result rows together from the gathered columns of each side and the column of an existence join."""
-        schema = self.layout.output_schema
-        if not schema:
-            return pa.record_batch({"rows": pa.nulls(length)}).select([])
-        arrays = [*columns.get(Side.LEFT, ()), *columns.get(Side.RIGHT, ())]
-        if exists is not None:
-            arrays.append(pa.array(exists))
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return _batch(self.layout, columns, exists, length)
+
+    def count(self, output: pa.RecordBatch) -> int:
+        """Row count of output."""
+        return int(output.num_rows)
 
     # -- on the CPU ----------------------------------------------------------------------------------------
 
-    def on_cpu(self) -> Sink:
+    def on_cpu(self) -> HostSink:
         """The same join on the CPU."""
-        return dataclasses.replace(self, backend=create(BackendName.CPU, BackendRequest()))
+        return dataclasses.replace(self, backend=_cpu())
 
-    def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:  # noqa: ARG002
+    def to_host(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Convert rows to the form of the join that :meth:`on_cpu` returns."""
-        batch: pa.RecordBatch = rows
-        return batch
+        return rows
 
 
 @dataclass(frozen=True)
-class FrameSink(Sink):
-    """A join whose rows come in and go out as frames of a device.
+class DeviceSink:
+    """A join on a device, of rows that lie there, or of rows in host memory.
 
     Only for joins that the device supports fully: keys and order keys that it compares, a condition that it evaluates,
     and columns that it can hold.
     """
 
-    device: AnyDevicePipeline = dataclasses.field(kw_only=True)
-    """Pipeline of the device that holds the frames."""
-    piece_bytes: int = dataclasses.field(kw_only=True)
-    """Size that output frames aim at."""
+    layout: JoinLayout
+    """Columns, keys and condition of the join."""
+    device: AnyDevicePipeline
+    """Pipeline of the device that joins."""
+    options: Options
+    piece_bytes: int | None = None
+    """Size that output frames aim at; ``None``: rows are batches in host memory, and so is output."""
 
-    least_batch_rows: ClassVar[int] = 1024
-    """Least rows of a batch: fewer are not worth the kernel launches."""
-    held_batches: ClassVar[int] = 2
-    """Frames of output that are held back on the device: a piece gives one or two, unless keys are repeated."""
+    reason: ClassVar[str | None] = None
+    """``None``: a GPU computes the join."""
 
     @classmethod
-    def on_device(cls, layout: JoinLayout, device: AnyDevicePipeline, options: Options, piece_bytes: int) -> FrameSink:
-        """Make the sink of a join: without ranges where the device does not search by them."""
+    def of_frames(cls, layout: JoinLayout, device: AnyDevicePipeline, options: Options, piece_bytes: int) -> DeviceSink:
+        """Make the sink of a join of frames: without ranges where the device does not search by them."""
         if layout.ranged is not None and not device.searches(layout.ranged.axes):
             layout = dataclasses.replace(layout, ranged=None)
-        return cls(layout, device.backend, options, device=device, piece_bytes=piece_bytes)
+        return cls(layout, device, options, piece_bytes)
 
     @property
-    def batch_bytes(self) -> int:
-        """Size that output frames aim at."""
-        return self.piece_bytes
+    def backend(self) -> AnyDeviceBackend:
+        """Backend of the device."""
+        return self.device.backend
 
     @property
-    def evaluator(self) -> AnyBackend:
-        """The device."""
-        return self.backend
+    def kernels(self) -> bool:
+        """Whether gpujoin's own kernels may be used."""
+        return self.options.gpu_algorithm.uses_kernels
 
-    def candidate_pairs(self, rows_per_batch: int) -> int:
-        """Pairs on which a condition is evaluated at a time: at least as many as an output frame has rows."""
-        return max(self.options.candidate_pairs, rows_per_batch)
+    @property
+    def resident(self) -> bool:
+        """Whether rows lie on the device, and output stays there."""
+        return self.piece_bytes is not None
 
-    def count(self, rows: Any) -> int:
-        """Row count, also of record batches that were finished on the CPU."""
-        return rows.num_rows if isinstance(rows, pa.RecordBatch) else self.backend.frame_rows(rows)
+    @property
+    def fetches(self) -> bool:
+        """Whether payload may be read with the keys, without a probe.
 
-    def slice(self, rows: Any, start: int, length: int) -> Any:
-        """Rows ``start`` to ``start + length - 1``."""
-        return rows if length == self.count(rows) else self.device.slice(rows, start, length)
+        Only by gpujoin's own kernels, and not of rows in host memory: a probe tells first whether all of them are
+        output, and then none of their columns but the keys has to be copied.
+        """
+        return self.kernels and self.resident
 
-    def nbytes(self, rows: Any) -> int:
+    @property
+    def sizes(self) -> OutputSizes:
+        """Sizes in which output comes.
+
+        Frames of few rows are not worth the kernel launches. A piece gives one or two, unless keys are repeated.
+        """
+        if self.piece_bytes is None:
+            return OutputSizes(self.options.batch_bytes)
+        return OutputSizes(self.piece_bytes, least_rows=1024, held_batches=2)
+
+    # -- rows in -------------------------------------------------------------------------------------------
+
+    def take_in(self, rows: pa.RecordBatch | DeviceRows) -> DeviceRows:
+        """Give rows the form in which they are joined."""
+        return UploadedRows(self.device, rows) if isinstance(rows, pa.RecordBatch) else rows
+
+    def nbytes(self, rows: DeviceRows) -> int:
         """Memory of rows."""
-        return self.backend.frame_bytes(rows)
+        return rows.nbytes
 
-    def no_rows(self, side_layout: SideLayout) -> Any:
+    def no_rows(self, side_layout: SideLayout) -> DeviceRows:
         """An empty input of a side."""
-        return self.device.take_in(side_layout.schema.empty_table(), side_layout.schema)
+        schema = side_layout.schema
+        if not self.resident:
+            return UploadedRows(self.device, one_batch((), schema))
+        return ResidentRows(self.device, schema, self.device.take_in(schema.empty_table(), schema))
 
-    @property
-    def marks_on(self) -> AnyBackend:
-        """The device."""
-        return self.backend
+    def release(self, rows: DeviceRows) -> None:
+        """Keep no copied column of rows alive any longer."""
+        rows.release()
 
-    @property
-    def copies_rows(self) -> bool:
-        """``False``: the rows are on the device."""
-        return False
-
-    def uploads(self, rows: Any) -> None:  # noqa: ARG002
-        """``None``: nothing is copied, the rows are on the device."""
-        return
-
-    def keys(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Any:  # noqa: ARG002
-        """Key frame of rows, on the backend."""
+    def keys(self, rows: DeviceRows, side_layout: SideLayout) -> Any:
+        """Key frame of rows."""
         codec = self.layout.codec
-        positions = [key.of(side_layout.side) for key in self.layout.spec.keys]
-        return self.device.keys(rows, positions, codec.types, codec.null_safe)
+        frame = rows.operands(codec.positions(side_layout.side), codec.types)
+        return self.device.keys(frame, codec.types, codec.null_safe)
 
-    def as_of(self, rows: Any) -> NearestRows[Any]:
+    def sought(self, rows: DeviceRows, layout: JoinLayout) -> Any:
+        """Rows of the probe side, as what :meth:`as_of` and :meth:`ranges` build is probed with them."""
+        return self._searched(rows, layout, layout.probe)
+
+    def _searched(self, rows: DeviceRows, layout: JoinLayout, side_layout: SideLayout) -> Any:
+        """Frame of the equality keys of rows, then of the columns by which they are searched."""
+        side, codec, operands = side_layout.side, layout.codec, layout.operands[side_layout.side]
+        types = [logical(side_layout.schema.field(at).type) for at in operands]
+        if layout.as_of_type is not None:
+            types = [layout.as_of_type]
+        return rows.operands([*codec.positions(side), *operands], [*codec.types, *types])
+
+    def as_of(self, rows: DeviceRows) -> NearestRows[Any]:
         """Build the search for the nearest of right rows."""
         layout, order, dtype = self.layout, self.layout.spec.as_of, self.layout.as_of_type
         assert order is not None
         assert dtype is not None
-        terms = nearest_terms(order, dtype)
-        return self.device.as_of(rows, order, layout.spec.keys, layout.codec.types, terms, kernels=self.kernels)
+        frame = self._searched(rows, layout, layout.build)
+        return self.device.as_of(frame, layout.codec.types, nearest_terms(order, dtype), kernels=self.kernels)
 
-    def ranges(self, rows: Any, layout: JoinLayout, least_spread: float) -> RangedRows[Any] | None:
+    def ranges(self, rows: DeviceRows, layout: JoinLayout, least_spread: float) -> RangedRows[Any] | None:
         """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful."""
-        side, keys = layout.build.side, layout.spec.keys
+        codec = layout.codec
         try:
-            search = self.device.ranges(rows, side, layout.axes, keys, layout.codec.types, kernels=self.kernels)
+            frame = self._searched(rows, layout, layout.build)
+            search = self.device.ranges(
+                frame, layout.axes_of_operands, codec.types, codec.null_safe, kernels=self.kernels
+            )
         except (ExpressionEvaluationError, DeviceValueError):
             return None
-        return None if keys and search.spread < least_spread else search
+        return None if codec.types and search.spread < least_spread else search
 
-    def null_patterns(self, rows: Any, *, pairs: bool) -> FrameNulls:
-        """Search of build rows of a null-aware join by null keys."""
-        return FrameNulls(self.layout, rows, self.device, self.options.gpu_algorithm, pairs=pairs)
+    def rows_by_nulls(self, rows: DeviceRows, side_layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
+        """Divide rows by which of their keys are null, as :meth:`HostSink.rows_by_nulls` does."""
+        codec = self.layout.codec
+        frame = rows.operands(codec.positions(side_layout.side), codec.types)
+        return self.device.rows_by_nulls(frame, codec.null_safe, None if but is None else but.on(self.backend))
 
-    def output(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
+    def keys_of(self, rows: DeviceRows, chosen: RowMap, side_layout: SideLayout, numbers: Sequence[int]) -> Any:
+        """Key frame of chosen rows, by some of the keys."""
+        codec = self.layout.codec.some(numbers)
+        frame = rows.operands(codec.positions(side_layout.side), codec.types)
+        if chosen != Span(0, rows.num_rows):
+            frame = self.backend.gather(frame, chosen)
+        return self.device.keys(frame, codec.types, codec.null_safe)
+
+    def output(self, rows: DeviceRows, side_layout: SideLayout) -> Columns:
         """The columns that the join returns of a side."""
-        return FrameColumns(self.device.select(rows, side_layout.output), self.backend, self.kernels)
+        return rows.payload(side_layout.output, kernels=self.kernels)
 
-    def condition(self, rows: Any, side_layout: SideLayout, uploads: Uploads | None = None) -> Columns:  # noqa: ARG002
+    def condition(self, rows: DeviceRows, side_layout: SideLayout) -> Columns:
         """The columns of a side that the residual condition reads."""
-        return FrameColumns(self.device.select(rows, side_layout.condition), self.backend, self.kernels)
+        return rows.payload(side_layout.condition, kernels=self.kernels)
 
-    def gathered(self, frame: Any, rows: Span, side_layout: SideLayout) -> Any:  # noqa: ARG002
-        """Take rows of a frame."""
-        return self.backend.gather(frame, rows)
+    # -- rows out ------------------------------------------------------------------------------------------
 
-    def exists_column(self, matched: Mask) -> Any:
-        """The column of an existence join, on the device."""
-        return matched.on(self.backend)
-
-    def assemble(self, columns: Mapping[Side, Any], exists: Any | None, length: int) -> Any:
-        """Put the gathered columns side by side to a frame of the join's output."""
+    def assemble(self, columns: Mapping[Side, Any], exists: Mask | None, length: int) -> Any:
+        """Put result rows together from the gathered columns of each side and the column of an existence join."""
+        if not self.resident:
+            arrays = {side: self._arrays(gathered, side) for side, gathered in columns.items()}
+            return _batch(self.layout, arrays, exists, length)
         frames = [columns[side] for side in Side if side in columns]
         if exists is not None:
-            frames.append(self.device.mask_column(exists, length))
+            frames.append(self.device.mask_column(exists.on(self.backend), length))
         return self.device.hstack(frames)
 
-    def on_cpu(self) -> Sink:
-        """The same join on the CPU, over copies of the frames."""
-        layout = self.layout
-        schemas = {side_layout.side: _host_schema(side_layout.schema) for side_layout in (layout.build, layout.probe)}
-        host = JoinLayout.of(layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], layout.build.side)
-        return Sink(host, create(BackendName.CPU, BackendRequest()), self.options)
+    def count(self, output: Any) -> int:
+        """Row count of output, which the CPU may have made."""
+        return int(output.num_rows) if isinstance(output, pa.RecordBatch) else self.backend.frame_rows(output)
 
-    def to_host(self, rows: Any, side_layout: SideLayout) -> pa.RecordBatch:
-        """Copy rows to the host, in the form of the join that :meth:`on_cpu` returns."""
-        return self.from_host(self.device.give_out(rows, side_layout.schema), side_layout)
+    def _arrays(self, gathered: Any, side: Side) -> list[pa.Array]:
+        if isinstance(gathered, list):
+            return gathered
+        return list(self.backend.to_arrow(gathered, self.layout.side(side).output_schema).columns)
 
-    def from_host(self, batch: pa.RecordBatch, side_layout: SideLayout) -> pa.RecordBatch:
-        """Convert rows on the host to the form that :meth:`on_cpu` joins: text and bytes get 64-bit offsets."""
-        schema = _host_schema(side_layout.schema)
-        if not len(schema):
-            return batch
-        arrays = [in_type(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    # -- on the CPU ----------------------------------------------------------------------------------------
+
+    def on_cpu(self) -> HostSink:
+        """The same join on the CPU."""
+        return HostSink(self.layout, _cpu(), self.options)
+
+    def to_host(self, rows: pa.RecordBatch | DeviceRows) -> pa.RecordBatch:
+        """Convert rows to the form of the join that :meth:`on_cpu` returns."""
+        return rows if isinstance(rows, pa.RecordBatch) else rows.to_host()
 
 
-def _host_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(wide_offsets(logical(field.type))) for field in schema])
+Sink: TypeAlias = HostSink | DeviceSink
+"""The form in which rows of a join come in and go out."""
+
+
+def sink_of_batches(layout: JoinLayout, backend: AnyBackend, options: Options) -> Sink:
+    """Choose how record batches are joined: on the device of a backend if that computes all of the join."""
+    device = backend.pipeline
+    if device is None:
+        return HostSink(layout, backend, options)
+    obstacle = device_obstacle(layout, device, options)
+    if obstacle is None:
+        return DeviceSink(layout, device, options)
+    return HostSink(layout, _cpu(options.cpu_threads or 1), options, obstacle)
+
+
+def _cpu(threads: int = 1) -> AnyBackend:
+    return create(BackendName.CPU, BackendRequest(threads=threads))
+
+
+def _batch(
+    layout: JoinLayout, columns: Mapping[Side, Sequence[pa.Array]], exists: Mask | None, length: int
+) -> pa.RecordBatch:
+    """Make a batch of the join's output."""
+    if not layout.output_schema:
+        return pa.record_batch({"rows": pa.nulls(length)}).select([])
+    arrays = [*columns.get(Side.LEFT, ()), *columns.get(Side.RIGHT, ())]
+    if exists is not None:
+        arrays.append(pa.array(exists.on_host))
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.output_schema)

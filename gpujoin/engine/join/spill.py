@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.engine.hashing import partition_ids
-from gpujoin.engine.join.as_of import AsOfBuild, NearestOfSlices, RankedRows
+from gpujoin.engine.join.as_of import AsOfBuild, NearestOfSlices
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
@@ -273,29 +273,19 @@ class SpilledRun:
             yield from Emitter(none, morsel, self.metrics).rest(layout.probe.side, kind, of_morsel)
 
     def _nearest(self, sink: Sink, matched: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-        """Pairs of an as-of join: a first pass over the slices finds the nearest rows, a second one gathers them."""
-        schema, nearest = self._layout.build.schema, NearestOfSlices(len(matched))
+        """Pairs of an as-of join, on the CPU: one pass over the slices finds the nearest rows, another gathers them."""
+        schema, cpu, nearest = self._layout.build.schema, sink.on_cpu(), NearestOfSlices(len(matched))
         for number, part in enumerate(self.spilled.parts):
-            built = BuiltSide.with_fallback(sink, one_batch(list(part.read()), schema), self.metrics)
-            for start, morsel in self._probe_rows(built.backend.morsel_rows):
-                nearest.offer(number, start, self._ranked(built, morsel))
+            search = BuiltSide(cpu, one_batch(list(part.read()), schema), self.metrics).as_of
+            assert isinstance(search, AsOfBuild)
+            for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
+                nearest.offer(number, start, search.ranked(morsel))
         matched |= nearest.slices >= 0
-        cpu = sink.on_cpu()
         for number, part in enumerate(self.spilled.parts):
             built = BuiltSide(cpu, one_batch(list(part.read()), schema), JoinMetrics())
             for start, morsel in self._probe_rows(cpu.backend.morsel_rows):
                 maps = (Indices(rows, len(rows)) for rows in nearest.of(number, start, morsel.num_rows))
                 yield from Emitter(built, morsel, self.metrics).pairs(*maps)
-
-    def _ranked(self, built: BuiltSide, rows: pa.RecordBatch) -> RankedRows:
-        assert isinstance(built.as_of, AsOfBuild)
-        try:
-            return built.as_of.ranked(rows)
-        except OutOfMemoryError as problem:
-            self.metrics.count_fallback(problem)
-        on_cpu = built.on_cpu(self.metrics).as_of
-        assert isinstance(on_cpu, AsOfBuild)
-        return on_cpu.ranked(rows)
 
     def _probe_rows(self, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """All probe rows in morsels, with the position of each morsel among them."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from gpujoin.engine.join.hash_join import AnyRun, HashJoin
+from gpujoin.engine.join.hash_join import HashJoin, JoinRun
 from gpujoin.engine.pipeline.context import Piece, RunContext
 from gpujoin.engine.pipeline.reuse import TableReuse
 from gpujoin.model.jointype import Side
@@ -133,7 +133,7 @@ class JoinNodes:
         """The layouts of both sides' rows in a join; late columns are numbers if the build side is known."""
         return {side: self._run.backend.join_schema(node, side, values=known is None) for side in Side}
 
-    def _probed(self, node: Join, passed: AnyRun, known: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _probed(self, node: Join, passed: JoinRun, known: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Join pieces of the streamed side with a built side."""
         backend, side = self._run.backend, node.build_side
         schema = self._schemas(node, known)[side.other]

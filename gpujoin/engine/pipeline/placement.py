@@ -17,9 +17,10 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.engine.join.checks import check_product
+from gpujoin.engine.join.devicerows import ResidentRows
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.probe import Run, join_morsel, rest_of_build
-from gpujoin.engine.join.sinks import FrameSink
+from gpujoin.engine.join.sinks import DeviceSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.aggregation import Aggregation
 from gpujoin.engine.pipeline.resident import ResidentBuild, ResidentTables
@@ -252,8 +253,8 @@ class MixedPipeline:
         if table is not None and name in table.built:
             return table.built[name].side
         layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
-        sink = FrameSink.on_device(layout, self.device, self.options, self.piece_bytes)
-        built = BuiltSide(sink, frame, self.join_metrics)
+        sink = DeviceSink.of_frames(layout, self.device, self.options, self.piece_bytes)
+        built = BuiltSide(sink, ResidentRows(self.device, layout.build.schema, frame), self.join_metrics)
         if sink.layout is not layout and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
@@ -421,12 +422,11 @@ class _DeviceLookup:
         check_product(run.built.layout, mixed.options, run.built.num_rows, self.probe_rows)
         if frame is not None:
             mixed.metrics.device_joins += 1
-            yield from self._given(join_morsel(run, frame))
+            yield from self._given(join_morsel(run, ResidentRows(mixed.device, piece.schema, frame)))
             return
-        sink, cpu = run.built.sink, run.on_cpu()
-        assert isinstance(sink, FrameSink)
-        for batch in mixed.host.give_out(piece.piece, piece.schema, sink.batch_bytes):
-            yield from self._given(join_morsel(cpu, sink.from_host(batch, sink.layout.probe)))
+        cpu = run.on_cpu()
+        for batch in mixed.host.give_out(piece.piece, piece.schema, mixed.piece_bytes):
+            yield from self._given(join_morsel(cpu, batch))
 
     def finish(self) -> Iterator[MixedPiece]:
         """Build rows that are returned only after the stream side has ended."""

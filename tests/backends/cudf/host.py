@@ -21,6 +21,7 @@ from gpujoin.backends.cudf.emission import OutputColumns, OutputSide, RunsOutput
 from gpujoin.backends.cudf.fetching import output_by_keys
 from gpujoin.backends.cudf.index import Index, IndexProbe
 from gpujoin.backends.cudf.packing import Fields, Packing, gather_by_rows
+from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.backends.cudf.ranges import DeviceRangeBuild
 from gpujoin.backends.cudf.storage import restore, storage_type, store
 from gpujoin.backends.cudf.utf8 import is_ascii, is_utf8
@@ -434,6 +435,12 @@ class HostBackend:
     ops: ArrayOps = HOST
     packings: dict[int, tuple[pa.Table, Packing]] = field(default_factory=dict)
 
+    @property
+    def pipeline(self) -> DevicePipeline[pa.Table]:
+        from tests.backends.cudf.pipeline import host_pipeline
+
+        return host_pipeline(self)
+
     def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002
         return storage_type(type) is not None
 
@@ -445,12 +452,6 @@ class HostBackend:
 
     def assemble(self, columns: Sequence[tuple[pa.Table, int]]) -> pa.Table:
         return pa.table([frame.column(at) for frame, at in columns], names=[str(i) for i in range(len(columns))])
-
-    def takes_key(self, dtype: pa.DataType) -> bool:
-        return canonical.takes_key(dtype)
-
-    def key_frame(self, keys: pa.Table, null_safe: Sequence[bool]) -> pa.Table:
-        return keys.replace_schema_metadata({NULL_SAFE: bytes(null_safe)})
 
     def to_arrow(self, frame: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
         if not len(schema):

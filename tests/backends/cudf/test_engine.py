@@ -16,6 +16,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
+from tests.backends.cudf.resident import CountingBackend
 from tests.faults import FaultyBackend
 from tests.generate import Generator, KeyShape, Mix
 from tests.oracle.join import oracle_join
@@ -36,7 +37,6 @@ CONDITIONS: dict[str, Expression | None] = {
     "numbers": left("n") < right("n"),
     "text_or_null": left("s").startswith(right("s")) | right("n").is_null(),
     "left_to_the_cpu": left("s").rlike("a"),
-    "column_on_the_host": left("e").is_null() | (left("n") < right("n")),
 }
 
 
@@ -48,7 +48,7 @@ def sides(seed: int, types: tuple[pa.DataType, ...], shape: KeyShape) -> tuple[p
     ]
     payload = pa.schema(
         [("n", pa.int32()), ("s", pa.string()), ("l", pa.list_(pa.string())),
-         ("m", pa.month_day_nano_interval()), ("e", pa.struct([]))]
+         ("m", pa.month_day_nano_interval())]
     )  # fmt: skip
     tables = []
     for side in (0, 1):
@@ -96,7 +96,7 @@ def spec_of(
     columns = tuple(range(left_table.num_columns))
     return JoinSpec(
         kind,
-        tuple(KeyPair(5 + i, 5 + i, nulls) for i in range(keys)),
+        tuple(KeyPair(4 + i, 4 + i, nulls) for i in range(keys)),
         None if condition is None else resolve(condition, left_table.schema, right_table.schema),
         columns,
         () if kind.left_rows_only else columns,
@@ -157,3 +157,38 @@ def test_running_out_of_memory_now_and_then(kind: JoinType, every: int, seed: in
     result = run(left_table, right_table, spec, backend, Side.RIGHT, options, 23)  # type: ignore[arg-type]
     assert backend.faults
     assert_same_rows(result, oracle_join(left_table, right_table, spec), allow_empty=True, context=f"seed={seed}")
+
+
+NO_FIELDS = pa.array([{}, None, {}], pa.struct([]))
+WHOLE: dict[str, tuple[pa.Array, pa.Array, Expression | None, str]] = {
+    "keys": (
+        pa.array([{"a": 1}, None, {"a": 2}]), pa.array([7, 8, 9]), None,
+        "keys of type struct<a:bigint> are not compared on a GPU",
+    ),
+    "condition": (
+        pa.array([1, 2, 3]), pa.array(["a", "b", "c"]), left("v").rlike("[ab]"),
+        "the condition v RLIKE '[ab]' is not computed on a GPU exactly as Spark does",
+    ),
+    "column of the condition": (
+        pa.array([1, 2, 3]), NO_FIELDS, left("v").is_null(), "v of type struct<> is not held on a GPU",
+    ),
+    "column": (pa.array([1, 2, 3]), NO_FIELDS, None, "v of type struct<> is not held on a GPU"),
+}  # fmt: skip
+"""Keys, another column and a condition of joins of which a GPU lacks a part, and what it lacks."""
+
+
+@pytest.mark.parametrize("case", WHOLE)
+@pytest.mark.parametrize("kind", [JoinType.FULL, JoinType.LEFT_SEMI], ids=lambda k: k.value)
+def test_a_join_of_which_the_device_lacks_a_part_is_one_of_the_cpu(case: str, kind: JoinType) -> None:
+    """As a whole, and the metrics say why."""
+    keys, values, condition, reason = WHOLE[case]
+    table = pa.table({"k": keys, "v": values})
+    tested = None if condition is None else resolve(condition, table.schema, table.schema)
+    spec = JoinSpec(kind, (KeyPair(0, 0),), tested, (0, 1), () if kind.left_rows_only else (0, 1))
+    backend, metrics = CountingBackend(), JoinMetrics()
+    with HashJoin(spec, table.schema, table.schema, backend=backend, metrics=metrics) as join:  # type: ignore[arg-type]
+        join.build(table.to_batches())
+        out = [*join.probe(table.to_batches()), *join.finish()]
+        assert_same_rows(pa.Table.from_batches(out, join.output_schema), oracle_join(table, table, spec))
+    assert not backend.rows_copied
+    assert set(metrics.algorithm_reasons.values()) == {f"the CPU joins: {reason}"}

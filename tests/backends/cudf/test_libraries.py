@@ -375,11 +375,11 @@ import pyarrow as pa
 from gpujoin import JoinMetrics, Options, join_tables
 from gpujoin.backends.cudf import backend as module
 from gpujoin.backends.registry import BackendRequest, create
-from gpujoin.engine.join import ahead
+from gpujoin.engine.join import passes
 from gpujoin.model.backend import BackendName
 from tests.backends.cudf.libraries import record, rmm
 
-module.MORSEL_ROWS, rows = ahead.LEAST_ROWS, 5 * ahead.LEAST_ROWS + 17
+module.MORSEL_ROWS, rows = passes.LEAST_ROWS_AHEAD, 5 * passes.LEAST_ROWS_AHEAD + 17
 rng = np.random.default_rng(20260807)
 a = pa.table({"k": rng.integers(0, 1 << 40, rows), "v": np.arange(rows)})
 b = pa.table({"k": a["k"].to_numpy()[:: 7], "w": np.arange(len(range(0, rows, 7)))})

@@ -12,7 +12,7 @@ from gpujoin import DeviceTable
 from gpujoin.backends.cudf import fetching
 from gpujoin.backends.cudf.choices import Verdict
 from gpujoin.config import Options
-from gpujoin.engine.join.sinks import Sink
+from gpujoin.engine.join.sinks import DeviceSink
 from gpujoin.engine.tables import join_tables
 from gpujoin.launch import rows
 from gpujoin.model.jointype import JoinType
@@ -94,7 +94,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(fetching, "fetch", counted)
     monkeypatch.setattr(fetching, "fetches_payload", lambda _: Verdict(True, "for the test"))
-    monkeypatch.setattr(Sink, "fetches", True)
+    monkeypatch.setattr(DeviceSink, "fetches", True)
     return rows_out
 
 

@@ -23,7 +23,6 @@ from gpujoin.functions.values import Value
 from gpujoin.functions.vector import mask_and
 from gpujoin.model.backend import Build, NearestTerms, Probe, RangeBuild
 from gpujoin.model.ranges import LEAST
-from gpujoin.model.spec import AsOf, KeyPair
 
 _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
 
@@ -42,11 +41,10 @@ class FrameGroups(Generic[Frame]):
 
     @classmethod
     def of(
-        cls, columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType],
-        null_safe: Sequence[bool],
-    ) -> tuple[FrameGroups[Frame], Value]:  # fmt: skip
+        cls, columns: Columns[Frame], frame: Frame, types: Sequence[pa.DataType], null_safe: Sequence[bool]
+    ) -> tuple[FrameGroups[Frame], Value]:
         """Number the keys of a build side. Also returns the number of each row, null where a key matches nothing."""
-        keys = _plain(columns, frame, at, types)
+        keys = _plain(columns, frame, types)
         rows = columns.backend.frame_rows(frame)
         if rows == 0:
             distinct, codes = keys, columns.ops.xp.zeros(0, dtype="int64")
@@ -54,14 +52,14 @@ class FrameGroups(Generic[Frame]):
             distinct, codes = columns.codes(keys)
         build = columns.backend.build(columns.null_safe(distinct, null_safe))
         valid: Array | None = None
-        for position in range(len(at) if rows else 0):
+        for position in range(len(types) if rows else 0):
             if not null_safe[position]:
                 valid = mask_and(valid, valid_of(columns, keys, position))
         return cls(columns, tuple(types), tuple(null_safe), build), Value(pa.int64(), codes.astype("int64"), valid)
 
-    def numbers(self, frame: Frame, at: Sequence[int]) -> Value:
+    def numbers(self, frame: Frame) -> Value:
         """Number of each row's key, null where the build side has none."""
-        keys = _plain(self.columns, frame, at, self.types)
+        keys = _plain(self.columns, frame, self.types)
         probe = self.distinct.probe(self.columns.null_safe(keys, self.null_safe))
         number = probe.lookup().values
         return Value(pa.int64(), number.astype("int64"), number >= 0)
@@ -75,8 +73,7 @@ class FrameNearest(Generic[Frame]):
     entered: Callable[[], AbstractContextManager[None]]
     terms: NearestTerms
     order_at: int
-    key_at: tuple[int, ...]
-    """Positions of the left side's order key and equality keys."""
+    """Position of the order key, after the equality keys."""
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
     ranks: RankCodes[Frame] | None
@@ -89,24 +86,22 @@ class FrameNearest(Generic[Frame]):
     @classmethod
     def of(
         cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        as_of: AsOf, keys: Sequence[KeyPair], key_types: Sequence[pa.DataType],
-        terms: NearestTerms, *, kernels: bool,
+        key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool,
     ) -> FrameNearest[Frame]:  # fmt: skip
         """Build the search structure over right rows."""
         ranks: RankCodes[Frame] | None = None
-        if is_ranked(columns.types(frame)[as_of.right]):
-            ranks, order = RankCodes.of(columns, columns.select(frame, (as_of.right,)))
+        order_at = len(key_types)
+        if is_ranked(columns.types(frame)[order_at]):
+            ranks, order = RankCodes.of(columns, columns.select(frame, (order_at,)))
         else:
-            order = order_codes(columns, frame, as_of.right)
+            order = order_codes(columns, frame, order_at)
         groups, numbers = None, None
-        if keys:
-            key_at = [key.right for key in keys]
-            groups, numbers = FrameGroups.of(columns, frame, key_at, key_types, (False,) * len(keys))
+        if key_types:
+            groups, numbers = FrameGroups.of(columns, frame, key_types, (False,) * len(key_types))
         points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
         search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
         codes = columns.select(points, (0 if numbers is None else 1,))
-        left_at = tuple(key.left for key in keys)
-        return cls(columns, entered, terms, as_of.left, left_at, groups, ranks, codes, search)
+        return cls(columns, entered, terms, order_at, groups, ranks, codes, search)
 
     @property
     def algorithm(self) -> str:
@@ -128,7 +123,7 @@ class FrameNearest(Generic[Frame]):
             order = order_codes(self.columns, frame, self.order_at)
         else:
             order = self.ranks.codes(self.columns.select(frame, (self.order_at,)))
-        numbers = [] if self.groups is None else [self.groups.numbers(frame, self.key_at)]
+        numbers = [] if self.groups is None else [self.groups.numbers(frame)]
         points = code_frame(self.columns, frame, [*numbers, order])
         return self.search.nearest(points, self.codes, self.terms)
 
@@ -151,8 +146,8 @@ def order_codes(columns: Columns[Frame], frame: Frame, at: int) -> Value:
     return Value(pa.int64(), code.astype("int64"), mask_and(value.valid, valid))
 
 
-def _plain(columns: Columns[Frame], frame: Frame, at: Sequence[int], types: Sequence[pa.DataType]) -> Frame:
-    return plain_keys(columns, key_frame(columns, frame, at, types, (False,) * len(at)))
+def _plain(columns: Columns[Frame], frame: Frame, types: Sequence[pa.DataType]) -> Frame:
+    return plain_keys(columns, key_frame(columns, frame, types, (False,) * len(types)))
 
 
 def code_frame(columns: Columns[Frame], frame: Frame, values: Sequence[Value]) -> Frame:

@@ -20,15 +20,13 @@ from gpujoin.backends.cudf.pipeline.windows import window
 from gpujoin.functions.signatures import type_of
 from gpujoin.functions.support import can_carry, is_device_supported
 from gpujoin.functions.values import Value
-from gpujoin.model.backend import AnyBackend, NearestTerms
+from gpujoin.model.backend import AnyDeviceBackend, NearestTerms
 from gpujoin.model.expressions import Expression
-from gpujoin.model.jointype import Side
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import FileSlice, PartialAggregate, Relation, Scan, SortKey, Window
-from gpujoin.model.spec import AsOf, KeyPair
 from gpujoin.model.types import logical
 
 _MEMORY_SHARE = 4
@@ -46,7 +44,7 @@ class DevicePipeline(Generic[Frame]):
         self._memory = memory
 
     @property
-    def backend(self) -> AnyBackend:
+    def backend(self) -> AnyDeviceBackend:
         return self.columns.backend
 
     def budget(self, asked: int) -> int:
@@ -137,9 +135,9 @@ class DevicePipeline(Generic[Frame]):
 
     # -- joins ---------------------------------------------------------------------------------------------
 
-    def keys(self, frame: Frame, at: Sequence[int], types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Frame:
+    def keys(self, frame: Frame, types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Frame:
         with self.entered():
-            return key_frame(self.columns, frame, at, types, null_safe)
+            return key_frame(self.columns, frame, types, null_safe)
 
     def select(self, frame: Frame, at: Sequence[int]) -> Frame:
         with self.entered():
@@ -166,9 +164,9 @@ class DevicePipeline(Generic[Frame]):
         with self.entered():
             return resident.positions(self.columns, frame, at)
 
-    def rows_by_nulls(self, frame: Frame, at: Sequence[int], null_safe: Sequence[bool]) -> dict[int, RowMap]:
+    def rows_by_nulls(self, keys: Frame, null_safe: Sequence[bool], but: Any | None) -> dict[int, RowMap]:
         with self.entered():
-            return resident.rows_by_nulls(self.columns, frame, at, null_safe)
+            return resident.rows_by_nulls(self.columns, keys, null_safe, but)
 
     def coalesce(self, frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
         with self.entered():
@@ -178,18 +176,17 @@ class DevicePipeline(Generic[Frame]):
         return can_search(axes)
 
     def ranges(
-        self, frame: Frame, side: Side, axes: Sequence[Axis], keys: Sequence[KeyPair],
-        key_types: Sequence[pa.DataType], *, kernels: bool,
+        self, frame: Frame, axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool], *,
+        kernels: bool,
     ) -> FrameRanges[Frame]:  # fmt: skip
         with self.entered():
-            return FrameRanges.of(self.columns, self.entered, frame, side, axes, keys, key_types, kernels=kernels)
+            return FrameRanges.of(self.columns, self.entered, frame, axes, key_types, null_safe, kernels=kernels)
 
     def as_of(
-        self, frame: Frame, order: AsOf, keys: Sequence[KeyPair], key_types: Sequence[pa.DataType],
-        terms: NearestTerms, *, kernels: bool,
-    ) -> FrameNearest[Frame]:  # fmt: skip
+        self, frame: Frame, key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool
+    ) -> FrameNearest[Frame]:
         with self.entered():
-            return FrameNearest.of(self.columns, self.entered, frame, order, keys, key_types, terms, kernels=kernels)
+            return FrameNearest.of(self.columns, self.entered, frame, key_types, terms, kernels=kernels)
 
 
 def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from gpujoin.backends.cudf.arrays import Array, ArrayOps
 from gpujoin.functions.device import Source, Text
 from gpujoin.functions.values import Value
-from gpujoin.model.backend import Backend
+from gpujoin.model.backend import DeviceBackend
 
 Frame = TypeVar("Frame")
 
@@ -72,7 +72,7 @@ class Columns(Protocol[Frame]):
         """The array module."""
 
     @property
-    def backend(self) -> Backend[Frame, Any]:
+    def backend(self) -> DeviceBackend[Frame, Any]:
         """Backend that joins and gathers frames, and copies them to and from the host."""
 
     def memory_errors(self) -> AbstractContextManager[None]:
@@ -97,7 +97,7 @@ class Columns(Protocol[Frame]):
         """View the columns as other types of the same layout."""
 
     def null_safe(self, keys: Frame, null_safe: Sequence[bool]) -> Frame:
-        """Set for each key column whether null equals null, as in :meth:`gpujoin.model.backend.Backend.key_frame`."""
+        """Set for each key column whether null equals null; otherwise a row with a null matches nothing."""
 
     def concat(self, frames: Sequence[Frame]) -> Frame:
         """Concatenate the rows of frames of the same types."""

@@ -149,12 +149,9 @@ def plain_keys(columns: Columns[Frame], frame: Frame) -> Frame:
     return columns.hstack(parts)
 
 
-def key_frame(
-    columns: Columns[Frame], frame: Frame, at: Sequence[int], wanted: Sequence[pa.DataType],
-    null_safe: Sequence[bool],
-) -> Frame:  # fmt: skip
-    """Make a key frame of the columns ``at``, in the types that both sides share; the backend normalises them."""
-    parts = [widened_key(columns, frame, position, dtype) for position, dtype in zip(at, wanted, strict=True)]
+def key_frame(columns: Columns[Frame], frame: Frame, wanted: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Frame:
+    """Make a key frame of the first columns, in the types that both sides share; the backend normalises them."""
+    parts = [widened_key(columns, frame, position, dtype) for position, dtype in enumerate(wanted)]
     return columns.null_safe(columns.hstack(parts), null_safe)
 
 

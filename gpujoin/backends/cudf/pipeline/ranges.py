@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -27,12 +26,10 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import values as v
 from gpujoin.functions.support import is_device_supported
 from gpujoin.functions.values import Value
-from gpujoin.functions.vector import mask_and
 from gpujoin.model.backend import RangeBuild, RangeProbe
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Expression
 from gpujoin.model.jointype import Side
-from gpujoin.model.ranges import LEAST, MOST, Axis, Extent, narrowed, outward, reached, shifted, too_far, units
-from gpujoin.model.spec import KeyPair, NullEquality
+from gpujoin.model.ranges import LEAST, MOST, Axis, Bound, Extent, limits, reached, too_far
 from gpujoin.model.types import is_whole, logical
 
 
@@ -66,8 +63,6 @@ class FrameRanges(Generic[Frame]):
     entered: Callable[[], AbstractContextManager[None]]
     axes: tuple[Axis, ...]
     """Ranges of the condition, one or two."""
-    key_at: tuple[int, ...]
-    """Positions of the probe side's equality keys."""
     groups: FrameGroups[Frame] | None
     """Numbers the equality keys; ``None``: there are none."""
     orders: tuple[RankCodes[Frame] | None, ...]
@@ -82,7 +77,7 @@ class FrameRanges(Generic[Frame]):
     @classmethod
     def of(
         cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        side: Side, axes: Sequence[Axis], keys: Sequence[KeyPair], key_types: Sequence[pa.DataType], *, kernels: bool,
+        axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool], *, kernels: bool,
     ) -> FrameRanges[Frame]:  # fmt: skip
         """Build the search structure over the rows of a frame.
 
@@ -104,19 +99,17 @@ class FrameRanges(Generic[Frame]):
             points.append(_codes(columns, value))
             extents.append(None if axis.widest is None else _extent(columns, value))
         groups, numbers = None, None
-        if keys:
-            null_safe = [key.nulls is NullEquality.EQUAL for key in keys]
-            groups, numbers = FrameGroups.of(columns, frame, [key.of(side) for key in keys], key_types, null_safe)
+        if key_types:
+            groups, numbers = FrameGroups.of(columns, frame, key_types, null_safe)
         whole = code_frame(columns, frame, points if numbers is None else [numbers, *points])
         build = columns.backend.build_ranges(whole, grouped=groups is not None, kernels=kernels)
         spread = 0.0 if numbers is None else _spread(columns, numbers)
-        key_at = tuple(key.of(side.other) for key in keys)
-        return cls(columns, entered, tuple(axes), key_at, groups, tuple(orders), tuple(extents), build, spread)
+        return cls(columns, entered, tuple(axes), groups, tuple(orders), tuple(extents), build, spread)
 
     def probe(self, frame: Frame) -> RangeProbe[Any]:
         """Find the matches of each row of a frame. Raises as :meth:`of`."""
         with self.entered():
-            numbers = [] if self.groups is None else [self.groups.numbers(frame, self.key_at)]
+            numbers = [] if self.groups is None else [self.groups.numbers(frame)]
             sought = zip(self.axes, self.orders, self.extents, strict=True)
             bounds = [end for axis, order, extent in sought for end in self._bounds(frame, axis, order, extent)]
             return self.build.probe(code_frame(self.columns, frame, [*numbers, *bounds]))
@@ -125,30 +118,24 @@ class FrameRanges(Generic[Frame]):
         self, frame: Frame, axis: Axis, order: RankCodes[Frame] | None, extent: Extent | None
     ) -> tuple[Value, Value]:
         """Lowest and highest matching code of each row, both included."""
-        columns, xp = self.columns, self.columns.ops.xp
-        low, high = (xp.full(1, end, dtype="int64") for end in (LEAST, MOST))
-        valid: Array | None = None
-        for bound in axis.bounds:
+        columns = self.columns
+
+        def sought(bound: Bound) -> tuple[Array, Array | None]:
             if order is not None:
                 value = order.codes(_operand_column(columns, frame, bound.probe, axis.type))
-                low, high, left = narrowed(xp, low, high, bound.comparison, value.data)
-                valid = mask_and(mask_and(valid, value.valid), left)
-                continue
+                return value.data, value.valid
             value = _operand(columns, frame, bound.probe, axis.type)
             if axis.widest is not None and too_far(extent, _extent(columns, value), axis.widest):
                 raise ExpressionEvaluationError("some pair of rows is farther apart than the distance's type holds")
             if isinstance(bound.offset, float):
-                value = replace(value, data=reached(xp, value.data, bound.offset, bound.comparison))
-            codes = _codes(columns, value).data
-            if bound.reach is None:
-                codes = shifted(xp, codes, units(bound, axis.type))
-            else:
-                reach = _operand(columns, frame, bound.reach, pa.int64())
-                with np.errstate(over="ignore"):
-                    codes = outward(xp, codes, reach.data, bound)
-                valid = mask_and(valid, reach.valid)
-            low, high, left = narrowed(xp, low, high, bound.comparison, codes)
-            valid = mask_and(mask_and(valid, value.valid), left)
+                value = replace(value, data=reached(columns.ops.xp, value.data, bound.offset, bound.comparison))
+            return _codes(columns, value).data, value.valid
+
+        def distance(node: Expression) -> tuple[Array, Array | None]:
+            value = _operand(columns, frame, node, pa.int64())
+            return value.data, value.valid
+
+        low, high, valid = limits(columns.ops.xp, axis, 1, sought, distance)
         return Value(pa.int64(), low, valid), Value(pa.int64(), high)
 
 

@@ -43,24 +43,25 @@ def positions(columns: Columns[Frame], frame: Frame, at: int) -> Array:
 
 
 def rows_by_nulls(
-    columns: Columns[Frame], frame: Frame, at: Sequence[int], null_safe: Sequence[bool]
+    columns: Columns[Frame], keys: Frame, null_safe: Sequence[bool], but: Array | None
 ) -> dict[int, RowMap]:
     """Rows by the number whose bits say which of the key columns are null, as far as they are not null-safe."""
     backend, xp = columns.backend, columns.ops.xp
-    rows = backend.frame_rows(frame)
+    rows = backend.frame_rows(keys)
     patterns = xp.zeros(rows, dtype="int64")
-    valids = [None if safe or not rows else valid_of(columns, frame, i) for i, safe in zip(at, null_safe, strict=True)]
+    valids = [None if safe or not rows else valid_of(columns, keys, i) for i, safe in enumerate(null_safe)]
     for number, valid in enumerate(valids):
         if valid is not None:
             patterns = patterns | ((~valid).astype("int64") << number)
-    if rows and all(valid is None for valid in valids):
+    if rows and but is None and all(valid is None for valid in valids):
         return {0: Span(0, rows)}
     rows_of: dict[int, RowMap] = {}
-    following = xp.ones(rows, dtype=bool)
+    following = xp.ones(rows, dtype=bool) if but is None else ~but
+    patterns = patterns if but is None else xp.where(but, _NO_PATTERN, patterns)
     while any_true(following):
         pattern = int(xp.where(following, patterns, _NO_PATTERN).min())
         rows_of[pattern] = backend.selection(patterns == pattern, True)
-        following = patterns > pattern
+        following = (patterns > pattern) & (patterns < _NO_PATTERN)
     return rows_of
 
 
