@@ -200,6 +200,20 @@ class RangeBuild(Protocol[KeyFrame, Vector]):
 
 
 @dataclass(frozen=True, slots=True)
+class CodedRows(Generic[Frame]):
+    """Rows of a build side as they are searched by order, and how those of the other side become what they ask for."""
+
+    points: Frame
+    """int64 columns: the group if there are equality keys, then each point; null where a row matches nothing."""
+    grouped: bool
+    """Whether there are equality keys."""
+    code: Callable[[Any], Frame]
+    """Converts probe rows to the ranges, or points, that they ask for, as :class:`RangeBuild` takes them."""
+    spread: float = 0.0
+    """Average number of rows in the group of a row; rows without a group do not count."""
+
+
+@dataclass(frozen=True, slots=True)
 class JoinOutput(Generic[Frame]):
     """Output of a join that a backend makes without gather maps."""
 

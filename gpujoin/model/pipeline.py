@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from gpujoin.errors import DeviceLostError, DeviceMemoryError
-from gpujoin.model.backend import AnyBackend, AnyDeviceBackend, KeyFrame, NearestTerms, Probe, RangeBuild, RangeProbe
+from gpujoin.model.backend import AnyBackend, AnyDeviceBackend, CodedRows
 from gpujoin.model.expressions import Expression
 from gpujoin.model.files import Floor, ValueRanges
 from gpujoin.model.jointype import Side
@@ -353,36 +353,6 @@ AnyPipelineBackend: TypeAlias = PipelineBackend[Any]
 """A pipeline backend whose pieces do not matter to the caller."""
 
 
-class NearestRows(Protocol[KeyFrame]):
-    """The build side of an as-of join on a device."""
-
-    @property
-    def algorithm(self) -> str:
-        """Name of the search; it starts with ``cudf`` where array operations search."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-
-    def probe(self, frame: KeyFrame) -> Probe[Any]:
-        """Find the nearest build row of each row of a frame."""
-
-
-class RangedRows(Protocol[KeyFrame]):
-    """Rows of a frame, searchable by ranges."""
-
-    @property
-    def build(self) -> RangeBuild[Any, Any]:
-        """The search structure over codes."""
-
-    @property
-    def spread(self) -> float:
-        """Average number of rows in the group of a row; 0 without equality keys."""
-
-    def probe(self, frame: KeyFrame) -> RangeProbe[Any]:
-        """Find the matches of each row of a frame; raises as the build."""
-
-
 class DevicePipelineBackend(Protocol[Piece]):
     """Runs relational nodes over frames on a device.
 
@@ -488,41 +458,32 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Whether rows are searched by these ranges on the device."""
 
     def ranges(
-        self, frame: Piece, axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool], *,
-        kernels: bool,
-    ) -> RangedRows[Piece]:  # fmt: skip
-        """Build a search by ranges over the rows of a frame, whose expressions name its columns by position.
+        self, frame: Piece, axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool]
+    ) -> CodedRows[Piece]:
+        """Code rows of a frame for a search by ranges, whose expressions name its columns by position.
 
         Raises ``ExpressionEvaluationError`` if an operand has no value for some row, and ``DeviceValueError`` if the
-        device does not compute it.
+        device does not compute it; so does the coding of probe rows.
 
         Parameters
         ----------
         frame : Frame
-            Build rows: the equality keys, then the columns that axes read. A probe is made with such a frame.
+            Build rows: the equality keys, then the columns that axes read. So are probe rows.
         axes : sequence of Axis
             One or two, for which :meth:`searches` is true.
         key_types, null_safe
             Type in which each equality key is compared, and whether null equals null.
-        kernels : bool
-            As in :meth:`gpujoin.model.backend.Backend.build_ranges`.
         """
 
-    def as_of(
-        self, frame: Piece, key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool
-    ) -> NearestRows[Piece]:
-        """Build a search for the nearest row of a frame.
+    def as_of(self, frame: Piece, key_types: Sequence[pa.DataType]) -> CodedRows[Piece]:
+        """Code rows of a frame for a search of the nearest one.
 
         Parameters
         ----------
         frame : Frame
-            Right rows: the equality keys, then the order key. A probe is made with such a frame.
+            Right rows: the equality keys, then the order key. So are left rows.
         key_types
             Type in which each equality key is compared.
-        terms : NearestTerms
-            Which row is wanted.
-        kernels : bool
-            As in :meth:`gpujoin.model.backend.Backend.build_ranges`.
         """
 
 

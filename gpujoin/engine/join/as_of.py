@@ -16,8 +16,8 @@ of 1, and not row 2, at a distance of 4. A tolerance is checked last: if the nea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,101 +31,96 @@ from gpujoin.engine.join.ranges import code_column, code_table, group_column
 from gpujoin.engine.join.rounds import RowNumbers
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import Codes, OrderCodec
-from gpujoin.model.backend import (
-    AnyBackend,
-    Grouper,
-    NearestTerms,
-    Probe,
-    RangeBuild,
-)
+from gpujoin.model.backend import AnyBackend, CodedRows, NearestTerms, Probe, RangeBuild
 from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import distances
 from gpujoin.model.spec import AsOf, Direction
-from gpujoin.plan.asof import as_of_type, tolerance_in
+from gpujoin.plan.asof import tolerance_in
+
+
+def coded_as_of(
+    terms: AsOf, keys: KeyCodec, dtype: pa.DataType, rows: pa.RecordBatch, backend: AnyBackend
+) -> CodedRows[Any]:
+    """Code right rows; order keys are compared in a type."""
+    values = _order_values(rows, terms.right, dtype)
+    codec = OrderCodec.fit(values)
+    key_codes = keys.codes(rows, Side.RIGHT) if keys.columns else None
+    grouper = None if key_codes is None else make_grouper(key_codes)
+
+    def points(values: pa.Array, key_codes: pa.Table | None) -> Any:
+        column = code_column(*codec.codes(values))
+        groups = [] if grouper is None or key_codes is None else [group_column(grouper, key_codes)]
+        return backend.from_arrow(code_table([*groups, column]))
+
+    def code(probe_rows: pa.RecordBatch) -> Any:
+        return points(
+            _order_values(probe_rows, terms.left, dtype), keys.codes(probe_rows, Side.LEFT) if keys.columns else None
+        )
+
+    return CodedRows(points(values, key_codes), grouper is not None, code)
 
 
 @dataclass(frozen=True)
 class AsOfBuild:
     """The right side of an as-of join, with a search structure."""
 
-    terms: AsOf
-    """Direction, tolerance and whether equal keys match."""
-    keys: KeyCodec
-    codec: OrderCodec
-    codes: Codes
-    """Code of each build row's order key."""
+    terms: NearestTerms
+    code: Callable[[Any], Any]
+    """Converts left rows to the points that they ask for."""
     points: Any
-    """The same as a frame of the backend."""
-    grouper: Grouper | None
-    """Numbers the equality keys; ``None``: there are none."""
+    """Frame of the point of each right row."""
+    point_at: int
+    """Position of the point in a coded row, after the group."""
     search: RangeBuild[Any, Any]
-    """Build rows, searchable by order."""
+    """Right rows, searchable by order."""
     backend: AnyBackend
     """Backend that searches them."""
 
     @classmethod
-    def of(
-        cls,
-        terms: AsOf,
-        keys: KeyCodec,
-        left: pa.Schema,
-        rows: pa.RecordBatch,
-        backend: AnyBackend,
-    ) -> AsOfBuild:
-        """Build the search structure over right rows."""
-        dtype = as_of_type(left.field(terms.left).type, rows.schema.field(terms.right).type, terms)
-        values = _order_values(rows, terms.right, dtype)
-        codec = OrderCodec.fit(values)
-        codes, valid = codec.codes(values)
-        columns = [code_column(codes, valid)]
-        grouper = None
-        if keys.columns:
-            key_codes = keys.codes(rows, Side.RIGHT)
-            grouper = make_grouper(key_codes)
-            columns.insert(0, group_column(grouper, key_codes))
-        points = backend.from_arrow(code_table(columns))
-        search = backend.build_ranges(points, grouped=grouper is not None)
-        own = backend.assemble([(points, len(columns) - 1)])
-        return cls(terms, keys, codec, codes, own, grouper, search, backend)
+    def of(cls, coded: CodedRows[Any], terms: NearestTerms, backend: AnyBackend, *, kernels: bool) -> AsOfBuild:
+        """Build an index over coded rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
+        search, point_at = (
+            backend.build_ranges(coded.points, grouped=coded.grouped, kernels=kernels),
+            int(coded.grouped),
+        )
+        return cls(terms, coded.code, backend.assemble([(coded.points, point_at)]), point_at, search, backend)
 
     @property
     def algorithm(self) -> str:
-        """Name of the search."""
-        return "as_of"
+        """Name of the search; it starts with ``cudf`` where a device searches without gpujoin's kernels."""
+        return "cudf as_of" if self.search.algorithm.startswith("cudf ") else "as_of"
 
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self.search.nbytes + self.codes.nbytes
+        return self.search.nbytes + self.backend.frame_bytes(self.points)
 
-    def probe(self, rows: pa.RecordBatch) -> Probe[Any]:
+    def probe(self, rows: Any) -> Probe[Any]:
         """Find the nearest right row of each left row."""
-        values = _order_values(rows, self.terms.left, self.codec.dtype)
-        codes, valid = self.codec.codes(values)
-        groups = None if self.grouper is None else group_column(self.grouper, self.keys.codes(rows, Side.LEFT))
-        columns = [] if groups is None else [groups]
-        points = self.backend.from_arrow(code_table([*columns, code_column(codes, valid)]))
-        return self.search.nearest(points, self.points, self._nearest)
+        return self.search.nearest(self.code(rows), self.points, self.terms)
 
-    @cached_property
-    def _nearest(self) -> NearestTerms:
-        """Terms of the search, in codes."""
-        return nearest_terms(self.terms, self.codec.dtype)
-
-    def ranked(self, rows: pa.RecordBatch) -> RankedRows:
+    def ranked(self, rows: Any) -> RankedRows:
         """Find the nearest right row of each left row, with its distance."""
-        build_rows = self.backend.indices_to_host(self.probe(rows).lookup())
-        values = _order_values(rows, self.terms.left, self.codec.dtype)
-        codes, _ = self.codec.codes(values)
-        their_codes = self.codes[np.maximum(build_rows, 0)]
+        points = self.code(rows)
+        nearest = self.search.nearest(points, self.points, self.terms)
+        build_rows = self.backend.indices_to_host(nearest.lookup())
+        codes = self._on_host(points, self.point_at)
+        their_codes = self._on_host(self.points, 0)[np.maximum(build_rows, 0)]
         match self.terms.direction:
             case Direction.BACKWARD:
                 return RankedRows(build_rows, ~their_codes, np.zeros(len(codes), np.bool_))
             case Direction.FORWARD:
                 return RankedRows(build_rows, their_codes, np.ones(len(codes), np.bool_))
-        distance = distances(np, codes, their_codes, self._nearest.float_bytes)
+        distance = distances(np, codes, their_codes, self.terms.float_bytes)
         return RankedRows(build_rows, distance, their_codes > codes)
+
+    def _on_host(self, frame: Any, position: int) -> Codes:
+        """Copy the codes of a column to the host; 0 in place of nulls."""
+        schema = pa.schema([("code", pa.int64())])
+        batch = self.backend.to_arrow(self.backend.assemble([(frame, position)]), schema)
+        codes: Codes = batch.column(0).fill_null(0).to_numpy()
+        return codes
 
 
 def nearest_terms(terms: AsOf, dtype: pa.DataType) -> NearestTerms:

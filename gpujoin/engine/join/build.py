@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.engine.join.as_of import AsOfBuild
+from gpujoin.engine.join.as_of import AsOfBuild, nearest_terms
 from gpujoin.engine.join.derive import Rest
 from gpujoin.engine.join.layout import JoinLayout
 from gpujoin.engine.join.not_in import NullPatterns
@@ -24,7 +24,6 @@ from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import BackendName, Build, RangeBuild
 from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import Side
-from gpujoin.model.pipeline import NearestRows, RangedRows
 from gpujoin.plan.ranges import LEAST_SPREAD
 
 
@@ -41,8 +40,8 @@ class BuiltSide:
         self.rows = rows = sink.take_in(rows)
         self.num_rows = int(rows.num_rows)
         self.build: Build[Any, Any] | None = None
-        self.ranges: BuiltRanges | RangedRows[Any] | None = None
-        self.as_of: AsOfBuild | NearestRows[Any] | None = None
+        self.ranges: BuiltRanges | None = None
+        self.as_of: AsOfBuild | None = None
         self._twin: BuiltSide | None = None
         self._plain: BuiltSide | None = None
         self._twin_lock = threading.Lock()
@@ -75,20 +74,23 @@ class BuiltSide:
         """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""
         layout = sink.layout
         if layout.spec.as_of is not None:
-            self.as_of = sink.as_of(self.rows)
+            assert layout.as_of_type is not None
+            terms = nearest_terms(layout.spec.as_of, layout.as_of_type)
+            self.as_of = AsOfBuild.of(sink.as_of(self.rows), terms, self.backend, kernels=sink.kernels)
             return layout
         if layout.axes:
-            self.ranges = sink.ranges(self.rows, layout, 0.0)
-            assert self.ranges is not None, "its operands were computed before"
+            coded = sink.ranges(self.rows, layout)
+            assert coded is not None, "its operands were computed before"
+            self.ranges = BuiltRanges.of(coded, self.backend, kernels=sink.kernels)
             return layout
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
             keys = sink.keys(self.rows, layout.build)
             self.build = self.backend.build(keys, self.options.gpu_algorithm, pairs=_needs_pairs(layout))
         if ranged is not None and (self.build is None or not self.build.unique):
-            self.ranges = sink.ranges(self.rows, ranged, LEAST_SPREAD)
-            if self.ranges is not None:
-                self.build = None
+            coded = sink.ranges(self.rows, ranged)
+            if coded is not None and not (coded.grouped and coded.spread < LEAST_SPREAD):
+                self.build, self.ranges = None, BuiltRanges.of(coded, self.backend, kernels=sink.kernels)
                 return ranged
         return dataclasses.replace(layout, ranged=None)
 
@@ -115,7 +117,7 @@ class BuiltSide:
         return f"{Algorithm.CUDF.value}: {ASKED_FOR}"
 
     @property
-    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | NearestRows[Any] | None:
+    def _searched(self) -> Build[Any, Any] | RangeBuild[Any, Any] | AsOfBuild | None:
         if self.as_of is not None:
             return self.as_of
         return self.build if self.ranges is None else self.ranges.build

@@ -328,16 +328,16 @@ class Morsel:
 
     def _find_candidates(self) -> Emission | None:
         """Probe the build side, unless the backend makes the output by the keys alone."""
-        built, sink = self.built, self.sink
+        built = self.built
         if built.as_of is not None:
-            self.probe = built.as_of.probe(sink.sought(self.rows, self.layout))
+            self.probe = built.as_of.probe(self.rows)
         elif built.ranges is not None:
             try:
-                self.probe = built.ranges.probe(sink.sought(self.rows, self.layout))
+                self.probe = built.ranges.probe(self.rows)
             except (ExpressionEvaluationError, DeviceValueError) as problem:
                 raise RangeEvaluationError(str(problem)) from problem
         elif built.build is not None:
-            keys = sink.keys(self.rows, self.layout.probe)
+            keys = self.sink.keys(self.rows, self.layout.probe)
             fetched = self._fetch(keys)
             if fetched is not None:
                 return fetched

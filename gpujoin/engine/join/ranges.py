@@ -14,7 +14,7 @@ keep their order (`gpujoin.engine.ordering`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from gpujoin.backends.cpu import column_evaluator, make_grouper
 from gpujoin.engine.keys import KeyCodec, in_common_type
 from gpujoin.engine.ordering import Codes, OrderCodec
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError, KeyTypeError
-from gpujoin.model.backend import AnyBackend, Grouper, RangeBuild, RangeProbe
+from gpujoin.model.backend import AnyBackend, CodedRows, Grouper, RangeBuild, RangeProbe
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
@@ -59,19 +59,13 @@ class RangeCodec:
     extents: tuple[Extent | None, ...]
     """Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none."""
 
-    @property
-    def grouped(self) -> bool:
-        """Whether there are equality keys."""
-        return self.grouper is not None
-
     @classmethod
-    def fit(
-        cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch
-    ) -> tuple[RangeCodec, pa.Table]:
-        """Make the codec of a build side, and compute its points.
+    def coded(
+        cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch, backend: AnyBackend
+    ) -> CodedRows[Any]:
+        """Code the rows of a build side.
 
-        These are int64 columns: the group if there are keys, then each axis; null where a row matches nothing. Raises
-        ``RangeEvaluationError`` if an operand cannot be computed for all rows.
+        Raises ``RangeEvaluationError`` if an operand cannot be computed for all rows.
         """
         codecs, points, extents = [], [], []
         for axis in axes:
@@ -85,7 +79,12 @@ class RangeCodec:
             codes = keys.codes(rows, build_side)
             grouper = make_grouper(codes)
             points.insert(0, group_column(grouper, codes))
-        return cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents)), code_table(points)
+        codec = cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents))
+        return CodedRows(
+            backend.from_arrow(code_table(points)), grouper is not None,
+            lambda probe_rows: backend.from_arrow(codec.bounds(probe_rows)),
+            0.0 if grouper is None else _spread(points[0]),
+        )  # fmt: skip
 
     def bounds(self, rows: pa.RecordBatch) -> pa.Table:
         """Compute the ranges that probe rows ask for.
@@ -123,29 +122,18 @@ class RangeCodec:
 class BuiltRanges:
     """A build side searched by order."""
 
-    codec: RangeCodec
-    """Computes the ranges of probe rows."""
+    code: Callable[[Any], Any]
+    """Converts probe rows to the ranges that they ask for."""
     build: RangeBuild[Any, Any]
-    backend: AnyBackend
 
     @classmethod
-    def of(
-        cls, axes: Sequence[Axis], build_side: Side, keys: KeyCodec, rows: pa.RecordBatch, backend: AnyBackend,
-        least_spread: float,
-    ) -> BuiltRanges | None:  # fmt: skip
-        """Build an index by order, unless an operand has no value for some row, or few rows have equal keys."""
-        try:
-            codec, points = RangeCodec.fit(axes, build_side, keys, rows)
-        except RangeEvaluationError:
-            return None
-        if codec.grouped and spread(points.column(0).chunk(0)) < least_spread:
-            return None
-        frame = backend.from_arrow(points)
-        return cls(codec, backend.build_ranges(frame, grouped=codec.grouped), backend)
+    def of(cls, coded: CodedRows[Any], backend: AnyBackend, *, kernels: bool) -> BuiltRanges:
+        """Build an index over coded rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
+        return cls(coded.code, backend.build_ranges(coded.points, grouped=coded.grouped, kernels=kernels))
 
-    def probe(self, rows: pa.RecordBatch) -> RangeProbe[Any]:
-        """Find the matches of probe rows. Raises as :meth:`RangeCodec.bounds`."""
-        return self.build.probe(self.backend.from_arrow(self.codec.bounds(rows)))
+    def probe(self, rows: Any) -> RangeProbe[Any]:
+        """Find the matches of probe rows. Raises as the coding of build rows does."""
+        return self.build.probe(self.code(rows))
 
 
 def _extent(values: pa.Array) -> Extent | None:
@@ -168,7 +156,7 @@ def _valid_of(values: pa.Array) -> Valid | None:
     return None if values.null_count == 0 else pc.is_valid(values).to_numpy(zero_copy_only=False)
 
 
-def spread(groups: pa.Array) -> float:
+def _spread(groups: pa.Array) -> float:
     """Average number of rows in the group of a row; rows without a group do not count."""
     present = groups.drop_null().to_numpy()
     if not len(present):

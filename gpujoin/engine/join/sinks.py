@@ -37,19 +37,19 @@ import pyarrow as pa
 
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
-from gpujoin.engine.join.as_of import AsOfBuild, nearest_terms
+from gpujoin.engine.join.as_of import coded_as_of
 from gpujoin.engine.join.checks import device_obstacle
 from gpujoin.engine.join.devicerows import DeviceColumns, DeviceRows, ResidentRows, UploadedRows
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.marks import Mask
 from gpujoin.engine.join.payload import Payload
-from gpujoin.engine.join.ranges import BuiltRanges
+from gpujoin.engine.join.ranges import RangeCodec, RangeEvaluationError
 from gpujoin.errors import DeviceValueError, ExpressionEvaluationError
-from gpujoin.model.backend import AnyBackend, AnyDeviceBackend, BackendName
+from gpujoin.model.backend import AnyBackend, AnyDeviceBackend, BackendName, CodedRows
 from gpujoin.model.hostgather import one_batch, own_bytes, take
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import OutOfBounds, RowMap, Span
-from gpujoin.model.pipeline import AnyDevicePipeline, NearestRows, RangedRows
+from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.types import logical
 
 Columns: TypeAlias = Payload | DeviceColumns
@@ -110,22 +110,19 @@ class HostSink:
         """Key frame of rows."""
         return self.backend.from_arrow(self.layout.codec.codes(rows, side_layout.side))
 
-    def sought(self, rows: pa.RecordBatch, layout: JoinLayout) -> pa.RecordBatch:  # noqa: ARG002
-        """Rows of the probe side, as what :meth:`as_of` and :meth:`ranges` build is probed with them."""
-        return rows
-
-    def as_of(self, rows: pa.RecordBatch) -> AsOfBuild:
-        """Build the search for the nearest of right rows."""
-        terms, layout = self.layout.spec.as_of, self.layout
+    def as_of(self, rows: pa.RecordBatch) -> CodedRows[Any]:
+        """Code right rows for a search of the nearest."""
+        layout, terms, dtype = self.layout, self.layout.spec.as_of, self.layout.as_of_type
         assert terms is not None
-        return AsOfBuild.of(terms, layout.codec, layout.probe.schema, rows, self.backend)
+        assert dtype is not None
+        return coded_as_of(terms, layout.codec, dtype, rows, self.backend)
 
-    def ranges(self, rows: pa.RecordBatch, layout: JoinLayout, least_spread: float) -> BuiltRanges | None:
-        """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful.
-
-        ``least_spread`` is the least average number of rows of a key for which it is.
-        """
-        return BuiltRanges.of(layout.axes, layout.build.side, layout.codec, rows, self.backend, least_spread)
+    def ranges(self, rows: pa.RecordBatch, layout: JoinLayout) -> CodedRows[Any] | None:
+        """Code build rows for a search by the ranges of a layout; ``None`` where an operand has no value for some."""
+        try:
+            return RangeCodec.coded(layout.axes, layout.build.side, layout.codec, rows, self.backend)
+        except RangeEvaluationError:
+            return None
 
     def rows_by_nulls(self, rows: pa.RecordBatch, side_layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
         """Divide rows by which of their keys are null: bit ``i`` of the number is set where key ``i`` is.
@@ -270,9 +267,26 @@ class DeviceSink:
         frame = rows.operands(codec.positions(side_layout.side), codec.types)
         return self.device.keys(frame, codec.types, codec.null_safe)
 
-    def sought(self, rows: DeviceRows, layout: JoinLayout) -> Any:
-        """Rows of the probe side, as what :meth:`as_of` and :meth:`ranges` build is probed with them."""
-        return self._searched(rows, layout, layout.probe)
+    def as_of(self, rows: DeviceRows) -> CodedRows[Any]:
+        """Code right rows for a search of the nearest."""
+        layout = self.layout
+        return self._coded(self.device.as_of(self._searched(rows, layout, layout.build), layout.codec.types), layout)
+
+    def ranges(self, rows: DeviceRows, layout: JoinLayout) -> CodedRows[Any] | None:
+        """Code build rows for a search by the ranges of a layout; ``None`` where an operand has no value for some."""
+        codec = layout.codec
+        try:
+            frame = self._searched(rows, layout, layout.build)
+            coded = self.device.ranges(frame, layout.axes_of_operands, codec.types, codec.null_safe)
+        except (ExpressionEvaluationError, DeviceValueError):
+            return None
+        return self._coded(coded, layout)
+
+    def _coded(self, coded: CodedRows[Any], layout: JoinLayout) -> CodedRows[Any]:
+        def code(rows: DeviceRows) -> Any:
+            return coded.code(self._searched(rows, layout, layout.probe))
+
+        return dataclasses.replace(coded, code=code)
 
     def _searched(self, rows: DeviceRows, layout: JoinLayout, side_layout: SideLayout) -> Any:
         """Frame of the equality keys of rows, then of the columns by which they are searched."""
@@ -281,26 +295,6 @@ class DeviceSink:
         if layout.as_of_type is not None:
             types = [layout.as_of_type]
         return rows.operands([*codec.positions(side), *operands], [*codec.types, *types])
-
-    def as_of(self, rows: DeviceRows) -> NearestRows[Any]:
-        """Build the search for the nearest of right rows."""
-        layout, order, dtype = self.layout, self.layout.spec.as_of, self.layout.as_of_type
-        assert order is not None
-        assert dtype is not None
-        frame = self._searched(rows, layout, layout.build)
-        return self.device.as_of(frame, layout.codec.types, nearest_terms(order, dtype), kernels=self.kernels)
-
-    def ranges(self, rows: DeviceRows, layout: JoinLayout, least_spread: float) -> RangedRows[Any] | None:
-        """Build the search of build rows by the ranges of a layout; ``None`` where it is not possible or not useful."""
-        codec = layout.codec
-        try:
-            frame = self._searched(rows, layout, layout.build)
-            search = self.device.ranges(
-                frame, layout.axes_of_operands, codec.types, codec.null_safe, kernels=self.kernels
-            )
-        except (ExpressionEvaluationError, DeviceValueError):
-            return None
-        return None if codec.types and search.spread < least_spread else search
 
     def rows_by_nulls(self, rows: DeviceRows, side_layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
         """Divide rows by which of their keys are null, as :meth:`HostSink.rows_by_nulls` does."""

@@ -21,7 +21,7 @@ from gpujoin.backends.cudf.pipeline.compute import key_frame, plain_keys, valid_
 from gpujoin.backends.cudf.pipeline.ordercodes import RankCodes, is_ranked
 from gpujoin.functions.values import Value
 from gpujoin.functions.vector import mask_and
-from gpujoin.model.backend import Build, NearestTerms, Probe, RangeBuild
+from gpujoin.model.backend import Build, CodedRows
 from gpujoin.model.ranges import LEAST
 
 _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
@@ -65,67 +65,31 @@ class FrameGroups(Generic[Frame]):
         return Value(pa.int64(), number.astype("int64"), number >= 0)
 
 
-@dataclass(frozen=True)
-class FrameNearest(Generic[Frame]):
-    """The build side of an as-of join, on the device."""
+def coded_as_of(
+    columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
+    key_types: Sequence[pa.DataType],
+) -> CodedRows[Frame]:  # fmt: skip
+    """Code right rows of an as-of join: their equality keys, then their order key."""
+    order_at = len(key_types)
+    ranks: RankCodes[Frame] | None = None
+    if is_ranked(columns.types(frame)[order_at]):
+        ranks, order = RankCodes.of(columns, columns.select(frame, (order_at,)))
+    else:
+        order = order_codes(columns, frame, order_at)
+    groups, numbers = None, None
+    if key_types:
+        groups, numbers = FrameGroups.of(columns, frame, key_types, (False,) * len(key_types))
 
-    columns: Columns[Frame]
-    entered: Callable[[], AbstractContextManager[None]]
-    terms: NearestTerms
-    order_at: int
-    """Position of the order key, after the equality keys."""
-    groups: FrameGroups[Frame] | None
-    """Numbers the equality keys; ``None``: there are none."""
-    ranks: RankCodes[Frame] | None
-    """How order keys are coded; ``None``: by themselves."""
-    codes: Frame
-    """Code of each build row's order key."""
-    search: RangeBuild[Frame, Any]
-    """Build rows, searchable by order."""
+    def code(rows: Frame) -> Frame:
+        with entered():
+            if ranks is None:
+                point = order_codes(columns, rows, order_at)
+            else:
+                point = ranks.codes(columns.select(rows, (order_at,)))
+            return code_frame(columns, rows, [point] if groups is None else [groups.numbers(rows), point])
 
-    @classmethod
-    def of(
-        cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool,
-    ) -> FrameNearest[Frame]:  # fmt: skip
-        """Build the search structure over right rows."""
-        ranks: RankCodes[Frame] | None = None
-        order_at = len(key_types)
-        if is_ranked(columns.types(frame)[order_at]):
-            ranks, order = RankCodes.of(columns, columns.select(frame, (order_at,)))
-        else:
-            order = order_codes(columns, frame, order_at)
-        groups, numbers = None, None
-        if key_types:
-            groups, numbers = FrameGroups.of(columns, frame, key_types, (False,) * len(key_types))
-        points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
-        search = columns.backend.build_ranges(points, grouped=groups is not None, kernels=kernels)
-        codes = columns.select(points, (0 if numbers is None else 1,))
-        return cls(columns, entered, terms, order_at, groups, ranks, codes, search)
-
-    @property
-    def algorithm(self) -> str:
-        """Name of the search; it starts with ``cudf`` where array operations search."""
-        return "cudf as_of" if self.search.algorithm.startswith("cudf ") else "as_of"
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-        return self.search.nbytes + self.columns.backend.frame_bytes(self.codes)
-
-    def probe(self, frame: Frame) -> Probe[Any]:
-        """Find the nearest build row of each left row."""
-        with self.entered():
-            return self._probe(frame)
-
-    def _probe(self, frame: Frame) -> Probe[Any]:
-        if self.ranks is None:
-            order = order_codes(self.columns, frame, self.order_at)
-        else:
-            order = self.ranks.codes(self.columns.select(frame, (self.order_at,)))
-        numbers = [] if self.groups is None else [self.groups.numbers(frame)]
-        points = code_frame(self.columns, frame, [*numbers, order])
-        return self.search.nearest(points, self.codes, self.terms)
+    points = code_frame(columns, frame, [order] if numbers is None else [numbers, order])
+    return CodedRows(points, groups is not None, code)
 
 
 def order_codes(columns: Columns[Frame], frame: Frame, at: int) -> Value:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gpujoin.backends.cudf.pipeline import resident
 from gpujoin.backends.cudf.pipeline import scan as parquet
 from gpujoin.backends.cudf.pipeline.aggregate import FrameAggregation
-from gpujoin.backends.cudf.pipeline.asof import FrameNearest
+from gpujoin.backends.cudf.pipeline.asof import coded_as_of
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import computed, filtered, key_frame, rows_at, sortable
 from gpujoin.backends.cudf.pipeline.offers import carried, node_obstacles
@@ -20,7 +20,7 @@ from gpujoin.backends.cudf.pipeline.windows import window
 from gpujoin.functions.signatures import type_of
 from gpujoin.functions.support import can_carry, is_device_supported
 from gpujoin.functions.values import Value
-from gpujoin.model.backend import AnyDeviceBackend, NearestTerms
+from gpujoin.model.backend import AnyDeviceBackend, CodedRows
 from gpujoin.model.expressions import Expression
 from gpujoin.model.maps import RowMap, Span
 from gpujoin.model.pipeline import PipelineMetrics
@@ -176,17 +176,14 @@ class DevicePipeline(Generic[Frame]):
         return can_search(axes)
 
     def ranges(
-        self, frame: Frame, axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool], *,
-        kernels: bool,
-    ) -> FrameRanges[Frame]:  # fmt: skip
+        self, frame: Frame, axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool]
+    ) -> CodedRows[Frame]:
         with self.entered():
-            return FrameRanges.of(self.columns, self.entered, frame, axes, key_types, null_safe, kernels=kernels)
+            return FrameRanges.coded(self.columns, self.entered, frame, axes, key_types, null_safe)
 
-    def as_of(
-        self, frame: Frame, key_types: Sequence[pa.DataType], terms: NearestTerms, *, kernels: bool
-    ) -> FrameNearest[Frame]:
+    def as_of(self, frame: Frame, key_types: Sequence[pa.DataType]) -> CodedRows[Frame]:
         with self.entered():
-            return FrameNearest.of(self.columns, self.entered, frame, key_types, terms, kernels=kernels)
+            return coded_as_of(self.columns, self.entered, frame, key_types)
 
 
 def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from typing import Generic
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -26,7 +26,7 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import values as v
 from gpujoin.functions.support import is_device_supported
 from gpujoin.functions.values import Value
-from gpujoin.model.backend import RangeBuild, RangeProbe
+from gpujoin.model.backend import CodedRows
 from gpujoin.model.expressions import Cast, ColumnRef, EvalMode, Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import LEAST, MOST, Axis, Bound, Extent, limits, reached, too_far
@@ -57,7 +57,7 @@ def _computes(node: Expression, wanted: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class FrameRanges(Generic[Frame]):
-    """The build side of a join on ranges, on the device."""
+    """Converts rows of frames to codes of ranges."""
 
     columns: Columns[Frame]
     entered: Callable[[], AbstractContextManager[None]]
@@ -69,17 +69,13 @@ class FrameRanges(Generic[Frame]):
     """How values of each axis are coded; ``None``: by themselves."""
     extents: tuple[Extent | None, ...]
     """Least and greatest build-side value of each axis that is compared by distance; ``None``: there is none."""
-    build: RangeBuild[Frame, Any]
-    """Build rows, searchable by order."""
-    spread: float
-    """Average number of rows in the group of a row; rows without a group do not count."""
 
     @classmethod
-    def of(
+    def coded(
         cls, columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-        axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool], *, kernels: bool,
-    ) -> FrameRanges[Frame]:  # fmt: skip
-        """Build the search structure over the rows of a frame.
+        axes: Sequence[Axis], key_types: Sequence[pa.DataType], null_safe: Sequence[bool],
+    ) -> CodedRows[Frame]:  # fmt: skip
+        """Code the rows of a build side.
 
         Raises ``ExpressionEvaluationError`` if an operand has no value for some row, ``DeviceValueError`` if the device
         does not compute it.
@@ -102,17 +98,16 @@ class FrameRanges(Generic[Frame]):
         if key_types:
             groups, numbers = FrameGroups.of(columns, frame, key_types, null_safe)
         whole = code_frame(columns, frame, points if numbers is None else [numbers, *points])
-        build = columns.backend.build_ranges(whole, grouped=groups is not None, kernels=kernels)
-        spread = 0.0 if numbers is None else _spread(columns, numbers)
-        return cls(columns, entered, tuple(axes), groups, tuple(orders), tuple(extents), build, spread)
+        codec = cls(columns, entered, tuple(axes), groups, tuple(orders), tuple(extents))
+        return CodedRows(whole, groups is not None, codec.bounds, 0.0 if numbers is None else _spread(columns, numbers))
 
-    def probe(self, frame: Frame) -> RangeProbe[Any]:
-        """Find the matches of each row of a frame. Raises as :meth:`of`."""
+    def bounds(self, frame: Frame) -> Frame:
+        """Code the ranges that probe rows ask for. Raises as :meth:`coded`."""
         with self.entered():
             numbers = [] if self.groups is None else [self.groups.numbers(frame)]
             sought = zip(self.axes, self.orders, self.extents, strict=True)
-            bounds = [end for axis, order, extent in sought for end in self._bounds(frame, axis, order, extent)]
-            return self.build.probe(code_frame(self.columns, frame, [*numbers, *bounds]))
+            ends = [end for axis, order, extent in sought for end in self._bounds(frame, axis, order, extent)]
+            return code_frame(self.columns, frame, [*numbers, *ends])
 
     def _bounds(
         self, frame: Frame, axis: Axis, order: RankCodes[Frame] | None, extent: Extent | None
