@@ -11,6 +11,7 @@ from gpujoin.launch.device import SECTOR_BYTES, Array, Device, Kernel, ModuleSpe
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
     MAX_ROWS,
+    ROW_NUMBER_BYTES,
     KeyCodes,
     check_column,
     check_rows,
@@ -37,7 +38,6 @@ SECTOR_SLOTS = SECTOR_BYTES // SLOT_BYTES
 """A table has a multiple of so many slots: whole sectors."""
 
 _FEWEST_SLOTS = 32
-_ROW_BYTES = 4
 _SORTED_ROW_BYTES = 4 + 8 + 4
 """Bytes for each row to sort: a copy of the slot numbers, 64-bit row numbers, and their 32-bit form."""
 _MOST_ROWS = int(0.85 * MAX_ROWS)
@@ -55,7 +55,7 @@ def slots_for(rows: int, most: int = MAX_ROWS, slot_bytes: int = SLOT_BYTES) -> 
 
 def layout_bytes(rows: int, slots: int) -> int:
     """Memory to lay rows out: slot, number and place of each row, count and first place of each slot."""
-    return 3 * _ROW_BYTES * rows + 2 * _ROW_BYTES * slots
+    return 3 * ROW_NUMBER_BYTES * rows + 2 * ROW_NUMBER_BYTES * slots
 
 
 def empty_table(device: Device, slots: int) -> Array:

@@ -13,6 +13,7 @@ from gpujoin.launch.csr import lay_out, layout_bytes
 from gpujoin.launch.device import Array, Device, ModuleSpec, check_room, memory_errors
 from gpujoin.launch.keys import (
     MAX_ROWS,
+    ROW_NUMBER_BYTES,
     KeyCodes,
     checked_keys,
     launch_over_keys,
@@ -25,7 +26,6 @@ from gpujoin.launch.rows import FieldColumn, PackedRows, pack, pointers, reorder
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(ModuleSpec("direct.cu", (("KEY_BYTES", width),)) for width in (4, 8))
 
 _WORD_BITS = 32
-_ROW_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class UniqueTable:
     def with_payload(self, device: Device, payload: Sequence[FieldColumn]) -> PayloadTable:
         """Make the table that has the payload of the build rows, one at least, in place of their numbers."""
         xp, slots = device.xp, self.keys.slots
-        check_room(device, 2 * _ROW_BYTES * slots, f"the rows of {slots} slots")
+        check_room(device, 2 * ROW_NUMBER_BYTES * slots, f"the rows of {slots} slots")
         bits = None if self.full else device.zeros(-(-slots // _WORD_BITS), np.uint32)
         with memory_errors(f"the rows of {slots} slots"):
             if bits is not None:
@@ -172,7 +172,7 @@ def build_unique(device: Device, build: KeyCodes, keys: Range, *, present: int |
     Raises ``KernelArgumentError`` also if the codes have no range, as hashes and 16-byte codes.
     """
     checked_keys(build, ranged=True)
-    check_room(device, _ROW_BYTES * keys.slots, f"a table of {keys.slots} slots")
+    check_room(device, ROW_NUMBER_BYTES * keys.slots, f"a table of {keys.slots} slots")
     table = device.full(keys.slots, -1, np.int32)
     duplicate = device.zeros(1, np.uint32)
     _launch(device, "direct_insert", build, keys, table, duplicate)

@@ -11,7 +11,10 @@ from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.device import Array, Device, ModuleSpec, blocks_for
 
 MAX_ROWS = (1 << 31) - 1
-"""Most rows of one side: row numbers are 32-bit integers."""
+"""Most rows of one side, and of a device column: row numbers are 32-bit integers."""
+
+ROW_NUMBER_BYTES = 4
+"""Bytes of a row number, as slots of tables and entries of maps have them."""
 
 BLOCK_THREADS = 256
 """Threads of a block, as in ``base.cuh``."""

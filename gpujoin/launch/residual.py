@@ -11,6 +11,7 @@ from gpujoin.errors import KernelArgumentError
 from gpujoin.launch.device import Array, Device, ModuleSpec, PointerTable, check_room
 from gpujoin.launch.keys import (
     BLOCK_THREADS,
+    ROW_NUMBER_BYTES,
     check_column,
     check_contiguous,
     check_rows,
@@ -20,7 +21,6 @@ from gpujoin.launch.keys import (
 )
 from gpujoin.launch.matches import UniqueMatches
 
-_ROW_BYTES = 4
 _NUMBER = "from_left(pair).column<i64>(0)"
 SPECIALISATIONS: tuple[ModuleSpec, ...] = tuple(
     ModuleSpec("residual.cu", (("RESIDUAL", text),))
@@ -98,7 +98,7 @@ def restrict(
     rows = int(matches.row.shape[0])
     check_rows(rows)
     _check_lengths(columns, {rows, build_rows})
-    check_room(device, _ROW_BYTES * rows, f"what is left of {rows} rows under a condition")
+    check_room(device, ROW_NUMBER_BYTES * rows, f"what is left of {rows} rows under a condition")
     matched = device.empty(rows, np.int32)
     kept_count, failed = total(device), device.zeros(1, np.uint32)
     if rows:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpujoin.launch.keys import MAX_ROWS, ROW_NUMBER_BYTES
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 
 DIRECT_SLOTS_PER_KEY = 4
@@ -14,11 +15,6 @@ DIRECT_SLOTS_PER_KEY = 4
 
 DIRECT_L2_SHARE = 1.0
 """Share of L2 up to which a direct-address table is used however few the keys are: its accesses stay in the cache."""
-
-MAX_SLOTS = (1 << 31) - 1
-"""Most slots: they are numbered by 32-bit integers."""
-
-_SLOT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ def _automatic(facts: KeyFacts) -> Choice:
     if slots is not None and _addressable(facts):
         if slots <= DIRECT_SLOTS_PER_KEY * facts.keys:
             return Choice(Algorithm.DIRECT, f"{_range(facts)}: at most {DIRECT_SLOTS_PER_KEY} slots a key")
-        if slots * _SLOT_BYTES <= DIRECT_L2_SHARE * facts.l2_bytes:
+        if slots * ROW_NUMBER_BYTES <= DIRECT_L2_SHARE * facts.l2_bytes:
             return Choice(Algorithm.DIRECT, f"{_range(facts)}: the table stays in L2")
     if facts.rows_per_key > 1 and facts.pairs:
         sample = f"about {facts.rows_per_key:.1f} rows a key in a sample, {facts.heaviest:.0%} of it the commonest key"
@@ -107,7 +103,7 @@ def _automatic(facts: KeyFacts) -> Choice:
 
 
 def _addressable(facts: KeyFacts) -> bool:
-    return facts.slots is not None and facts.slots <= MAX_SLOTS
+    return facts.slots is not None and facts.slots <= MAX_ROWS
 
 
 def _range(facts: KeyFacts) -> str:

@@ -17,9 +17,6 @@ Array: TypeAlias = Any
 
 _HALF_BITS = 32
 
-MAX_ROWS = (1 << 31) - 1
-"""Most rows of a device column; row numbers therefore fit int32."""
-
 
 @dataclass(frozen=True)
 class ArrayOps:

@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 
 from gpujoin.backends.cudf.accesses import COPY, read_seconds, share_in_l2
 from gpujoin.launch.device import SECTOR_BYTES
+from gpujoin.launch.keys import ROW_NUMBER_BYTES
+from gpujoin.launch.unique import KEY_IN_SLOT
 
 MAP_BYTES_PER_PROBE_ROW = 7
 """Bytes moved to make maps for each probe row: the matches are read, a mask is written, and read for each side."""
@@ -35,12 +37,6 @@ MAP_BYTES_PER_ROW = 52
 
 PAIR_BYTES = 12
 """Bytes moved to make a pair of many-to-many matches: the build row at its place is read, both rows are written."""
-
-ORDERED_ROW_BYTES = 4
-"""Bytes read for each build row that is packed in the order of keys, besides the row: its number."""
-
-MAP_ENTRY_BYTES = 4
-"""Bytes of a map's entry, which each gather reads."""
 
 FUSED_BYTES_PER_PROBE_ROW = 8
 """Bytes read for each probe row by the single pass: the matches, to count and to write."""
@@ -56,9 +52,6 @@ MAKING_SECONDS = 1e-4
 FREE_SHARE = 0.25
 """Share of the free memory that a table of payload may take. The rest is left to morsels and their output: where these
 do not fit, all rows of a morsel go to the CPU, which costs more than the table saves."""
-
-_SLOT_BYTES = 4
-_NUMBER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +152,7 @@ def writes_at_once(facts: EmissionFacts) -> Verdict:
     if facts.build is not None and facts.build.row_bytes is None:
         return Verdict(False, "too many build columns, or of too many bytes, for packed rows")
     by_maps, at_once = _unique_seconds(facts) if facts.unique else _runs_seconds(facts)
-    by_maps += MAP_ENTRY_BYTES * facts.rows * len(facts.probe_widths) / COPY
+    by_maps += ROW_NUMBER_BYTES * facts.rows * len(facts.probe_widths) / COPY
     return Verdict(at_once < by_maps, f"{1e3 * at_once:.2f} ms at once, {1e3 * by_maps:.2f} by maps")
 
 
@@ -195,8 +188,8 @@ def _gathering(rows: int, build: GatherFacts) -> float:
     """Time to gather the build side's columns by a map, besides the output."""
     if packs_rows(build).yes and build.row_bytes is not None:
         packing = _share(_packing(build, build.row_bytes), rows, build)
-        return rows * MAP_ENTRY_BYTES / COPY + _by_rows(build, build.row_bytes, rows) + packing
-    return rows * MAP_ENTRY_BYTES * len(build.widths) / COPY + _by_columns(build, rows)
+        return rows * ROW_NUMBER_BYTES / COPY + _by_rows(build, build.row_bytes, rows) + packing
+    return rows * ROW_NUMBER_BYTES * len(build.widths) / COPY + _by_columns(build, rows)
 
 
 def _share(packing: float, rows: int, build: GatherFacts) -> float:
@@ -206,7 +199,7 @@ def _share(packing: float, rows: int, build: GatherFacts) -> float:
 
 def _ordering(build: GatherFacts, row_bytes: int) -> float:
     """Time to pack rows, and to read each by its number and write it in the order of the keys."""
-    moved = build.rows * (ORDERED_ROW_BYTES + row_bytes) / COPY + _by_rows(build, row_bytes, build.rows)
+    moved = build.rows * (ROW_NUMBER_BYTES + row_bytes) / COPY + _by_rows(build, row_bytes, build.rows)
     return _packing(replace(build, packed=False), row_bytes) + moved
 
 
@@ -277,15 +270,15 @@ def _payload_in_slots(facts: SlotFacts) -> Verdict:
 
     Whether a key is there then takes a bit of its own.
     """
-    numbers, packed = _NUMBER_BYTES * facts.slots, facts.row_bytes * facts.rows
-    by_number = _reading(facts, numbers, _NUMBER_BYTES) + _reading(facts, packed, facts.row_bytes)
+    numbers, packed = ROW_NUMBER_BYTES * facts.slots, facts.row_bytes * facts.rows
+    by_number = _reading(facts, numbers, ROW_NUMBER_BYTES) + _reading(facts, packed, facts.row_bytes)
     in_slot = _reading(facts, facts.row_bytes * facts.slots, facts.row_bytes)
     if facts.rows < facts.slots:
-        in_slot += _reading(facts, facts.slots / 8, _NUMBER_BYTES)
+        in_slot += _reading(facts, facts.slots / 8, ROW_NUMBER_BYTES)
     if not facts.there:
         # Row numbers are read in order, rows at random places, and written in order.
         in_slot += read_seconds(packed, facts.slots, facts.l2_bytes, width=facts.row_bytes)
-        in_slot += facts.slots * (2 * _NUMBER_BYTES + facts.row_bytes) / COPY + _packing_payload(facts)
+        in_slot += facts.slots * (2 * ROW_NUMBER_BYTES + facts.row_bytes) / COPY + _packing_payload(facts)
         in_slot += MAKING_SECONDS
     return _choice(facts, in_slot, by_number, 1.0)
 
@@ -299,7 +292,7 @@ def _payload_with_keys(facts: HashFacts) -> Verdict:
     with_key = _reading(facts, facts.joint_bytes * facts.rows, facts.joint_bytes)
     if not facts.there:
         with_key += MAKING_SECONDS
-    if facts.key_bytes <= _SLOT_BYTES:
+    if facts.key_bytes <= KEY_IN_SLOT:
         if not facts.there:
             with_key += _packing_payload(facts)
         return _choice(facts, with_key, by_number, 1.0)
@@ -319,7 +312,7 @@ def _packing_payload(facts: FetchFacts) -> float:
 
 
 def _choice(facts: FetchFacts, with_keys: float, by_number: float, worth: float) -> Verdict:
-    by_number += 2 * _NUMBER_BYTES * facts.probe_rows / COPY + _packing_payload(facts)
+    by_number += 2 * ROW_NUMBER_BYTES * facts.probe_rows / COPY + _packing_payload(facts)
     if not facts.padded:
         # Fetched payload is moved once more where not all rows have a match; half of the joins are taken to be so.
         with_keys += facts.payload_bytes * facts.probe_rows / COPY

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gpujoin.backends.cudf.arrays import (
-    MAX_ROWS,
     Array,
     ArrayOps,
     exclusive_offsets,
@@ -23,7 +22,7 @@ from gpujoin.backends.cudf.arrays import (
     run_starts,
 )
 from gpujoin.backends.ordered.reductions import all_true, total
-from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.keys import MAX_ROWS, KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 
 SMALL_TABLE_SLOTS = 1 << 24

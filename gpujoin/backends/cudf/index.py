@@ -24,14 +24,14 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from gpujoin.backends.cudf.algorithm import Choice
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners, positions
+from gpujoin.backends.cudf.arrays import Array, ArrayOps, owners, positions
 from gpujoin.backends.cudf.grouping import match_by_arrays
 from gpujoin.backends.cudf.kernels import kernel_codings, match_by_kernels
 from gpujoin.backends.ordered.nearest import lookup_slices
 from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.errors import GpuJoinError
 from gpujoin.launch.device import Device
-from gpujoin.launch.keys import KeyCodes
+from gpujoin.launch.keys import MAX_ROWS, KeyCodes
 from gpujoin.launch.matches import Places, Ranges, UniqueMatches
 from gpujoin.launch.normalise import KeyColumn
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm

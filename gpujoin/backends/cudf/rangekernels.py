@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array
+from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.ordered.index import Points, Range
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.backends.ordered.probe import OrderedProbe, Stretches
@@ -15,6 +15,7 @@ from gpujoin.backends.ordered.reductions import all_true, total
 from gpujoin.errors import KernelCompileError
 from gpujoin.launch import candidates, expand, nearest, ranges, wavelet
 from gpujoin.launch.device import Device, ModuleSpec
+from gpujoin.launch.keys import MAX_ROWS
 from gpujoin.launch.matches import Ranges, UniqueMatches
 from gpujoin.launch.ranges import Bounds, Groups, Ordered
 from gpujoin.logs import log

@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, owners_of
+from gpujoin.backends.cudf.arrays import Array, ArrayOps, owners_of
 from gpujoin.backends.cudf.rangekernels import KernelRangeIndex, KernelRangeProbe, kernel_index
 from gpujoin.backends.ordered.index import Points, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.nearest import LookupProbe, nearest_rows
 from gpujoin.backends.ordered.ops import OrderOps
 from gpujoin.backends.ordered.probe import OrderedProbe
+from gpujoin.launch.keys import MAX_ROWS
 from gpujoin.model.backend import NearestTerms
 
 

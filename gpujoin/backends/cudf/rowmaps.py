@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpujoin.backends.cudf.arrays import MAX_ROWS, Array, ArrayOps, positions
+from gpujoin.backends.cudf.arrays import Array, ArrayOps, positions
 from gpujoin.errors import DeviceMemoryError
+from gpujoin.launch.keys import MAX_ROWS
 from gpujoin.model.maps import AllNull, Indices, MapOrder, OutOfBounds, Repeat, RowMap, Span, Tile
 
 OUT_OF_BOUNDS = (1 << 31) - 1

@@ -80,10 +80,8 @@ class AsOfBuild:
     @classmethod
     def of(cls, coded: CodedRows[Any], terms: NearestTerms, backend: AnyBackend, *, kernels: bool) -> AsOfBuild:
         """Build an index over coded rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
-        search, point_at = (
-            backend.build_ranges(coded.points, grouped=coded.grouped, kernels=kernels),
-            int(coded.grouped),
-        )
+        search = backend.build_ranges(coded.points, grouped=coded.grouped, kernels=kernels)
+        point_at = int(coded.grouped)
         return cls(terms, coded.code, backend.assemble([(coded.points, point_at)]), point_at, search, backend)
 
     @property

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gpujoin.backends.cudf import rowmaps
-from gpujoin.backends.cudf.arrays import MAX_ROWS
 from gpujoin.errors import DeviceMemoryError
+from gpujoin.launch.keys import MAX_ROWS
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 from tests.backends.cudf.host import HOST
 
