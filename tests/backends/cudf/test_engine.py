@@ -192,3 +192,20 @@ def test_a_join_of_which_the_device_lacks_a_part_is_one_of_the_cpu(case: str, ki
         assert_same_rows(pa.Table.from_batches(out, join.output_schema), oracle_join(table, table, spec))
     assert not backend.rows_copied
     assert set(metrics.algorithm_reasons.values()) == {f"the CPU joins: {reason}"}
+
+
+@pytest.mark.parametrize("kind", [JoinType.FULL, JoinType.LEFT_ANTI], ids=lambda k: k.value)
+def test_keys_of_two_types_are_compared_on_the_device(kind: JoinType) -> None:
+    """In their common type: columns are converted as they are copied."""
+    left_table = pa.table({"k": pa.array([1, 2, None, 5], pa.int32()), "t": ["a", "b", "c", None]})
+    right_table = pa.table({"k": [2.0, 1.0, 1.5, None], "t": pa.array(["b", "x", "c", "d"], pa.large_string())})
+    columns = (0, 1)
+    keys = (KeyPair(0, 0, NullEquality.EQUAL), KeyPair(1, 1))
+    spec = JoinSpec(kind, keys, None, columns, () if kind.left_rows_only else columns)
+    backend, metrics = CountingBackend(), JoinMetrics()
+    with HashJoin(spec, left_table.schema, right_table.schema, backend=backend, metrics=metrics) as join:  # type: ignore[arg-type]
+        join.build(right_table.to_batches())
+        out = [*join.probe(left_table.to_batches()), *join.finish()]
+    assert_same_rows(pa.Table.from_batches(out, join.output_schema), oracle_join(left_table, right_table, spec))
+    assert backend.rows_copied["rows up"]
+    assert not any(reason.startswith("the CPU") for reason in metrics.algorithm_reasons.values())
