@@ -41,7 +41,8 @@ class JoinMetrics:
         How often each build algorithm was chosen.
     algorithm_reasons : dict of str to str
         Reason for each algorithm that a GPU took, from one task. It tells if another algorithm was chosen at
-        first, because build keys turned out to have duplicates or a kernel did not compile.
+        first, because build keys turned out to have duplicates or a kernel did not compile. Of a join that a GPU was
+        asked for, but does not compute, it tells why the CPU does.
     backends : dict of str to int
         How many tasks ran on each backend.
     """

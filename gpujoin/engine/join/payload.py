@@ -71,7 +71,7 @@ class Payload:
     @cached_property
     def by_arrow(self) -> tuple[int, ...]:
         """Positions of the other columns."""
-        return tuple(i for i in range(self.table.num_columns) if i not in set(self.by_backend))
+        return tuple(i for i in range(self.table.num_columns) if i not in self.by_backend)
 
     @cached_property
     def frame(self) -> Any:

@@ -422,7 +422,7 @@ class _DeviceLookup:
         check_product(run.built.layout, mixed.options, run.built.num_rows, self.probe_rows)
         if frame is not None:
             mixed.metrics.device_joins += 1
-            yield from self._given(join_morsel(run, ResidentRows(mixed.device, piece.schema, frame)))
+            yield from self._given(join_morsel(run, ResidentRows(mixed.device, run.built.layout.probe.schema, frame)))
             return
         cpu = run.on_cpu()
         for batch in mixed.host.give_out(piece.piece, piece.schema, mixed.piece_bytes):
