@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from gpujoin.errors import DeviceMemoryError, DeviceValueError, HostMemoryError,
 from gpujoin.model.algorithm import Algorithm
 from gpujoin.model.backend import (
     AnyBackend,
+    AnyDeviceBackend,
     BackendName,
     Build,
     JoinOutput,
@@ -153,7 +154,12 @@ class FaultyBackend:
     @property
     def ops(self) -> Any:
         """The arrays of the inner backend, which is one of a device."""
-        return self.inner.ops  # type: ignore[attr-defined]
+        inner: Any = self.inner
+        return inner.ops
+
+    @property
+    def _device(self) -> AnyDeviceBackend:
+        return cast("AnyDeviceBackend", self.inner)
 
     @property
     def pipeline(self) -> AnyDevicePipeline | None:
@@ -163,7 +169,7 @@ class FaultyBackend:
             return None
         made = copy.copy(inner)
         made.columns = type(inner.columns)(self)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def can_gather(self, dtype: pa.DataType) -> bool:
         """As the inner backend."""
@@ -220,12 +226,12 @@ class FaultyBackend:
     def emit(self, probe: Any, own: Any, other: Any | None, *, matched: bool = True) -> JoinOutput[Any] | None:
         """As the inner backend, or a fault, now or where a slice is made."""
         self.check("emit", probe.rows)
-        return self._faulty(self.inner.emit(probe.inner, own, other, matched=matched))
+        return self._faulty(self._device.emit(probe.inner, own, other, matched=matched))
 
     def fetch(self, build: Any, keys: Any, own: Any, other: Any, *, padded: bool) -> JoinOutput[Any] | None:
         """As the inner backend, or a fault, now or where a slice is made; counted as ``emit``."""
         self.check("emit", self.inner.frame_rows(own))
-        return self._faulty(self.inner.fetch(build.inner, keys, own, other, padded=padded))
+        return self._faulty(self._device.fetch(build.inner, keys, own, other, padded=padded))
 
     def _faulty(self, made: JoinOutput[Any] | None) -> JoinOutput[Any] | None:
         if made is None:
@@ -250,7 +256,7 @@ class FaultyBackend:
     def restrict(self, probe: Any, condition: Expression, own: Any, other: Any, probe_side: Side) -> Probe[Any] | None:
         """As the inner backend, or a fault."""
         self.check("restrict", probe.rows)
-        restricted = self.inner.restrict(probe.inner, condition, own, other, probe_side)
+        restricted = self._device.restrict(probe.inner, condition, own, other, probe_side)
         return None if restricted is None else _FaultyProbe(restricted, self)
 
     def filter_map(self, rows: RowMap, mask: Any) -> RowMap:

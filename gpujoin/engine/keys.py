@@ -77,10 +77,11 @@ class KeyCodec:
 
     def some(self, numbers: Sequence[int]) -> KeyCodec:
         """Codec of some of the keys."""
-        columns, types, nulls = (
-            [each[number] for number in numbers] for each in (self.columns, self.types, self.nulls)
+        return KeyCodec(
+            tuple(self.columns[number] for number in numbers),
+            tuple(self.types[number] for number in numbers),
+            tuple(self.nulls[number] for number in numbers),
         )
-        return KeyCodec(tuple(columns), tuple(types), tuple(nulls))
 
     def alone(self) -> KeyCodec:
         """The same for rows that have the keys and no other column."""

@@ -79,10 +79,10 @@ class RangeCodec:
             codes = keys.codes(rows, build_side)
             grouper = make_grouper(codes)
             points.insert(0, group_column(grouper, codes))
-        codec = cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents))
+        fitted = cls(tuple(axes), build_side, tuple(codecs), keys, grouper, tuple(extents))
         return CodedRows(
             backend.from_arrow(code_table(points)), grouper is not None,
-            lambda probe_rows: backend.from_arrow(codec.bounds(probe_rows)),
+            lambda probe_rows: backend.from_arrow(fitted.bounds(probe_rows)),
             0.0 if grouper is None else _spread(points[0]),
         )  # fmt: skip
 

@@ -186,7 +186,7 @@ def test_a_join_of_which_the_device_lacks_a_part_is_one_of_the_cpu(case: str, ki
     tested = None if condition is None else resolve(condition, table.schema, table.schema)
     spec = JoinSpec(kind, (KeyPair(0, 0),), tested, (0, 1), () if kind.left_rows_only else (0, 1))
     backend, metrics = CountingBackend(), JoinMetrics()
-    with HashJoin(spec, table.schema, table.schema, backend=backend, metrics=metrics) as join:  # type: ignore[arg-type]
+    with HashJoin(spec, table.schema, table.schema, backend=backend, metrics=metrics) as join:
         join.build(table.to_batches())
         out = [*join.probe(table.to_batches()), *join.finish()]
         assert_same_rows(pa.Table.from_batches(out, join.output_schema), oracle_join(table, table, spec))
@@ -203,7 +203,7 @@ def test_keys_of_two_types_are_compared_on_the_device(kind: JoinType) -> None:
     keys = (KeyPair(0, 0, NullEquality.EQUAL), KeyPair(1, 1))
     spec = JoinSpec(kind, keys, None, columns, () if kind.left_rows_only else columns)
     backend, metrics = CountingBackend(), JoinMetrics()
-    with HashJoin(spec, left_table.schema, right_table.schema, backend=backend, metrics=metrics) as join:  # type: ignore[arg-type]
+    with HashJoin(spec, left_table.schema, right_table.schema, backend=backend, metrics=metrics) as join:
         join.build(right_table.to_batches())
         out = [*join.probe(left_table.to_batches()), *join.finish()]
     assert_same_rows(pa.Table.from_batches(out, join.output_schema), oracle_join(left_table, right_table, spec))

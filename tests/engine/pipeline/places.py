@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cudf import device_pipeline
-from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.config import Options
 from gpujoin.engine import pipeline
+from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.relations import Relation
 from tests.backends.cudf.pipeline import host_pipeline
 
@@ -20,7 +20,7 @@ everywhere = pytest.mark.parametrize(
 )
 """Runs a test in every place; others run on the CPU only."""
 
-_devices: list[DevicePipeline[Any] | None] = [None]
+_devices: list[AnyDevicePipeline | None] = [None]
 
 
 def one_place(argument: str, cases: Iterable[str]) -> pytest.MarkDecorator:
