@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gpujoin.backends.cudf import device_pipeline
+from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.config import Options
 from gpujoin.engine import pipeline
-from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.relations import Relation
 from tests.backends.cudf.pipeline import host_pipeline
 
@@ -20,7 +19,7 @@ everywhere = pytest.mark.parametrize(
 )
 """Runs a test in every place; others run on the CPU only."""
 
-_devices: list[AnyDevicePipeline | None] = [None]
+_devices: list[DevicePipeline[Any] | None] = [None]
 
 
 def one_place(argument: str, cases: Iterable[str]) -> pytest.MarkDecorator:
@@ -60,7 +59,7 @@ def enter(name: str, gpu: Any) -> None:
     if name == "cpu":
         _devices.append(None)
     else:
-        _devices.append(host_pipeline() if gpu is None else device_pipeline(gpu))
+        _devices.append(host_pipeline() if gpu is None else gpu.pipeline)
 
 
 def leave() -> None:
