@@ -96,7 +96,7 @@ class Pass:
 
         metrics = self.run.metrics
         for number, rows in enumerate(ahead(with_keys, parts, 1)):
-            if number and rows.num_rows >= LEAST_ROWS_AHEAD:
+            if rows.num_rows >= LEAST_ROWS_AHEAD:
                 metrics.retries += not rows.copied
-                metrics.uploads_ahead += rows.copied
+                metrics.uploads_ahead += rows.copied and number > 0
             yield from join_morsel(self.run, rows)

@@ -167,7 +167,7 @@ WHOLE: dict[str, tuple[pa.Array, pa.Array, Expression | None, str]] = {
     ),
     "condition": (
         pa.array([1, 2, 3]), pa.array(["a", "b", "c"]), left("v").rlike("[ab]"),
-        "the condition v RLIKE '[ab]' is not computed on a GPU exactly as Spark does",
+        "the condition v rlike '[ab]' is not computed on a GPU exactly as Spark does",
     ),
     "column of the condition": (
         pa.array([1, 2, 3]), NO_FIELDS, left("v").is_null(), "v of type struct<> is not held on a GPU",
