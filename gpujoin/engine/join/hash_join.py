@@ -312,19 +312,19 @@ def _checked(batches: Iterable[pa.RecordBatch], side: SideLayout) -> Iterator[pa
             raise JoinSpecError(
                 f"the {side.side.value} side is given as record batches, got one {type(batch).__name__}"
             )
-        if batch.schema.types != side.schema.types:
-            raise JoinSpecError(
-                f"a {side.side.value} batch has columns {batch.schema.types} where the join was made for"
-                f" {side.schema.types}; cast it first"
-            )
+        _check_types("batch", batch.schema, side)
         yield batch
 
 
 def _check_table(table: DeviceTable, side: SideLayout, device: AnyDevicePipeline) -> None:
     if table.device.backend is not device.backend:
         raise JoinSpecError("the tables belong to two backends; take both in with the same backend=")
-    if table.schema.types != side.schema.types:
+    _check_types("table", table.schema, side)
+
+
+def _check_types(what: str, schema: pa.Schema, side: SideLayout) -> None:
+    if schema.types != side.schema.types:
         raise JoinSpecError(
-            f"a {side.side.value} table has columns {table.schema.types} where the join was made for"
-            f" {side.schema.types}; cast it first"
+            f"a {side.side.value} {what} has columns {schema.types} where the join was made for {side.schema.types};"
+            " cast it first"
         )
