@@ -170,11 +170,11 @@ class HashJoin:
             self._run = self.start()
         return self._run
 
-    def probe(self, batches: Batches) -> Iterator[Any]:
+    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Join some probe rows; may be called many times. See :meth:`JoinRun.probe`."""
         return self._started().probe(batches)
 
-    def finish(self) -> Iterator[Any]:
+    def finish(self) -> Iterator[pa.RecordBatch]:
         """Return the rows that can only be returned after the last probe. See :meth:`JoinRun.finish`."""
         return self._started().finish()
 
@@ -214,7 +214,7 @@ class JoinRun:
         self._kind: OpenedTable | None = None
         """Kind of the tables on a GPU that are probed with."""
 
-    def probe(self, batches: Batches) -> Iterator[Any]:
+    def probe(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Join some probe rows.
 
         Parameters
@@ -241,7 +241,7 @@ class JoinRun:
         for rows in self._run.probe(self._batches(batches) if opened is None else self._tables(opened, batches)):
             yield self._out(rows)
 
-    def finish(self) -> Iterator[Any]:
+    def finish(self) -> Iterator[pa.RecordBatch]:
         """Return the rows that can only be returned when all probe rows have been seen."""
         source = self._run.finish() if isinstance(self._run, SpilledRun) else self._run.rest()
         for rows in source:
