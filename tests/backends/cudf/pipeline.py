@@ -137,7 +137,7 @@ class HostColumns:
             keyed.sort(key=itemgetter(0), reverse=descending[at])
             present = [i for _, i in keyed]
             index = [*absent, *present] if nulls_first[at] else [*present, *absent]
-        return np.array(index, np.int32)
+        return self.ops.xp.asarray(np.array(index, np.int32))
 
     @staticmethod
     def _plain(column: Any) -> list[Any]:
@@ -152,7 +152,7 @@ class HostColumns:
         numbers: dict[Any, int] = {}
         ids = np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int32)
         first = [rows.index(row) for row in numbers]
-        return _table([c.take(pa.array(first, pa.int64())) for c in keys.columns], len(first)), ids
+        return _table([c.take(pa.array(first, pa.int64())) for c in keys.columns], len(first)), self.ops.xp.asarray(ids)
 
     def grouped(self, keys: pa.Table, reductions: Sequence[Reduction]) -> tuple[pa.Table, list[Reduced]]:
         assert not any(map(pat.is_floating, keys.schema.types))
