@@ -149,7 +149,7 @@ def _decoded(xp: Any, codes: _Array, width: int) -> _Array:
 
 
 def limits(
-    xp: Any, axis: Axis, rows: int, sought: Callable[[Bound], _Masked], distance: Callable[[Expression], _Masked]
+    xp: Any, axis: Axis, rows: int, codes_of: Callable[[Bound], _Masked], distance: Callable[[Expression], _Masked]
 ) -> tuple[_Array, _Array, _Array | None]:
     """Find the lowest and the highest code of an axis that match each probe row, both included.
 
@@ -161,7 +161,7 @@ def limits(
         The axis.
     rows
         Length of the ranges, or 1.
-    sought
+    codes_of
         Gives the codes to which a bound compares, before a whole offset is added, and the mask of those that are not
         null; ``None``: all.
     distance
@@ -175,16 +175,16 @@ def limits(
     low, high = (xp.full(rows, end, dtype="int64") for end in (LEAST, MOST))
     valid: _Array | None = None
     for bound in axis.bounds:
-        codes, there = sought(bound)
+        codes, codes_valid = codes_of(bound)
         if bound.reach is None:
             codes = _shifted(xp, codes, _units(bound, axis.type))
         else:
-            reach, known = distance(bound.reach)
+            reach, reach_valid = distance(bound.reach)
             with np.errstate(over="ignore"):
                 codes = _outward(xp, codes, reach, bound)
-            valid = _both(valid, known)
+            valid = _both(valid, reach_valid)
         low, high, left = _narrowed(xp, low, high, bound.comparison, codes)
-        valid = _both(_both(valid, there), left)
+        valid = _both(_both(valid, codes_valid), left)
     return low, high, valid
 
 

@@ -97,12 +97,12 @@ class RangeCodec:
         if self.grouper is not None:
             columns.append(group_column(self.grouper, self.keys.codes(rows, self.build_side.other)))
         for axis, codec, extent in zip(self.axes, self.codecs, self.extents, strict=True):
-            sought = partial(self._sought, rows, axis, codec, extent)
-            low, high, valid = limits(np, axis, rows.num_rows, sought, partial(self._distance, rows))
+            codes_of = partial(self._codes_of, rows, axis, codec, extent)
+            low, high, valid = limits(np, axis, rows.num_rows, codes_of, partial(self._distance, rows))
             columns += [code_column(low, valid), code_column(high, None)]
         return code_table(columns)
 
-    def _sought(
+    def _codes_of(
         self, rows: pa.RecordBatch, axis: Axis, codec: OrderCodec, extent: Extent | None, bound: Bound
     ) -> tuple[Codes, Valid | None]:
         """Codes to which a bound compares."""

@@ -115,7 +115,7 @@ class FrameRanges(Generic[Frame]):
         """Lowest and highest matching code of each row, both included."""
         columns = self.columns
 
-        def sought(bound: Bound) -> tuple[Array, Array | None]:
+        def codes_of(bound: Bound) -> tuple[Array, Array | None]:
             if order is not None:
                 value = order.codes(_operand_column(columns, frame, bound.probe, axis.type))
                 return value.data, value.valid
@@ -130,7 +130,7 @@ class FrameRanges(Generic[Frame]):
             value = _operand(columns, frame, node, pa.int64())
             return value.data, value.valid
 
-        low, high, valid = limits(columns.ops.xp, axis, 1, sought, distance)
+        low, high, valid = limits(columns.ops.xp, axis, 1, codes_of, distance)
         return Value(pa.int64(), low, valid), Value(pa.int64(), high)
 
 
