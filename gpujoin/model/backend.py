@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,6 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
 from gpujoin.model.spec import Direction
-
-if TYPE_CHECKING:
-    from gpujoin.model.pipeline import AnyDevicePipeline
 
 Frame = TypeVar("Frame")
 KeyFrame = TypeVar("KeyFrame", contravariant=True)
@@ -245,8 +242,8 @@ class Backend(Protocol[Frame, Vector]):
         """Number of probes that the engine should run at once."""
 
     @property
-    def pipeline(self) -> AnyDevicePipeline | None:
-        """Pipeline of relational nodes over the frames of a device, which joins them; ``None`` on the CPU."""
+    def pipeline(self) -> Any | None:
+        """The :class:`~gpujoin.model.pipeline.DevicePipelineBackend` over its frames; ``None`` on the CPU."""
 
     @property
     def morsel_rows(self) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.arrowdevice import StreamCapsule, TableCapsules
     from gpujoin.backends.cudf.backend import CudfBackend
     from gpujoin.backends.cudf.frames import CudfFrame
+    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.algorithm import Algorithm
     from gpujoin.model.backend import AnyBackend, KeptTables
@@ -57,7 +58,15 @@ def create(request: BackendRequest) -> CudfBackend:
         from gpujoin.backends.cudf.backend import CudfBackend
         from gpujoin.backends.cudf.device import Device
 
-        return CudfBackend(Device(request.device, request.memory_limit, request.memory_share))
+        return CudfBackend(Device(request.device, request.memory_limit, request.memory_share), _make_pipeline)
+
+
+def _make_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
+    """Make the pipeline over a backend, with the memory that it may use now."""
+    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
+    from gpujoin.backends.cudf.pipeline.library import CudfColumns
+
+    return DevicePipeline(CudfColumns(backend), backend.device.entered, backend.device.memory_limit)
 
 
 def import_libraries() -> None:
@@ -96,10 +105,11 @@ def algorithm_rule(algorithm: Algorithm) -> str:
 
 
 def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
-    """Give the pipeline of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
-    if backend.pipeline is None:
+    """Make the pipeline of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
+    pipeline: AnyDevicePipeline | None = backend.pipeline
+    if pipeline is None:
         raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
-    return backend.pipeline
+    return pipeline
 
 
 def release_cached_memory(device: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import cupy
 import numpy as np
@@ -31,9 +31,6 @@ from gpujoin.model.backend import BackendName, JoinOutput, NearestTerms
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.maps import Indices, OutOfBounds, RowMap
-
-if TYPE_CHECKING:
-    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,8 +79,9 @@ def _points(frame: CudfFrame) -> list[Points]:
 class CudfBackend:
     """Executes joins on one GPU. Masks and indices are CuPy arrays of bool and int32."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, make_pipeline: Callable[[CudfBackend], Any]) -> None:
         self.device = device
+        self._make_pipeline = make_pipeline
         with device.entered():
             self.ops = device_ops()
 
@@ -97,15 +95,12 @@ class CudfBackend:
         return 1
 
     @property
+    def pipeline(self) -> Any:
+        return self._make_pipeline(self)
+
+    @property
     def morsel_rows(self) -> int:
         return MORSEL_ROWS
-
-    @cached_property
-    def pipeline(self) -> DevicePipeline[CudfFrame]:
-        from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
-        from gpujoin.backends.cudf.pipeline.library import CudfColumns
-
-        return DevicePipeline(CudfColumns(self), self.device.entered, self.device.memory_limit)
 
     def can_gather(self, type: pa.DataType) -> bool:  # noqa: A002 - the protocol's name
         return storage_type(type) is not None

@@ -356,7 +356,7 @@ Sink: TypeAlias = HostSink | DeviceSink
 
 def sink_of_batches(layout: JoinLayout, backend: AnyBackend, options: Options) -> Sink:
     """Choose how record batches are joined: on the device of a backend if that computes all of the join."""
-    device = backend.pipeline
+    device: AnyDevicePipeline | None = backend.pipeline
     if device is None:
         return HostSink(layout, backend, options)
     obstacle = device_obstacle(layout, device, options)
