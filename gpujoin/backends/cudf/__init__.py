@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpujoin.backends.cudf.arrowdevice import StreamCapsule, TableCapsules
     from gpujoin.backends.cudf.backend import CudfBackend
     from gpujoin.backends.cudf.frames import CudfFrame
-    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
     from gpujoin.backends.registry import BackendRequest
     from gpujoin.model.algorithm import Algorithm
     from gpujoin.model.backend import AnyBackend, KeptTables
@@ -57,16 +56,13 @@ def create(request: BackendRequest) -> CudfBackend:
     with _unavailable_where_it_fails(f"GPU {request.device} cannot be used"):
         from gpujoin.backends.cudf.backend import CudfBackend
         from gpujoin.backends.cudf.device import Device
+        from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
+        from gpujoin.backends.cudf.pipeline.library import CudfColumns
 
-        return CudfBackend(Device(request.device, request.memory_limit, request.memory_share), _make_pipeline)
+        def make_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
+            return DevicePipeline(CudfColumns(backend), backend.device.entered, backend.device.memory_limit)
 
-
-def _make_pipeline(backend: CudfBackend) -> DevicePipeline[CudfFrame]:
-    """Make the pipeline over a backend, with the memory that it may use now."""
-    from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
-    from gpujoin.backends.cudf.pipeline.library import CudfColumns
-
-    return DevicePipeline(CudfColumns(backend), backend.device.entered, backend.device.memory_limit)
+        return CudfBackend(Device(request.device, request.memory_limit, request.memory_share), make_pipeline)
 
 
 def import_libraries() -> None:
