@@ -38,9 +38,10 @@ from gpujoin.model.types import logical
 NUMBER = pa.int64()
 """Type of the numbers that a piece has in place of values."""
 _ROW_BITS = 32
-_ROW_MASK = (1 << _ROW_BITS) - 1
-_MOST_TOGETHER = 1 << 30
+MOST_TOGETHER = 1 << 30
 """Bytes of values that are put together in one array at most; the offsets of lists and texts reach to twice as many."""
+_LEAST_TOGETHER = 8 << 20
+"""Bytes up to which arrays of one piece are put together: a piece of 64 MiB has some eight of them then."""
 _SPARSE = 4
 """A column of which so many times its rows are in memory is gathered: what is held is what its rows need, about."""
 _numbers = itertools.count()
@@ -87,48 +88,62 @@ class LateColumn(Column):
 
     def fits(self, numbers: pl.Series, most: int) -> bool:
         """Whether the values of rows have at most so many bytes of variable width."""
-        if len(numbers) * max((values.largest for values in self.arrays.values()), default=0) <= most:
+        words = _words(numbers)
+        is_each_once = bool((words[1:] > words[:-1]).all())
+        if is_each_once and sum(values.array.nbytes for values in self.arrays.values()) <= most:
             return True
-        total = 0
-        for number, _, rows in _by_array(numbers):
-            sizes = None if number is None else self.arrays[number].sizes
-            total += 0 if sizes is None else int(sizes[rows].sum())
-        return total <= most
+        if len(words) * max((values.largest for values in self.arrays.values()), default=0) <= most:
+            return True
+        sizes = [(self.arrays[number].sizes, rows) for number, _, rows in self._by_array(words) if number is not None]
+        return sum(int(of_array[rows].sum()) for of_array, rows in sizes if of_array is not None) <= most
 
     def gather(self, numbers: pl.Series, dtype: pa.DataType | None = None) -> pa.Array:
         """Gather the values of rows, in the column's type or another layout of it."""
         dtype = self.dtype if dtype is None else dtype
+        words = _words(numbers)
+        if len(words) and words[-1] - words[0] == len(words) - 1 and bool((words[1:] - words[:-1] == 1).all()):
+            number, row = divmod(int(words[0]), 1 << _ROW_BITS)
+            if number in self.arrays and row + len(words) <= len(self.arrays[number].array):
+                return in_type(self.arrays[number].array.slice(row, len(words)), dtype)  # which is no copy
         parts: list[pa.Array] = []
         places: list[npt.NDArray[np.int64]] = []
-        for number, at, rows in _by_array(numbers):
-            part = nulls(len(rows), dtype) if number is None else _taken(self.arrays[number].array, rows)
+        for number_, at, rows in self._by_array(words):
+            part = nulls(len(rows), dtype) if number_ is None else take(self.arrays[number_].array, pa.array(rows))
             parts.append(in_type(part, dtype))
             places.append(at)
         if len(parts) < 2:
             return parts[0] if parts else nulls(0, dtype)
-        order = np.empty(len(numbers), np.int64)
-        order[np.concatenate(places)] = np.arange(len(numbers))
+        order = np.concatenate(places)
         whole = pa.concat_arrays(parts)
-        return whole if bool((order[1:] > order[:-1]).all()) else in_type(take(whole, pa.array(order)), dtype)
+        if bool((order[1:] > order[:-1]).all()):
+            return whole
+        inverse = np.empty(len(order), np.int64)
+        inverse[order] = np.arange(len(order))
+        return in_type(take(whole, pa.array(inverse)), dtype)
+
+    def _by_array(
+        self, words: npt.NDArray[np.int64]
+    ) -> Iterator[tuple[int | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """The arrays that numbers name, ``None`` for null: at which places, and which of their rows."""
+        if not len(words):
+            return
+        first, last = int(words.min()) >> _ROW_BITS, int(words.max()) >> _ROW_BITS
+        if first == last:
+            yield first if first >= 0 else None, np.arange(len(words)), words - (first << _ROW_BITS)
+            return
+        owners = words >> _ROW_BITS
+        for owner in (_NULL, *self.arrays):
+            at = np.flatnonzero(owners == owner) if first <= owner <= last else owners[:0]
+            if len(at):
+                yield owner if owner >= 0 else None, at, words[at] - (owner << _ROW_BITS)
 
 
-def _by_array(
-    numbers: pl.Series,
-) -> Iterator[tuple[int | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """The arrays that numbers name, ``None`` for null: at which places, and which of their rows."""
-    words = numbers.fill_null(-1).to_numpy()
-    owners = words >> _ROW_BITS
-    is_single = len(words) > 0 and owners.min() == owners.max()
-    for owner in owners[:1].tolist() if is_single else np.unique(owners).tolist():
-        at = np.arange(len(words)) if is_single else np.flatnonzero(owners == owner)
-        yield None if owner < 0 else owner, at, words[at] & _ROW_MASK
+_NULL = -1
+"""Stands for the array of null."""
 
 
-def _taken(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """Gather rows of an array; a run of rows is no copy."""
-    if rows[-1] - rows[0] == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
-        return array.slice(rows[0], len(rows))
-    return take(array, pa.array(rows))
+def _words(numbers: pl.Series) -> npt.NDArray[np.int64]:
+    return (numbers.fill_null(_NULL) if numbers.null_count() else numbers).to_numpy()
 
 
 def from_arrow(
@@ -142,13 +157,20 @@ def from_arrow(
     return series, column_of(name, series, dtype, wide=wide)
 
 
-def late_from_arrow(name: str, values: pa.Array | pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, LateColumn]:
-    """Make a late column of Arrow data in any layout."""
+def late_from_arrow(
+    name: str, values: pa.Array | pa.ChunkedArray, dtype: pa.DataType, together: int = _LEAST_TOGETHER
+) -> tuple[pl.Series, LateColumn]:
+    """Make a late column of Arrow data in any layout; arrays of fewer bytes than ``together`` are concatenated."""
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    arrays = {next(_numbers): _Values(array) for array in _together([in_type(chunk, dtype) for chunk in chunks])}
-    numbers = [(number << _ROW_BITS) + np.arange(len(held.array)) for number, held in arrays.items()]
-    series = pl.Series(name, np.concatenate([*numbers, np.zeros(0, np.int64)]))
-    return series, late_column(name, dtype, arrays)
+    arrays: dict[int, _Values] = {}
+    numbers: list[npt.NDArray[np.int64]] = []
+    for array in _concatenated([in_type(chunk, dtype) for chunk in chunks], together):
+        number = next(_numbers)
+        arrays[number] = _Values(array)
+        first = number << _ROW_BITS
+        numbers.append(np.arange(first, first + len(array)))
+    words = numbers[0] if len(numbers) == 1 else np.concatenate([*numbers, np.zeros(0, np.int64)])
+    return pl.Series(name, words), late_column(name, dtype, arrays)
 
 
 def late_column(name: str, dtype: pa.DataType, arrays: Mapping[int, Any] | None = None) -> LateColumn:
@@ -156,13 +178,13 @@ def late_column(name: str, dtype: pa.DataType, arrays: Mapping[int, Any] | None 
     return LateColumn(name, logical(dtype), LazyBounds(NUMBER, lambda: INT64), arrays=arrays or {})
 
 
-def _together(arrays: Sequence[pa.Array]) -> Iterator[pa.Array]:
-    """Concatenate arrays, as far as one may hold them."""
+def _concatenated(arrays: Sequence[pa.Array], together: int) -> Iterator[pa.Array]:
+    """Concatenate arrays that follow one another, as long as they have at most so many bytes together."""
     waiting: list[pa.Array] = []
     size = 0
     for array in arrays:
-        if waiting and size + array.nbytes > _MOST_TOGETHER:
-            yield pa.concat_arrays(waiting)
+        if waiting and size + array.nbytes > together:
+            yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
             waiting, size = [], 0
         waiting.append(array)
         size += array.nbytes

@@ -14,6 +14,7 @@ import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import arrow_of, column_of, is_wide, remeasured
 from gpujoin.backends.cpu.pipeline.late import (
+    MOST_TOGETHER,
     NUMBER,
     LateColumn,
     compacted,
@@ -315,7 +316,7 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
         name = fresh()
         if is_late(dtype):
             values = pa.chunked_array(list(_gathered(pieces, frames, i, dtype)), dtype)
-            columns.append(late_from_arrow(name, values, dtype))
+            columns.append(late_from_arrow(name, values, dtype, MOST_TOGETHER))
         else:
             columns.append((series.alias(name), column_of(name, series, dtype, wide=is_wide(series, logical(dtype)))))
     return Piece.of_columns(columns, metrics)
