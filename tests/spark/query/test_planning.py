@@ -11,7 +11,7 @@ from gpujoin import accelerate, disable, enable, explain
 from gpujoin.spark.jvm.gateway import optimized_plan
 from gpujoin.spark.query import planner as planning
 from gpujoin.spark.query.accelerate import plan_query, rewrite
-from gpujoin.spark.query.choice import predicted
+from gpujoin.spark.query.choice import predict_island
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.query.planner import QueryPlanner
 from gpujoin.spark.settings import join_options, session_conf
@@ -91,8 +91,8 @@ def test_joins_left_to_spark_take_no_calls(tables: SparkSession, joins: int, mon
     tables.createDataFrame([(1, "a"), (2, "b")], "k int, t string").createOrReplaceTempView("given")
     query = "select count(*) from given" + "".join(f" join given g{n} on g{n}.k = given.k" for n in range(joins))
     _plan(tables, query)
-    spied = Mock(side_effect=predicted)
-    monkeypatch.setattr(planning, "predicted", spied)
+    spied = Mock(side_effect=predict_island)
+    monkeypatch.setattr(planning, "predict_island", spied)
     planner, count = _plan(tables, query)
     assert not planner.changed
     assert len(planner.explanation.joins) > 0
