@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations, product
 from operator import itemgetter
 from typing import Any
@@ -18,6 +18,38 @@ def brief(cases: Iterable[str | None], *names: str | None) -> list[Any]:
     assert names, "name a case that stays"
     assert not unknown, f"no cases of these names: {sorted(map(str, unknown))}"
     return [pytest.param(case, marks=[] if case in names else pytest.mark.extra) for case in listed]
+
+
+def together(cases: Iterable[str], *names: str, most: int = 16) -> list[Any]:
+    """Cases that one test takes at once, as parameters that are tuples: the named ones, and, extra, all others.
+
+    >>> [case.values for case in together("abcde", "d", "b", most=2)]
+    [(('d', 'b'),), (('a', 'c'),), (('e',),)]
+    """
+    brief(cases := list(cases), *names)
+    others = [case for case in cases if case not in names]
+    groups = [others[first : first + most] for first in range(0, len(others), most)]
+    extra = [pytest.param(tuple(group), id=f"{group[0]} and on", marks=pytest.mark.extra) for group in groups]
+    return [pytest.param(names, id="several"), *extra]
+
+
+def shared_out(cases: Iterable[str], names: Sequence[str], ways: Iterable[str], rare: Container[str] = ()) -> list[Any]:
+    """Cases that one test takes at once one way, as parameters: of each way its share of the named; extra, all others.
+
+    >>> [(case.values, bool(case.marks)) for case in shared_out("abcd", "bac", "xyz", rare="z")]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [(('x', ('b', 'c')), False), (('y', ('a',)), False),
+     (('x', ('a', 'd')), True), (('y', ('b', 'c', 'd')), True), (('z', ('a', 'b', 'c', 'd')), True)]
+    """
+    listed, all_ways = list(cases), list(ways)
+    brief(listed, *names)
+    quick = [way for way in all_ways if way not in rare]
+    shares = {way: tuple(names[number :: len(quick)]) for number, way in enumerate(quick)}
+    parameters = [pytest.param(way, share, id=f"{way}-several") for way, share in shares.items()]
+    for way in all_ways:
+        others = tuple(case for case in listed if case not in shares.get(way, ()))
+        parameters.append(pytest.param(way, others, id=f"{way}-others", marks=pytest.mark.extra))
+    return parameters
 
 
 def each_once(*axes: Iterable[str], extra: Iterable[str] = ()) -> list[Any]:

@@ -15,7 +15,7 @@ pytest_plugins = ["pytester"]
 
 
 def test_the_examples() -> None:
-    assert doctest.testmod(module) == (0, 3)
+    assert doctest.testmod(module) == (0, 5)
 
 
 @pytest.mark.parametrize("lengths", [(3, 3), (2, 7), (7, 2), (4, 2, 3), (1, 5)], ids=str)

@@ -91,21 +91,7 @@ def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         spark.catalog.dropTempView(name)
 
 
-@pytest.mark.spark
-def test_a_query_is_shown_with_the_seconds_of_both_ways(
-    session: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    title = "customers by number of orders"
-    assert cli.main(["demo", "--sf", "0.001", "--only", "by number"]) == 0
-    _, line, _, last = capsys.readouterr().out.splitlines()
-    here, in_spark, times, runs, *rows = line.removeprefix(title).split()
-    assert float(here) > 0
-    assert float(in_spark) > 0
-    assert float(times) > 0
-    assert (runs, rows[-1]) == ("here", "equal")
-    assert last == "1 of 1 results equal"
-
-
+@pytest.mark.extra
 @pytest.mark.spark
 def test_rows_that_differ_are_shown_and_the_exit_status_is_1(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -127,5 +113,7 @@ def test_a_query_that_fails_ends_no_other(
     assert cli.main(["demo", "--sf", "0.001"]) == 1
     _, failed, other, _, last = capsys.readouterr().out.splitlines()
     assert "failed: [TABLE_OR_VIEW_NOT_FOUND]" in failed
-    assert other.endswith(", equal")
+    here, in_spark, times, runs, *rows = other.removeprefix(list(QUERIES)[3]).split()
+    assert min(float(here), float(in_spark), float(times)) > 0
+    assert (runs, rows[-1]) == ("here", "equal")
     assert last == "1 of 2 results equal"

@@ -403,6 +403,7 @@ def test_doctor_needs_no_gpujoin_dependency_to_report(tmp_path: Path) -> None:
     assert found["polars"]["advice"] == 'pip install --force-reinstall "polars>=2.1,<3"'
 
 
+@pytest.mark.program
 def test_a_driver_without_pandas_cannot_use_spark(tmp_path: Path) -> None:
     """PySpark imports without pandas; its ``mapInArrow`` does not work."""
     python = environment_without(tmp_path / "environment", "pandas")

@@ -89,6 +89,7 @@ def test_a_program_sees_what_it_would_see_without(tmp_path: Path) -> None:
     assert plain.returncode == here.returncode == 3
 
 
+@pytest.mark.program
 def test_an_error_is_told_as_python_tells_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(FAILING)
     plain = run(str(tmp_path / "app.py"), cwd=tmp_path)
@@ -98,6 +99,7 @@ def test_an_error_is_told_as_python_tells_it(tmp_path: Path) -> None:
     assert here.returncode == plain.returncode == 1
 
 
+@pytest.mark.program
 def test_a_program_that_does_not_compile(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("x = = 1\n")
     plain = run("app.py", cwd=tmp_path)
@@ -106,6 +108,7 @@ def test_a_program_that_does_not_compile(tmp_path: Path) -> None:
     assert here.stderr.splitlines()[-1] == plain.stderr.splitlines()[-1]
 
 
+@pytest.mark.program
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     plain = run("none.py", cwd=tmp_path)
     here = run("-m", "gpujoin", "none.py", cwd=tmp_path)

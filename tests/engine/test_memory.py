@@ -17,6 +17,7 @@ from gpujoin.model.expressions import left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
+from tests.brief import brief
 from tests.engine.support import CONDITIONS, KEYED, build_sides, keyed, run_join, sides
 from tests.faults import ALLOCATING, FaultyBackend
 from tests.generate import KeyShape
@@ -107,11 +108,11 @@ def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
     assert metrics.fallbacks == 0
 
 
-@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda t: t.value)
-def test_a_morsel_with_more_output_than_is_held_back_comes_in_parts(join_type: JoinType, seed: int) -> None:
+@pytest.mark.parametrize("join_type", brief(["inner", "left", "full"], "full"))
+def test_a_morsel_with_more_output_than_is_held_back_comes_in_parts(join_type: str, seed: int) -> None:
     """No part has more than eight batches, and none is joined on the CPU."""
     left, right = sides(seed, [pa.int64()], (300, 200), distinct=3, nulls=0)
-    spec = keyed(join_type, left, right)
+    spec = keyed(JoinType.parse(join_type), left, right)
     for every in (None, 7):
         backend = FaultyBackend(HostBackend(), every=every, operations={"probe"})
         metrics = JoinMetrics()
@@ -130,6 +131,7 @@ FAILURES: dict[str, tuple[type[OutOfMemoryError | DeviceValueError], Collection[
 """Ways in which a device fails, and the operations that do."""
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda t: t.value)

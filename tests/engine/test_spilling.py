@@ -81,7 +81,7 @@ def check_spilled(
             assert spill_files(tmp_path) == []
 
 
-@pytest.mark.parametrize("budget", [1, 200, 1000, 8_000, 1 << 30])
+@pytest.mark.parametrize("budget", [pytest.param(1, marks=pytest.mark.extra), 200, 1000, 8_000, 1 << 30])
 def test_the_budget_does_not_change_the_answer(backend: AnyBackend, budget: int, tmp_path: Path, seed: int) -> None:
     left, right = sides(seed, [pa.int64()], (120, 110), KeyShape.ZIPF)
     for join_type in (JoinType.FULL, JoinType.LEFT_ANTI):
@@ -219,7 +219,7 @@ def test_space_goes_when_the_input_fails(backend: AnyBackend, tmp_path: Path, fa
 
 def test_a_join_of_many_probes_has_few_files(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
     """However often rows come and parts are divided: one file for each side and division."""
-    left, right = sides(seed, [pa.int64()], (200, 200))
+    left, right = sides(seed, [pa.int64()], (80, 80))
     spec = keyed(JoinType.FULL, left, right)
     most = 0
     with HashJoin(spec, left.schema, right.schema, options=tight(tmp_path, memory_budget=1), backend=backend) as join:

@@ -55,7 +55,7 @@ def tables(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
     return {name: spark.read.parquet(str(folder / name)) for name in ("trades", "quotes", "symbols")}
 
 
-@pytest.fixture(params=["enabled", "not enabled"])
+@pytest.fixture(params=["enabled", pytest.param("not enabled", marks=pytest.mark.extra)])
 def session(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
     if request.param == "enabled":
         gpujoin.enable(spark)
@@ -190,7 +190,7 @@ QUERIES: dict[str, Query] = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "a filter of both sides", "a side that is filtered, projected and joined", "a subquery",
+        QUERIES, "a side that is filtered, projected and joined", "a subquery",
     ),
 )  # fmt: skip
 def test_queries(spark: SparkSession, tables: dict[str, DataFrame], name: str) -> None:
@@ -325,6 +325,7 @@ def test_spark_finds_the_same(spark: SparkSession, kind: Any, direction: Any) ->
         assert_same_rows(native_frame(frame, rule_of(spark)).toArrow(), here, context=f"{exact}, {within}, {by}")
 
 
+@pytest.mark.extra
 def test_a_killed_worker_gives_the_query_back(
     spark: SparkSession, tables: dict[str, DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def loader_of(loaded: Any) -> str:
     return str(loaded.getClassLoader().getClass().getSimpleName())
 
 
+@pytest.mark.extra
 def test_every_class_is_in_the_jar(names: JvmNames, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "jar_folder", lambda: jar.parent)
     assert "PythonRule" in NAMES
@@ -96,6 +97,7 @@ def strings(classes: Path) -> dict[str, Counter[bytes]]:
         return {name: Counter(re.findall(rb"[ -~]{4,}", entries.read(name))) for name in entries.namelist()}
 
 
+@pytest.mark.extra
 def test_other_releases_of_spark_give_the_classes_of_the_jar(jar: Path) -> None:
     """`make test-versions` and `make test-all` run it with other PySparks than the one that has made the jar."""
     made = archive.jar_folder() / archive_name()

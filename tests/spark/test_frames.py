@@ -37,7 +37,7 @@ WAYS = [
         # types between; of an inner join the left side is replicated, of some others the right one.
         marks=pytest.mark.extra
         if (
-            how not in (JoinType.INNER, JoinType.FULL, JoinType.LEFT_ANTI) or (number % 2 == 0) is (side is Side.LEFT)
+            how is not JoinType.FULL or (number % 2 == 0) is (side is Side.LEFT)
             if distribution is Distribution.PARTITIONED
             else (how, side) in SELDOM_REPLICATED
         )
@@ -108,13 +108,15 @@ def test_equals_sparks_join(
 @pytest.mark.parametrize(
     "spark",
     [
-        pytest.param({"spark.sql.adaptive.enabled": "false"}, id="not adaptive"),
+        pytest.param({"spark.sql.adaptive.enabled": "false"}, id="not adaptive", marks=pytest.mark.extra),
         pytest.param({"spark.sql.shuffle.partitions": "1"}, id="one partition", marks=pytest.mark.extra),
         pytest.param({"spark.sql.execution.arrow.maxRecordsPerBatch": "3"}, id="tiny batches"),
         pytest.param(
             {"spark.sql.execution.arrow.maxBytesPerBatch": "2047m"}, id="huge batches", marks=pytest.mark.extra
         ),
-        pytest.param({"spark.sql.execution.arrow.useLargeVarTypes": "true"}, id="large types"),
+        pytest.param(
+            {"spark.sql.execution.arrow.useLargeVarTypes": "true"}, id="large types", marks=pytest.mark.extra
+        ),
     ],
     indirect=True,
 )  # fmt: skip
@@ -132,7 +134,11 @@ def test_null_safe_keys_and_compression(compression: str, sides: tuple[DataFrame
 
 @pytest.mark.parametrize(
     ("empty", "way"),
-    each_once(("left", "right", "both"), (Distribution.PARTITIONED.value, Distribution.RIGHT_REPLICATED.value)),
+    each_once(
+        ("left", "right", "both"),
+        (Distribution.PARTITIONED.value, Distribution.RIGHT_REPLICATED.value),
+        extra=["left"],
+    ),
 )
 def test_empty_sides(empty: str, way: str, sides: tuple[DataFrame, DataFrame], answers: Answers) -> None:
     distribution = Distribution(way)

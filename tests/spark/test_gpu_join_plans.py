@@ -96,8 +96,7 @@ QUERIES: dict[str, Query] = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "hidden keys of two USING joins", "columns that the inputs compute", "self join by name",
-        "Spark's join of a join with itself", "metadata", "variant and interval payload",
+        QUERIES, "hidden keys of two USING joins", "Spark's join of a join with itself", "variant and interval payload",
     ),
 )  # fmt: skip
 def test_query(spark: SparkSession, name: str) -> None:

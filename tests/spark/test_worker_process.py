@@ -139,6 +139,7 @@ def test_a_worker_that_the_users_code_runs_in_keeps_the_users_connections_and_ob
     assert not any(frozen for *_, frozen in after)
 
 
+@pytest.mark.extra
 @pytest.mark.spark
 def test_the_libraries_of_a_worker_that_began_with_a_task_of_gpujoin_are_collected_no_more(
     new_workers: SparkSession, tmp_path: Path

@@ -167,6 +167,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("name", "beyond"), CASES)
 @pytest.mark.parametrize("statistics", [True, False], ids=["statistics", "no statistics"])
 @pytest.mark.parametrize(

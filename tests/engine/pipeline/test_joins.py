@@ -231,7 +231,7 @@ def test_a_condition_that_is_not_lowered(rng: np.random.Generator, seed: int) ->
 def test_a_build_side_over_the_budget_is_spilled(
     how: JoinType, rng: np.random.Generator, seed: int, tmp_path: Path
 ) -> None:
-    left_table, right_table = side_table(rng, "i64", 300), side_table(rng, "i64", 300)
+    left_table, right_table = side_table(rng, "i64", 120), side_table(rng, "i64", 120)
     joins = JoinMetrics()
     options = Options(memory_budget=4000, spill_dir=str(tmp_path))
     metrics = check(
@@ -435,7 +435,7 @@ def test_as_of_joins(kind: str, direction: Direction, by: bool, rng: np.random.G
 
 @pytest.mark.few
 @pytest.mark.parametrize("side", Side, ids=lambda side: f"build {side.value}")
-@pytest.mark.parametrize("kind", brief(VALUES, "i32", "str", "bin", "d9_2", "d38_18", "f64", "date", "ts", "bool"))
+@pytest.mark.parametrize("kind", brief(VALUES, "str", "d38_18", "f64", "ts"))
 def test_joins_with_one_row_become_constants(kind: str, side: Side, rng: np.random.Generator, seed: int) -> None:
     """Whatever its values are, null among them, with and without a condition, which may be null."""
     many = side_table(rng, kind, 90)

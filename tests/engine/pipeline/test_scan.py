@@ -301,7 +301,7 @@ def test_nan_is_beyond_all_statistics(tmp_path: Path) -> None:
 
 @pytest.mark.few
 @everywhere
-@pytest.mark.parametrize("piece_bytes", [1, 1 << 13, 1 << 30])
+@pytest.mark.parametrize("piece_bytes", [pytest.param(1, marks=pytest.mark.extra), 1 << 13, 1 << 30])
 def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> None:
     path = written(tmp_path, NUMBERS, row_group_size=90)
     size = path.stat().st_size

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
@@ -59,6 +62,37 @@ def views(spark: SparkSession, folder: Path, names: Mapping[str, str | None]) ->
     finally:
         for name in names:
             spark.catalog.dropTempView(name)
+
+
+def check_all(frames: Mapping[str, DataFrame], *, empty: Container[str] = ()) -> dict[str, Explanation]:
+    """Check several queries as :func:`check` does, with one job for all rewritten ones and one for Spark's.
+
+    The rows of each are structs of their own in a union: what a query of few rows costs is what surrounds it.
+    """
+    rewritten = {name: rewrite(frame) for name, frame in frames.items()}
+    for name, frame in frames.items():
+        assert rewritten[name].frame.schema == frame.schema, name
+    actual = _together({name: query.frame for name, query in rewritten.items()})
+    expected = _together(frames)
+    for name in frames:
+        assert_same_rows(actual[name], expected[name], allow_empty=name in empty, check_nullability=True, context=name)
+    return {name: query.explanation for name, query in rewritten.items()}
+
+
+def _together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
+    """Collect the rows of several queries at once."""
+    tagged = []
+    for number, frame in enumerate(frames.values()):
+        columns = [f"c{place}" for place in range(len(frame.columns))]
+        row = sf.struct(*columns, sf.lit(number).alias("query")).alias(f"q{number}")
+        tagged.append(frame.toDF(*columns).select(row))
+    union = functools.reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), tagged).toArrow()
+    tables = {}
+    for name, column in zip(frames, union.columns, strict=True):
+        rows = column.combine_chunks()
+        batch = pa.RecordBatch.from_struct_array(rows.filter(rows.is_valid()))
+        tables[name] = pa.Table.from_batches([batch]).drop_columns("query")
+    return tables
 
 
 def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
-from tests.brief import each_once
-from tests.spark.query.queries import EXCHANGED, FORCED, check
+from tests.brief import shared_out
+from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all
 from tests.spark.query.test_spark_rows import JOINS, SENT, SHOPS
 
 pytestmark = pytest.mark.spark
@@ -55,22 +55,16 @@ OF_JOINS = tuple(name for name in QUERIES if name in JOINS)
 """Queries that test_spark_rows.py runs, too, over rows from Spark."""
 ALIKE = ("union below a join", "numbers", "one row", "limit", "window")
 """Queries whose rows are planned as those of others are."""
+SHORT = [name for name in QUERIES if name not in OF_JOINS[1:] + ALIKE]
 
 
-@pytest.mark.parametrize(("name", "way"), each_once(tuple(QUERIES), WAYS, extra=OF_JOINS[1:] + ALIKE))
-def test_rows_of_the_query_are_in_the_island(tables: SparkSession, name: str, way: str) -> None:
+@pytest.mark.parametrize(("way", "names"), shared_out(QUERIES, SHORT, WAYS))
+def test_rows_of_the_query_are_in_the_island(tables: SparkSession, way: str, names: tuple[str, ...]) -> None:
     for key, value in WAYS[way].items():
         tables.conf.set(key, value)
-    found = check(tables.sql(QUERIES[name]))
-    assert "of the query itself" in tree(found)
-    assert "rows from Spark" not in tree(found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spark", list(WAYS.values()), indirect=True, ids=list(WAYS))
-@pytest.mark.parametrize("name", QUERIES)
-def test_rows_of_the_query_are_in_the_island_every_way(tables: SparkSession, name: str) -> None:
-    assert "of the query itself" in tree(check(tables.sql(QUERIES[name])))
+    for found in check_all({name: tables.sql(QUERIES[name]) for name in names}).values():
+        assert "of the query itself" in tree(found)
+        assert "rows from Spark" not in tree(found)
 
 
 TYPED = """

@@ -8,8 +8,7 @@ from pyspark.sql import SparkSession
 from gpujoin.report.outcomes import explanation_of_latest
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.spark.query.native import native_plan
-from tests.brief import brief
-from tests.spark.query.queries import FORCED, check
+from tests.spark.query.queries import FORCED, check_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
 
@@ -44,20 +43,18 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("name", brief(EMPTY, "values", "join", "left join", "anti join", "union", "nan", "subquery"))
-def test_nothing_is_read_where_no_row_fulfils_the_conditions(tables: SparkSession, name: str) -> None:
-    query = tables.sql(EMPTY[name])
-    found = check(query, allow_empty=True)
-    assert name == "subquery" or "no row fulfils" in str(found)
-    assert "parquet" in str(native_plan(query).toString())
-    left = "parquet" in str(native_plan(rewrite(query).frame).toString())
-    assert left == (name in ("left join", "anti join"))  # no join is left there
+def test_nothing_is_read_where_no_row_fulfils_the_conditions(tables: SparkSession) -> None:
+    queries = {name: tables.sql(text) for name, text in EMPTY.items()}
+    for name, found in check_all(queries, empty=EMPTY).items():
+        assert name == "subquery" or "no row fulfils" in str(found)
+        assert "parquet" in str(native_plan(queries[name]).toString())
+        left = "parquet" in str(native_plan(rewrite(queries[name]).frame).toString())
+        assert left == (name in ("left join", "anti join"))  # no join is left there
 
 
-@pytest.mark.parametrize("name", FOLDED_BY_SPARK)
-def test_what_spark_folds_needs_nothing_here(tables: SparkSession, name: str) -> None:
-    found = check(tables.sql(FOLDED_BY_SPARK[name]), allow_empty=True)
-    assert not found.islands
+def test_what_spark_folds_needs_nothing_here(tables: SparkSession) -> None:
+    folded = check_all({name: tables.sql(text) for name, text in FOLDED_BY_SPARK.items()}, empty=FOLDED_BY_SPARK)
+    assert not any(found.islands for found in folded.values())
 
 
 @pytest.mark.parametrize("name", KEPT)

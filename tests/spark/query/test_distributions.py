@@ -94,7 +94,7 @@ def test_a_strategy_that_is_set_is_followed(sides: SparkSession, name: str, sour
 
 @pytest.mark.parametrize(
     "name",
-    brief([name for name in JOINS if name not in KEYLESS], "full", "existence", "not in"),
+    brief([name for name in JOINS if name not in KEYLESS], "existence"),
 )
 def test_a_broadcast_sends_rows_from_spark_to_every_task(sides: SparkSession, name: str) -> None:
     sides.conf.set("spark.gpujoin.strategy", "broadcast")

@@ -85,7 +85,9 @@ DEATHS = {stage.__name__: stage for stage in (KilledStage, AbortedStage, Crashed
 TEXTS = {"rows": SQL, "aggregate": AGGREGATED}
 
 
-@pytest.mark.parametrize(("death", "query"), each_once(DEATHS, TEXTS, extra=["CrashedStage"]))
+@pytest.mark.parametrize(
+    ("death", "query"), each_once(DEATHS, TEXTS, extra=["AbortedStage", "CrashedStage", "aggregate"])
+)
 def test_a_killed_worker_gives_the_query_back(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, death: str, query: str
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_killed_worker_gives_the_query_back(
     assert watched[0].explanation.islands
 
 
+@pytest.mark.extra
 def test_a_query_that_fails_again_is_warned_of_once(
     tables: SparkSession,
     watched: list[PlannedQuery],
@@ -113,19 +116,23 @@ def test_a_query_that_fails_again_is_warned_of_once(
     assert all("Spark runs the query itself: " in text and "\n" not in text for text in warned)
 
 
+ACTIONS: dict[str, Callable[[DataFrame], object]] = {
+    "count": lambda frame: frame.count(),
+    "toArrow": lambda frame: frame.toArrow().num_rows,
+    "toPandas": lambda frame: len(frame.toPandas()),
+    "tail": lambda frame: len(frame.tail(20)),
+    "show": lambda frame: len(frame._show_string(20).splitlines()) - 4,
+    "approxQuantile": lambda frame: len(frame.approxQuantile("id", [0.5], 0.0)) + 10,
+}
+
+
+@pytest.mark.parametrize("action", brief(ACTIONS, "show"))
 def test_every_repeatable_action_is_given_back(
-    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     monkeypatch.setattr(running, "RunStage", KilledStage)
-    frame = tables.sql(SQL)
-    assert frame.count() == 11
-    assert frame.toArrow().num_rows == 11
-    assert len(frame.toPandas()) == 11
-    assert len(frame.tail(20)) == 11
-    frame.show(3)
-    assert "only showing top 3 rows" in capsys.readouterr().out
-    assert frame.approxQuantile("id", [0.5], 0.0)
-    assert [one.changed for one in watched] == [True] * 4
+    assert ACTIONS[action](tables.sql(SQL)) == 11
+    assert [one.changed for one in watched] == [True]
 
 
 def test_a_session_that_is_disabled_meanwhile_gives_the_query_back(
@@ -172,6 +179,7 @@ def test_an_action_that_fails_after_an_interrupt_is_not_given_back(
     disable(tables)
 
 
+@pytest.mark.extra
 def test_a_killed_worker_of_an_exchange_gives_the_query_back(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +199,7 @@ def _written(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-@pytest.mark.parametrize("action", brief(["collect", "toLocalIterator", "write"], "collect", "write"))
+@pytest.mark.parametrize("action", brief(["collect", "toLocalIterator", "write"], "write"))
 def test_a_full_disk_under_an_exchange_gives_the_query_back(
     tables: SparkSession, watched: list[PlannedQuery], tmp_path: Path, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
@@ -214,7 +222,7 @@ def test_a_full_disk_under_an_exchange_gives_the_query_back(
     assert left < 1 << 20
 
 
-@pytest.mark.parametrize("action", brief(["collect", "toLocalIterator", "write"], "collect", "write"))
+@pytest.mark.parametrize("action", brief(["collect", "toLocalIterator", "write"], "collect"))
 def test_damage_of_what_was_exchanged_ends_the_query(
     tables: SparkSession, watched: list[PlannedQuery], monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
@@ -290,6 +298,7 @@ MODULES = {
 }
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("name", MODULES)
 def test_a_file_in_the_place_of_a_module_is_told_once(
     tables: SparkSession,
@@ -543,8 +552,8 @@ def test_ctrl_c_while_the_rows_of_a_write_are_computed_ends_the_write(
     """Also after an earlier Ctrl-C, which costs the thread its connection: py4j calls back in that thread then."""
 
     def interrupted(spark: SparkSession, *_: Any) -> None:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        spark._jvm.java.lang.Thread.sleep(2000)  # type: ignore[union-attr]
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        spark._jvm.java.lang.Thread.sleep(900)  # type: ignore[union-attr]
 
     if again:
         tables._jsparkSession._gateway_client.get_thread_connection().close()
@@ -553,7 +562,7 @@ def test_ctrl_c_while_the_rows_of_a_write_are_computed_ends_the_write(
         patch.setattr(rule, "stage_write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tables.sql(AGGREGATED).write.parquet(str(out))
-    time.sleep(2.5)
+    time.sleep(1.2)  # the statement has slept by then
     assert not out.exists()
     assert not tables.sparkContext.statusTracker().getActiveJobsIds()
     assert len(tables.sql(SQL).collect()) == 11

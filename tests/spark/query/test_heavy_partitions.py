@@ -66,7 +66,7 @@ QUERIES: dict[str, tuple[str, Collection[Share]]] = {
         FULL_LEFT,
     ),
 }  # fmt: skip
-TESTED = ("inner join", "right join", "anti-join", "full join with a condition", "groups by another column")
+TESTED = ("anti-join", "full join with a condition", "groups by another column")
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ STAY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", brief(STAY, "groups by the key", "no partition is heavy enough"))
+@pytest.mark.parametrize("name", brief(STAY, "no partition is heavy enough"))
 def test_partitions_are_not_split(skewed: SparkSession, name: str) -> None:
     text, setting = STAY[name]
     if setting is not None:

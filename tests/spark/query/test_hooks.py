@@ -108,27 +108,6 @@ def _results(session: SparkSession, capsys: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-def test_writing(enabled: SparkSession, planned: list[PlannedQuery], tmp_path: Path) -> None:
-    frame = enabled.sql(SQL)
-    frame.write.parquet(str(tmp_path / "out"))
-    assert changed(planned) == [True]
-    disable(enabled)
-    back = enabled.read.parquet(str(tmp_path / "out"))
-    assert back.schema == frame.schema
-    assert sorted(back.collect()) == sorted(frame.collect())
-
-
-def test_a_table_that_is_read_is_not_overwritten(enabled: SparkSession) -> None:
-    enabled.sql("select a.id, b.item from sales a join items b on a.k = b.k").write.saveAsTable("gpujoin_both")
-    try:
-        again = enabled.sql("select a.id, a.item from gpujoin_both a join items b on a.item = b.item")
-        with pytest.raises(AnalysisException, match="UNSUPPORTED_OVERWRITE"):
-            again.write.mode("overwrite").insertInto("gpujoin_both")
-        assert enabled.table("gpujoin_both").count() > 0
-    finally:
-        enabled.sql("drop table gpujoin_both")
-
-
 def test_foreach_sees_every_row(enabled: SparkSession, planned: list[PlannedQuery], tmp_path: Path) -> None:
     folder = str(tmp_path)
 

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import rewrite
-from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, FORCED, check
+from tests.brief import together
+from tests.spark.query.queries import EXCHANGED, FORCED, check_all
 
 ZONED = {"spark.sql.session.timeZone": "America/New_York"}
 WAYS = {
@@ -59,28 +59,26 @@ def read(found: Explanation) -> list[str]:
     return [line for line in island.tree if "rows from Spark" in line]
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("name", brief(COMPUTED, "differences", "made", "compared", "chosen"))
-def test_functions_of_intervals(bulk: None, spark: SparkSession, name: str) -> None:
+@pytest.mark.parametrize("names", together(COMPUTED, "differences", "made", "compared", "chosen"))
+def test_functions_of_intervals(bulk: None, spark: SparkSession, names: tuple[str, ...]) -> None:
     joined = "from bulk join (select item from items) on id % 7 = item div 10 - 1"
-    found = check(spark.sql(f"select id, {COMPUTED[name]} {joined}"))
-    assert not read(found)
-    assert found.islands[0].tree[0].startswith("project"), found.islands[0].tree
+    for found in check_all({name: spark.sql(f"select id, {COMPUTED[name]} {joined}") for name in names}).values():
+        assert not read(found)
+        assert found.islands[0].tree[0].startswith("project"), found.islands[0].tree
+
+
+@pytest.mark.parametrize("names", together(AGGREGATED, *AGGREGATED))
+def test_aggregates_of_intervals(bulk: None, spark: SparkSession, names: tuple[str, ...]) -> None:
+    for found in check_all({name: spark.sql(AGGREGATED[name]) for name in names}, empty=["of nothing"]).values():
+        assert not read(found)
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("name", brief(AGGREGATED, "totals", "of nothing", "groups", "extremes", "distinct", "windows"))
-def test_aggregates_of_intervals(bulk: None, spark: SparkSession, name: str) -> None:
-    assert not read(check(spark.sql(AGGREGATED[name])))
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("name", ["totals", "groups"])
-def test_intervals_are_exchanged(bulk: None, spark: SparkSession, name: str) -> None:
+def test_intervals_are_exchanged(bulk: None, spark: SparkSession) -> None:
     for key, value in EXCHANGED.items():
         spark.conf.set(key, value)
-    found = check(spark.sql(AGGREGATED[name]))
-    assert found.islands[0].tasks > 1
+    for found in check_all({name: spark.sql(AGGREGATED[name]) for name in ("totals", "groups")}).values():
+        assert found.islands[0].tasks > 1
 
 
 LEFT = {

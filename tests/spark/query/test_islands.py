@@ -16,8 +16,8 @@ from gpujoin.spark.query import planner
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.spark.query.choice import Outlay
 from gpujoin.testing import assert_same_rows
-from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, check
+from tests.brief import brief, together
+from tests.spark.query.queries import EXCHANGED, check, check_all
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -113,11 +113,14 @@ SHORT = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", brief(WHOLE, *SHORT))
-def test_queries_run_whole(tables: SparkSession, name: str) -> None:
-    found = check(tables.sql(WHOLE[name]), allow_empty=name == "empty groups")
-    assert found.islands
-    assert all(join.accelerated and join.backend == "cpu" for join in found.joins)
+EMPTY = ("empty groups",)
+
+
+@pytest.mark.parametrize("names", together(WHOLE, *SHORT))
+def test_queries_run_whole(tables: SparkSession, names: tuple[str, ...]) -> None:
+    for name, found in check_all({name: tables.sql(WHOLE[name]) for name in names}, empty=EMPTY).items():
+        assert found.islands, name
+        assert all(join.accelerated and join.backend == "cpu" for join in found.joins), name
 
 
 REPEATED = {
@@ -127,7 +130,11 @@ REPEATED = {
 }
 
 
-@pytest.mark.parametrize(("query", "islands"), REPEATED.values(), ids=REPEATED)
+@pytest.mark.parametrize(
+    ("query", "islands"),
+    [pytest.param(*case, id=name, marks=[] if name == "in spark" else pytest.mark.extra)
+     for name, case in REPEATED.items()],
+)  # fmt: skip
 def test_equal_scalar_subqueries_are_computed_once(tables: SparkSession, query: str, islands: int) -> None:
     """Spark runs a subquery that is not in an island once, if the plans that take its place are the same."""
     subquery = "(select max(cost) from items where k = 1)"
@@ -171,7 +178,7 @@ WITHIN = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        WITHIN, "of groups", "of two", "in a subquery", "no columns are read", "below a join",
+        WITHIN, "of groups", "in a subquery",
     ),
 )  # fmt: skip
 def test_subqueries_within_an_island_of_one_task(tables: SparkSession, name: str) -> None:
@@ -200,10 +207,9 @@ OUTSIDE = {
 }
 
 
-@pytest.mark.parametrize("query", OUTSIDE.values(), ids=OUTSIDE)
-def test_subqueries_that_stay_queries_of_their_own(tables: SparkSession, query: str) -> None:
-    found = check(tables.sql(query))
-    assert not any("(one row: n)" in line for island in found.islands for line in island.tree)
+def test_subqueries_that_stay_queries_of_their_own(tables: SparkSession) -> None:
+    for name, found in check_all({name: tables.sql(text) for name, text in OUTSIDE.items()}).items():
+        assert not any("(one row: n)" in line for island in found.islands for line in island.tree), name
 
 
 def test_a_subquery_fails_as_in_spark(tables: SparkSession) -> None:
@@ -256,13 +262,12 @@ COMPUTED = {
 }
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-@pytest.mark.parametrize("name", COMPUTED)
-def test_functions_are_computed_in_the_island(tables: SparkSession, name: str, zone: str) -> None:
+@pytest.mark.parametrize("zone", brief(["UTC", "America/New_York"], "America/New_York"))
+def test_functions_are_computed_in_the_island(tables: SparkSession, zone: str) -> None:
     tables.conf.set("spark.sql.session.timeZone", zone)
-    (island,) = check(tables.sql(COMPUTED[name])).islands
-    assert not any("rows from Spark" in line for line in island.tree), island.tree
+    for found in check_all({name: tables.sql(text) for name, text in COMPUTED.items()}).values():
+        (island,) = found.islands
+        assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
 @pytest.mark.parametrize(
@@ -281,7 +286,7 @@ def test_timestamps_are_written_here_in_all_zones(
     for key, value in settings.items():
         tables.conf.set(key, value)
     query = "select a.id, b.item from sales a join items b on a.k = b.k and date_format(a.day, 'yyyy') <> b.s"
-    (island,) = check(tables.sql(query)).islands
+    (island,) = rewrite(tables.sql(query)).explanation.islands
     assert any("rows from Spark" in line for line in island.tree) is by_spark, island.tree
 
 
@@ -292,18 +297,12 @@ def test_functions_are_computed_from_files(tables: SparkSession, name: str) -> N
     assert any("scan" in line for line in island.tree)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "select sum(price * 99999999 * 99999999 * 99999999 * 99999999 * 9999) from sales",
-        "select sum(k + 2147483647) from sales",
-        "select sum(9223372036854775807 - id + k) from sales",
-    ],
-)
-def test_overflow_without_ansi(tables: SparkSession, query: str) -> None:
+def test_overflow_without_ansi(tables: SparkSession) -> None:
     tables.conf.set("spark.sql.ansi.enabled", "false")
     tables.conf.set("spark.gpujoin.fallback", "silent")
-    check(tables.sql(query))
+    summed = ("price * 99999999 * 99999999 * 99999999 * 99999999 * 9999", "k + 2147483647",
+              "9223372036854775807 - id + k")  # fmt: skip
+    check_all({value: tables.sql(f"select sum({value}) from sales") for value in summed})
 
 
 @pytest.mark.parametrize(
@@ -330,11 +329,10 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("name", MIXED)
-def test_what_is_not_covered_stays_with_spark(tables: SparkSession, name: str) -> None:
+def test_what_is_not_covered_stays_with_spark(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.fallback", "silent")
-    found = check(tables.sql(MIXED[name]))
-    assert found.reasons
+    for name, found in check_all({name: tables.sql(text) for name, text in MIXED.items()}).items():
+        assert found.reasons, name
 
 
 def test_settings_of_scans_and_aggregates(tables: SparkSession) -> None:
@@ -439,15 +437,14 @@ DIVIDED = (
 )
 
 
-@pytest.mark.parametrize("name", brief(DIVIDED, "global", "groups", "left join", "not in null", "wide decimal"))
-def test_a_large_input_is_divided_among_tasks(tables: SparkSession, name: str) -> None:
+def test_a_large_input_is_divided_among_tasks(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
-    found = check(tables.sql(WHOLE[name]))
-    (island,) = found.islands
-    assert any("is divided among tasks" in note.text for note in island.notes), str(found)
-    if name in ("global", "groups", "wide decimal"):
-        assert (island.tasks, "sent to 1 task" in str(found)) == (1, True), "one task merges what the others give"
+    for name, found in check_all({name: tables.sql(WHOLE[name]) for name in DIVIDED}).items():
+        (island,) = found.islands
+        assert any("is divided among tasks" in note.text for note in island.notes), str(found)
+        if name in ("global", "groups", "wide decimal"):
+            assert (island.tasks, "sent to 1 task" in str(found)) == (1, True), "one task merges what the others give"
 
 
 def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:
@@ -461,7 +458,9 @@ def test_metrics_say_where_an_island_ran(tables: SparkSession) -> None:
     assert " on cpu" in str(report)
 
 
-@pytest.mark.parametrize(("threshold", "broadcast"), [("100", False), ("10MB", True)])
+@pytest.mark.parametrize(
+    ("threshold", "broadcast"), [("100", False), pytest.param("10MB", True, marks=pytest.mark.extra)]
+)
 def test_sparks_join_above_does_not_broadcast_an_island_by_mistake(
     tables: SparkSession, threshold: str, broadcast: bool
 ) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from gpujoin.plan.ranges import Shape
 from gpujoin.spark.query.accelerate import Purpose, rewrite
 from gpujoin.testing import assert_same_rows
-from tests.brief import brief, each_once
-from tests.spark.query.queries import check
+from tests.brief import brief, shared_out
+from tests.spark.query.queries import check, check_all
 
 pytestmark = pytest.mark.spark
 
@@ -111,27 +111,25 @@ QUERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "fuse"),
-    # Others have the same form, with more around it.
-    each_once(
-        QUERIES, ("true", "false"),
-        extra=(
-            "max by", "within, outer", "within, inner", "within a number",
-            "within a number that may overflow, outer, tested first", "null-safe key, numbers of two widths",
-            "first of a window, ties", "correlated subquery", "lateral",
-        ),
-    ),
+LONGER = (
+    "max by", "within, outer", "within, inner", "within a number",
+    "within a number that may overflow, outer, tested first", "null-safe key, numbers of two widths",
+    "first of a window, ties", "correlated subquery", "lateral",
 )  # fmt: skip
-def test_recognised(tables: SparkSession, name: str, fuse: str) -> None:
+"""Queries of the form of others, with more around it."""
+SHORT = [name for name in QUERIES if name not in LONGER]
+
+
+@pytest.mark.parametrize(("fuse", "names"), shared_out(QUERIES, SHORT, ("true", "false")))
+def test_recognised(tables: SparkSession, fuse: str, names: tuple[str, ...]) -> None:
     """From files, and from rows of Spark's, with ``fuse`` off."""
     tables.conf.set("spark.gpujoin.scan.fuse", fuse)
-    found = check(tables.sql(QUERIES[name]))
-    shapes = [join.shape for join in found.joins]
-    assert shapes.count(Shape.AS_OF.value) == 1, str(found)
-    assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
-    islands = [island for island in found.islands if "as-of (" in str(island.tree)]
-    assert len(islands) == 1
+    for found in check_all({name: tables.sql(QUERIES[name]) for name in names}).values():
+        shapes = [join.shape for join in found.joins]
+        assert shapes.count(Shape.AS_OF.value) == 1, str(found)
+        assert not {Shape.RANGE.value, Shape.PRODUCT.value} & set(shapes)
+        islands = [island for island in found.islands if "as-of (" in str(island.tree)]
+        assert len(islands) == 1
 
 
 UNORDERED = {

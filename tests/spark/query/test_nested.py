@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, FORCED, check, views
+from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import together
+from tests.spark.query.queries import EXCHANGED, FORCED, check_all, views
 
 ANSI = {"ansi": FORCED | {"spark.sql.ansi.enabled": "true"}, "legacy": FORCED | {"spark.sql.ansi.enabled": "false"}}
 pytestmark = pytest.mark.spark
@@ -131,10 +132,11 @@ def nested(spark_session: SparkSession, tmp_path_factory: pytest.TempPathFactory
         yield
 
 
-def check_whole(spark: SparkSession, text: str) -> None:
-    """Check a query's rows, and that all of it is in one island that takes no rows from Spark."""
-    (island,) = check(spark.sql(text)).islands
-    assert not any("rows from Spark" in line for line in island.tree), island.tree
+def check_whole(spark: SparkSession, texts: Mapping[str, str], names: Sequence[str]) -> None:
+    """Check the rows of queries, and that all of each is in one island that takes no rows from Spark."""
+    for found in check_all({name: spark.sql(texts[name]) for name in names}).values():
+        (island,) = found.islands
+        assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
 SHORT = (
@@ -148,31 +150,33 @@ SHORT = (
     [pytest.param(ANSI["ansi"], id="ansi"), pytest.param(ANSI["legacy"], id="legacy", marks=pytest.mark.extra)],
     indirect=True,
 )
-@pytest.mark.parametrize("name", brief(COMPUTED, *SHORT))
-def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name: str) -> None:
-    check_whole(spark, COMPUTED[name])
+@pytest.mark.parametrize("names", together(COMPUTED, *SHORT))
+def test_nested_values_are_computed_with(nested: None, spark: SparkSession, names: tuple[str, ...]) -> None:
+    check_whole(spark, COMPUTED, names)
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("spark", [ANSI["ansi"], EXCHANGED], indirect=True, ids=["one task", "divided"])
 @pytest.mark.parametrize(
-    "name",
-    brief(
+    "spark", [pytest.param(ANSI["ansi"], id="one task", marks=pytest.mark.extra), pytest.param(EXCHANGED, id="divided")],
+    indirect=True,
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "names",
+    together(
         GROUPED, "a struct and a column", "structs in a struct", "floats in a struct", "distinct structs",
         "all counted structs", "below a join", "sliding windows",
     ),
 )  # fmt: skip
-def test_groups_of_structs(nested: None, spark: SparkSession, name: str) -> None:
-    check_whole(spark, GROUPED[name])
+def test_groups_of_structs(nested: None, spark: SparkSession, names: tuple[str, ...]) -> None:
+    check_whole(spark, GROUPED, names)
 
 
 SHORT_ROWS = ("beside columns", "outer positions", "outer map", "outer inline", "stack")
 
 
 @pytest.mark.parametrize("spark", [ANSI["ansi"]], indirect=True, ids=["ansi"])
-@pytest.mark.parametrize("name", brief(ROWS, *SHORT_ROWS))
-def test_rows_are_made_of_elements(nested: None, spark: SparkSession, name: str) -> None:
-    check_whole(spark, ROWS[name])
+@pytest.mark.parametrize("names", together(ROWS, *SHORT_ROWS))
+def test_rows_are_made_of_elements(nested: None, spark: SparkSession, names: tuple[str, ...]) -> None:
+    check_whole(spark, ROWS, names)
 
 
 LEFT = {
@@ -187,7 +191,6 @@ LEFT = {
 
 
 @pytest.mark.parametrize("spark", [FORCED | {"spark.gpujoin.fallback": "silent"}], indirect=True, ids=["silent"])
-@pytest.mark.parametrize("name", LEFT)
-def test_what_is_left_to_spark_has_a_reason(nested: None, spark: SparkSession, name: str) -> None:
-    text, reason = LEFT[name]
-    assert reason in str(check(spark.sql(text)))
+def test_what_is_left_to_spark_has_a_reason(nested: None, spark: SparkSession) -> None:
+    for name, (text, reason) in LEFT.items():
+        assert reason in str(rewrite(spark.sql(text)).explanation), name

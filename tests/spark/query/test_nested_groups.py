@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, FORCED, check
+from tests.brief import shared_out
+from tests.spark.query.queries import EXCHANGED, FORCED, check_all
 
 pytestmark = pytest.mark.spark
 
@@ -104,30 +106,24 @@ PLACES = {
     "divided": EXCHANGED,
     "spilled": FORCED | {"spark.gpujoin.memoryBudget": "300000"},
 }
-EXTRA = ("legacy", "spilled")
+RARE = ("legacy", "spilled")
 
 
-def check_whole(spark: SparkSession, text: str) -> None:
-    """Check a query's rows, and that all of it is in one island that takes no rows from Spark."""
-    (island,) = check(spark.sql(text)).islands
-    assert "array_min" not in text or island.tree[0].startswith("project"), island.tree
-    assert not any("rows from Spark" in line for line in island.tree), island.tree
+def check_whole(spark: SparkSession, place: str, texts: Mapping[str, str]) -> None:
+    """Check the rows of queries, and that all of each is in one island that takes no rows from Spark."""
+    for key, value in PLACES[place].items():
+        spark.conf.set(key, value)
+    for name, found in check_all({name: spark.sql(text) for name, text in texts.items()}).items():
+        (island,) = found.islands
+        assert "array_min" not in texts[name] or island.tree[0].startswith("project"), island.tree
+        assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
-SETTINGS = [
-    pytest.param(settings, id=name, marks=[pytest.mark.extra] * (name in EXTRA)) for name, settings in PLACES.items()
-]
+@pytest.mark.parametrize(("place", "names"), shared_out(NESTED_VALUES, SHORT, PLACES, RARE))
+def test_aggregates_of_nested_values(bulk: None, spark: SparkSession, place: str, names: tuple[str, ...]) -> None:
+    check_whole(spark, place, {name: NESTED_VALUES[name] for name in names})
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
-@pytest.mark.parametrize("name", brief(NESTED_VALUES, *SHORT))
-def test_aggregates_of_nested_values(bulk: None, spark: SparkSession, name: str) -> None:
-    check_whole(spark, NESTED_VALUES[name])
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("spark", SETTINGS, indirect=True)
-@pytest.mark.parametrize("name", brief(KEYS, *SHORT_KEYS))
-def test_nested_keys_and_orders(bulk: None, spark: SparkSession, name: str) -> None:
-    check_whole(spark, KEYS[name])
+@pytest.mark.parametrize(("place", "names"), shared_out(KEYS, SHORT_KEYS, PLACES, RARE))
+def test_nested_keys_and_orders(bulk: None, spark: SparkSession, place: str, names: tuple[str, ...]) -> None:
+    check_whole(spark, place, {name: KEYS[name] for name in names})

@@ -20,9 +20,9 @@ from gpujoin.plan.stages import plan_stages
 from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import Outlet
 from gpujoin.testing import assert_same_rows
-from tests.brief import brief, each_once
+from tests.brief import brief, together
 from tests.oracle.join import oracle_join
-from tests.spark.query.queries import EXCHANGED, FORCED, check
+from tests.spark.query.queries import EXCHANGED, FORCED, check_all
 
 LABELS = (5, 6, 7)
 LIMITS = StageLimits(cores=len(LABELS), task_bytes=1 << 27, broadcast_threshold=1, partitions=len(LABELS))
@@ -137,6 +137,17 @@ QUERIES = {
 }
 
 
+PAIRS = {
+    f"{query}, {subquery}": text.format(rows)
+    for query, text in QUERIES.items()
+    for subquery, rows in SUBQUERIES.items()
+}
+BRIEF = (
+    "one column, rows", "two columns, no nulls", "correlated, null keys", "correlated by <=>, one null",
+    "under or, nothing",
+)  # fmt: skip
+
+
 CORRELATIONS = {
     "l": ("a.l not in (select b.l from ({0}) b where b.k = a.k)", ("l = l", "k <=> k"), None),
     "both may be null": ("(a.k, a.l) not in (select b.k, b.l from ({0}) b where b.v = a.v)", None, None),
@@ -153,12 +164,12 @@ CORRELATIONS = {
 @pytest.mark.few
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
-@pytest.mark.parametrize("name", brief(CORRELATIONS, "l", "both may be null", "and a range"))
+@pytest.mark.parametrize("name", brief(CORRELATIONS, "both may be null", "and a range"))
 def test_a_correlation_by_equality_is_a_key(spark: SparkSession, nested: None, name: str) -> None:
     """Rows with nulls are searched among those with the same key, and compared with no others."""
     text, keys, condition = CORRELATIONS[name]
-    for subquery in SUBQUERIES.values():
-        found = check(spark.sql(f"select k, l, v from nested a where {text.format(subquery)}"), allow_empty=True)
+    asked = {name: f"select k, l, v from nested a where {text.format(rows)}" for name, rows in SUBQUERIES.items()}
+    for found in check_all({name: spark.sql(query) for name, query in asked.items()}, empty=SUBQUERIES).values():
         assert found.islands
         for join in found.joins:
             assert (join.condition is None) == (condition is None)
@@ -168,10 +179,8 @@ def test_a_correlation_by_equality_is_a_key(spark: SparkSession, nested: None, n
 
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [EXCHANGED | {"spark.gpujoin.strategy": "shuffle"}], indirect=True, ids=["exchanged"])
-@pytest.mark.parametrize(
-    ("query", "subquery"), each_once(QUERIES, SUBQUERIES, extra=("correlated by <", "two under or"))
-)
-def test_through_spark(spark: SparkSession, nested: None, query: str, subquery: str) -> None:
-    found = check(spark.sql(QUERIES[query].format(SUBQUERIES[subquery])), allow_empty=True)
-    assert [join.strategy for join in found.joins] == [Strategy.SHUFFLE]
-    assert [island.tasks for island in found.islands] == [3]
+@pytest.mark.parametrize("cases", together(PAIRS, *BRIEF))
+def test_through_spark(spark: SparkSession, nested: None, cases: tuple[str, ...]) -> None:
+    for found in check_all({case: spark.sql(PAIRS[case]) for case in cases}, empty=PAIRS).values():
+        assert [join.strategy for join in found.joins] == [Strategy.SHUFFLE]
+        assert [island.tasks for island in found.islands] == [3]

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin.spark.query.accelerate import rewrite
-from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, FORCED, check, views
+from tests.brief import together
+from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all, views
 
 pytestmark = pytest.mark.spark
 forced = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
@@ -59,34 +59,33 @@ SETS = {
 }
 
 
-def whole(frame: DataFrame) -> None:
-    """Check a query's rows, and that all of it is in one island that takes no rows from Spark."""
-    (island,) = check(frame).islands
-    assert not any("rows from Spark" in line for line in island.tree), island.tree
+def whole(*frames: DataFrame) -> None:
+    """Check the rows of queries, and that all of each is in one island that takes no rows from Spark."""
+    for found in check_all({str(number): frame for number, frame in enumerate(frames)}).values():
+        (island,) = found.islands
+        assert not any("rows from Spark" in line for line in island.tree), island.tree
 
 
 @forced
-@pytest.mark.parametrize("name", brief(LIMITS, "of groups", "offset", "limits in limits", "both sides"))
-def test_limits_below_other_operations(tables: SparkSession, name: str) -> None:
-    whole(tables.sql(LIMITS[name]))
+@pytest.mark.parametrize("names", together(LIMITS, "of groups", "offset", "limits in limits", "both sides"))
+def test_limits_below_other_operations(tables: SparkSession, names: tuple[str, ...]) -> None:
+    whole(*(tables.sql(LIMITS[name]) for name in names))
 
 
 @pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["exchanged"])
-@pytest.mark.parametrize("name", brief(LIMITS, "below a join", "union", "both sides"))
-def test_limits_of_the_rows_of_several_tasks(tables: SparkSession, name: str) -> None:
-    whole(tables.sql(LIMITS[name]))
+@pytest.mark.parametrize("names", together(LIMITS, "below a join", "union", "both sides"))
+def test_limits_of_the_rows_of_several_tasks(tables: SparkSession, names: tuple[str, ...]) -> None:
+    whole(*(tables.sql(LIMITS[name]) for name in names))
 
 
 @forced
-@pytest.mark.parametrize("name", brief(PIVOTS, "two", "integers and null", "joined"))
-def test_pivots(tables: SparkSession, name: str) -> None:
-    whole(tables.sql(PIVOTS[name]))
+def test_pivots(tables: SparkSession) -> None:
+    whole(*map(tables.sql, PIVOTS.values()))
 
 
 @forced
-@pytest.mark.parametrize("name", SETS)
-def test_sets_and_spellings(tables: SparkSession, name: str) -> None:
-    whole(tables.sql(SETS[name]))
+def test_sets_and_spellings(tables: SparkSession) -> None:
+    whole(*map(tables.sql, SETS.values()))
 
 
 PROGRAMS: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
@@ -101,9 +100,8 @@ PROGRAMS: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
 
 
 @forced
-@pytest.mark.parametrize("name", brief(PROGRAMS, "dropna", "dropna with a threshold", "repartition"))
-def test_operations_of_data_frames(tables: SparkSession, name: str) -> None:
-    whole(PROGRAMS[name](tables.table("sales"), tables.table("items")))
+def test_operations_of_data_frames(tables: SparkSession) -> None:
+    whole(*(program(tables.table("sales"), tables.table("items")) for program in PROGRAMS.values()))
 
 
 @forced
@@ -134,14 +132,18 @@ def typed(tables: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
 
 @forced
 def test_types_that_are_spelled_otherwise_in_files(typed: SparkSession) -> None:
-    whole(typed.sql("select u8, u16, u32, u64, fixed, f, count(*) from odd group by all"))
-    whole(typed.sql("select a.u64, b.f from odd a join odd b on a.fixed = b.fixed and a.u32 > b.u8 - 1"))
+    whole(
+        typed.sql("select u8, u16, u32, u64, fixed, f, count(*) from odd group by all"),
+        typed.sql("select a.u64, b.f from odd a join odd b on a.fixed = b.fixed and a.u32 > b.u8 - 1"),
+    )
 
 
 @forced
 def test_columns_of_char_are_filled_with_spaces(typed: SparkSession) -> None:
-    whole(typed.sql("select c, length(c), max(length(v)), count(*) from padded where c <> 'ü' group by c"))
-    whole(typed.sql("select a.c, b.v from padded a join padded b on a.c = b.c and a.v = b.v"))
+    whole(
+        typed.sql("select c, length(c), max(length(v)), count(*) from padded where c <> 'ü' group by c"),
+        typed.sql("select a.c, b.v from padded a join padded b on a.c = b.c and a.v = b.v"),
+    )
 
 
 VIEW = "view as (select k, sum(price) total, count(*) c from sales group by k having count(*) > 1)"

@@ -113,7 +113,7 @@ def test_every_type_through_every_join(payload: SparkSession, how: str, way: str
 
 
 @one_task
-@pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
+@pytest.mark.parametrize("strategy", brief(["broadcast", "shuffle"], "shuffle"))
 def test_a_strategy_that_is_asked_for(payload: SparkSession, strategy: Any) -> None:
     left, right = payload.table("l"), payload.table("r")
     query = gpu_join(left, right, left.k == right.k, "left", strategy=strategy, backend="cpu")

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.brief import each_once
-from tests.spark.query.queries import EXCHANGED, FORCED, check, views
+from tests.brief import shared_out
+from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all, views
 
 pytestmark = pytest.mark.spark
 ROWS = 400
@@ -61,13 +61,16 @@ ALIKE = ("no more than the session", "start and end", "no function", "having", "
 """Queries that are planned as others are."""
 
 
-@pytest.mark.parametrize(("name", "way"), each_once(tuple(QUERIES), WAYS, extra=ALIKE))
-def test_sessions_are_merged(events: None, spark: SparkSession, name: str, way: str) -> None:
+SHORT = [name for name in QUERIES if name not in ALIKE]
+
+
+@pytest.mark.parametrize(("way", "names"), shared_out(QUERIES, SHORT, WAYS))
+def test_sessions_are_merged(events: None, spark: SparkSession, way: str, names: tuple[str, ...]) -> None:
     for key, value in WAYS[way].items():
         spark.conf.set(key, value)
-    found = check(spark.sql(QUERIES[name]))
-    assert found.islands
-    assert "rows from Spark" not in str(found)
+    for found in check_all({name: spark.sql(QUERIES[name]) for name in names}).values():
+        assert found.islands
+        assert "rows from Spark" not in str(found)
 
 
 @pytest.mark.parametrize("spark", [FORCED | {"spark.gpujoin.fallback": "silent"}], indirect=True, ids=["silent"])

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import brief
 from tests.spark.query.queries import FORCED, check, views, write_tables
 
 SPARK = {**FORCED, "spark.sql.shuffle.partitions": "3", "spark.gpujoin.fallback": "silent"}
@@ -61,7 +62,7 @@ def expected(spark: SparkSession, text: str) -> int:
     return size(spark.sql(text))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", brief(WAYS, "rows"))
 def test_rows_that_are_kept_are_as_large_as_spark_takes_the_query_to_be(tables: SparkSession, way: str) -> None:
     for name, value in WAYS[way].items():
         tables.conf.set(f"spark.gpujoin.{name}", value)
@@ -77,7 +78,7 @@ def test_rows_that_are_kept_are_as_large_as_spark_takes_the_query_to_be(tables: 
             assert abs(size(kept) - plain) <= 0.01 * plain + 8, (query, keep)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", brief(WAYS, "bytes"))
 def test_a_checkpoint_knows_how_many_rows_it_has(tables: SparkSession, way: str) -> None:
     for name, value in WAYS[way].items():
         tables.conf.set(f"spark.gpujoin.{name}", value)

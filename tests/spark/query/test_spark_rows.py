@@ -10,8 +10,8 @@ from pyspark.sql import functions as sf
 
 import gpujoin
 from gpujoin.report.explanation import Explanation
-from tests.brief import brief, each_once
-from tests.spark.query.queries import EXCHANGED, FORCED, check, write_tables
+from tests.brief import each_once, together
+from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all, write_tables
 
 pytestmark = pytest.mark.spark
 SENT = EXCHANGED | {"spark.gpujoin.broadcastThreshold": "1g"}
@@ -69,7 +69,7 @@ SOURCES = ("cached", "csv", "made", "udf")
 WAYS = {"one task": FORCED, "sent": SENT, "exchanged": EXCHANGED}
 
 
-@pytest.mark.parametrize(("source", "way"), each_once(SOURCES, WAYS, extra=["csv"]))
+@pytest.mark.parametrize(("source", "way"), each_once(SOURCES, WAYS, extra=["csv", "made"]))
 def test_a_star_with_one_side_from_spark_is_one_island(sources: SparkSession, source: str, way: str) -> None:
     for key, value in WAYS[way].items():
         sources.conf.set(key, value)
@@ -110,19 +110,21 @@ JOINS = {
 }
 
 
+EMPTY = [name for name, query in JOINS.items() if "{0} where k > 100" in query]
+
+
 @ways
 @pytest.mark.parametrize(
-    "name",
-    brief(
+    "names",
+    together(
         JOINS, "full", "left of it", "not in nothing", "exists or", "range", "twice",
     ),
 )  # fmt: skip
-def test_every_join_is_that_of_spark(sources: SparkSession, name: str) -> None:
-    query = JOINS[name]
+def test_every_join_is_that_of_spark(sources: SparkSession, names: tuple[str, ...]) -> None:
     sources.conf.set("spark.gpujoin.fallback", "silent")
-    empty = "limit" not in query and "{0} where k > 100" in query
-    found = check(sources.sql(query.format("csv")), allow_empty=empty)
-    assert any(join.accelerated for join in found.joins)
+    queries = {name: sources.sql(JOINS[name].format("csv")) for name in names}
+    for found in check_all(queries, empty=EMPTY).values():
+        assert any(join.accelerated for join in found.joins)
 
 
 def test_what_spark_computes_may_hold_islands_itself(sources: SparkSession) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from gpujoin import FallbackError, accelerate
 from gpujoin.spark.query.accelerate import rewrite
-from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, FORCED, check
+from tests.brief import together
+from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all
 
 pytestmark = pytest.mark.spark
 cpu = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
@@ -101,41 +103,39 @@ FULL_JOIN = """select * from (select k, day, sum(price) over (partition by k ord
     full join (select k, count(*) over (partition by k) y, item from items) b on a.k = b.k"""
 
 
-def skip_unknown(spark: SparkSession, text: str) -> None:
-    """Skip a query that this Spark refuses."""
-    if "filter (where" in text and spark.version < "4.3":
-        pytest.skip("Spark refuses filters of window functions")
+def frames(spark: SparkSession, names: Iterable[str]) -> dict[str, DataFrame]:
+    """Give the queries that this Spark does not refuse: before 4.3 window functions have no filters."""
+    known = (name for name in names if "filter (where" not in COVERED[name] or spark.version >= "4.3")
+    return {name: spark.sql(COVERED[name]) for name in known}
 
 
 @cpu
 @pytest.mark.parametrize(
-    "name",
-    brief(
+    "names",
+    together(
         COVERED, "ranks", "nulls in orders", "other rows", "running", "rows", "equal orderings", "first and last",
         "distances", "computed keys", "first rows", "of grouping sets", "sessions",
     ),
 )  # fmt: skip
-def test_windows_run_whole(tables: SparkSession, name: str) -> None:
-    skip_unknown(tables, COVERED[name])
-    explanation = check(tables.sql(COVERED[name]), allow_empty=name == "no rows")
-    (island,) = explanation.islands
-    assert "window" in str(island)
-    assert not explanation.reasons
+def test_windows_run_whole(tables: SparkSession, names: tuple[str, ...]) -> None:
+    for explanation in check_all(frames(tables, names), empty=["no rows"]).values():
+        (island,) = explanation.islands
+        assert "window" in str(island)
+        assert not explanation.reasons
 
 
 @pytest.mark.parametrize("spark", [FORCED | {"spark.sql.ansi.enabled": "false"}], indirect=True, ids=["cpu"])
-@pytest.mark.parametrize("name", brief(COVERED, "running", "of aggregates", "rows"))
-def test_windows_that_are_not_ansi(tables: SparkSession, name: str) -> None:
-    skip_unknown(tables, COVERED[name])
-    assert check(tables.sql(COVERED[name]), allow_empty=name == "no rows").islands
+@pytest.mark.parametrize("names", together(COVERED, "running", "of aggregates", "rows"))
+def test_windows_that_are_not_ansi(tables: SparkSession, names: tuple[str, ...]) -> None:
+    assert all(found.islands for found in check_all(frames(tables, names), empty=["no rows"]).values())
 
 
 @pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])
-@pytest.mark.parametrize("name", ["first rows", "sessions", "below a join", "running totals"])
-def test_partitions_are_exchanged(tables: SparkSession, name: str) -> None:
-    explanation = check(tables.sql(COVERED[name]))
-    assert "exchange" in str(explanation)
-    assert "window" in str(explanation)
+def test_partitions_are_exchanged(tables: SparkSession) -> None:
+    names = ("first rows", "sessions", "below a join", "running totals")
+    for explanation in check_all(frames(tables, names)).values():
+        assert "exchange" in str(explanation)
+        assert "window" in str(explanation)
 
 
 @pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])
@@ -201,13 +201,11 @@ LIMITED = {
 
 
 @cpu
-@pytest.mark.parametrize("name", LIMITED)
-def test_filters_by_rank_limit_the_rows_that_are_held(tables: SparkSession, name: str) -> None:
-    calls, condition, count = LIMITED[name]
-    explanation = check(tables.sql(f"select * from (select id, k, s, {calls} n from sales) where {condition}"))
-    assert f", of each partition those up to {name.split(maxsplit=1)[0].replace('one', 'row_number')} {count}" in str(
-        explanation
-    )
+def test_filters_by_rank_limit_the_rows_that_are_held(tables: SparkSession) -> None:
+    text = "select * from (select id, k, s, {} n from sales) where {}"
+    for name, found in check_all({name: tables.sql(text.format(*case)) for name, case in LIMITED.items()}).items():
+        function = name.split(maxsplit=1)[0].replace("one", "row_number")
+        assert f", of each partition those up to {function} {LIMITED[name][2]}" in str(found)
 
 
 @cpu
