@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from gpujoin import Explanation, explain, gpu_join
 from gpujoin.config import Strategy
@@ -48,10 +48,16 @@ def right_side(spark: SparkSession) -> DataFrame:
     )
 
 
+_collected: dict[tuple[str, str], list[Row]] = {}
+
+
 def _of_the_program(spark: SparkSession, query: str) -> DataFrame:
-    """Rows that the program gives to Spark, which are not part of the query."""
+    """Rows that the program gives to Spark, which are not part of the query; they are collected once."""
     rows = spark.sql(query)
-    return spark.createDataFrame(rows.collect(), rows.schema)
+    asked = query, str(spark.conf.get("spark.sql.session.timeZone"))
+    if asked not in _collected:
+        _collected[asked] = rows.collect()
+    return spark.createDataFrame(_collected[asked], rows.schema)
 
 
 def _names(ddl: str) -> str:

@@ -156,9 +156,10 @@ def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name
 
 
 @pytest.mark.parametrize(
-    "spark", [pytest.param(ANSI["ansi"], id="one task", marks=pytest.mark.extra), pytest.param(EXCHANGED, id="divided")],
+    "spark",
+    [pytest.param(ANSI["ansi"], id="one task", marks=pytest.mark.extra), pytest.param(EXCHANGED, id="divided")],
     indirect=True,
-)  # fmt: skip
+)
 @pytest.mark.parametrize(
     "names",
     together(

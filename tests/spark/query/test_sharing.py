@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from tests.spark.query.queries import EXCHANGED, check, views
+from tests.brief import shared_out
+from tests.spark.query.queries import EXCHANGED, check, check_all, views
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
 
@@ -80,21 +81,19 @@ SMALL = {
 """Queries, and the tasks of their last stages."""
 
 
-@pytest.mark.few
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("transport", ["bytes", "rows"])
+@pytest.mark.parametrize(("transport", "names"), shared_out(SMALL, list(SMALL), ("bytes", "rows")))
 def test_few_rows_are_finished_by_one_task_without_a_shuffle_of_sparks(
-    tables: SparkSession, name: str, transport: str
+    tables: SparkSession, transport: str, names: tuple[str, ...]
 ) -> None:
     tables.conf.unset("spark.gpujoin.exchange.partitions")
     tables.conf.set("spark.gpujoin.exchange.transport", transport)
-    text, tasks = SMALL[name]
-    found = check(tables.sql(text), allow_empty=name == "no rows")
-    assert [island.tasks for island in found.islands[:1]] == [tasks]
-    plan = gpujoin.accelerate(tables.sql(text))._jdf.queryExecution().executedPlan().toString()
-    assert "hashpartitioning" not in plan
-    if transport == "bytes":
-        assert "Exchange" not in plan, "Spark knows that the rows are in one partition"
+    for name, found in check_all({name: tables.sql(SMALL[name][0]) for name in names}, empty=["no rows"]).items():
+        text, tasks = SMALL[name]
+        assert [island.tasks for island in found.islands[:1]] == [tasks]
+        plan = gpujoin.accelerate(tables.sql(text))._jdf.queryExecution().executedPlan().toString()
+        assert "hashpartitioning" not in plan
+        if transport == "bytes":
+            assert "Exchange" not in plan, "Spark knows that the rows are in one partition"
 
 
 def test_rows_are_not_exchanged_where_spark_alone_merges_their_sums(tables: SparkSession) -> None:
