@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,22 +169,6 @@ def test_explain_of_an_enabled_session_runs_nothing(enabled: SparkSession) -> No
 
 def _jobs(session: SparkSession) -> int:
     return len(session.sparkContext.statusTracker().getJobIdsForGroup(None))
-
-
-def test_threads(enabled: SparkSession, planned: list[PlannedQuery]) -> None:
-    expected = enabled.sql(SQL).collect()
-    found: list[Any] = [None] * 3
-
-    def work(i: int) -> None:
-        found[i] = enabled.sql(SQL).collect()
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 3
-    assert changed(planned) == [True] * 4
 
 
 def test_notebooks(tables: SparkSession, planned: list[PlannedQuery]) -> None:
