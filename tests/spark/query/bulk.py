@@ -1,4 +1,4 @@
-"""A table of thousands of rows of special values, nested ones among them."""
+"""A table of many rows of special values, nested ones among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.query.generated import COLUMNS, _nasty_column
 
-ROWS = 4_500
+ROWS = 1_500
 _SCALES = {"m": "cast(m as decimal(20,0)) * 0.01", "n": "cast(n as decimal(20,0)) * 0.0001"}
 _STRUCT = "named_struct('d', d, 's', s, 'n', n, 'm', m, 't', t, 'a', a, 'o', o)"
 NESTED = f"""
@@ -32,7 +32,7 @@ def write_bulk(spark: SparkSession, folder: Path, seed: int) -> None:
     """Write the table as Parquet files."""
     rng = np.random.default_rng(seed)
     columns = {name: _nasty_column(name, ROWS, rng) for name in COLUMNS}
-    columns |= {"id": pa.array(rng.permutation(ROWS)), "g": pa.array(rng.integers(0, 300, ROWS), pa.int32())}
+    columns |= {"id": pa.array(rng.permutation(ROWS)), "g": pa.array(rng.integers(0, 100, ROWS), pa.int32())}
     casts = [f"cast({_SCALES.get(c, c)} as {kind}) {c}" for c, kind in COLUMNS.items()]
     raw = spark.createDataFrame(pa.table(columns)).selectExpr(*casts, "id", "if(g = 0, null, g) g")
     raw.createOrReplaceTempView("gpujoin_raw")

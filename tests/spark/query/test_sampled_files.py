@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spark
 
 def rows(number: int) -> pa.Table:
     """The rows of one file; the last file is the largest."""
-    count = 400 if number == FILES - 1 else 40
+    count = 120 if number == FILES - 1 else 40
     values = range(number * 1000, number * 1000 + count)
     days = pa.array([n % 20_000 for n in values], pa.int32()).cast(pa.date32())
     return pa.table({
@@ -52,7 +52,7 @@ def rows(number: int) -> pa.Table:
 def folder(tmp_path: Path) -> Path:
     """Files of several row groups each."""
     for number in range(FILES):
-        pq.write_table(rows(number), path_of(tmp_path, number), row_group_size=15)
+        pq.write_table(rows(number), path_of(tmp_path, number), row_group_size=25)
     return tmp_path
 
 
