@@ -1,4 +1,4 @@
-"""Intervals of days to seconds in islands, over thousands of rows of special values, against Spark."""
+"""Intervals of days to seconds in islands, over many rows of special values, against Spark."""
 
 from __future__ import annotations
 

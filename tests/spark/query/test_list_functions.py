@@ -1,4 +1,4 @@
-"""Functions of arrays and maps over thousands of rows of special values, against Spark."""
+"""Functions of arrays and maps over many rows of special values, against Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates of structs, arrays and maps over thousands of rows of special values, against Spark."""
+"""Aggregates of structs, arrays and maps over many rows of special values, against Spark."""
 
 from __future__ import annotations
 
