@@ -81,7 +81,7 @@ def _plain_stages(spark: SparkSession) -> Iterator[None]:
 def check_all(frames: Mapping[str, DataFrame], *, empty: Container[str] = ()) -> dict[str, Explanation]:
     """Check several queries as :func:`check` does, with one job for all rewritten ones and one for Spark's.
 
-    The rows of each are structs of their own in a union: what a query of few rows costs is what surrounds it.
+    What a query of few rows costs is what surrounds it.
     """
     rewritten = {name: rewrite(frame) for name, frame in frames.items()}
     for name, frame in frames.items():
@@ -95,19 +95,17 @@ def check_all(frames: Mapping[str, DataFrame], *, empty: Container[str] = ()) ->
 
 
 def _together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Collect the rows of several queries at once."""
-    tagged = []
+    """Collect the rows of several queries at once, each row as a list of a struct: those of other queries are null."""
+    listed = []
     for number, frame in enumerate(frames.values()):
         columns = [f"c{place}" for place in range(len(frame.columns))]
-        row = sf.struct(*columns, sf.lit(number).alias("query")).alias(f"q{number}")
-        tagged.append(frame.toDF(*columns).select(row))
-    union = functools.reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), tagged).toArrow()
-    tables = {}
-    for name, column in zip(frames, union.columns, strict=True):
-        rows = column.combine_chunks()
-        batch = pa.RecordBatch.from_struct_array(rows.filter(rows.is_valid()))
-        tables[name] = pa.Table.from_batches([batch]).drop_columns("query")
-    return tables
+        listed.append(frame.toDF(*columns).select(sf.array(sf.struct(*columns)).alias(f"q{number}")))
+    union = functools.reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), listed).toArrow()
+    structs = (column.combine_chunks().flatten() for column in union.columns)
+    return {
+        name: pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+        for name, rows in zip(frames, structs, strict=True)
+    }
 
 
 def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
