@@ -66,7 +66,7 @@ def written(table: pa.Table, folder: Path, files: int = 1) -> list[Path]:
 TYPES = [pa.int16(), pa.int32(), pa.int64(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("files", [1, 3])

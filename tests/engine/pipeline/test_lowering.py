@@ -215,7 +215,7 @@ def settings(examples: int) -> hypothesis.settings:
 
 
 @pytest.mark.parametrize("data", DATA)
-@settings(12)
+@settings(8)
 @given(trees=TREES, mode=st.sampled_from([EvalMode.LEGACY, EvalMode.ANSI]))
 def test_random_trees(data: str, trees: list[Expression], mode: EvalMode) -> None:
     check(trees, DATA[data], mode)
