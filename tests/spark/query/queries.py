@@ -112,7 +112,7 @@ def _together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
 
 
 def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
-    """Check that a rewritten query gives the rows and the schema of the query itself, which is one that is left alone."""
+    """Check that a rewritten query gives the rows and the schema of the query itself; others are left as they are."""
     found = rewrite(frame)
     if found.changed:
         assert found.frame.schema == frame.schema
