@@ -104,9 +104,7 @@ def test_every_type_through_every_join(name: str, seed: int) -> None:
 
 @pytest.mark.few
 @everywhere
-@pytest.mark.parametrize(
-    "join", brief(NAMED_JOINS, "full-left", "left-right", "existence-right")
-)
+@pytest.mark.parametrize("join", brief(NAMED_JOINS, "full-left", "left-right", "existence-right"))
 def test_spilled_joins(join: str, seed: int, tmp_path: Path) -> None:
     how, build = NAMED_JOINS[join]
     late = ("array_of_strings", "map_of_structs", "calendar_interval", "variant")

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from gpujoin.report.explanation import Explanation
-from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.accelerate import Accelerated, rewrite
 from gpujoin.testing import assert_same_rows
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -113,6 +113,11 @@ def _together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
 
 def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
     """Check that a rewritten query gives the rows and the schema of the query itself; others are left as they are."""
+    return checked(frame, allow_empty=allow_empty).explanation
+
+
+def checked(frame: DataFrame, *, allow_empty: bool = False) -> Accelerated:
+    """Give the rewritten query that :func:`check` has run."""
     found = rewrite(frame)
     if found.changed:
         assert found.frame.schema == frame.schema
@@ -121,4 +126,4 @@ def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
         assert_same_rows(found.frame.toArrow(), expected, allow_empty=allow_empty, check_nullability=True)
     else:
         assert found.frame is frame
-    return found.explanation
+    return found

@@ -17,7 +17,7 @@ from gpujoin.plan.partition_sizes import Coalescing
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.query import running, runs
 from tests.spark.query.faults import HangingStage, KilledStage
-from tests.spark.query.queries import EXCHANGED, check
+from tests.spark.query.queries import EXCHANGED, check_all, checked
 
 PARTITIONS = 6
 ADAPTIVE = EXCHANGED | {
@@ -54,13 +54,12 @@ def tasks_of(frame: DataFrame) -> list[tuple[int, int | None]]:
 
 @pytest.mark.parametrize("name", mostly_extra(QUERIES, ("full join", "stages alike", "no rows")))
 def test_partitions_of_few_rows_are_one_task(tables: SparkSession, name: str) -> None:
-    assert COALESCED in str(check(tables.sql(QUERIES[name]), allow_empty=name == "no rows"))
-    frame = gpujoin.accelerate(tables.sql(QUERIES[name]))
-    frame.collect()
-    planned = [tasks for tasks, partitions in tasks_of(frame) if partitions == PARTITIONS]
+    found = checked(tables.sql(QUERIES[name]), allow_empty=name == "no rows")
+    assert COALESCED in str(found.explanation)
+    planned = [tasks for tasks, partitions in tasks_of(found.frame) if partitions == PARTITIONS]
     assert planned
     assert set(planned) == {1}
-    assert f"{PARTITIONS} partitions planned, 1 run: their sizes were known" in str(gpujoin.metrics(frame))
+    assert f"{PARTITIONS} partitions planned, 1 run: their sizes were known" in str(gpujoin.metrics(found.frame))
 
 
 @pytest.mark.parametrize(
@@ -71,10 +70,8 @@ def test_partitions_are_coalesced_up_to_a_size(
 ) -> None:
     """One partition is empty; a larger one stays by itself."""
     monkeypatch.setattr(runs, "Coalescing", lambda tasks: Coalescing(1, 1, most))
-    for name in ("full join", "two joins"):
-        check(tables.sql(QUERIES[name]))
-    frame = gpujoin.accelerate(tables.sql(JOIN))
-    assert len(frame.collect()) == 11
+    check_all({name: tables.sql(QUERIES[name]) for name in ("full join", "two joins")})
+    frame = checked(tables.sql(JOIN)).frame
     (tasks,) = [tasks for tasks, partitions in tasks_of(frame) if partitions]
     assert tasks in expected
 
@@ -99,12 +96,10 @@ LEFT_ALONE = {
 def test_partitions_stay_as_they_are(tables: SparkSession, name: str) -> None:
     text, setting, value = LEFT_ALONE[name]
     tables.conf.set(setting, value)
-    explained = str(check(tables.sql(text)))
-    assert "exchange by" in explained
-    assert COALESCED not in explained
-    frame = gpujoin.accelerate(tables.sql(text))
-    frame.collect()
-    assert all(partitions is None for _, partitions in tasks_of(frame))
+    found = checked(tables.sql(text))
+    assert "exchange by" in str(found.explanation)
+    assert COALESCED not in str(found.explanation)
+    assert all(partitions is None for _, partitions in tasks_of(found.frame))
 
 
 @pytest.fixture

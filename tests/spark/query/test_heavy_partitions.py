@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import gpujoin
 from gpujoin.model.stages import Share
 from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, check, views
+from tests.spark.query.queries import EXCHANGED, checked, views
 
 FILES = 4
 """Of each table; a task reads each, so that a partition has as many divisions."""
@@ -108,9 +108,9 @@ def shares_of(frame: DataFrame) -> dict[Share, int]:
 @pytest.mark.parametrize("name", brief(QUERIES, *TESTED))
 def test_heavy_partitions_are_split(skewed: SparkSession, name: str) -> None:
     text, expected = QUERIES[name]
-    assert SPLIT in str(check(skewed.sql(text)))
-    frame = gpujoin.accelerate(skewed.sql(text))
-    frame.collect()
+    found = checked(skewed.sql(text))
+    frame = found.frame
+    assert SPLIT in str(found.explanation)
     shares = shares_of(frame)
     assert set(shares) == set(expected)
     divided = {share: tasks for share, tasks in shares.items() if share in (Share.LEFT, Share.RIGHT, Share.BOTH)}
@@ -145,9 +145,8 @@ def test_partitions_are_not_split(skewed: SparkSession, name: str) -> None:
     text, setting = STAY[name]
     if setting is not None:
         skewed.conf.set(*setting)
-    told = str(check(skewed.sql(text)))
+    found = checked(skewed.sql(text))
+    told = str(found.explanation)
     assert "exchange by" in told
     assert (SPLIT in told) is (name in ("no partition is heavy enough", "heavy rows of the side that is kept"))
-    frame = gpujoin.accelerate(skewed.sql(text))
-    frame.collect()
-    assert not shares_of(frame)
+    assert not shares_of(found.frame)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 import gpujoin
 from gpujoin.plan import late_broadcast
 from tests.brief import brief
-from tests.spark.query.queries import EXCHANGED, check, check_all
+from tests.spark.query.queries import EXCHANGED, check, check_all, checked
 
 ADAPTIVE = EXCHANGED | {"spark.gpujoin.exchange.adaptive": "on", "spark.gpujoin.exchange.partitions": "5"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [ADAPTIVE], indirect=True, ids=["cpu"])]
@@ -61,9 +61,9 @@ def notes_of(frame: DataFrame) -> str:
     ),
 )  # fmt: skip
 def test_an_input_that_proves_small_is_sent_to_every_task(tables: SparkSession, name: str, limit: int) -> None:
-    assert PROVES in str(check(tables.sql(QUERIES[name])))
-    frame = gpujoin.accelerate(tables.sql(QUERIES[name]))
-    assert frame.collect()
+    found = checked(tables.sql(QUERIES[name]))
+    frame = found.frame
+    assert PROVES in str(found.explanation)
     assert (PROVED in notes_of(frame)) is (limit == ALWAYS)
     idle = [stage for stage in gpujoin.metrics(frame) if not stage.runs]
     assert bool(idle) is (limit == ALWAYS), "the other input is not exchanged"

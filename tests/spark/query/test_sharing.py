@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import gpujoin
 from tests.brief import shared_out
-from tests.spark.query.queries import EXCHANGED, check, check_all, views
+from tests.spark.query.queries import EXCHANGED, check, check_all, checked, views
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
 
@@ -27,11 +27,9 @@ def test_a_view_that_several_stages_read_is_computed_once_and_sent_as_bytes(
     tables: SparkSession, transport: str, scanned: int
 ) -> None:
     tables.conf.set("spark.gpujoin.exchange.transport", transport)
-    explained = str(check(tables.sql(TWICE)))
-    assert explained.count(REPEATED) == (1 if transport == "bytes" else 0)
-    frame = gpujoin.accelerate(tables.sql(TWICE))
-    assert len(frame.collect()) > 0
-    assert sum(stage.metrics.pipeline.scanned_rows for stage in gpujoin.metrics(frame)) == scanned
+    found = checked(tables.sql(TWICE))
+    assert str(found.explanation).count(REPEATED) == (1 if transport == "bytes" else 0)
+    assert sum(stage.metrics.pipeline.scanned_rows for stage in gpujoin.metrics(found.frame)) == scanned
 
 
 DIFFERENT = {
