@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from gpujoin import Explanation, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.testing import assert_same_rows
+from tests.spark.query.queries import plain_stages
 
 Join = Callable[..., DataFrame]
 
@@ -89,7 +90,9 @@ def check(
     expected, actual = query(native), query(accelerated(**arguments))
     assert actual.schema == expected.schema
     assert actual.columns == expected.columns
-    assert_same_rows(actual.toArrow(), expected.toArrow(), allow_empty=allow_empty, check_nullability=True)
+    with plain_stages(spark):
+        rows = expected.toArrow()
+    assert_same_rows(actual.toArrow(), rows, allow_empty=allow_empty, check_nullability=True)
     found = explain(actual)
     assert any(join.accelerated for join in found.joins)
     return found

@@ -65,7 +65,7 @@ def views(spark: SparkSession, folder: Path, names: Mapping[str, str | None]) ->
 
 
 @contextmanager
-def _plain_stages(spark: SparkSession) -> Iterator[None]:
+def plain_stages(spark: SparkSession) -> Iterator[None]:
     """Have Spark run what it answers by itself in fewer jobs and tasks."""
     settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
     before = {name: spark.conf.get(name) for name in settings}
@@ -88,7 +88,7 @@ def check_all(frames: Mapping[str, DataFrame], *, empty: Container[str] = ()) ->
     for name, frame in changed.items():
         assert rewritten[name].frame.schema == frame.schema, name
     actual = _together({name: rewritten[name].frame for name in changed})
-    with _plain_stages(next(iter(frames.values())).sparkSession):
+    with plain_stages(next(iter(frames.values())).sparkSession):
         expected = _together(changed)
     for name in changed:
         assert_same_rows(actual[name], expected[name], allow_empty=name in empty, check_nullability=True, context=name)
@@ -121,7 +121,7 @@ def checked(frame: DataFrame, *, allow_empty: bool = False) -> Accelerated:
     found = rewrite(frame)
     if found.changed:
         assert found.frame.schema == frame.schema
-        with _plain_stages(frame.sparkSession):
+        with plain_stages(frame.sparkSession):
             expected = frame.toArrow()
         assert_same_rows(found.frame.toArrow(), expected, allow_empty=allow_empty, check_nullability=True)
     else:
