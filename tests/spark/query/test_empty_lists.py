@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from tests.spark.query.queries import EXCHANGED, FORCED, check
+from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all
 
 _LEFT = {"spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.OptimizeIn"}
 _LEGACY = "spark.sql.legacy.nullInEmptyListBehavior"
@@ -56,8 +56,8 @@ def test_membership_in_no_values(tables: SparkSession, settings: dict[str, str],
     conditions = _conditions(tables)
     of_text = tables.table("sales").select(conditions[4].alias("c")).filter("c is null").count()
     assert (of_text == 1) is null_of_null, "the rule is off, and the settings decide"
-    for frame in _frames(tables, conditions):
-        assert check(frame, allow_empty=True).islands
+    frames = {str(number): frame for number, frame in enumerate(_frames(tables, conditions))}
+    assert all(found.islands for found in check_all(frames, empty=frames).values())
 
 
 def test_an_operand_is_not_evaluated_where_it_does_not_matter(tables: SparkSession) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from gpujoin.spark.query.accelerate import rewrite
 from tests.brief import brief
-from tests.spark.query.queries import check
+from tests.spark.query.queries import check, check_all
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -50,14 +50,14 @@ def test_nested_timestamps_that_spark_writes_as_int96(spark: SparkSession, tmp_p
         assert [columns.column(n).physical_type for n in range(len(columns))].count("INT96") == 4
         read = spark.read.parquet(str(tmp_path / "stamps"))
         read.createOrReplaceTempView("stamps")
-        for query in (
+        queries = (
             "select a.*, b.s.n from stamps a join stamps b on a.k = b.s.n",
             "select m[k], l[2], s.t, ls[0].t, count(*) from stamps group by all",
             "select max(s), max(ls), min(l), count(m) from stamps",
             "select hour(s.t), count(*), max(date_trunc('month', s.t)) from stamps group by 1",
             "select e, count(*) from stamps lateral view explode(l) as e group by e",
-        ):
-            found = check(spark.sql(query))
+        )
+        for found in check_all({query: spark.sql(query) for query in queries}).values():
             assert found.islands, found
             assert "rows from Spark" not in str(found)
         spark.conf.set(mode, "LEGACY")

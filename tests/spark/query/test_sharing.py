@@ -110,10 +110,10 @@ def test_totals_of_a_small_table_come_once_beside_the_rows_of_a_larger_one(spark
     spark.conf.set("spark.gpujoin.scan.taskBytes", "20000")
     with views(spark, tmp_path, {"small": None, "large": None}):
         query = "select n, count(*) from ({0} union all select id from large where id < 3) group by n"
-        for total in ("select count(*) as n from small", "select max(id) as n from small"):
-            check(spark.sql(query.format(total)))
         union = "select id, count(*) as n from small group by id union all select id, id as n from large where id < 3"
-        explained = str(check(spark.sql(f"select n, count(*) from ({union}) group by n")))
+        texts = {total: query.format(f"select {total} as n from small") for total in ("count(*)", "max(id)")}
+        texts["groups"] = f"select n, count(*) from ({union}) group by n"
+        explained = str(check_all({name: spark.sql(text) for name, text in texts.items()})["groups"])
         assert "read by one task" in explained
         assert "read by every task" not in explained
 

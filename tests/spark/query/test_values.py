@@ -159,12 +159,12 @@ def test_conditions_of_gpu_join(odd_tables: None, spark: SparkSession) -> None:
 
 
 def test_binary_constants(odd_tables: None, spark: SparkSession) -> None:
-    for text in (
+    texts = (
         "select count(*) from odd where cast(s as binary) = X'EFBFBD'",
         "select count(*) from odd where cast(s as binary) > X'EFBFBDFF'",
         "select X'FF00' b, s, count(*) from odd group by 1, 2",
-    ):
-        check(spark.sql(text))
+    )
+    check_all({text: spark.sql(text) for text in texts})
 
 
 def test_statistics_that_lie(spark: SparkSession, tmp_path: Path) -> None:
