@@ -95,13 +95,12 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_rows_come_from_spark(tables: SparkSession, name: str) -> None:
+def test_other_rows_come_from_spark(tables: SparkSession) -> None:
     rows = ", ".join(f"({n % 5})" for n in range(10_001))
     tables.sql(f"select * from values {rows} as t(v)").createOrReplaceTempView("many_values")
-    found = check(tables.sql(OTHERS[name]))
-    assert "of the query itself" not in tree(found)
-    assert "rows from Spark" in tree(found)
+    for found in check_all({name: tables.sql(text) for name, text in OTHERS.items()}).values():
+        assert "of the query itself" not in tree(found)
+        assert "rows from Spark" in tree(found)
 
 
 @pytest.mark.parametrize("backend", ["auto", "cpu"])

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 import gpujoin
 from gpujoin.report.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
-from tests.brief import brief
-from tests.spark.query.queries import check
+from tests.spark.query.queries import check, check_all
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -51,22 +50,20 @@ def parted(written: None, spark_session: SparkSession, tmp_path_factory: pytest.
         spark_session.catalog.dropTempView(name)
 
 
-@pytest.mark.parametrize(
-    "name", brief(QUERIES, "values", "other types", "nulls", "with a file column", "declared otherwise")
-)
-def test_partitioned_tables_run_whole(tables: SparkSession, parted: None, name: str) -> None:
-    found = check(tables.sql(QUERIES[name]))
-    assert found.islands
+def test_partitioned_tables_run_whole(tables: SparkSession, parted: None) -> None:
+    found = check_all({name: tables.sql(text) for name, text in QUERIES.items()})
+    assert all(each.islands for each in found.values())
 
 
-@pytest.mark.parametrize(
-    ("condition", "files"),
-    [("k = 1", 3), ("k > 1 and s <> 'x'", 1), ("upper(s) = 'X'", 4), ("day is null", 1), ("id > 0", 8)],
-)
-def test_spark_prunes_partitions(tables: SparkSession, parted: None, condition: str, files: int) -> None:
-    found = check(tables.sql(f"select sum(price), count(*) from parted where {condition}"))
-    counted = re.search(r"scan .*\((\d+) files, ", str(found))
-    assert (int(counted.group(1)) if counted else 1) == files
+PRUNED = {"k = 1": 3, "k > 1 and s <> 'x'": 1, "upper(s) = 'X'": 4, "day is null": 1, "id > 0": 8}
+"""Conditions, and how many files have rows that fulfil them."""
+
+
+def test_spark_prunes_partitions(tables: SparkSession, parted: None) -> None:
+    query = "select sum(price), count(*) from parted where {}"
+    for condition, found in check_all({text: tables.sql(query.format(text)) for text in PRUNED}).items():
+        counted = re.search(r"scan .*\((\d+) files, ", str(found))
+        assert (int(counted.group(1)) if counted else 1) == PRUNED[condition], condition
 
 
 @pytest.mark.parametrize(
