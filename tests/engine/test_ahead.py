@@ -78,7 +78,10 @@ def test_the_first_batches_come_before_all_rows_are_read(seed: int) -> None:
     assert set(readers) == {threading.current_thread().name}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.value)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, id=kind.value, marks=pytest.mark.extra if kind is JoinType.FULL else []) for kind in KINDS],
+)
 def test_memory_that_runs_out_at_any_call(kind: JoinType, seed: int) -> None:
     """In either thread: what was not copied ahead is copied when it is its turn."""
     left, right = sides(seed, [pa.int32()], (70, 25), KeyShape.UNIFORM)

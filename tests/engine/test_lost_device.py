@@ -20,12 +20,17 @@ from tests.oracle.join import oracle_join
 EVERY_CALL = ALLOCATING | {"indices_to_host", "mask_to_host"}
 SMALL = Options(batch_bytes=3000, candidate_pairs=40)
 """Many batches and chunks of few rows."""
+BRIEF = (JoinType.INNER, JoinType.FULL, JoinType.LEFT_SEMI)
+"""Joins of `make test`; with test_memory.py all are without a device that has memory."""
 
 
 @pytest.mark.few
 @pytest.mark.parametrize("condition", ["no condition", "l.v < r.v"])
 @pytest.mark.parametrize("build_side", Side, ids=lambda s: f"build {s.value}")
-@pytest.mark.parametrize("join_type", KEYED, ids=lambda t: t.value)
+@pytest.mark.parametrize(
+    "join_type",
+    [pytest.param(kind, id=kind.value, marks=[] if kind in BRIEF else pytest.mark.extra) for kind in KEYED],
+)
 def test_a_device_lost_at_any_call(
     join_type: JoinType, build_side: Side, condition: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     [
         pytest.param("aggregate", marks=pytest.mark.extra),
-        "join, aggregated",
+        pytest.param("join, aggregated", marks=pytest.mark.extra),
         "exchange",
         pytest.param("join", marks=pytest.mark.slow),
         pytest.param("texts built", marks=pytest.mark.slow),

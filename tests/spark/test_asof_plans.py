@@ -406,6 +406,7 @@ def test_a_global_view_in_another_session(spark: SparkSession, tables: dict[str,
         gpujoin.disable(made)
 
 
+@pytest.mark.extra
 def test_writes(spark: SparkSession, tables: dict[str, DataFrame], tmp_path: Path) -> None:
     sides = tables["trades"], tables["quotes"]
     joined(*sides).where("size > 3").write.parquet(str(tmp_path / "out"))

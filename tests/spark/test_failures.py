@@ -72,7 +72,9 @@ def error_of(action: Callable[[], Any]) -> BaseException:
     return caught.value
 
 
-@pytest.mark.parametrize(("name", "collect"), each_once(("SIGKILL", "SIGABRT", "SIGSEGV"), ("collect", "toArrow")))
+@pytest.mark.parametrize(
+    ("name", "collect"), each_once(("SIGKILL", "SIGABRT", "SIGSEGV"), ("collect", "toArrow"), extra=["SIGSEGV"])
+)
 def test_a_worker_that_dies_is_ours(spark: SparkSession, name: str, collect: str) -> None:
     problem = error_of(getattr(through(spark, sends_itself(signal.Signals[name])), collect))
     assert failure_of(problem) is Failure.OURS
@@ -222,7 +224,9 @@ def stage_of_the_latest_job(tracker: StatusTracker) -> int:
     return int(max(job.stageIds))
 
 
-@pytest.mark.parametrize(("way", "collect"), each_once(("group", "all", "session", "stage"), ("collect", "toArrow")))
+@pytest.mark.parametrize(
+    ("way", "collect"), each_once(("group", "all", "session", "stage"), ("collect", "toArrow"), extra=["all", "stage"])
+)
 def test_what_somebody_ended_is_cancelled(grouped: SparkSession, way: str, collect: str) -> None:
     frame = through(grouped, lambda: time.sleep(30))
     thread = when_running(grouped, ways(grouped)[way])

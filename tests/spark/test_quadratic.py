@@ -98,9 +98,8 @@ def explained(frame: DataFrame) -> str:
 @pytest.mark.parametrize(
     "name",
     brief(
-        QUERIES, "two columns NOT IN under OR", "between, full outer", "less, left outer, with a rest",
-        "within a distance given by a column", "within a distance of decimals, full outer",
-        "days apart by an interval", "not exists or, less", "overlap, right outer", "anti by range",
+        QUERIES, "two columns NOT IN under OR", "less, left outer, with a rest",
+        "within a distance of decimals, full outer", "days apart by an interval", "anti by range",
     ),
 )  # fmt: skip
 def test_queries(tables: SparkSession, name: str) -> None:

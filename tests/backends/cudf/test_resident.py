@@ -434,6 +434,7 @@ def test_a_device_that_is_short_of_memory(kind: Any, floor: int) -> None:
     assert_same_rows(carried(result), wanted)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("after", [0, 1, 2, 5])
 @pytest.mark.parametrize("kind", [JoinType.INNER, JoinType.LEFT, JoinType.FULL], ids=lambda kind: kind.value)
 def test_a_row_with_more_output_than_is_held_back(kind: JoinType, after: int) -> None:

@@ -443,7 +443,7 @@ def test_a_filter_guards_the_argument() -> None:
 @pytest.mark.parametrize("memory_budget", [1 << 20, 2 << 30])
 def test_groups_that_must_come_once_do(memory_budget: int, rng: np.random.Generator, tmp_path: Path) -> None:
     """However many groups there are, how little merging helps, and how short memory is."""
-    rows = 450_000
+    rows = 250_000
     groups = np.concatenate([np.arange(rows), rng.integers(0, rows, 5000)])
     table = pa.table({"g": groups, "i": np.ones(len(groups), np.int64)})
     tree = Tree.source(table.schema).group("g", s=total(left("i"))).relation

@@ -95,7 +95,7 @@ REUSED = {
 
 @pytest.mark.parametrize(
     "name",
-    brief(REUSED, "three tables", "other keys", "groups above a join"),
+    brief(REUSED, "three tables", "groups above a join"),
 )
 def test_a_partitioning_that_is_there_is_used_again(tables: SparkSession, name: str) -> None:
     query, count = REUSED[name]
@@ -170,7 +170,7 @@ def keys_first(tables: SparkSession, cheap_keys: None, monkeypatch: pytest.Monke
     return tables
 
 
-@pytest.mark.parametrize("name", brief(FILTERED, "both", "null safe", "of a join", "float sums"))
+@pytest.mark.parametrize("name", brief(FILTERED, "null safe", "of a join", "float sums"))
 def test_keys_drop_rows_before_they_are_exchanged(keys_first: SparkSession, name: str) -> None:
     keys_first.conf.set("spark.sql.adaptive.enabled", str(name in list(FILTERED)[::2]).lower())
     text, filters = FILTERED[name]

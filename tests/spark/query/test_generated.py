@@ -17,7 +17,7 @@ from tests.spark.query.generated import TABLES, Generator, write_tables
 
 pytestmark = pytest.mark.spark
 
-QUICK, ALL = 5, 320
+QUICK, ALL = 3, 320
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def _listed(text: str) -> str:
     return ", ".join(f"{text.format(call)} c{n}" for n, call in enumerate(CALLS))
 
 
-_SHORT = {("groups", "one task, ansi, null"), ("windows", "exchanged, not ansi, NaN")}
+_SHORT = {("groups", "one task, ansi, null")}
 _CASES = [
     pytest.param(query, settings, id=f"{query}, {name}", marks=[] if (query, name) in _SHORT else pytest.mark.extra)
     for query, (name, settings) in product(QUERIES, SETTINGS.items())

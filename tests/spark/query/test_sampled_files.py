@@ -155,7 +155,7 @@ def outcome(frame: DataFrame) -> pa.Table | type[Exception]:
 
 
 @pytest.mark.parametrize("spark", [SILENT], indirect=True, ids=["one task"])
-@pytest.mark.parametrize("name", each_once(ODD, extra=["same names", "old calendar", "bytes for text"]))
+@pytest.mark.parametrize("name", each_once(ODD, extra=["same names", "old calendar", "bytes for text", "damaged"]))
 def test_a_file_that_is_not_as_the_sample_gives_the_query_back(
     spark: SparkSession, folder: Path, watched: list[PlannedQuery], name: str
 ) -> None:

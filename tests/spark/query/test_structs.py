@@ -82,9 +82,7 @@ def cases(short: Iterable[tuple[str, str, str]]) -> list[object]:
 
 
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["one task"])
-@pytest.mark.parametrize(
-    ("shape", "first", "second"), cases([("struct", "plain", "case"), ("deep", "never null", "plain")])
-)
+@pytest.mark.parametrize(("shape", "first", "second"), cases([("deep", "never null", "plain")]))
 def test_expressions_bring_values_together(
     structs: None, spark: SparkSession, shape: str, first: str, second: str
 ) -> None:

@@ -29,7 +29,7 @@ ORDERED = {
 }
 
 
-@pytest.mark.parametrize("name", brief(ORDERED, "floats", "text", "offset", "expressions", "groups", "below a join"))
+@pytest.mark.parametrize("name", brief(ORDERED, "text", "offset", "expressions", "below a join"))
 def test_first_rows_in_an_order(tables: SparkSession, name: str) -> None:
     frame = tables.sql(ORDERED[name])
     tables.conf.set("spark.gpujoin.fallback", "silent")
