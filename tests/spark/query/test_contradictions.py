@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from gpujoin.report.outcomes import explanation_of_latest
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.spark.query.native import native_plan
+from tests.brief import together
 from tests.spark.query.queries import FORCED, check_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])]
@@ -43,8 +44,11 @@ KEPT = {
 }
 
 
-def test_nothing_is_read_where_no_row_fulfils_the_conditions(tables: SparkSession) -> None:
-    queries = {name: tables.sql(text) for name, text in EMPTY.items()}
+@pytest.mark.parametrize(
+    "names", together(EMPTY, "values", "join", "left join", "anti join", "union", "nan", "subquery")
+)
+def test_nothing_is_read_where_no_row_fulfils_the_conditions(tables: SparkSession, names: tuple[str, ...]) -> None:
+    queries = {name: tables.sql(EMPTY[name]) for name in names}
     for name, found in check_all(queries, empty=EMPTY).items():
         assert name == "subquery" or "no row fulfils" in str(found)
         assert "parquet" in str(native_plan(queries[name]).toString())

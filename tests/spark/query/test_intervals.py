@@ -12,12 +12,16 @@ from tests.spark.query.queries import EXCHANGED, FORCED, check_all
 
 ZONED = {"spark.sql.session.timeZone": "America/New_York"}
 WAYS = {
-    "ansi": FORCED | {"spark.sql.ansi.enabled": "true"},
+    "ansi": FORCED | ZONED | {"spark.sql.ansi.enabled": "true"},
     "legacy": FORCED | ZONED | {"spark.sql.ansi.enabled": "false"},
 }
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.parametrize("spark", list(WAYS.values()), indirect=True, ids=list(WAYS)),
+    pytest.mark.parametrize(
+        "spark",
+        [pytest.param(WAYS["ansi"], id="ansi"), pytest.param(WAYS["legacy"], id="legacy", marks=pytest.mark.extra)],
+        indirect=True,
+    ),
 ]
 
 SMALL = "make_dt_interval(y, i % 1000, h % 60, m)"
@@ -67,13 +71,14 @@ def test_functions_of_intervals(bulk: None, spark: SparkSession, names: tuple[st
         assert found.islands[0].tree[0].startswith("project"), found.islands[0].tree
 
 
-@pytest.mark.parametrize("names", together(AGGREGATED, *AGGREGATED))
+@pytest.mark.parametrize(
+    "names", together(AGGREGATED, "totals", "of nothing", "groups", "extremes", "distinct", "windows")
+)
 def test_aggregates_of_intervals(bulk: None, spark: SparkSession, names: tuple[str, ...]) -> None:
     for found in check_all({name: spark.sql(AGGREGATED[name]) for name in names}, empty=["of nothing"]).values():
         assert not read(found)
 
 
-@pytest.mark.few
 def test_intervals_are_exchanged(bulk: None, spark: SparkSession) -> None:
     for key, value in EXCHANGED.items():
         spark.conf.set(key, value)
