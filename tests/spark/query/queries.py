@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
 from gpujoin.report.explanation import Explanation
 from gpujoin.spark.query.accelerate import Accelerated, rewrite
@@ -79,36 +76,8 @@ def plain_stages(spark: SparkSession) -> Iterator[None]:
 
 
 def check_all(frames: Mapping[str, DataFrame], *, empty: Container[str] = ()) -> dict[str, Explanation]:
-    """Check several queries as :func:`check` does, with one job for all rewritten ones and one for Spark's.
-
-    What a query of few rows costs is what surrounds it.
-    """
-    rewritten = {name: rewrite(frame) for name, frame in frames.items()}
-    changed = {name: frame for name, frame in frames.items() if rewritten[name].changed}
-    for name, frame in changed.items():
-        assert rewritten[name].frame.schema == frame.schema, name
-    actual = _together({name: rewritten[name].frame for name in changed})
-    with plain_stages(next(iter(frames.values())).sparkSession):
-        expected = _together(changed)
-    for name in changed:
-        assert_same_rows(actual[name], expected[name], allow_empty=name in empty, check_nullability=True, context=name)
-    return {name: query.explanation for name, query in rewritten.items()}
-
-
-def _together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
-    """Collect the rows of several queries at once, each row as a list of a struct: those of other queries are null."""
-    if not frames:
-        return {}
-    listed = []
-    for number, frame in enumerate(frames.values()):
-        columns = [f"c{place}" for place in range(len(frame.columns))]
-        listed.append(frame.toDF(*columns).select(sf.array(sf.struct(*columns)).alias(f"q{number}")))
-    union = functools.reduce(lambda rows, others: rows.unionByName(others, allowMissingColumns=True), listed).toArrow()
-    structs = (column.combine_chunks().flatten() for column in union.columns)
-    return {
-        name: pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
-        for name, rows in zip(frames, structs, strict=True)
-    }
+    """Check queries as :func:`check` does; those that are named may have no rows."""
+    return {name: checked(frame, allow_empty=name in empty, context=name).explanation for name, frame in frames.items()}
 
 
 def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
@@ -116,14 +85,16 @@ def check(frame: DataFrame, *, allow_empty: bool = False) -> Explanation:
     return checked(frame, allow_empty=allow_empty).explanation
 
 
-def checked(frame: DataFrame, *, allow_empty: bool = False) -> Accelerated:
+def checked(frame: DataFrame, *, allow_empty: bool = False, context: str = "") -> Accelerated:
     """Give the rewritten query that :func:`check` has run."""
     found = rewrite(frame)
     if found.changed:
         assert found.frame.schema == frame.schema
         with plain_stages(frame.sparkSession):
             expected = frame.toArrow()
-        assert_same_rows(found.frame.toArrow(), expected, allow_empty=allow_empty, check_nullability=True)
+        assert_same_rows(
+            found.frame.toArrow(), expected, allow_empty=allow_empty, check_nullability=True, context=context
+        )
     else:
         assert found.frame is frame
     return found

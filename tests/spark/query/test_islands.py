@@ -437,10 +437,11 @@ DIVIDED = (
 )
 
 
-def test_a_large_input_is_divided_among_tasks(tables: SparkSession) -> None:
+@pytest.mark.parametrize("names", together(DIVIDED, "global", "groups", "left join", "not in null", "wide decimal"))
+def test_a_large_input_is_divided_among_tasks(tables: SparkSession, names: tuple[str, ...]) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")
-    for name, found in check_all({name: tables.sql(WHOLE[name]) for name in DIVIDED}).items():
+    for name, found in check_all({name: tables.sql(WHOLE[name]) for name in names}).items():
         (island,) = found.islands
         assert any("is divided among tasks" in note.text for note in island.notes), str(found)
         if name in ("global", "groups", "wide decimal"):

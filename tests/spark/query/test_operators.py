@@ -79,8 +79,9 @@ def test_limits_of_the_rows_of_several_tasks(tables: SparkSession, names: tuple[
 
 
 @forced
-def test_pivots(tables: SparkSession) -> None:
-    whole(*map(tables.sql, PIVOTS.values()))
+@pytest.mark.parametrize("names", together(PIVOTS, "two", "integers and null", "joined"))
+def test_pivots(tables: SparkSession, names: tuple[str, ...]) -> None:
+    whole(*(tables.sql(PIVOTS[name]) for name in names))
 
 
 @forced
@@ -100,8 +101,9 @@ PROGRAMS: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
 
 
 @forced
-def test_operations_of_data_frames(tables: SparkSession) -> None:
-    whole(*(program(tables.table("sales"), tables.table("items")) for program in PROGRAMS.values()))
+@pytest.mark.parametrize("names", together(PROGRAMS, "dropna", "dropna with a threshold", "repartition"))
+def test_operations_of_data_frames(tables: SparkSession, names: tuple[str, ...]) -> None:
+    whole(*(PROGRAMS[name](tables.table("sales"), tables.table("items")) for name in names))
 
 
 @forced

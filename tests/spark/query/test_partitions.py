@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import gpujoin
 from gpujoin.report.metrics import IslandReport
 from gpujoin.spark.query.accelerate import rewrite
+from tests.brief import together
 from tests.spark.query.queries import check, check_all
 
 FORCED = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "raise"}
@@ -50,8 +51,11 @@ def parted(written: None, spark_session: SparkSession, tmp_path_factory: pytest.
         spark_session.catalog.dropTempView(name)
 
 
-def test_partitioned_tables_run_whole(tables: SparkSession, parted: None) -> None:
-    found = check_all({name: tables.sql(text) for name, text in QUERIES.items()})
+@pytest.mark.parametrize(
+    "names", together(QUERIES, "values", "other types", "nulls", "with a file column", "declared otherwise")
+)
+def test_partitioned_tables_run_whole(tables: SparkSession, parted: None, names: tuple[str, ...]) -> None:
+    found = check_all({name: tables.sql(QUERIES[name]) for name in names})
     assert all(each.islands for each in found.values())
 
 
