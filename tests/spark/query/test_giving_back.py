@@ -121,7 +121,7 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
     "toArrow": lambda frame: frame.toArrow().num_rows,
     "toPandas": lambda frame: len(frame.toPandas()),
     "tail": lambda frame: len(frame.tail(20)),
-    "show": lambda frame: len(frame._show_string(20).splitlines()) - 4,
+    "show": lambda frame: len(frame._show_string(20).splitlines()) - 4,  # type: ignore[operator]
     "approxQuantile": lambda frame: len(frame.approxQuantile("id", [0.5], 0.0)) + 10,
 }
 
