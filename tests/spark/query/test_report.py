@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 import gpujoin
 from gpujoin.report.explanation import Explanation, QueryReport
 from gpujoin.report.operations import Note, NoteKind, Operation, OperationKind
-from tests.brief import brief
 from tests.spark.leaks import leaks
 from tests.spark.query.queries import EXCHANGED, FORCED
 
@@ -50,7 +49,7 @@ def as_planned(operation: str) -> str:
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("query", brief(QUERIES, "computed groups", "a subquery", "windows", "a union"))
+@pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("conf", [FORCED, EXCHANGED], ids=["one task", "exchanged"])
 def test_the_same_operations_with_the_same_numbers(enabled: SparkSession, conf: dict[str, str], query: str) -> None:
     for name, value in conf.items():
