@@ -69,7 +69,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[PlannedQuery]:
 @pytest.fixture
 def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans in which keys drop rows before they are exchanged wherever they may: to send keys costs nothing."""
-    for name, price in {"WAITING": 0, "HELD": 0.0, "EXCHANGED": 0.0}.items():
+    for name, price in {"WAITING": 0, "BUILDING": 0.0, "EXCHANGED": 0.0}.items():
         monkeypatch.setattr(join_parts, name, price)
     monkeypatch.setattr(parts, "EXCHANGED", 1e9)
 
