@@ -17,6 +17,7 @@ PROGRAMS = {
     "quadratic": [],
     "script": [],
     "spark": [],
+    "lists": [],
     "streams": [],
     "windows": [],
 }

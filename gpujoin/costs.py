@@ -51,9 +51,6 @@ class Costs:
     decimal_call: float = 1e-8
     spark_decimal_call: float = 6e-8
     """The same where its result is a decimal of more than 18 digits."""
-    list_call: float = 3e-7
-    spark_list_call: float = 5e-8
-    """The same where an operand or the result is an array."""
     sort_row: float = 1.5e-8
     """One row of a range join or as-of join, for each doubling of the rows."""
     window_row: float = 1e-7

@@ -63,6 +63,17 @@ def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) ->
     return mask_and_not(valid, bad)
 
 
+def rows_of(operands: list[Vector], length: int) -> int:
+    """Number of rows that a call is computed for: of constants alone one."""
+    return 1 if all(operand.constant for operand in operands) else length
+
+
+def operands_of(operands: list[Vector], length: int) -> list[Vector]:
+    """Operands of as many rows as the call is computed for."""
+    rows = rows_of(operands, length)
+    return [operand.expand(rows) for operand in operands]
+
+
 def of_arrays(compute: Callable[..., Array]) -> Run:
     """Make an implementation from a function of NumPy values. The result is null where an operand is null.
 
@@ -111,7 +122,7 @@ def of_python(compute: Callable[..., Any]) -> Run:
             if None in constants:
                 return nulls(node.type)
             return from_arrow(per_distinct(first.values, lambda value: compute(value, *constants), dtype))
-        rows = 1 if all(o.constant for o in operands) else length
+        rows = rows_of(operands, length)
         columns = [to_arrow(o, o.dtype, rows).to_pylist() for o in operands]
         values = [None if None in row else compute(*row) for row in zip(*columns, strict=True)]
         return from_arrow(pa.array(values, dtype))

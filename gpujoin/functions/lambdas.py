@@ -1,4 +1,4 @@
-"""Elements of arrays and maps."""
+"""Functions that evaluate an expression for each element of lists or maps."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from gpujoin.functions.implementation import Evaluate, Lazy
 from gpujoin.functions.kinds import has_floats, is_alike, is_written
 from gpujoin.functions.lists import (
     Lists,
+    concatenated,
+    equality_words,
     is_list,
-    is_present,
-    listed,
-    numbered,
-    ordered_places,
+    order_words,
     same_list,
-    spans,
     zipped,
 )
-from gpujoin.functions.logic import is_true
+from gpujoin.functions.logic import is_false, is_true
 from gpujoin.functions.maps import maps_of
 from gpujoin.functions.rows import Rows, scatter
 from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, can_raise
-from gpujoin.functions.vector import Mask, Vector, from_arrow, mask_and, nulls, to_arrow
+from gpujoin.functions.vector import Vector, from_arrow, is_present, mask_and, nulls, to_arrow
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
-from gpujoin.model.layouts import in_type
 
 
 def _of_elements(node: Call) -> Call | None:
@@ -118,36 +115,38 @@ _MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6))
 
 
 def _evaluated(node: Call, rows: Rows, evaluate: Evaluate) -> tuple[Lists, Vector]:
-    """The lists of all rows, their elements one after the other, and the value of the body for each element."""
-    array, body, *variables = node.arguments
+    """The lists of all rows, and the value of the body for each element."""
+    array, body, *others = node.arguments
+    variables = [variable for variable in others if isinstance(variable, Variable)]
+    lists = Lists.from_vector(evaluate(array, rows).expand(rows.length))
+    values = [from_arrow(lists.elements)]
+    if len(variables) > 1:
+        values.append(Vector(pa.int32(), lists.positions.astype(np.int32)))
+    return lists, _values_of(body, rows.repeated(lists.rows, _bound(variables, values)), evaluate)
+
+
+def _values_of(body: Expression, rows: Rows, evaluate: Evaluate) -> Vector:
+    """Values of an expression; of no rows without evaluating it."""
     assert body.type is not None
-    source = Lists.of(evaluate(array, rows).expand(rows.length))
-    owners, places = source.rows, source.places
-    starts = np.cumsum(source.counts) - source.counts
-    lists = Lists(starts, source.counts, source.valid, source.elements.take(pa.array(places)))
-    if not len(places):
-        return lists, nulls(body.type).expand(0)
-    positions = np.arange(len(places)) - starts[owners]
-    values = (from_arrow(lists.elements), Vector(pa.int32(), positions.astype(np.int32)))
+    return evaluate(body, rows).expand(rows.length) if rows.length else nulls(body.type).expand(0)
+
+
+def _bound(variables: Sequence[Expression], values: Iterable[Vector]) -> dict[str, Vector]:
     names = [variable.name for variable in variables if isinstance(variable, Variable)]
-    elements = rows.repeated(owners, dict(zip(names, values, strict=False)))
-    return lists, evaluate(body, elements).expand(len(places))
+    return dict(zip(names, values, strict=True))
 
 
 def _transform(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     assert node.type is not None
     lists, results = _evaluated(node, rows, evaluate)
     elements = to_arrow(results, node.type.value_type, len(lists.elements))
-    return Vector(node.type, listed(node.type, lists, elements))
+    return Lists(lists.offsets, lists.valid, elements).to_vector(node.type)
 
 
 def _filter(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     assert node.type is not None
     lists, results = _evaluated(node, rows, evaluate)
-    kept = np.flatnonzero(is_true(results))
-    starts, counts = spans(lists.rows[kept], len(lists.counts))
-    filtered = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(kept)))
-    return Vector(node.type, listed(node.type, filtered, filtered.elements))
+    return lists.where(is_true(results)).to_vector(node.type)
 
 
 def _quantified(*, deciding: bool) -> Callable[[Call, Rows, Evaluate], Vector]:
@@ -155,19 +154,12 @@ def _quantified(*, deciding: bool) -> Callable[[Call, Rows, Evaluate], Vector]:
 
     def run(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
         lists, results = _evaluated(node, rows, evaluate)
-        known: Mask = np.ones(len(lists.elements), np.bool_) if results.valid is None else results.valid
-        decided = _rows_with(known & (results.values == deciding), lists)
-        valid = mask_and(lists.valid, decided | ~_rows_with(~known, lists))
+        decided, valid = lists.has(is_true(results) if deciding else is_false(results)), lists.valid
+        if results.valid is not None:
+            valid = mask_and(valid, decided | ~lists.has(~results.valid))
         return Vector(pa.bool_(), decided if deciding else ~decided, valid)
 
     return run
-
-
-def _rows_with(elements: Mask, lists: Lists) -> Mask:
-    """Rows of which any element is in a mask."""
-    present = np.zeros(len(lists.counts), np.bool_)
-    present[lists.rows[elements]] = True
-    return present
 
 
 def _sort_by(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
@@ -176,20 +168,20 @@ def _sort_by(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     descending, nulls = (option.value for option in node.arguments[3:] if isinstance(option, Literal))
     if nulls is None and not is_present(results.mask(), len(lists.elements))[lists.counts[lists.rows] > 1].all():
         raise UnsupportedValueError(f"{node}: where elements without a key go is left to Spark")
-    keys = Lists(lists.starts, lists.counts, None, to_arrow(results, results.dtype, len(lists.elements)))
-    order = ordered_places(keys, ascending=not descending, nulls_first=nulls == "first")
-    return Vector(node.type, listed(node.type, lists, lists.elements, order))
+    keys = to_arrow(results, results.dtype, len(lists.elements))
+    order = lists.order(order_words(keys, ascending=not descending, nulls_first=nulls == "first"))
+    return lists.take(order).to_vector(node.type)
 
 
 def _zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     assert node.type is not None
     first, second, body, *variables = node.arguments
-    lists = [Lists.of(evaluate(array, rows).expand(rows.length)) for array in (first, second)]
-    owners, valid, elements = zipped(lists)
-    results = _values_of(body, rows.repeated(owners, _bound(variables, map(from_arrow, elements))), evaluate)
-    starts, counts = spans(owners, rows.length)
-    made = to_arrow(results, node.type.value_type, len(owners))
-    return Vector(node.type, listed(node.type, Lists(starts, counts, valid, made), made))
+    lists = [Lists.from_vector(evaluate(array, rows).expand(rows.length)) for array in (first, second)]
+    together, elements = zipped(lists)
+    bound = _bound(variables, map(from_arrow, elements))
+    results = _values_of(body, rows.repeated(together.rows, bound), evaluate)
+    made = to_arrow(results, node.type.value_type, len(together.elements))
+    return Lists(together.offsets, together.valid, made).to_vector(node.type)
 
 
 def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
@@ -204,41 +196,22 @@ def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     first, second, body, *variables = node.arguments
     maps = [evaluate(operand, rows).expand(rows.length) for operand in (first, second)]
     valid = mask_and(maps[0].mask(), maps[1].mask())
-    keys = [_where(Lists.of(each), valid) for each in maps]
-    numbers = [number for number, _ in numbered(keys)]
-    _, seen, entries = np.unique(np.concatenate(numbers), return_index=True, return_inverse=True)
-    owners = np.concatenate([each.rows for each in keys])[seen]
-    order = np.lexsort((seen, owners))
-    all_keys = [each.elements.take(pa.array(each.places)) for each in keys]
-    known = pa.concat_arrays([in_type(each, node.type.key_type) for each in all_keys]).take(pa.array(seen[order]))
+    keys, items = (
+        [Lists.from_vector(each, items=part).where_valid(valid) for each in maps] for part in (False, True)
+    )  # fmt: skip
+    both = concatenated(keys, node.type.key_type)
+    first = both.first_equal(equality_words(both.elements))
+    members = first == np.arange(len(first))
+    entries, of_second = both.where(members), both.positions >= np.repeat(keys[0].counts, both.counts)
     values = []
-    for each, source, of_map in zip(keys, maps, np.split(entries, [len(numbers[0])]), strict=True):
-        places = np.full(len(seen), -1)
-        places[of_map[::-1]] = each.places[::-1]  # of equal keys the first counts
-        places = places[order]
-        items = Lists.of(source, items=True).elements
-        values.append(from_arrow(items.take(pa.array(np.maximum(places, 0), mask=places < 0))))
-    bound = _bound(variables, (from_arrow(known), *values))
-    results = _values_of(body, rows.repeated(owners[order], bound), evaluate)
-    made = to_arrow(results, node.type.item_type, len(order))
-    return maps_of(node.type, owners[order], rows.length, valid, known, made)
-
-
-def _where(lists: Lists, valid: Mask | None) -> Lists:
-    """Lists without elements where a mask is false."""
-    counts = lists.counts if valid is None else np.where(valid, lists.counts, 0)
-    return Lists(lists.starts, counts, valid, lists.elements)
-
-
-def _values_of(body: Expression, rows: Rows, evaluate: Evaluate) -> Vector:
-    """Values of an expression; of no rows without evaluating it."""
-    assert body.type is not None
-    return evaluate(body, rows).expand(rows.length) if rows.length else nulls(body.type).expand(0)
-
-
-def _bound(variables: Sequence[Expression], values: Iterable[Vector]) -> dict[str, Vector]:
-    names = [variable.name for variable in variables if isinstance(variable, Variable)]
-    return dict(zip(names, values, strict=True))
+    for each, own in zip(items, (~of_second, of_second), strict=True):
+        numbers = np.full(len(first), -1)
+        numbers[first[own][::-1]] = np.arange(len(each.elements))[::-1]  # of equal keys the first counts
+        places = numbers[members]
+        values.append(from_arrow(each.elements.take(pa.array(np.maximum(places, 0), mask=places < 0))))
+    bound = _bound(variables, (from_arrow(entries.elements), *values))
+    results = _values_of(body, rows.repeated(entries.rows, bound), evaluate)
+    return maps_of(node.type, entries, to_arrow(results, node.type.item_type, len(entries.elements)))
 
 
 def _map_of_entries(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
@@ -246,16 +219,13 @@ def _map_of_entries(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     assert node.type is not None
     source, body, *variables = node.arguments
     maps = evaluate(source, rows).expand(rows.length)
-    keys, items = (Lists.of(maps, items=items) for items in (False, True))
-    owners, places = keys.rows, pa.array(keys.places)
-    taken = [keys.elements.take(places), items.elements.take(places)]
-    results = _values_of(body, rows.repeated(owners, _bound(variables, map(from_arrow, taken))), evaluate)
+    keys, items = (Lists.from_vector(maps, items=items) for items in (False, True))
+    bound = _bound(variables, (from_arrow(keys.elements), from_arrow(items.elements)))
+    results = _values_of(body, rows.repeated(keys.rows, bound), evaluate)
     if node.function is Function.TRANSFORM_VALUES:
-        taken[1] = to_arrow(results, node.type.item_type, len(owners))
-    else:
-        kept = np.flatnonzero(is_true(results))
-        owners, taken = owners[kept], [part.take(pa.array(kept)) for part in taken]
-    return maps_of(node.type, owners, rows.length, keys.valid, *taken)
+        return maps_of(node.type, keys, to_arrow(results, node.type.item_type, len(keys.elements)))
+    chosen = is_true(results)
+    return maps_of(node.type, keys.where(chosen), items.where(chosen).elements)
 
 
 def _aggregate(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
@@ -270,20 +240,21 @@ def _aggregate(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     """
     assert node.type is not None
     array, zero, merge, of_value, of_element, finish, of_last = node.arguments
-    source = Lists.of(evaluate(array, rows).expand(rows.length))
+    source = Lists.from_vector(evaluate(array, rows).expand(rows.length))
     order = np.argsort(-source.counts, kind="stable")
     if source.valid is not None:
         order = order[source.valid[order]]
-    counts, starts = source.counts[order], source.starts[order]
-    merged = rows.repeated(order, {})
-    value = _values_of(zero, merged, evaluate)
+    counts, starts = source.counts[order], source.offsets[order]
+    value = _values_of(zero, rows.repeated(order, {}), evaluate)
     finished: list[pa.Array] = []
     assert zero.type is not None
-    for number in range(int(counts.max(initial=0))):
-        left = int(np.searchsorted(-counts, -number))  # rows with more elements than the number
-        finished.append(to_arrow(value.take(np.arange(left, len(value.values))), zero.type, len(value.values) - left))
+    ends = np.searchsorted(-counts, -np.arange(int(counts.max(initial=0))))  # rows with more elements than a number
+    for number, left in enumerate(map(int, ends)):
+        if left < len(value.values):
+            finished.append(to_arrow(value.slice(left), zero.type, len(value.values) - left))
+            value = value.slice(0, left)
         element = from_arrow(source.elements.take(pa.array(starts[:left] + number)))
-        active = rows.repeated(order[:left], _bound((of_value, of_element), (value.take(np.arange(left)), element)))
+        active = rows.repeated(order[:left], _bound((of_value, of_element), (value, element)))
         value = _values_of(merge, active, evaluate)
     finished.append(to_arrow(value, zero.type, len(value.values)))
     last = from_arrow(pa.concat_arrays(finished[::-1]))

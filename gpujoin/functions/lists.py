@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +15,19 @@ import pyarrow.types as pat
 
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.comparison import compare
-from gpujoin.functions.implementation import Run, fail, null_or_raise
+from gpujoin.functions.implementation import Run, fail, null_or_raise, operands_of, rows_of
 from gpujoin.functions.kinds import alike, comparable, fits_as_bytes, has_floats, is_alike, is_written
+from gpujoin.functions.logic import is_true
 from gpujoin.functions.nestedbytes import to_bytes
-from gpujoin.functions.regex import Groups, UnsupportedPatternError, java_to_groups, reads_alike
+from gpujoin.functions.regex import Groups, UnsupportedPatternError, java_to_groups, only_text, reads_alike
 from gpujoin.functions.signatures import INT, MANY, TEXT, Signature, cast_to, over, takes, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, Order, Raises
-from gpujoin.functions.structs import field_position
+from gpujoin.functions.structs import field_position, structs_of
 from gpujoin.functions.text import has_constants
 from gpujoin.functions.utf8 import check_utf8
-from gpujoin.functions.vector import Mask, Vector, from_arrow, mask_and, to_arrow
+from gpujoin.functions.values import Value
+from gpujoin.functions.values import ordered as ordered_words
+from gpujoin.functions.vector import Mask, Vector, from_arrow, is_present, mask_and, mask_and_not, to_arrow
 from gpujoin.functions.widening import tightest, wider_of
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.layouts import in_type
@@ -35,18 +39,34 @@ def is_list(dtype: pa.DataType) -> bool:
     return bool(pat.is_list(dtype) or pat.is_large_list(dtype))
 
 
-def _is_listed(node: Call) -> bool:
-    return is_list(types_of(node)[0]) or pat.is_map(types_of(node)[0])
+_Gives: TypeAlias = Callable[..., pa.DataType | None]
 
 
-def _resolve_indexed(node: Call) -> Call | None:
-    values, number = node.arguments
-    dtype = type_of(values)
-    return typed(node, dtype.value_type) if is_list(dtype) and is_whole(type_of(number)) else None
+def of_types(gives: _Gives) -> Callable[[Call], Call | None]:
+    """Type a call by the types of its operands, which are taken as they are; ``None`` where there is no such call."""
+
+    def resolve(node: Call) -> Call | None:
+        dtype = gives(*map(type_of, node.arguments))
+        return None if dtype is None else typed(node, dtype)
+
+    return resolve
 
 
-def _accepts_index(node: Call) -> bool:
-    return is_list(types_of(node)[0]) and INT.accepts(types_of(node)[1])
+def _signature(gives: _Gives, accepts: Callable[..., bool], arity: tuple[int, int] = (2, 2)) -> Signature:
+    """The signature of a function by the types of its operands alone."""
+    return Signature(of_types(gives), lambda node: accepts(*types_of(node)), arity)
+
+
+def _same(dtype: pa.DataType, *_: pa.DataType) -> pa.DataType | None:
+    return dtype if is_list(dtype) else None
+
+
+same_list = of_types(_same)
+"""Types a function of a list that gives a list of the same type."""
+
+
+def _has_elements(dtype: pa.DataType) -> bool:
+    return is_list(dtype) or pat.is_map(dtype)
 
 
 def _of_key(node: Call) -> Call | None:
@@ -57,12 +77,11 @@ def _of_key(node: Call) -> Call | None:
     return typed(node, dtype.item_type, values, cast_to(key, dtype.key_type, node.mode))
 
 
-def _accepts_key(node: Call) -> bool:
-    dtype, key = types_of(node)
+def _accepts_key(dtype: pa.DataType, key: pa.DataType) -> bool:
     return pat.is_map(dtype) and comparable(logical(dtype.key_type)) and alike([logical(dtype.key_type), key])
 
 
-def _searched(node: Call) -> Call | None:
+def _resolve_search(node: Call) -> Call | None:
     values, value = node.arguments
     dtype = type_of(values)
     if not is_list(dtype):
@@ -79,18 +98,7 @@ def _accepts_value(node: Call) -> bool:
     return fits_as_bytes([element, value]) or (comparable(element) and alike([element, value]))
 
 
-def _resolve_sized(node: Call) -> Call | None:
-    return typed(node, pa.int32()) if _is_listed(node) else None
-
-
-def _part_of_map(node: Call) -> Call | None:
-    dtype = type_of(node.arguments[0])
-    if not pat.is_map(dtype):
-        return None
-    return typed(node, pa.list_(dtype.key_type if node.function is Function.MAP_KEYS else dtype.item_type))
-
-
-def _resolve_listed(node: Call) -> Call | None:
+def _resolve_array(node: Call) -> Call | None:
     common = _united([type_of(argument) for argument in node.arguments], node.mode)
     return None if common is None else over(node, common, pa.list_(common))
 
@@ -108,40 +116,32 @@ def _accepts_elements(node: Call) -> bool:
     )
 
 
+def _is_list_of_structs(dtype: pa.DataType, *_: pa.DataType) -> bool:
+    return is_list(dtype) and pat.is_struct(dtype.value_type)
+
+
 def _field_of_each(node: Call) -> Call | None:
     values, name = node.arguments
     dtype = type_of(values)
-    if not is_list(dtype) or not pat.is_struct(dtype.value_type) or not isinstance(name, Literal):
+    if not _is_list_of_structs(dtype) or not isinstance(name, Literal):
         return None
     return typed(node, pa.list_(dtype.value_type.field(name.value).type))
 
 
-def _accepts_structs(node: Call) -> bool:
-    dtype = types_of(node)[0]
-    return is_list(dtype) and pat.is_struct(dtype.value_type)
-
-
-def same_list(node: Call) -> Call | None:
-    """Type a function of a list that gives a list of the same type."""
-    dtype = type_of(node.arguments[0])
-    return typed(node, dtype) if is_list(dtype) else None
-
-
-def _joined_list(node: Call) -> Call | None:
+def _resolve_concat(node: Call) -> Call | None:
     types = [type_of(argument) for argument in node.arguments]
     common = _united(types, node.mode) if all(map(is_list, types)) else None
     return over(node, common)
 
 
-def _one_more(node: Call) -> Call | None:
+def _with_element(node: Call) -> Call | None:
     values, value = map(type_of, node.arguments)
     element = _united([values.value_type, value], node.mode) if is_list(values) else None
     return None if element is None else typed(node, pa.list_(element))
 
 
-def _resolve_element(node: Call) -> Call | None:
-    dtype = type_of(node.arguments[0])
-    return typed(node, dtype.value_type) if is_list(dtype) else None
+def _accepts_element(dtype: pa.DataType, value: pa.DataType) -> bool:
+    return is_list(dtype) and is_alike(dtype.value_type, value)
 
 
 def _accepts_ordered(node: Call) -> bool:
@@ -157,57 +157,21 @@ def _accepts_told_apart(node: Call) -> bool:
     return _accepts_ordered(node) and not floats(dtype.value_type)
 
 
-def _resolve_joined(node: Call) -> Call | None:
-    return typed(node, pa.string()) if _accepts_texts(node) else None
-
-
-def _accepts_texts(node: Call) -> bool:
-    dtype, *others = types_of(node)
+def _accepts_texts(dtype: pa.DataType, *others: pa.DataType) -> bool:
     return is_list(dtype) and is_text(dtype.value_type) and all(map(is_text, others))
 
 
-def _resolve_struct(node: Call) -> Call | None:
-    names = [argument.value if isinstance(argument, Literal) else None for argument in node.arguments[::2]]
-    if not all(isinstance(name, str) for name in names) or len(names) != len(node.arguments[1::2]):
-        return None
-    fields = zip(names, map(type_of, node.arguments[1::2]), strict=True)
-    return typed(node, pa.struct(list(fields)))
-
-
-def _accepts_fields(node: Call) -> bool:
-    values = [logical(type_of(argument)) for argument in node.arguments[1::2]]
-    assert node.type is not None
-    fields = [logical(field.type) for field in node.type]
-    return len(node.arguments) == 2 * len(fields) and all(map(is_alike, values, fields))
-
-
-def _accepts_lists(node: Call) -> bool:
-    types = types_of(node)
-    return bool(types) and is_list(types[0]) and all(is_alike(types[0], dtype) for dtype in types)
+def _accepts_lists(dtype: pa.DataType, *others: pa.DataType) -> bool:
+    return is_list(dtype) and all(is_alike(dtype, other) for other in others)
 
 
 def _accepts_sets(node: Call) -> bool:
-    dtype = types_of(node)[0]
-    return _accepts_lists(node) and is_written(dtype.value_type, compared=True) and not has_floats(dtype)
+    dtype, other = types_of(node)
+    return _accepts_lists(dtype, other) and is_written(dtype.value_type, compared=True) and not has_floats(dtype)
 
 
-def _overlaps(node: Call) -> Call | None:
-    return typed(node, pa.bool_()) if is_list(types_of(node)[0]) else None
-
-
-def _flattened(node: Call) -> Call | None:
-    dtype = types_of(node)[0]
-    return typed(node, dtype.value_type) if is_list(dtype) and is_list(dtype.value_type) else None
-
-
-def _accepts_lists_of_lists(node: Call) -> bool:
-    dtype = types_of(node)[0]
+def _is_list_of_lists(dtype: pa.DataType) -> bool:
     return is_list(dtype) and is_list(dtype.value_type)
-
-
-def _accepts_slice(node: Call) -> bool:
-    dtype, *numbers = types_of(node)
-    return is_list(dtype) and all(map(pat.is_int32, numbers))
 
 
 def _never_fails(node: Call) -> bool:
@@ -216,313 +180,391 @@ def _never_fails(node: Call) -> bool:
     return isinstance(start, int) and isinstance(length, int) and start != 0 and length >= 0
 
 
-def _accepts_element(node: Call) -> bool:
-    dtype, value = types_of(node)
-    return is_list(dtype) and is_alike(dtype.value_type, value)
+def _are_lists(*types: pa.DataType) -> bool:
+    return all(map(is_list, types))
 
 
-def _resolve_repeated(node: Call) -> Call | None:
-    value, number = node.arguments
-    return typed(node, pa.list_(type_of(value))) if is_whole(type_of(number)) else None
-
-
-def _accepts_number(node: Call) -> bool:
-    return pat.is_int32(types_of(node)[1])
-
-
-def _resolve_zipped(node: Call) -> Call | None:
-    types = types_of(node)
-    if not all(map(is_list, types)):
+def _zip_of(*types: pa.DataType) -> pa.DataType | None:
+    if not _are_lists(*types):
         return None
-    return typed(node, pa.list_(pa.struct([(str(n), dtype.value_type) for n, dtype in enumerate(types)])))
+    return pa.list_(pa.struct([(str(n), dtype.value_type) for n, dtype in enumerate(types)]))
 
 
-def _accepts_zipped(node: Call) -> bool:
-    return all(map(is_list, types_of(node)))
-
-
-def _ranged(node: Call) -> Call | None:
-    dtype = types_of(node)[0]
-    return typed(node, pa.list_(dtype)) if is_whole(dtype) or pat.is_date32(dtype) else None
-
-
-def _accepts_range(node: Call) -> bool:
-    first, last, *steps = types_of(node)
+def _accepts_range(first: pa.DataType, last: pa.DataType, *steps: pa.DataType) -> bool:
     if pat.is_date32(first):
         return first == last and all(map(pat.is_int32, steps))
     return is_whole(first) and all(dtype == first for dtype in (last, *steps))
 
 
-_MAP_PART = Signature(_part_of_map, lambda node: pat.is_map(types_of(node)[0]), (1, 1))
-_LEAST_OR_GREATEST = Signature(_resolve_element, _accepts_ordered, (1, 1))
-_JOINED_LISTS = Signature(_joined_list, _accepts_lists, (1, MANY))
-_SETS = Signature(_joined_list, _accepts_sets)
-_ADDED = Signature(_one_more, _accepts_element)
-_SEARCH = Signature(_searched, _accepts_value)
+_NUMBERED = _signature(
+    lambda values, number: values.value_type if is_list(values) and is_whole(number) else None,
+    lambda values, number: is_list(values) and INT.accepts(number),
+)
+_OF_KEY = Signature(_of_key, lambda node: _accepts_key(*types_of(node)))
+_SEARCH = Signature(_resolve_search, _accepts_value)
+_SIZE = _signature(lambda dtype: pa.int32() if _has_elements(dtype) else None, _has_elements, (1, 1))
+_KEYS = _signature(lambda dtype: pa.list_(dtype.key_type) if pat.is_map(dtype) else None, pat.is_map, (1, 1))
+_VALUES = _signature(lambda dtype: pa.list_(dtype.item_type) if pat.is_map(dtype) else None, pat.is_map, (1, 1))
+_FIELDS = Signature(_field_of_each, lambda node: _is_list_of_structs(*types_of(node)))
+_LEAST_OR_GREATEST = Signature(
+    of_types(lambda dtype: dtype.value_type if is_list(dtype) else None), _accepts_ordered, (1, 1)
+)
+_JOIN = _signature(
+    lambda dtype, *others: pa.string() if _accepts_texts(dtype, *others) else None, _accepts_texts, (2, 3)
+)
+_CONCAT = Signature(_resolve_concat, lambda node: _accepts_lists(*types_of(node)), (1, MANY))
+_SETS = Signature(_resolve_concat, _accepts_sets)
+_OVERLAP = Signature(of_types(lambda dtype, _: pa.bool_() if is_list(dtype) else None), _accepts_sets)
+_FLATTEN = _signature(lambda dtype: dtype.value_type if _is_list_of_lists(dtype) else None, _is_list_of_lists, (1, 1))
+_REVERSE = _signature(_same, is_list, (1, 1))
+_SLICE = _signature(_same, lambda dtype, *numbers: is_list(dtype) and all(map(pat.is_int32, numbers)), (3, 3))
+_REPEAT = _signature(
+    lambda value, number: pa.list_(value) if is_whole(number) else None, lambda _, number: pat.is_int32(number)
+)
+_INSERT = Signature(_with_element, lambda node: _accepts_element(*types_of(node)))
+_ZIP = _signature(_zip_of, _are_lists, (1, MANY))
+_SEQUENCE = _signature(
+    lambda dtype, *_: pa.list_(dtype) if is_whole(dtype) or pat.is_date32(dtype) else None, _accepts_range, (2, 3)
+)
 
 
-# -- elements ---------------------------------------------------------------------------------------------------------
+# -- lists as arrays of elements ---------------------------------------------------------------------------------------
 
 
-_Indices = npt.NDArray[np.int64]
-_MARKS = "\x00\x01\x02\x1e\x1f"
-"""Characters by which matches are marked, the first that no text has."""
-_MOST_GROUPS = 9
-"""RE2's replacements name groups by one digit."""
+Indices: TypeAlias = npt.NDArray[np.int64]
+
+_FIRST_WORD, _LAST_WORD = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_FEW = 16
+"""An element in so many is looked for among the offsets as fast as the rows of all elements are written down."""
+_SHORT = 16
+"""Elements of a list up to which all pairs of them are compared; a sort takes as long as some 20 comparisons."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lists:
-    """Lists, or one part of the entries of maps."""
+    """Lists, or the keys or values of maps: the elements of all rows in one array, without gaps.
 
-    starts: _Indices
-    """Index in ``elements`` of the first element of each row."""
-    counts: _Indices
-    """How many elements a row has: none where it is null."""
+    An example, ``[7, null]``, null, ``[]`` and ``[8]``::
+
+        offsets     0, 2, 2, 2, 3
+        valid       true, false, true, true
+        elements    7, null, 8
+    """
+
+    offsets: Indices
+    """Index in ``elements`` of the first element of each row, and the number of all."""
     valid: Mask | None
+    """Rows that are not null; ``None``: no row is."""
     elements: pa.Array
-    """Elements of all rows, one row after the other."""
 
     @classmethod
-    def of(cls, vector: Vector, *, items: bool = False) -> Lists:
-        """Read lists, or the keys of maps, or their values with ``items``."""
-        values = vector.values
-        offsets = values.offsets.to_numpy().astype(np.int64)
-        valid = vector.mask()
+    def from_vector(cls, vector: Vector, *, items: bool = False) -> Lists:
+        """Read lists, or the keys of maps, or their values with ``items``. Rows that are null have no elements."""
+        values, valid = vector.values, vector.mask()
+        elements = values.values if not pat.is_map(values.type) else values.items if items else values.keys
+        offsets = values.offsets.to_numpy().astype(np.int64) if len(values) else np.zeros(1, np.int64)
         counts = np.diff(offsets)
-        if valid is not None:
+        if valid is not None and counts[~valid].any():
             counts = np.where(valid, counts, 0)
-        if pat.is_map(values.type):
-            return cls(offsets[:-1], counts, valid, values.items if items else values.keys)
-        return cls(offsets[:-1], counts, valid, values.values)
+            return cls.from_counts(counts, valid, elements.take(pa.array(ranges(offsets[:-1], counts))))
+        first = int(offsets[0])
+        return cls(offsets - first, valid, elements.slice(first, int(offsets[-1]) - first))
 
-    @property
-    def rows(self) -> _Indices:
+    @classmethod
+    def from_counts(cls, counts: Indices, valid: Mask | None, elements: pa.Array) -> Lists:
+        """Divide elements into lists of so many."""
+        return cls(np.concatenate([[0], np.cumsum(counts)]), valid, elements)
+
+    def to_vector(self, dtype: pa.DataType, valid: Mask | None = None) -> Vector:
+        """Make lists of a type, null where ``valid`` is false as well."""
+        _check_count(len(self.elements))
+        valid = mask_and(self.valid, valid)
+        absent = None if valid is None else pa.array(np.resize(~valid, len(self.counts)))
+        offsets, elements = pa.array(self.offsets.astype(np.int32)), in_type(self.elements, dtype.value_type)
+        return Vector(dtype, pa.ListArray.from_arrays(offsets, elements, dtype, mask=absent))
+
+    @cached_property
+    def counts(self) -> Indices:
+        """How many elements each row has."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def rows(self) -> Indices:
         """The row of each element."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    @property
-    def places(self) -> _Indices:
-        """Index in ``elements`` of each element that belongs to a row that is not null."""
-        return np.repeat(self.starts - (np.cumsum(self.counts) - self.counts), self.counts) + np.arange(
-            int(self.counts.sum())
-        )
+    @cached_property
+    def positions(self) -> Indices:
+        """Position of each element in its row, from 0 on."""
+        return np.arange(len(self.elements)) - np.repeat(self.offsets[:-1], self.counts)
 
-    def taken(self, positions: _Indices, present: Mask) -> Vector:
-        """The element at a position of each row, from 0 on; null where there is none."""
-        places = np.where(present, self.starts + positions, 0)
-        return from_arrow(self.elements.take(pa.array(places, mask=~present)))
+    @cached_property
+    def present(self) -> Mask | None:
+        """Elements that are not null; ``None``: no element is."""
+        return from_arrow(self.elements).mask()
+
+    # -- elements in a mask --
+
+    def where(self, mask: Mask) -> Lists:
+        """Lists of the elements in a mask alone."""
+        before = np.zeros(len(mask) + 1, np.int64)
+        np.cumsum(mask, out=before[1:])
+        return Lists(before[self.offsets], self.valid, self.elements.filter(pa.array(np.ascontiguousarray(mask))))
+
+    def where_valid(self, valid: Mask | None) -> Lists:
+        """Lists that are null, and without elements, where a mask of rows is false."""
+        if valid is None:
+            return self
+        lists = self.where(np.repeat(valid, self.counts))
+        return Lists(lists.offsets, mask_and(self.valid, valid), lists.elements)
+
+    def has(self, mask: Mask) -> Mask:
+        """Rows of which an element is in a mask."""
+        return mask_at(self._rows_at(np.flatnonzero(mask)), len(self.counts))
+
+    def first(self, mask: Mask) -> Indices:
+        """Position in each row of its first element in a mask; -1 where there is none."""
+        places = np.flatnonzero(mask)[::-1]
+        rows = self._rows_at(places)
+        positions = np.full(len(self.counts), -1)
+        positions[rows] = places - self.offsets[rows]
+        return positions
+
+    def _rows_at(self, places: Indices) -> Indices:
+        """The rows of the elements at some places, by search where they are few."""
+        if len(places) < len(self.elements) // _FEW:
+            return np.searchsorted(self.offsets, places, side="right") - 1
+        return self.rows[places]
+
+    # -- elements at places --
+
+    def at(self, positions: Indices, present: Mask) -> Vector:
+        """The element at a position of each row; null where ``present`` is false."""
+        places = np.where(present, self.offsets[:-1] + positions, 0)
+        elements = from_arrow(self.elements)
+        if elements.in_arrow or not len(self.elements):
+            return from_arrow(self.elements.take(pa.array(places, mask=~present)))
+        taken = elements.take(places)
+        return taken.with_valid(mask_and(taken.valid, present))
+
+    def take(self, order: Indices) -> Lists:
+        """Lists of as many elements each, taken from other places."""
+        return Lists(self.offsets, self.valid, self.elements.take(pa.array(order)))
+
+    # -- elements compared with others of their row --
+
+    def order(self, words: Indices) -> Indices:
+        """Places of the elements, row by row in the order of their words; of equal ones the first comes first.
+
+        The rank of an element is the number of elements that come before it. Those of short lists are counted by
+        comparing all elements with the next ones, then with those after the next, and so on.
+        """
+        ranks = np.zeros(len(words), np.int8)
+        for distance, same_row in self._distances():
+            after = (words[:-distance] <= words[distance:]) & same_row
+            ranks[distance:] += after
+            ranks[:-distance] += same_row & ~after
+        order = np.empty(len(words), np.int64)
+        numbers = np.arange(len(words))
+        order[numbers - self.positions + ranks] = numbers
+        places, sorted_places = self._long_lists(words)
+        order[places] = sorted_places
+        return order
+
+    def first_equal(self, words: Indices) -> Indices:
+        """Place of the first element of the same row whose word is equal, for each element."""
+        first = np.arange(len(words))
+        for distance, same_row in self._distances():
+            equal = np.flatnonzero((words[:-distance] == words[distance:]) & same_row)
+            first[equal + distance] = equal
+        places, order = self._long_lists(words)
+        begins = np.ones(len(order), np.bool_)
+        begins[1:] = words[order[1:]] != words[order[:-1]]
+        begins |= self.positions[places] == 0
+        first[order] = order[begins][np.cumsum(begins) - 1]
+        return first
+
+    def _distances(self) -> Iterator[tuple[int, Mask]]:
+        """Distances of two elements of a short list, and which elements have one of their row at that distance."""
+        before = np.minimum(self.positions, _SHORT).astype(np.int8)
+        for distance in range(1, min(int(self.counts.max(initial=0)), _SHORT)):
+            yield distance, before[distance:] >= distance
+
+    def _long_lists(self, words: Indices) -> tuple[Indices, Indices]:
+        """Places of the elements of lists that are not short, and the same as by :meth:`order`."""
+        if self.counts.max(initial=0) <= _SHORT:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        places = np.flatnonzero(np.repeat(self.counts > _SHORT, self.counts))
+        return places, places[np.lexsort((words[places], self.rows[places]))]
 
 
-def operands_of(operands: list[Vector], length: int) -> list[Vector]:
-    """Operands of as many rows; constants alone have one."""
-    if all(operand.constant for operand in operands):
-        return [Vector(o.dtype, o.values, o.valid) for o in operands]
-    return [operand.expand(length) for operand in operands]
+def ranges(starts: Indices, counts: Indices) -> Indices:
+    """So many numbers from each start on, one range after the other."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 
-def is_present(mask: Mask | None, length: int) -> Mask:
-    """Rows that are not null, as a mask in any case."""
-    return np.ones(length, np.bool_) if mask is None else mask
+def mask_at(places: Indices, length: int) -> Mask:
+    """A mask that is true at some places."""
+    mask = np.zeros(length, np.bool_)
+    mask[places] = True
+    return mask
+
+
+def equality_words(elements: pa.Array) -> Indices:
+    """Integers that are equal where elements are, nulls included."""
+    return _with_nulls(_words(elements, ordered=False), elements, _FIRST_WORD)
+
+
+def order_words(elements: pa.Array, *, ascending: bool, nulls_first: bool) -> Indices:
+    """Integers in the order of elements, with nulls at either end."""
+    words = _words(elements, ordered=True)
+    return _with_nulls(words if ascending else ~words, elements, _FIRST_WORD if nulls_first else _LAST_WORD)
+
+
+def _with_nulls(words: Indices, elements: pa.Array, null: int) -> Indices:
+    present = from_arrow(elements).mask()
+    if present is None:
+        return words
+    if (present & (words == null)).any():
+        words = np.unique(words, return_inverse=True)[1]
+    return np.where(present, words, null)
+
+
+def _words(elements: pa.Array, *, ordered: bool) -> Indices:
+    """Integers that are equal as elements are, and ordered as they are if ``ordered``; any integers for nulls."""
+    vector = from_arrow(elements)
+    if pat.is_null(vector.dtype):
+        return np.zeros(len(elements), np.int64)
+    if not vector.in_arrow and vector.values.dtype.kind in "bi":
+        return vector.values.astype(np.int64, copy=False)
+    if is_float(vector.dtype):
+        return ordered_words(np, Value(vector.dtype, vector.values))[0].astype(np.int64, copy=False)
+    values = vector.values if vector.in_arrow else elements
+    encoded = (to_bytes(values, compared=True) if pat.is_nested(vector.dtype) else values).dictionary_encode()
+    indices = encoded.indices.fill_null(0).to_numpy().astype(np.int64)
+    if not ordered:
+        return indices
+    ranks = np.zeros(max(1, len(encoded.dictionary)), np.int64)
+    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
+    return ranks[indices]
+
+
+def concatenated(lists: Sequence[Lists], element: pa.DataType) -> Lists:
+    """The elements of several lists of each row, one list's after the other's, as elements of a type."""
+    elements = pa.concat_arrays([in_type(each.elements, element) for each in lists])
+    counts = reduce(np.add, (each.counts for each in lists))
+    made = Lists.from_counts(counts, reduce(mask_and, (each.valid for each in lists)), elements)
+    order, begins, first = np.empty(len(elements), np.int64), made.offsets[:-1], 0
+    for each in lists:
+        numbers = np.arange(len(each.elements))
+        order[np.repeat(begins - each.offsets[:-1], each.counts) + numbers] = first + numbers
+        begins, first = begins + each.counts, first + len(numbers)
+    return made.take(order)
+
+
+def _check_count(count: int) -> None:
+    if count > np.iinfo(np.int32).max:
+        raise MemoryError(f"{count} values in lists of one Arrow column")
+
+
+# -- values of elements ------------------------------------------------------------------------------------------------
 
 
 def _get_item(node: Call, operands: list[Vector], length: int) -> Vector:
     values, numbers = operands_of(operands, length)
-    lists, positions = Lists.of(values), numbers.values.astype(np.int64)
-    return _taken(node, lists, positions, mask_and(lists.valid, numbers.mask()))
+    lists = Lists.from_vector(values)
+    return _element(node, lists, numbers.values.astype(np.int64), mask_and(lists.valid, numbers.mask()))
 
 
 def _element_at(node: Call, operands: list[Vector], length: int) -> Vector:
     values, numbers = operands_of(operands, length)
-    lists, positions = Lists.of(values), numbers.values.astype(np.int64)
+    lists, positions = Lists.from_vector(values), numbers.values.astype(np.int64)
     valid = mask_and(lists.valid, numbers.mask())
     # Elements of the array that no position reaches are looked for before the position is.
     reached = np.abs(positions) <= lists.counts
     if (is_present(valid, len(positions)) & reached & (positions == 0)).any():
         fail(node, "there is no element number 0")
-    return _taken(node, lists, np.where(positions > 0, positions - 1, lists.counts + positions), valid)
+    return _element(node, lists, np.where(positions > 0, positions - 1, lists.counts + positions), valid)
 
 
-def _taken(node: Call, lists: Lists, positions: _Indices, valid: Mask | None) -> Vector:
+def _element(node: Call, lists: Lists, positions: Indices, valid: Mask | None) -> Vector:
     outside = (positions < 0) | (positions >= lists.counts)
-    present = is_present(null_or_raise(node, outside, valid, "there is no such element"), len(positions))
-    return lists.taken(positions, present)
+    return lists.at(
+        positions, is_present(null_or_raise(node, outside, valid, "there is no such element"), len(outside))
+    )
 
 
-def equal_elements(lists: Lists, value: Vector) -> tuple[Vector, Mask]:
-    """Give the elements of all rows, and which of them equal the value of their row."""
-    rows = lists.rows
-    elements = from_arrow(lists.elements.take(pa.array(lists.places)))
-    equal = compare(Function.EQ, elements, value.take(rows))
-    return elements, equal.values & is_present(equal.mask(), len(rows))
-
-
-def _first_equal(lists: Lists, value: Vector) -> tuple[_Indices, Mask]:
-    """Position of each row's first element that is equal to its value, or -1; and which rows have a null element."""
-    rows, places = lists.rows, lists.places
-    elements, matches = equal_elements(lists, value)
-    positions = np.full(len(lists.counts), -1)
-    matched = np.flatnonzero(matches)[::-1]
-    positions[rows[matched]] = places[matched] - lists.starts[rows[matched]]
-    has_null = np.zeros(len(lists.counts), np.bool_)
-    has_null[rows[~is_present(elements.mask(), len(rows))]] = True
-    return positions, has_null
+def _equal_elements(lists: Lists, value: Vector) -> Mask:
+    """Elements that equal the value of their row."""
+    if not len(lists.elements):
+        return np.zeros(0, np.bool_)
+    of_rows = value if value.constant else value.take(lists.rows)
+    return is_true(compare(Function.EQ, from_arrow(lists.elements), of_rows))
 
 
 def _contains(_node: Call, operands: list[Vector], length: int) -> Vector:
-    values, value = operands_of(operands, length)
-    lists = Lists.of(values)
-    positions, has_null = _first_equal(lists, value)
-    known = (positions >= 0) | ~has_null
-    return Vector(pa.bool_(), positions >= 0, mask_and(mask_and(lists.valid, value.mask()), known))
+    values, value = operands
+    lists = Lists.from_vector(values.expand(rows_of(operands, length)))
+    contained = lists.has(_equal_elements(lists, value))
+    valid = mask_and(lists.valid, value.mask())
+    if lists.present is not None:
+        valid = mask_and(valid, contained | ~lists.has(~lists.present))
+    return Vector(pa.bool_(), contained, valid)
 
 
 def _position(_node: Call, operands: list[Vector], length: int) -> Vector:
-    values, value = operands_of(operands, length)
-    lists = Lists.of(values)
-    return Vector(pa.int64(), _first_equal(lists, value)[0] + 1, mask_and(lists.valid, value.mask()))
+    values, value = operands
+    lists = Lists.from_vector(values.expand(rows_of(operands, length)))
+    return Vector(pa.int64(), lists.first(_equal_elements(lists, value)) + 1, mask_and(lists.valid, value.mask()))
 
 
 def _map_value(_node: Call, operands: list[Vector], length: int) -> Vector:
-    maps, key = operands_of(operands, length)
-    positions, _ = _first_equal(Lists.of(maps), key)
-    valid = is_present(mask_and(maps.mask(), key.mask()), len(positions))
-    return Lists.of(maps, items=True).taken(positions, valid & (positions >= 0))
+    values, key = operands
+    maps = values.expand(rows_of(operands, length))
+    keys = Lists.from_vector(maps)
+    positions = keys.first(_equal_elements(keys, key))
+    return Lists.from_vector(maps, items=True).at(positions, positions >= 0)
 
 
 def _size(_node: Call, operands: list[Vector], _length: int) -> Vector:
-    lists = Lists.of(operands[0])
-    return Vector(pa.int32(), lists.counts.astype(np.int32), lists.valid)
+    values = operands[0].values
+    return Vector(pa.int32(), np.diff(values.offsets.to_numpy()).astype(np.int32), operands[0].mask())
 
 
-def _array(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
-    rows = 1 if all(operand.constant for operand in operands) else length
-    count, element = len(operands), node.type.value_type
-    columns = pa.concat_arrays([to_arrow(operand, element, rows) for operand in operands])
-    order = np.arange(rows * count).reshape(count, rows).T.ravel()
-    offsets = pa.array(np.arange(0, rows * count + 1, count), pa.int32())
-    return Vector(node.type, pa.ListArray.from_arrays(offsets, columns.take(pa.array(order)), node.type))
-
-
-def _map_part(*, items: bool) -> Run:
-    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        assert node.type is not None
-        lists = Lists.of(operands[0], items=items)
-        return Vector(node.type, listed(node.type, lists, lists.elements))
-
-    return run
-
-
-def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    lists = Lists.of(operands[0])
-    position = field_position(node, type_of(node.arguments[0]).value_type)
-    return Vector(node.type, listed(node.type, lists, pc.struct_field(lists.elements, [position])))
-
-
-def listed(dtype: pa.DataType, lists: Lists, elements: pa.Array, places: _Indices | None = None) -> pa.Array:
-    """Lists of other elements in the same places, or in others."""
-    offsets = np.concatenate([[0], np.cumsum(lists.counts)]).astype(np.int32)
-    absent = None if lists.valid is None else pa.array(~lists.valid)
-    taken = in_type(elements.take(pa.array(lists.places if places is None else places)), dtype.value_type)
-    return pa.ListArray.from_arrays(pa.array(offsets), taken, dtype, mask=absent)
-
-
-def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    values, ascending = operands[0], _constant(node, 1, default=True)
-    lists = Lists.of(values)
-    order = ordered_places(lists, ascending=ascending, nulls_first=ascending)
-    return Vector(node.type, listed(node.type, lists, lists.elements, order))
-
-
-def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    lists = Lists.of(operands[0])
-    order = ordered_places(lists, ascending=True, nulls_first=False)
-    return Vector(node.type, listed(node.type, lists, lists.elements, order))
-
-
-def ordered_places(lists: Lists, *, ascending: bool, nulls_first: bool) -> _Indices:
-    """Places of the elements, row by row in order; equal ones stay as they are."""
-    rows, places = lists.rows, lists.places
-    elements = codes(lists.elements.take(pa.array(places)))
-    present = np.asarray(elements.is_valid()) == nulls_first
-    table = pa.table({"row": rows, "present": pa.array(present), "value": elements})
-    way = "ascending" if ascending else "descending"
-    order = pc.sort_indices(table, sort_keys=[("row", "ascending"), ("present", "ascending"), ("value", way)])
-    return np.asarray(places[order.to_numpy().astype(np.int64)])
-
-
-def codes(elements: pa.Array) -> pa.Array:
-    """Elements as values that Arrow tells apart and orders as Spark does: nested ones and floats as their bytes."""
-    if pat.is_nested(elements.type) or pat.is_floating(elements.type):
-        return to_bytes(elements, compared=True)
-    return elements.cast(pa.int8()) if pat.is_null(elements.type) else elements
-
-
-def _least_or_greatest(*, greatest: bool) -> Run:
+def _least_or_greatest(extreme: np.ufunc, last: int) -> Run:
     def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
-        lists = Lists.of(operands[0])
-        rows, places = lists.rows, lists.places
-        present = is_present(from_arrow(lists.elements.take(pa.array(places))).mask(), len(rows))
-        starts, counts = spans(rows[present], len(lists.counts))
-        values = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[present])))
-        order = ordered_places(values, ascending=not greatest, nulls_first=True)
-        ordered = Lists(starts, counts, lists.valid, values.elements.take(pa.array(order)))
-        return ordered.taken(np.zeros(len(counts), np.int64), counts > 0)
+        lists = Lists.from_vector(operands[0])
+        rows, words = np.flatnonzero(lists.counts), _words(lists.elements, ordered=True)
+        if lists.present is not None:
+            words = np.where(lists.present, words, last)
+        extremes = extreme.reduceat(words, lists.offsets[rows]) if len(rows) else words
+        extremal = words == np.repeat(extremes, lists.counts[rows])
+        positions = lists.first(extremal if lists.present is None else extremal & lists.present)
+        return lists.at(positions, positions >= 0)
 
     return run
-
-
-def spans(rows: _Indices, length: int) -> tuple[_Indices, _Indices]:
-    """First index and number of the elements of each row, from the row of each element in ascending order."""
-    counts = np.bincount(rows, minlength=length).astype(np.int64)
-    return np.cumsum(counts) - counts, counts
-
-
-def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    lists = Lists.of(operands[0])
-    rows, places = lists.rows, lists.places
-    elements = codes(lists.elements.take(pa.array(places)))
-    numbers = pc.fill_null(elements.dictionary_encode().indices, -1).to_numpy()
-    _, first = np.unique(np.stack([rows, numbers.astype(np.int64)]), axis=1, return_index=True)
-    first.sort()
-    starts, counts = spans(rows[first], len(lists.counts))
-    kept = Lists(starts, counts, lists.valid, lists.elements.take(pa.array(places[first])))
-    return Vector(node.type, listed(node.type, kept, kept.elements))
 
 
 def _join(_node: Call, operands: list[Vector], length: int) -> Vector:
     values, separator, *replacement = operands_of(operands, length)
-    lists = Lists.of(values)
-    rows, places = lists.rows, lists.places
-    elements = lists.elements.take(pa.array(places))
-    if replacement:
-        elements = pc.coalesce(elements, replacement[0].values.take(pa.array(rows)))
-    present = is_present(from_arrow(elements).mask(), len(rows))
-    starts, counts = spans(rows[present], len(lists.counts))
-    offsets = pa.array(np.concatenate([starts, [int(counts.sum())]]).astype(np.int32))
-    texts = pa.ListArray.from_arrays(offsets, elements.filter(pa.array(present)).cast(pa.string()))
-    joined = pc.binary_join(texts, separator.values.cast(pa.string()))
-    valid = is_present(reduce(mask_and, (operand.mask() for operand in (values, separator, *replacement))), len(texts))
-    return from_arrow(pc.if_else(pa.array(valid), joined, pa.scalar(None, pa.string())))
+    lists = Lists.from_vector(values)
+    if replacement and lists.present is not None:
+        texts = replacement[0].values.take(pa.array(lists.rows))
+        lists = Lists(lists.offsets, lists.valid, pc.coalesce(lists.elements, texts))
+    if lists.present is not None:
+        lists = lists.where(lists.present)
+    valid = reduce(mask_and, (operand.mask() for operand in (separator, *replacement)))
+    texts = lists.to_vector(pa.list_(pa.string()), valid)
+    return from_arrow(pc.binary_join(texts.values, separator.values.cast(pa.string())))
 
 
-def _struct(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
-    fields = list(node.type)
-    rows = 1 if all(operand.constant for operand in operands) else length
-    columns = [to_arrow(value, field.type, rows) for value, field in zip(operands[1::2], fields, strict=True)]
-    return Vector(node.type, pa.StructArray.from_arrays(columns, fields=fields))
+# -- lists of texts ----------------------------------------------------------------------------------------------------
 
 
-def _constant(node: Call, position: int, *, default: bool) -> bool:
-    operand = node.arguments[position] if position < len(node.arguments) else Literal(value=default)
-    assert isinstance(operand, Literal)
-    return bool(operand.value)
+_MARKS = "\x00\x01\x02\x1e\x1f"
+"""Characters by which matches are marked, the first that no text has."""
+_MOST_GROUPS = 9
+"""RE2's replacements name groups by one digit."""
 
 
 def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -530,8 +572,12 @@ def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
     regex, most = _separator(node)
     text = operands[0].values
     check_utf8(text, node)
+    literal = only_text(node.arguments[1].value) if isinstance(node.arguments[1], Literal) else None
     splits = most - 1 if most > 0 else None
-    parts = pc.split_pattern_regex(text, regex, max_splits=splits)
+    if literal is None:
+        parts = pc.split_pattern_regex(text, regex, max_splits=splits)
+    else:
+        parts = pc.split_pattern(text, literal, max_splits=splits)
     return Vector(node.type, parts.cast(node.type), constant=operands[0].constant)
 
 
@@ -564,11 +610,9 @@ def _extract_all(node: Call, operands: list[Vector], _length: int) -> Vector:
     check_utf8(text, node)
     mark = _unused(text, node)
     marked = pc.replace_substring_regex(text, pattern.unnamed, rf"{mark}\{group}{mark}")
-    parts = Lists.of(from_arrow(pc.split_pattern(marked, mark)))
-    matches = Lists(parts.starts, parts.counts // 2, parts.valid, parts.elements)
-    within = matches.places - matches.starts[matches.rows]
-    places = matches.starts[matches.rows] + 2 * within + 1
-    return Vector(node.type, listed(node.type, matches, parts.elements, places), constant=operands[0].constant)
+    parts = Lists.from_vector(from_arrow(pc.split_pattern(marked, mark)))
+    matches = parts.where(parts.positions % 2 == 1).to_vector(node.type)
+    return Vector(node.type, matches.values, constant=operands[0].constant)
 
 
 def _unused(text: pa.Array, node: Call) -> str:
@@ -600,72 +644,81 @@ exact_matches = reads_alike(_pattern_and_group)
 """Whether ``regexp_extract_all`` has constants that mean the same in Java and RE2, and no empty match."""
 
 
-# -- lists of others --------------------------------------------------------------------------------------------------
+# -- lists of others ---------------------------------------------------------------------------------------------------
 
 
-def _ranges(starts: _Indices, counts: _Indices) -> _Indices:
-    """So many numbers from each start on, one range after the other."""
-    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-
-
-def _made(
-    node: Call, rows: _Indices, length: int, valid: Mask | None, elements: pa.Array, places: _Indices
-) -> Vector:  # fmt: skip
-    """Lists of the elements at places, given the row of each in ascending order; rows that are null have none."""
+def _array(node: Call, operands: list[Vector], length: int) -> Vector:
     assert node.type is not None
-    if valid is not None:
-        rows, places = rows[valid[rows]], places[valid[rows]]
-    starts, counts = spans(rows, length)
-    return Vector(node.type, listed(node.type, Lists(starts, counts, valid, elements), elements, places))
+    rows, count = rows_of(operands, length), len(operands)
+    columns = pa.concat_arrays([to_arrow(operand, node.type.value_type, rows) for operand in operands])
+    order = np.arange(rows * count).reshape(count, rows).T.ravel()
+    return Lists.from_counts(np.full(rows, count), None, columns.take(pa.array(order))).to_vector(node.type)
 
 
-def _together(node: Call, lists: Sequence[Lists]) -> tuple[pa.Array, _Indices, _Indices]:
-    """The elements of several lists of each row as one array, and row and place of each, row by row."""
-    elements = _of_one_type(node, lists)
-    bases = np.cumsum([0, *(len(each.elements) for each in lists)])
-    rows = np.concatenate([each.rows for each in lists])
-    places = np.concatenate([each.places + base for each, base in zip(lists, bases, strict=False)])
-    order = np.argsort(rows, kind="stable")
-    return elements, rows[order], places[order]
+def _map_part(*, items: bool) -> Run:
+    def run(node: Call, operands: list[Vector], _length: int) -> Vector:
+        assert node.type is not None
+        return Lists.from_vector(operands[0], items=items).to_vector(node.type)
+
+    return run
 
 
-def _of_one_type(node: Call, lists: Sequence[Lists]) -> pa.Array:
-    """The elements of several lists, one list's after the other's, in the type of those of the call's."""
+def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
-    return pa.concat_arrays([in_type(each.elements, node.type.value_type) for each in lists])
+    lists = Lists.from_vector(operands[0])
+    position = field_position(node, type_of(node.arguments[0]).value_type)
+    return Lists(lists.offsets, lists.valid, pc.struct_field(lists.elements, [position])).to_vector(node.type)
+
+
+def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
+    ascending = node.arguments[1] if len(node.arguments) > 1 else Literal(value=True)
+    assert isinstance(ascending, Literal)
+    return _sorted(node, operands[0], ascending=bool(ascending.value), nulls_first=bool(ascending.value))
+
+
+def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
+    return _sorted(node, operands[0], ascending=True, nulls_first=False)
+
+
+def _sorted(node: Call, values: Vector, *, ascending: bool, nulls_first: bool) -> Vector:
+    assert node.type is not None
+    lists = Lists.from_vector(values)
+    order = lists.order(order_words(lists.elements, ascending=ascending, nulls_first=nulls_first))
+    return lists.take(order).to_vector(node.type)
+
+
+def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
+    assert node.type is not None
+    lists = Lists.from_vector(operands[0])
+    first = lists.first_equal(equality_words(lists.elements))
+    return lists.where(first == np.arange(len(first))).to_vector(node.type)
 
 
 def _concat(node: Call, operands: list[Vector], length: int) -> Vector:
-    lists = [Lists.of(operand) for operand in operands_of(operands, length)]
-    valid = reduce(mask_and, (each.valid for each in lists))
-    elements, rows, places = _together(node, lists)
-    return _made(node, rows, len(lists[0].counts), valid, elements, places)
+    assert node.type is not None
+    lists = [Lists.from_vector(operand) for operand in operands_of(operands, length)]
+    return concatenated(lists, node.type.value_type).to_vector(node.type)
 
 
 def _flatten(node: Call, operands: list[Vector], _length: int) -> Vector:
-    outer = Lists.of(operands[0])
-    inner = Lists.of(from_arrow(outer.elements))
-    rows, places = outer.rows, outer.places
-    valid = outer.valid
-    if inner.valid is not None:
-        whole = np.ones(len(outer.counts), np.bool_)
-        whole[rows[~inner.valid[places]]] = False
-        valid = mask_and(valid, whole)
-    counts = inner.counts[places]
-    within = _ranges(inner.starts[places], counts)
-    return _made(node, np.repeat(rows, counts), len(outer.counts), valid, inner.elements, within)
+    assert node.type is not None
+    outer = Lists.from_vector(operands[0])
+    inner = Lists.from_vector(from_arrow(outer.elements))
+    valid = outer.valid if inner.valid is None else mask_and_not(outer.valid, outer.has(~inner.valid))
+    return Lists(inner.offsets[outer.offsets], valid, inner.elements).to_vector(node.type)
 
 
 def _reverse(node: Call, operands: list[Vector], _length: int) -> Vector:
-    lists = Lists.of(operands[0])
-    rows = lists.rows
-    mirrored = (2 * lists.starts + lists.counts - 1)[rows] - lists.places
-    return _made(node, rows, len(lists.counts), lists.valid, lists.elements, mirrored)
+    assert node.type is not None
+    lists = Lists.from_vector(operands[0])
+    mirrored = np.repeat(lists.offsets[:-1] + lists.offsets[1:] - 1, lists.counts) - np.arange(len(lists.elements))
+    return lists.take(mirrored).to_vector(node.type)
 
 
 def _slice(node: Call, operands: list[Vector], length: int) -> Vector:
+    assert node.type is not None
     values, start, most = operands_of(operands, length)
-    lists = Lists.of(values)
+    lists = Lists.from_vector(values)
     valid = reduce(mask_and, (operand.mask() for operand in (values, start, most)))
     first, count = (operand.values.astype(np.int64) for operand in (start, most))
     present = is_present(valid, len(first))
@@ -676,16 +729,15 @@ def _slice(node: Call, operands: list[Vector], length: int) -> Vector:
     begin = np.where(first < 0, first + lists.counts, first - 1)
     inside = present & (begin >= 0) & (begin < lists.counts)
     counts = np.where(inside, np.minimum(count, lists.counts - begin), 0)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    return _made(node, rows, len(counts), valid, lists.elements, _ranges(lists.starts + begin, counts))
+    elements = lists.elements.take(pa.array(ranges(lists.offsets[:-1] + begin, counts)))
+    return Lists.from_counts(counts, valid, elements).to_vector(node.type)
 
 
 def _remove(node: Call, operands: list[Vector], length: int) -> Vector:
-    values, value = operands_of(operands, length)
-    lists = Lists.of(values)
-    kept = ~equal_elements(lists, value)[1]
-    valid = mask_and(lists.valid, value.mask())
-    return _made(node, lists.rows[kept], len(lists.counts), valid, lists.elements, lists.places[kept])
+    assert node.type is not None
+    values, value = operands
+    lists = Lists.from_vector(values.expand(rows_of(operands, length)))
+    return lists.where(~_equal_elements(lists, value)).to_vector(node.type, value.mask())
 
 
 def _repeat(node: Call, operands: list[Vector], length: int) -> Vector:
@@ -696,13 +748,8 @@ def _repeat(node: Call, operands: list[Vector], length: int) -> Vector:
     counts = counts if valid is None else np.where(valid, counts, 0)
     _check_count(int(counts.sum()))
     rows = np.repeat(np.arange(len(counts)), counts)
-    elements = to_arrow(value, node.type.value_type, len(counts))
-    return _made(node, rows, len(counts), valid, elements, rows)
-
-
-def _check_count(count: int) -> None:
-    if count > np.iinfo(np.int32).max:
-        raise MemoryError(f"{count} values in lists of one Arrow column")
+    elements = to_arrow(value, node.type.value_type, len(counts)).take(pa.array(rows))
+    return Lists.from_counts(counts, valid, elements).to_vector(node.type)
 
 
 def _insert(*, last: bool) -> Run:
@@ -711,87 +758,68 @@ def _insert(*, last: bool) -> Run:
     def run(node: Call, operands: list[Vector], length: int) -> Vector:
         assert node.type is not None
         values, value = operands_of(operands, length)
-        lists = Lists.of(values)
-        added = to_arrow(value, node.type.value_type, len(lists.counts))
-        every = np.arange(len(lists.counts))
-        ones = Lists(every, np.ones(len(every), np.int64), None, added)
-        elements, rows, places = _together(node, [lists, ones] if last else [ones, lists])
-        return _made(node, rows, len(every), lists.valid, elements, places)
+        lists, element = Lists.from_vector(values), node.type.value_type
+        rows = len(lists.counts)
+        added = Lists.from_counts(np.ones(rows, np.int64), None, to_arrow(value, element, rows))
+        return concatenated([lists, added] if last else [added, lists], element).to_vector(node.type)
 
     return run
 
 
-def numbered(lists: Sequence[Lists]) -> list[tuple[_Indices, _Indices]]:
-    """The elements of each list as integers that are equal where elements of a row are, negative for nulls."""
-    taken = [codes(each.elements.take(pa.array(each.places))) for each in lists]
-    numbers = pa.concat_arrays([each.cast(taken[0].type) for each in taken]).dictionary_encode().indices
-    known = np.asarray(numbers.fill_null(-1)).astype(np.int64)
-    size = int(known.max(initial=-1)) + 1
-    ends = np.cumsum([len(each) for each in taken])[:-1]
-    parts = zip(np.split(known, ends), lists, strict=True)
-    return [(np.where(part < 0, ~each.rows, each.rows * size + part), part) for part, each in parts]
-
-
-def _as_sets(node: Call, operands: list[Vector], length: int) -> Vector:
+def _set_operation(node: Call, operands: list[Vector], length: int) -> Vector:
     assert node.type is not None
-    left, right = (Lists.of(operand) for operand in operands_of(operands, length))
-    valid = mask_and(left.valid, right.valid)
-    (left_keys, _), (right_keys, _) = numbered([left, right])
-    if node.function is Function.ARRAY_UNION:
-        keys = np.concatenate([left_keys, right_keys])
-        rows = np.concatenate([left.rows, right.rows])
-        elements = _of_one_type(node, [left, right])
-        places = np.concatenate([left.places, right.places + len(left.elements)])
-        kept = np.arange(len(keys))
-    else:
-        keys, rows, elements, places = left_keys, left.rows, left.elements, left.places
-        kept = np.flatnonzero(np.isin(keys, right_keys) == (node.function is Function.ARRAY_INTERSECT))
-    _, first = np.unique(keys[kept], return_index=True)
-    kept = kept[np.sort(first)]
-    kept = kept[np.argsort(rows[kept], kind="stable")]
-    return _made(node, rows[kept], len(left.counts), valid, elements, places[kept])
+    left, right = (Lists.from_vector(operand) for operand in operands_of(operands, length))
+    both, members, in_right = _members(left, right, node.type.value_type)
+    match node.function:
+        case Function.ARRAY_INTERSECT:
+            members = members & in_right & (both.positions < np.repeat(left.counts, both.counts))
+        case Function.ARRAY_EXCEPT:
+            members = members & ~in_right
+    return both.where(members).to_vector(node.type)
+
+
+def _members(left: Lists, right: Lists, element: pa.DataType) -> tuple[Lists, Mask, Mask]:
+    """Elements of two sets of each row, the first of all that are equal, and those that the right one has too."""
+    both = concatenated([left, right], element)
+    first = both.first_equal(equality_words(both.elements))
+    of_right = both.positions >= np.repeat(left.counts, both.counts)
+    return both, first == np.arange(len(first)), mask_at(first[of_right], len(first))
 
 
 def _overlap(_node: Call, operands: list[Vector], length: int) -> Vector:
-    left, right = (Lists.of(operand) for operand in operands_of(operands, length))
-    (left_keys, left_codes), (right_keys, right_codes) = numbered([left, right])
-    common, unknown = np.zeros(len(left.counts), np.bool_), np.zeros(len(left.counts), np.bool_)
-    common[left.rows[np.isin(left_keys, right_keys) & (left_codes >= 0)]] = True
-    unknown[left.rows[left_codes < 0]] = True
-    unknown[right.rows[right_codes < 0]] = True
-    unknown &= (left.counts > 0) & (right.counts > 0)
-    return Vector(pa.bool_(), common, mask_and(mask_and(left.valid, right.valid), common | ~unknown))
+    left, right = (Lists.from_vector(operand) for operand in operands_of(operands, length))
+    both, _, in_right = _members(left, right, left.elements.type)
+    shared = in_right & (both.positions < np.repeat(left.counts, both.counts))
+    if both.present is None:
+        return Vector(pa.bool_(), both.has(shared), both.valid)
+    overlap = both.has(shared & both.present)
+    unknown = both.has(~both.present) & (left.counts > 0) & (right.counts > 0)
+    return Vector(pa.bool_(), overlap, mask_and(both.valid, overlap | ~unknown))
 
 
-def zipped(lists: Sequence[Lists]) -> tuple[_Indices, Mask | None, list[pa.Array]]:
-    """The row of each position that any list has, which rows are not null, and the elements there or nulls."""
+def zipped(lists: Sequence[Lists]) -> tuple[Lists, list[pa.Array]]:
+    """Lists of every position that any list of a row has, and the elements there of each, or nulls."""
     valid = reduce(mask_and, (each.valid for each in lists))
     counts = reduce(np.maximum, (each.counts for each in lists))
-    if valid is not None:
-        counts = np.where(valid, counts, 0)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    positions = _ranges(np.zeros(len(counts), np.int64), counts)
+    counts = counts if valid is None else np.where(valid, counts, 0)
+    together = Lists.from_counts(counts, valid, pa.nulls(int(counts.sum())))
+    rows, positions = together.rows, together.positions
     elements = []
     for each in lists:
+        if np.array_equal(each.counts, counts):
+            elements.append(each.elements)
+            continue
         absent = positions >= each.counts[rows]
-        places = np.where(absent, 0, each.starts[rows] + positions)
+        places = np.where(absent, 0, each.offsets[rows] + positions)
         elements.append(each.elements.take(pa.array(places, mask=absent)))
-    return rows, valid, elements
+    return together, elements
 
 
 def _zip(node: Call, operands: list[Vector], length: int) -> Vector:
     assert node.type is not None
-    lists = [Lists.of(operand) for operand in operands_of(operands, length)]
-    rows, valid, elements = zipped(lists)
+    together, elements = zipped([Lists.from_vector(operand) for operand in operands_of(operands, length)])
     structs = structs_of(elements, node.type.value_type)
-    return _made(node, rows, len(lists[0].counts), valid, structs, np.arange(len(rows)))
-
-
-def structs_of(columns: Sequence[pa.Array], dtype: pa.DataType) -> pa.Array:
-    """Structs of columns, cast to the types of the fields."""
-    fields = list(dtype)
-    typed = [in_type(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    return pa.StructArray.from_arrays(typed, fields=fields)
+    return Lists(together.offsets, together.valid, structs).to_vector(node.type)
 
 
 def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:
@@ -811,11 +839,10 @@ def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:
     counts = np.where(present, steps_taken.astype(np.int64) + 1, 0)
     _check_count(int(counts.sum()))
     rows = np.repeat(np.arange(len(counts)), counts)
-    values = first[rows] + step[rows] * _ranges(np.zeros(len(counts), np.int64), counts)
+    values = first[rows] + step[rows] * ranges(np.zeros(len(counts), np.int64), counts)
     kind = node.type.value_type
     whole = values.astype(np.int32) if kind.bit_width == 32 else values
-    elements = pa.array(whole).cast(kind)
-    return _made(node, rows, len(counts), valid, elements, np.arange(len(rows)))
+    return Lists.from_counts(counts, valid, pa.array(whole).cast(kind)).to_vector(node.type)
 
 
 _F = Function
@@ -827,19 +854,19 @@ TABLE = (
         exact=exact_matches, partial=True, numpy=_extract_all,
     ),
     FunctionSpec(
-        _F.GET_ITEM, ("GetArrayItem",), Signature(_resolve_indexed, _accepts_index),
+        _F.GET_ITEM, ("GetArrayItem",), _NUMBERED,
         raises=Raises.ANSI,
         numpy=_get_item,
     ),
     FunctionSpec(
-        _F.ELEMENT_AT, (), Signature(_resolve_indexed, _accepts_index),
+        _F.ELEMENT_AT, (), _NUMBERED,
         raises=Raises.ALWAYS,
         numpy=_element_at,
     ),
-    FunctionSpec(_F.MAP_VALUE, ("GetMapValue",), Signature(_of_key, _accepts_key), numpy=_map_value),
-    FunctionSpec(_F.SIZE, (), Signature(_resolve_sized, _is_listed, (1, 1)), numpy=_size),
+    FunctionSpec(_F.MAP_VALUE, ("GetMapValue",), _OF_KEY, numpy=_map_value),
+    FunctionSpec(_F.SIZE, (), _SIZE, numpy=_size),
     FunctionSpec(
-        _F.ARRAY, ("CreateArray",), Signature(_resolve_listed, _accepts_elements, (1, MANY)),
+        _F.ARRAY, ("CreateArray",), Signature(_resolve_array, _accepts_elements, (1, MANY)),
         nulls=Nulls.READ,
         numpy=_array,
     ),
@@ -847,51 +874,46 @@ TABLE = (
     FunctionSpec(_F.ARRAY_POSITION, ("ArrayPosition",), _SEARCH, numpy=_position),
     FunctionSpec(_F.SORT_ARRAY, ("SortArray",), Signature(same_list, _accepts_told_apart, (1, 2)), numpy=_sort_array),
     FunctionSpec(_F.ARRAY_SORT, ("ArraySort",), Signature(same_list, _accepts_ordered, (1, 1)), numpy=_array_sort),
-    FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(greatest=False)),
-    FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(greatest=True)),
+    FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(np.minimum, _LAST_WORD)),
+    FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(np.maximum, _FIRST_WORD)),
     FunctionSpec(
         _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(same_list, _accepts_told_apart, (1, 1)),
         numpy=_distinct,
     ),
-    FunctionSpec(_F.ARRAY_JOIN, ("ArrayJoin",), Signature(_resolve_joined, _accepts_texts, (2, 3)), numpy=_join),
+    FunctionSpec(_F.ARRAY_JOIN, ("ArrayJoin",), _JOIN, numpy=_join),
+    FunctionSpec(_F.CONCAT_LISTS, (), _CONCAT, order=Order.ALL, numpy=_concat),
+    FunctionSpec(_F.FLATTEN, ("Flatten",), _FLATTEN, numpy=_flatten),
+    FunctionSpec(_F.REVERSE_LIST, (), _REVERSE, numpy=_reverse),
     FunctionSpec(
-        _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_resolve_struct, _accepts_fields, (2, MANY)),
-        nulls=Nulls.READ,
-        numpy=_struct,
-    ),
-    FunctionSpec(_F.CONCAT_LISTS, (), _JOINED_LISTS, order=Order.ALL, numpy=_concat),
-    FunctionSpec(_F.FLATTEN, ("Flatten",), Signature(_flattened, _accepts_lists_of_lists, (1, 1)), numpy=_flatten),
-    FunctionSpec(_F.REVERSE_LIST, (), Signature(same_list, _accepts_lists, (1, 1)), numpy=_reverse),
-    FunctionSpec(
-        _F.SLICE, ("Slice",), Signature(same_list, _accepts_slice, (3, 3)),
+        _F.SLICE, ("Slice",), _SLICE,
         raises=Raises.ALWAYS, safe=_never_fails,
         numpy=_slice,
     ),
     FunctionSpec(_F.ARRAY_REMOVE, ("ArrayRemove",), Signature(same_list, _accepts_value), numpy=_remove),
     FunctionSpec(
-        _F.ARRAY_REPEAT, ("ArrayRepeat",), Signature(_resolve_repeated, _accepts_number),
+        _F.ARRAY_REPEAT, ("ArrayRepeat",), _REPEAT,
         nulls=Nulls.READ,
         numpy=_repeat,
     ),
-    FunctionSpec(_F.ARRAY_APPEND, (), _ADDED, nulls=Nulls.READ, numpy=_insert(last=True)),
-    FunctionSpec(_F.ARRAY_PREPEND, (), _ADDED, nulls=Nulls.READ, numpy=_insert(last=False)),
-    FunctionSpec(_F.ARRAY_UNION, ("ArrayUnion",), _SETS, numpy=_as_sets),
-    FunctionSpec(_F.ARRAY_INTERSECT, ("ArrayIntersect",), _SETS, numpy=_as_sets),
-    FunctionSpec(_F.ARRAY_EXCEPT, ("ArrayExcept",), _SETS, numpy=_as_sets),
-    FunctionSpec(_F.ARRAYS_OVERLAP, ("ArraysOverlap",), Signature(_overlaps, _accepts_sets), numpy=_overlap),
+    FunctionSpec(_F.ARRAY_APPEND, (), _INSERT, nulls=Nulls.READ, numpy=_insert(last=True)),
+    FunctionSpec(_F.ARRAY_PREPEND, (), _INSERT, nulls=Nulls.READ, numpy=_insert(last=False)),
+    FunctionSpec(_F.ARRAY_UNION, ("ArrayUnion",), _SETS, numpy=_set_operation),
+    FunctionSpec(_F.ARRAY_INTERSECT, ("ArrayIntersect",), _SETS, numpy=_set_operation),
+    FunctionSpec(_F.ARRAY_EXCEPT, ("ArrayExcept",), _SETS, numpy=_set_operation),
+    FunctionSpec(_F.ARRAYS_OVERLAP, ("ArraysOverlap",), _OVERLAP, numpy=_overlap),
     FunctionSpec(
-        _F.ARRAYS_ZIP, ("ArraysZip",), Signature(_resolve_zipped, _accepts_zipped, (1, MANY)),
+        _F.ARRAYS_ZIP, ("ArraysZip",), _ZIP,
         order=Order.ALL,
         numpy=_zip,
     ),
     FunctionSpec(
-        _F.SEQUENCE, ("Sequence",), Signature(_ranged, _accepts_range, (2, 3)),
+        _F.SEQUENCE, ("Sequence",), _SEQUENCE,
         raises=Raises.ALWAYS,
         numpy=_sequence,
     ),
-    FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _MAP_PART, numpy=_map_part(items=False)),
-    FunctionSpec(_F.MAP_VALUES, ("MapValues",), _MAP_PART, numpy=_map_part(items=True)),
-    FunctionSpec(_F.GET_FIELDS, ("GetArrayStructFields",), Signature(_field_of_each, _accepts_structs), numpy=_fields),
+    FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _KEYS, numpy=_map_part(items=False)),
+    FunctionSpec(_F.MAP_VALUES, ("MapValues",), _VALUES, numpy=_map_part(items=True)),
+    FunctionSpec(_F.GET_FIELDS, ("GetArrayStructFields",), _FIELDS, numpy=_fields),
     FunctionSpec(
         _F.SPLIT, ("StringSplit",), takes(TEXT, TEXT, INT, gives=pa.list_(pa.string()), optional=1),
         exact=exact_separator, numpy=_split,

@@ -89,13 +89,14 @@ def is_true(vector: Vector) -> Mask:
     return np.asarray(vector.values if vector.valid is None else vector.values & vector.valid)
 
 
-def _is_false(vector: Vector) -> Mask:
+def is_false(vector: Vector) -> Mask:
+    """Mask of rows that are false, not true or null."""
     return np.asarray(~vector.values if vector.valid is None else ~vector.values & vector.valid)
 
 
 def _connect(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     conjunction = node.function is Function.AND
-    decided_by = _is_false if conjunction else is_true
+    decided_by = is_false if conjunction else is_true
     so_far = evaluate(node.arguments[0], rows)
     for argument in node.arguments[1:]:
         decided = decided_by(so_far)
@@ -105,7 +106,7 @@ def _connect(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
             so_far = Vector(pa.bool_(), joined, None, so_far.constant and operand.constant)
             continue
         decided = decided | decided_by(operand)
-        known = (is_true(so_far) & is_true(operand)) if conjunction else (_is_false(so_far) & _is_false(operand))
+        known = (is_true(so_far) & is_true(operand)) if conjunction else (is_false(so_far) & is_false(operand))
         values = ~decided if conjunction else decided
         so_far = Vector(pa.bool_(), values, decided | known, so_far.constant and operand.constant)
     return so_far

@@ -1,4 +1,4 @@
-"""Elements of arrays and maps."""
+"""Nested values written as bytes that are equal, and ordered, as the values are, and read from bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ _Indices: TypeAlias = npt.NDArray[np.int64]
 
 _NULL, _PRESENT, _END, _ESCAPE = 1, 2, 0, 255
 _ZERO, _ESCAPED_ZERO = bytes([_END]), bytes([_END, _ESCAPE])
-"""Most digits of decimals that fit 64 bits."""
 _FEW = 32
 """Number of lists from which on these are looked through one by one, and not element by element of all."""
 _WINDOW = 1 << 16

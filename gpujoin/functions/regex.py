@@ -6,6 +6,7 @@ RE2 lacks. :func:`java_to_re2` therefore accepts a subset and refuses everything
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,6 +70,15 @@ def _compiled(translated: str, pattern: str) -> str:
     except pa.ArrowException as problem:
         raise UnsupportedPatternError(f"{pattern!r}: {problem}") from None
     return translated
+
+
+def only_text(pattern: str) -> str | None:
+    r"""The text that a java.util.regex pattern such as ``\|`` matches; ``None`` if it may match others too."""
+    return _ESCAPED.sub(r"\1", pattern) if _LITERAL.fullmatch(pattern) else None
+
+
+_LITERAL = re.compile(r"(?:[^\\\[\](){}.*+?^$|]|\\[!-/:-@\[-`{-~])+")
+_ESCAPED = re.compile(r"\\(.)")
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,12 @@ class Vector:
             return Vector(self.dtype, self.values.take(pa.array(rows)))
         return Vector(self.dtype, self.values[rows], None if self.valid is None else self.valid[rows])
 
+    def slice(self, start: int, stop: int | None = None) -> Vector:
+        """The rows from ``start`` on, before ``stop``."""
+        if self.constant:
+            return self
+        return Vector(self.dtype, self.values[start:stop], None if self.valid is None else self.valid[start:stop])
+
     def expand(self, length: int) -> Vector:
         """Repeat a constant for each row."""
         if not self.constant:
@@ -93,6 +99,11 @@ def mask_and(left: Mask | None, right: Mask | None) -> Mask | None:
 def mask_and_not(mask: Mask | None, excluded: Mask) -> Mask:
     """Rows of a mask less those of another; a mask of ``None`` has all rows."""
     return ~excluded if mask is None else mask & ~excluded
+
+
+def is_present(mask: Mask | None, length: int) -> Mask:
+    """Rows that are in a mask, as a mask in any case."""
+    return np.ones(length, np.bool_) if mask is None else mask
 
 
 def nulls(dtype: pa.DataType) -> Vector:

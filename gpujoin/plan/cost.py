@@ -226,22 +226,15 @@ def is_hashed(node: Join) -> bool:
 
 def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
     """Predict the seconds of one core that the expressions of a node take on its input's rows."""
-    calls = [part for root in node.expressions() for part in root.walk() if isinstance(part, Call)]
-    of_lists = sum(any(_is_list(part.type) for part in (call, *call.arguments)) for call in calls)
-    types = [call.type for call in calls]
+    types = [part.type for root in node.expressions() for part in root.walk() if isinstance(part, Call)]
     if isinstance(node, PartialAggregate):
         types += [call.buffer[0].type for call in node.aggregates]
     decimals = sum(dtype is not None and pat.is_decimal(dtype) and dtype.precision > LONG_DIGITS for dtype in types)
-    others = len(types) - decimals - of_lists
+    others = len(types) - decimals
     return Estimate(
-        here=rows * (decimals * costs.decimal_call + of_lists * costs.list_call + others * costs.call),
-        spark=rows
-        * (decimals * costs.spark_decimal_call + of_lists * costs.spark_list_call + others * costs.spark_call),
+        here=rows * (decimals * costs.decimal_call + others * costs.call),
+        spark=rows * (decimals * costs.spark_decimal_call + others * costs.spark_call),
     )
-
-
-def _is_list(dtype: pa.DataType | None) -> bool:
-    return dtype is not None and (pat.is_list(dtype) or pat.is_large_list(dtype))
 
 
 def _is_constant(relation: Relation) -> bool:

@@ -175,6 +175,8 @@ OTHERS = {
     "split": call(Function.SPLIT, left("csv"), ","),
     "split by a class": call(Function.SPLIT, left("csv"), "[,|]+", -1),
     "split in two": call(Function.SPLIT, left("csv"), r"\|", 2),
+    "split by a text": call(Function.SPLIT, left("csv"), r"b\,"),
+    "split by a letter": call(Function.SPLIT, left("csv"), "ü", -1),
     "item of a split": call(Function.GET_ITEM, call(Function.SPLIT, left("csv"), ","), 0, mode=EvalMode.LEGACY),
     "case of lists": when(left("number") > 0, left("ss"))
     .when(left("i") == 0, call(Function.ARRAY, left("s")))
@@ -267,6 +269,48 @@ def test_functions_are_sparks(lists: Judge, name: str) -> None:
 @pytest.mark.parametrize("name", LEFT_TO_SPARK)
 def test_zeros_and_nans_that_are_told_apart_are_left_to_spark(lists: Judge, name: str) -> None:
     assert not is_supported(lists.resolve(LEFT_TO_SPARK[name], EvalMode.LEGACY))
+
+
+EXTREMES: dict[str, tuple[pa.DataType, list[Any], tuple[Any, ...]]] = {
+    "l": (pa.int64(), [None, -(1 << 63), (1 << 63) - 1, 0, 1, -1, 7], (-(1 << 63), 7)),
+    "b": (pa.bool_(), [None, True, False], (True,)),
+    "f": (pa.float64(), [None, math.nan, -math.inf, -0.0, 0.0, 1.5, math.inf, 5e-324], (-0.0, math.nan)),
+    "s": (pa.string(), [None, "", "a", "ab", "a\0", "aa", "ü", "😀", "\uffff"], ("ab", "")),
+    "w": (pa.decimal128(38, 2), [None, 0, 1, -1, 10**35, -(10**35)], ()),
+    "t": (pa.timestamp("us", "UTC"), [None, 0, 1, -1, 250_000_000_000_000_000], ()),
+}
+"""Values with the least and the greatest of a type, and constants."""
+SEARCHES = (Function.ARRAY_CONTAINS, Function.ARRAY_POSITION, Function.ARRAY_REMOVE)
+
+
+def _of_extremes(name: str, constants: Iterable[Any]) -> list[Expression]:
+    dtype, first, second = EXTREMES[name][0], left(f"{name}s"), left(f"{name}t")
+    sought = [left(name), lit(None, dtype), *(lit(value, dtype) for value in constants)]
+    trees = [call(function, first, value) for function in SEARCHES for value in sought]
+    trees += [call(function, first) for function in (Function.ARRAY_MIN, Function.ARRAY_MAX, Function.ARRAY_SORT)]
+    trees += [call(Function.REVERSE_LIST, first), call(Function.CONCAT_LISTS, first, second)]
+    if name != "f":
+        trees += [call(Function.SORT_ARRAY, first, True), call(Function.SORT_ARRAY, first, False)]
+        trees += [call(Function.ARRAY_DISTINCT, first), *(make(name) for make in SETS.values())]
+    return trees
+
+
+def test_lists_of_any_length(judge_of: Callable[[pa.Table], Judge]) -> None:
+    """Lists are sorted, and their values told apart, in matrices of 2, 4, 8 and more columns."""
+    rng = np.random.default_rng(47)
+    columns: dict[str, pa.Array] = {}
+    for name, (dtype, values, _) in EXTREMES.items():
+        made = pa.array(values, dtype)
+        for which in "st":
+            lengths = rng.choice([0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 40], ROWS)
+            elements = made.take(pa.array(rng.integers(0, len(made), int(lengths.sum()))))
+            offsets = pa.array([0, *np.cumsum(lengths)], pa.int32())
+            columns[f"{name}{which}"] = pa.ListArray.from_arrays(
+                offsets, elements, mask=pa.array(rng.random(ROWS) < 0.1)
+            )
+        columns[name] = made.take(pa.array(rng.integers(0, len(made), ROWS)))
+    judge = judge_of(_table(columns))
+    judge.check([tree for name, (_, _, constants) in EXTREMES.items() for tree in _of_extremes(name, constants)])
 
 
 @pytest.mark.parametrize("keys", [[1, 1], [None, 1], [1, 2, 3]], ids=["twice", "null", "without a value"])
