@@ -156,6 +156,8 @@ def digest(text: str, dtype: t.DataType) -> str:
             return f"count_if({text})"
         case t.StringType():
             return f"sum(octet_length({text}))"
+        case t.DoubleType():
+            return f"max({text})"  # a sum depends on the order
         case t.ArrayType():
             return f"sum(size({text}))"
         case t.MapType():

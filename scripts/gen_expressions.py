@@ -107,9 +107,9 @@ NOTES = """
   `forall` take conditions that cannot raise: Spark evaluates none after the element that decides.
 - Lists, and structs of lists, are compared and ordered element by element, nulls first. `array_distinct`,
   `array_union`, `array_intersect`, `array_except` and `arrays_overlap` take no floats, at any depth, and `sort_array`
-  no floats as elements. `array_sort` takes no comparator; `array_insert` inserts before the first element or after
-  the last (`array_prepend`, `array_append`). `sequence` takes integers, and dates with a step of whole days.
-  `concat_lists` and `reverse_list` are `concat` and `reverse` of arrays.
+  no floats as elements. `array_sort` takes a comparator that orders by one key; `array_insert` inserts before the first
+  element or after the last (`array_prepend`, `array_append`). `sequence` takes integers, and dates with a step of whole
+  days. `concat_lists` and `reverse_list` are `concat` and `reverse` of arrays.
 - `map`, `map_from_arrays`, `map_from_entries`, `map_concat` and `transform_keys` take no keys with floats, at any
   depth. A key that is there twice is an error, or its last value counts, as `spark.sql.mapKeyDedupPolicy` has it.
 - Text is parsed (cast to numbers, dates, booleans) once for each distinct value; timestamps of the usual form are read

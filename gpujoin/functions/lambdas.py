@@ -12,10 +12,12 @@ from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.implementation import Evaluate, Lazy
 from gpujoin.functions.kinds import has_floats, is_alike, is_written
 from gpujoin.functions.lists import (
+    Gives,
     Lists,
     concatenated,
     equality_words,
     is_list,
+    of_types,
     order_words,
     same_list,
     zipped,
@@ -23,49 +25,31 @@ from gpujoin.functions.lists import (
 from gpujoin.functions.logic import is_false, is_true
 from gpujoin.functions.maps import maps_of
 from gpujoin.functions.rows import Rows, scatter
-from gpujoin.functions.signatures import Signature, type_of, typed, types_of
+from gpujoin.functions.signatures import Signature, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, can_raise
 from gpujoin.functions.vector import Vector, from_arrow, is_present, mask_and, nulls, to_arrow
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
 
 
-def _of_elements(node: Call) -> Call | None:
-    array, body = map(type_of, node.arguments[:2])
-    if not is_list(array):
-        return None
-    match node.function:
-        case Function.TRANSFORM:
-            return typed(node, pa.list_(body))
-        case Function.FILTER:
-            return typed(node, array)
-    return typed(node, pa.bool_())
+def _with_lambda(
+    gives: Gives, accepts: Callable[..., bool], variables: tuple[int, int], operands: int = 1
+) -> Signature:
+    """The signature of a function of operands, a lambda's body and its variables, by types of operands and body."""
+
+    def accepts_call(node: Call) -> bool:
+        named = all(isinstance(argument, Variable) for argument in node.arguments[operands + 1 :])
+        return named and accepts(*types_of(node)[: operands + 1])
+
+    low, high = (operands + 1 + count for count in variables)
+    return Signature(of_types(lambda *types: gives(*types[: operands + 1])), accepts_call, (low, high))
 
 
-def _accepts_lambda(node: Call) -> bool:
-    array, body = types_of(node)[:2]
-    named = all(isinstance(argument, Variable) for argument in node.arguments[2:])
-    return is_list(array) and named and (node.function is Function.TRANSFORM or pat.is_boolean(body))
+def _is_condition(array: pa.DataType, body: pa.DataType) -> bool:
+    return is_list(array) and pat.is_boolean(body)
 
 
-def _accepts_zip(node: Call) -> bool:
-    named = all(isinstance(argument, Variable) for argument in node.arguments[3:])
-    return all(map(is_list, types_of(node)[:2])) and named
-
-
-def _zip_of(node: Call) -> Call | None:
-    types = types_of(node)
-    return typed(node, pa.list_(types[2])) if all(map(is_list, types[:2])) else None
-
-
-def _map_zip_of(node: Call) -> Call | None:
-    first, second, body = types_of(node)[:3]
-    return typed(node, pa.map_(first.key_type, body)) if pat.is_map(first) and pat.is_map(second) else None
-
-
-def _accepts_map_zip(node: Call) -> bool:
-    first, second = types_of(node)[:2]
-    named = all(isinstance(argument, Variable) for argument in node.arguments[3:])
-    if not named or not pat.is_map(first) or not pat.is_map(second):
+def _have_like_keys(first: pa.DataType, second: pa.DataType, _body: pa.DataType) -> bool:
+    if not pat.is_map(first) or not pat.is_map(second):
         return False
     key = first.key_type
     return is_alike(key, second.key_type) and is_written(key, compared=True) and not has_floats(key)
@@ -78,25 +62,6 @@ def _accepts_sort_key(node: Call) -> bool:
     return is_list(array) and isinstance(element, Variable) and constants and is_written(key, compared=True)
 
 
-def _of_map_entries(node: Call) -> Call | None:
-    dtype, body = types_of(node)[:2]
-    if not pat.is_map(dtype):
-        return None
-    filtered = node.function is Function.MAP_FILTER
-    return typed(node, dtype if filtered else pa.map_(dtype.key_type, body))
-
-
-def _accepts_map_lambda(node: Call) -> bool:
-    dtype, body = types_of(node)[:2]
-    named = all(isinstance(argument, Variable) for argument in node.arguments[2:])
-    return pat.is_map(dtype) and named and (node.function is Function.TRANSFORM_VALUES or pat.is_boolean(body))
-
-
-def _folded(node: Call) -> Call | None:
-    types = types_of(node)
-    return typed(node, types[5]) if is_list(types[0]) else None
-
-
 def _accepts_fold(node: Call) -> bool:
     types = types_of(node)
     variables = (node.arguments[3], node.arguments[4], node.arguments[6])
@@ -104,11 +69,29 @@ def _accepts_fold(node: Call) -> bool:
     return is_list(types[0]) and is_alike(types[1], types[2]) and named
 
 
-_ELEMENTS = Signature(_of_elements, _accepts_lambda, (3, 4))
-_QUANTIFIED = Signature(_of_elements, _accepts_lambda, (3, 3))
-_MAPPED = Signature(_of_map_entries, _accepts_map_lambda, (4, 4))
-_SORTED_BY = Signature(same_list, _accepts_sort_key, (5, 5))
-_MAP_ZIP = Signature(_map_zip_of, _accepts_map_zip, (6, 6))
+_TRANSFORM = _with_lambda(
+    lambda array, body: pa.list_(body) if is_list(array) else None, lambda array, _: is_list(array), (1, 2)
+)
+_FILTER = _with_lambda(lambda array, _: array if is_list(array) else None, _is_condition, (1, 2))
+_QUANTIFIED = _with_lambda(lambda array, _: pa.bool_() if is_list(array) else None, _is_condition, (1, 1))
+_ZIP_WITH = _with_lambda(
+    lambda first, second, body: pa.list_(body) if is_list(first) and is_list(second) else None,
+    lambda first, second, _: is_list(first) and is_list(second), (2, 2), operands=2,
+)  # fmt: skip
+_MAP_ZIP_WITH = _with_lambda(
+    lambda first, second, body: pa.map_(first.key_type, body) if pat.is_map(first) and pat.is_map(second) else None,
+    _have_like_keys, (3, 3), operands=2,
+)  # fmt: skip
+_MAP_FILTER = _with_lambda(
+    lambda source, _: source if pat.is_map(source) else None,
+    lambda source, body: pat.is_map(source) and pat.is_boolean(body), (2, 2),
+)  # fmt: skip
+_TRANSFORM_VALUES = _with_lambda(
+    lambda source, body: pa.map_(source.key_type, body) if pat.is_map(source) else None,
+    lambda source, _: pat.is_map(source), (2, 2),
+)  # fmt: skip
+_SORT_BY = Signature(same_list, _accepts_sort_key, (5, 5))
+_FOLD = Signature(of_types(lambda *types: types[5] if is_list(types[0]) else None), _accepts_fold, (7, 7))
 
 
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
@@ -270,22 +253,18 @@ def never_raises(node: Call) -> bool:
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORTED_BY, nulls=Nulls.READ, partial=True, numpy=Lazy(_sort_by)),
+    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORT_BY, nulls=Nulls.READ, partial=True, numpy=Lazy(_sort_by)),
+    FunctionSpec(_F.ZIP_WITH, ("ZipWith",), _ZIP_WITH, nulls=Nulls.READ, numpy=Lazy(_zip_with)),
+    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP_WITH, nulls=Nulls.READ, numpy=Lazy(_map_zip_with)),
+    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAP_FILTER, nulls=Nulls.READ, numpy=Lazy(_map_of_entries)),
     FunctionSpec(
-        _F.ZIP_WITH, ("ZipWith",), Signature(_zip_of, _accepts_zip, (5, 5)),
+        _F.TRANSFORM_VALUES, ("TransformValues",), _TRANSFORM_VALUES,
         nulls=Nulls.READ,
-        numpy=Lazy(_zip_with),
+        numpy=Lazy(_map_of_entries),
     ),
-    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP, nulls=Nulls.READ, numpy=Lazy(_map_zip_with)),
-    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAPPED, nulls=Nulls.READ, numpy=Lazy(_map_of_entries)),
-    FunctionSpec(_F.TRANSFORM_VALUES, ("TransformValues",), _MAPPED, nulls=Nulls.READ, numpy=Lazy(_map_of_entries)),
-    FunctionSpec(
-        _F.AGGREGATE, ("ArrayAggregate",), Signature(_folded, _accepts_fold, (7, 7)),
-        nulls=Nulls.READ,
-        numpy=Lazy(_aggregate),
-    ),
-    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _ELEMENTS, nulls=Nulls.READ, numpy=Lazy(_transform)),
-    FunctionSpec(_F.FILTER, ("ArrayFilter",), _ELEMENTS, nulls=Nulls.READ, numpy=Lazy(_filter)),
+    FunctionSpec(_F.AGGREGATE, ("ArrayAggregate",), _FOLD, nulls=Nulls.READ, numpy=Lazy(_aggregate)),
+    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _TRANSFORM, nulls=Nulls.READ, numpy=Lazy(_transform)),
+    FunctionSpec(_F.FILTER, ("ArrayFilter",), _FILTER, nulls=Nulls.READ, numpy=Lazy(_filter)),
     FunctionSpec(
         _F.EXISTS, ("ArrayExists",), _QUANTIFIED,
         nulls=Nulls.READ,

@@ -39,10 +39,11 @@ def is_list(dtype: pa.DataType) -> bool:
     return bool(pat.is_list(dtype) or pat.is_large_list(dtype))
 
 
-_Gives: TypeAlias = Callable[..., pa.DataType | None]
+Gives: TypeAlias = Callable[..., pa.DataType | None]
+"""The result type by those of the operands; ``None`` where a function does not take them."""
 
 
-def of_types(gives: _Gives) -> Callable[[Call], Call | None]:
+def of_types(gives: Gives) -> Callable[[Call], Call | None]:
     """Type a call by the types of its operands, which are taken as they are; ``None`` where there is no such call."""
 
     def resolve(node: Call) -> Call | None:
@@ -52,7 +53,7 @@ def of_types(gives: _Gives) -> Callable[[Call], Call | None]:
     return resolve
 
 
-def _signature(gives: _Gives, accepts: Callable[..., bool], arity: tuple[int, int] = (2, 2)) -> Signature:
+def _signature(gives: Gives, accepts: Callable[..., bool], arity: tuple[int, int] = (2, 2)) -> Signature:
     """The signature of a function by the types of its operands alone."""
     return Signature(of_types(gives), lambda node: accepts(*types_of(node)), arity)
 
