@@ -176,8 +176,9 @@ def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
         {p: 1, q: 2}    {r: 5, q: 6}    p 1 null    q 2 6    r null 5
     """
     assert node.type is not None
-    first, second, body, *variables = node.arguments
-    maps = [evaluate(operand, rows).expand(rows.length) for operand in (first, second)]
+    *sources, body = node.arguments[:3]
+    variables = node.arguments[3:]
+    maps = [evaluate(source, rows).expand(rows.length) for source in sources]
     valid = mask_and(maps[0].mask(), maps[1].mask())
     keys, items = (
         [Lists.from_vector(each, items=part).where_valid(valid) for each in maps] for part in (False, True)

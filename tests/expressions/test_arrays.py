@@ -285,8 +285,8 @@ SEARCHES = (Function.ARRAY_CONTAINS, Function.ARRAY_POSITION, Function.ARRAY_REM
 
 def _of_extremes(name: str, constants: Iterable[Any]) -> list[Expression]:
     dtype, first, second = EXTREMES[name][0], left(f"{name}s"), left(f"{name}t")
-    sought = [left(name), lit(None, dtype), *(lit(value, dtype) for value in constants)]
-    trees = [call(function, first, value) for function in SEARCHES for value in sought]
+    sought: list[Expression] = [left(name), lit(None, dtype), *(lit(value, dtype) for value in constants)]
+    trees: list[Expression] = [call(function, first, value) for function in SEARCHES for value in sought]
     trees += [call(function, first) for function in (Function.ARRAY_MIN, Function.ARRAY_MAX, Function.ARRAY_SORT)]
     trees += [call(Function.REVERSE_LIST, first), call(Function.CONCAT_LISTS, first, second)]
     if name != "f":
