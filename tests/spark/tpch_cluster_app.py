@@ -132,7 +132,7 @@ def planning_of(session: SparkSession, case: Case) -> Iterator[None]:
     try:
         with ExitStack() as patches:
             if case.cheap_keys:
-                patches.enter_context(mock.patch.multiple(join_parts, WAITING=0, HELD=0.0, EXCHANGED=0.0))
+                patches.enter_context(mock.patch.multiple(join_parts, WAITING=0, BUILDING=0.0, EXCHANGED=0.0))
                 patches.enter_context(mock.patch.multiple(parts, EXCHANGED=1e9))
             yield
     finally:
