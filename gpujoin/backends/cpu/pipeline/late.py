@@ -192,9 +192,9 @@ def _concatenated(arrays: Sequence[pa.Array], together: int) -> Iterator[pa.Arra
         yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
 
 
-def compacted(column: Column, numbers: pl.Series) -> tuple[pl.Series, LateColumn] | None:
+def compacted(column: LateColumn, numbers: pl.Series) -> tuple[pl.Series, LateColumn] | None:
     """Gather the values of a late column of which many more are in memory than its rows need; else ``None``."""
-    if not isinstance(column, LateColumn) or column.stored_rows <= _SPARSE * len(numbers):
+    if column.stored_rows <= _SPARSE * len(numbers):
         return None
     return late_from_arrow(column.name, column.gather(numbers), column.dtype)
 

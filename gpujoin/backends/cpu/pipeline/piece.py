@@ -112,8 +112,11 @@ class Piece:
 
     def compacted(self) -> Piece:
         """Hold no more values of late columns in memory than the rows of a collected piece need, about."""
+        late = {column.name: column for column in self.columns if isinstance(column, LateColumn)}
+        if not late:
+            return self
         frame = self.rows_of_query()
-        made = {c.name: pair for c in self.columns if (pair := compacted(c, frame[c.name])) is not None}
+        made = {name: pair for name, each in late.items() if (pair := compacted(each, frame[name])) is not None}
         if not made:
             return self
         columns = [made[column.name][1] if column.name in made else column for column in self.columns]
