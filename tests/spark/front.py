@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from gpujoin import Explanation, explain, gpu_join
 from gpujoin.config import Strategy
 from gpujoin.testing import assert_same_rows
+from tests.spark.query.queries import plain_stages
 
 Join = Callable[..., DataFrame]
 
@@ -48,10 +49,16 @@ def right_side(spark: SparkSession) -> DataFrame:
     )
 
 
+_collected: dict[tuple[str, str], list[Row]] = {}
+
+
 def _of_the_program(spark: SparkSession, query: str) -> DataFrame:
-    """Rows that the program gives to Spark, which are not part of the query."""
+    """Rows that the program gives to Spark, which are not part of the query; they are collected once."""
     rows = spark.sql(query)
-    return spark.createDataFrame(rows.collect(), rows.schema)
+    asked = query, str(spark.conf.get("spark.sql.session.timeZone"))
+    if asked not in _collected:
+        _collected[asked] = rows.collect()
+    return spark.createDataFrame(_collected[asked], rows.schema)
 
 
 def _names(ddl: str) -> str:
@@ -83,7 +90,9 @@ def check(
     expected, actual = query(native), query(accelerated(**arguments))
     assert actual.schema == expected.schema
     assert actual.columns == expected.columns
-    assert_same_rows(actual.toArrow(), expected.toArrow(), allow_empty=allow_empty, check_nullability=True)
+    with plain_stages(spark):
+        rows = expected.toArrow()
+    assert_same_rows(actual.toArrow(), rows, allow_empty=allow_empty, check_nullability=True)
     found = explain(actual)
     assert any(join.accelerated for join in found.joins)
     return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.brief import each_once
+from tests.brief import brief, each_once
 
 pytest.importorskip("grpc", reason="no Spark Connect client: pip install gpujoin[connect]")
 
@@ -21,8 +21,9 @@ pytestmark = pytest.mark.spark
 # The types of join are those of test_frames, which has the same DataFrames in a classic session.
 JOINS = each_once(
     ("inner", "cross", "left", "right", "full", "left_semi", "left_anti"), ("shuffle", "broadcast"),
-    extra=("cross", "left", "right", "left_semi"),
+    extra=("cross", "left", "right", "full", "left_semi"),
 )  # fmt: skip
+AS_OF = brief(("shuffle", "broadcast"), "broadcast")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "SPARK_TESTING": "1",
     }
     run = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("connect_program.py")), *_joins(request.session.items)],
+        [sys.executable, str(Path(__file__).with_name("connect_program.py")), *_asked(request.session.items)],
         capture_output=True, text=True, timeout=1200, env=environment, cwd=tmp_path_factory.mktemp("connect"),
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-4000:]
@@ -46,10 +47,11 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return result
 
 
-def _joins(items: list[pytest.Item]) -> list[str]:
+def _asked(items: list[pytest.Item]) -> list[str]:
     """Names of the joins of this run; of all, if it asks for none."""
     ids = {item.name.partition("[")[2].rstrip("]") for item in items if item.path == Path(__file__)}
     names = {case.id: " ".join(map(str, case.values)) for case in JOINS}
+    names |= {str(case.values[0]): f"as-of {case.values[0]}" for case in AS_OF}
     return [name for case, name in names.items() if case in ids] or list(names.values())
 
 
@@ -114,7 +116,7 @@ def test_switched_off(found: dict[str, Any]) -> None:
     assert found["off"] == ["spark"]
 
 
-@pytest.mark.parametrize("strategy", ["shuffle", "broadcast"])
+@pytest.mark.parametrize("strategy", AS_OF)
 def test_an_as_of_join(found: dict[str, Any], strategy: str) -> None:
     assert found["as-of"][strategy] == [
         ["trade", "s", "t", "quote"],
