@@ -123,7 +123,8 @@ NORMALISED = {
     "float_and_bool": {"pack_values"},
     "timestamp_and_byte": {"pack_values"},
 }
-"""The kernels that normalise keys of these types, at least one of them; an integer is its own code, and so is a decimal of 18 digits."""
+"""The kernels that normalise keys of these types, at least one of them; an integer is its own code, and so is a decimal
+of up to 18 digits."""
 
 
 @pytest.mark.parametrize("types", TYPES)
