@@ -11,6 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
+from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import supports
@@ -18,7 +20,18 @@ from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Case, EvalMode, Expression, Function, Literal, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import ExchangeSource, Expand, Explode, Join, Output, Project, Relation, Union, column
+from gpujoin.model.relations import (
+    ExchangeSource,
+    Expand,
+    Explode,
+    Join,
+    Output,
+    Project,
+    Relation,
+    SortKey,
+    Union,
+    column,
+)
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows, cells
@@ -390,3 +403,24 @@ def test_many_rows_of_one_list_come_in_several_pieces(monkeypatch: pytest.Monkey
     expected = [(k, item) for k, values in enumerate(lists) for item in (values or (None,))]
     pairs = zip(actual.column("k").to_pylist(), actual.column("element").to_pylist(), strict=True)
     assert sorted(pairs, key=str) == sorted(expected, key=str)
+
+
+def test_rows_that_are_held_do_not_keep_the_values_of_others() -> None:
+    """One row of each piece, and the first rows of all: a run of rows is no slice of what is in memory then."""
+    schema = pa.schema([("k", pa.int64()), ("tags", pa.list_(pa.int64()))])
+    pipeline, metrics = CpuPipeline(), PipelineMetrics()
+
+    def piece(at: int) -> Piece:
+        tags = pa.array([list(range(1000))] * 100, schema.field("tags").type)
+        return pipeline.take_in([pa.record_batch([pa.array(range(at, at + 100)), tags], schema=schema)], schema, metrics)
+
+    before = pa.total_allocated_bytes()
+    held = []
+    for at in range(0, 1000, 100):
+        held.append(pipeline.collect(pipeline.filter(piece(at), resolve(left("k") == at + 7, schema, pa.schema([])))))
+    assert [pipeline.size(each)[0] for each in held] == [1] * 10
+    assert pa.total_allocated_bytes() - before < 2 * sum(pipeline.size(each)[1] for each in held) < 400_000
+    held = [pipeline.top(piece(0), [SortKey(column(schema, "k"), False, True)], 1)]
+    assert pa.total_allocated_bytes() - before < 2 * pipeline.size(held[0])[1] < 40_000
+    held = [pipeline.top(piece(0), [], 1)]
+    assert pa.total_allocated_bytes() - before < 40_000

@@ -99,7 +99,7 @@ class CpuPipeline:
 
     def top(self, piece: Piece, order: Sequence[SortKey], count: int) -> Piece:
         if not order:
-            return dataclasses.replace(piece, frame=piece.frame.head(count)).collect()
+            return dataclasses.replace(piece, frame=piece.frame.head(count)).collect().compacted()
         own: list[Expression] = [
             ColumnRef(side=Side.LEFT, name=column.name, index=i, type=column.dtype)
             for i, column in enumerate(piece.columns)

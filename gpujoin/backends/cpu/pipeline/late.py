@@ -121,6 +121,27 @@ class LateColumn(Column):
         inverse[order] = np.arange(len(order))
         return in_type(take(whole, pa.array(inverse)), dtype)
 
+    def distinct(
+        self, numbers: pl.Series, dtype: pa.DataType, *, copy: bool
+    ) -> tuple[list[pa.Array], npt.NDArray[np.int64] | None]:
+        """Give the values of rows, each once, and the place of each row among them, unless that is its own.
+
+        Without ``copy``, runs of rows are slices of the arrays, which stay in memory as a whole then.
+        """
+        words, places = _words(numbers), None
+        if not bool((words[1:] > words[:-1]).all()):
+            words, places = np.unique(words, return_inverse=True)
+        parts: list[pa.Array] = []
+        for number, _, rows in sorted(self._by_array(words), key=lambda part: int(part[1][0])):
+            if number is None:
+                parts.append(nulls(len(rows), dtype))
+                continue
+            array, first = self.arrays[number].array, int(rows[0])
+            is_run = int(rows[-1]) - first == len(rows) - 1
+            part = array.slice(first, len(rows)) if is_run and not copy else take(array, pa.array(rows))
+            parts.append(in_type(part, dtype))
+        return parts, places
+
     def _by_array(
         self, words: npt.NDArray[np.int64]
     ) -> Iterator[tuple[int | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -158,9 +179,16 @@ def from_arrow(
 
 
 def late_from_arrow(
-    name: str, values: pa.Array | pa.ChunkedArray, dtype: pa.DataType, together: int = _LEAST_TOGETHER
+    name: str,
+    values: pa.Array | pa.ChunkedArray,
+    dtype: pa.DataType,
+    together: int = _LEAST_TOGETHER,
+    places: npt.NDArray[np.int64] | None = None,
 ) -> tuple[pl.Series, LateColumn]:
-    """Make a late column of Arrow data in any layout; arrays of fewer bytes than ``together`` are concatenated."""
+    """Make a late column of Arrow data in any layout; arrays of fewer bytes than ``together`` are concatenated.
+
+    With ``places``, rows have the values that are there.
+    """
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     arrays: dict[int, _Values] = {}
     numbers: list[npt.NDArray[np.int64]] = []
@@ -170,7 +198,7 @@ def late_from_arrow(
         first = number << _ROW_BITS
         numbers.append(np.arange(first, first + len(array)))
     words = numbers[0] if len(numbers) == 1 else np.concatenate([*numbers, np.zeros(0, np.int64)])
-    return pl.Series(name, words), late_column(name, dtype, arrays)
+    return pl.Series(name, words if places is None else words[places]), late_column(name, dtype, arrays)
 
 
 def late_column(name: str, dtype: pa.DataType, arrays: Mapping[int, Any] | None = None) -> LateColumn:
@@ -193,10 +221,14 @@ def _concatenated(arrays: Sequence[pa.Array], together: int) -> Iterator[pa.Arra
 
 
 def compacted(column: LateColumn, numbers: pl.Series) -> tuple[pl.Series, LateColumn] | None:
-    """Gather the values of a late column of which many more are in memory than its rows need; else ``None``."""
+    """Copy the values of a late column of which many more are in memory than its rows need; else ``None``.
+
+    A value that several rows have is copied once, so that there are never more of them than before.
+    """
     if column.stored_rows <= _SPARSE * len(numbers):
         return None
-    return late_from_arrow(column.name, column.gather(numbers), column.dtype)
+    parts, places = column.distinct(numbers, column.dtype, copy=True)
+    return late_from_arrow(column.name, pa.chunked_array(parts, column.dtype), column.dtype, places=places)
 
 
 def portions(frame: pl.DataFrame, late: Mapping[str, LateColumn], most: int) -> Iterator[pl.DataFrame]:
