@@ -412,7 +412,8 @@ def test_rows_that_are_held_do_not_keep_the_values_of_others() -> None:
 
     def piece(at: int) -> Piece:
         tags = pa.array([list(range(1000))] * 100, schema.field("tags").type)
-        return pipeline.take_in([pa.record_batch([pa.array(range(at, at + 100)), tags], schema=schema)], schema, metrics)
+        batch = pa.record_batch([pa.array(range(at, at + 100)), tags], schema=schema)
+        return pipeline.take_in([batch], schema, metrics)
 
     before = pa.total_allocated_bytes()
     held = []
