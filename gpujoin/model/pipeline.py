@@ -475,15 +475,15 @@ class DevicePipelineBackend(Protocol[Piece]):
             Type in which each equality key is compared, and whether null equals null.
         """
 
-    def as_of(self, frame: Piece, key_types: Sequence[pa.DataType]) -> CodedRows[Piece]:
+    def as_of(self, frame: Piece, key_types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> CodedRows[Piece]:
         """Code rows of a frame for a search of the nearest one.
 
         Parameters
         ----------
         frame : Frame
             Right rows: the equality keys, then the order key. So are left rows.
-        key_types
-            Type in which each equality key is compared.
+        key_types, null_safe
+            Type in which each equality key is compared, and whether null equals null.
         """
 
 

@@ -269,8 +269,9 @@ class DeviceSink:
 
     def as_of(self, rows: DeviceRows) -> CodedRows[Any]:
         """Code right rows for a search of the nearest."""
-        layout = self.layout
-        return self._coded(self.device.as_of(self._searched(rows, layout, layout.build), layout.codec.types), layout)
+        layout, codec = self.layout, self.layout.codec
+        frame = self._searched(rows, layout, layout.build)
+        return self._coded(self.device.as_of(frame, codec.types, codec.null_safe), layout)
 
     def ranges(self, rows: DeviceRows, layout: JoinLayout) -> CodedRows[Any] | None:
         """Code build rows for a search by the ranges of a layout; ``None`` where an operand has no value for some."""

@@ -12,11 +12,11 @@ from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.expressions import Expression, left, right
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
-from tests.backends.cudf.resident import CountingBackend
+from tests.backends.cudf.resident import CountingBackend, on_twin
 from tests.faults import FaultyBackend
 from tests.generate import Generator, KeyShape, Mix
 from tests.oracle.join import oracle_join
@@ -209,3 +209,35 @@ def test_keys_of_two_types_are_compared_on_the_device(kind: JoinType) -> None:
     assert_same_rows(pa.Table.from_batches(out, join.output_schema), oracle_join(left_table, right_table, spec))
     assert backend.rows_copied["rows up"]
     assert not any(reason.startswith("the CPU") for reason in metrics.algorithm_reasons.values())
+
+
+def run_there(
+    spec: JoinSpec, left_table: pa.Table, right_table: pa.Table, backend: HostBackend, *, frames: bool,
+    options: Options | None = None, metrics: JoinMetrics | None = None,
+) -> pa.Table:  # fmt: skip
+    """Join tables that lie on the device, or rows in host memory, with the right side built."""
+    with HashJoin(
+        spec, left_table.schema, right_table.schema, backend=backend, options=options, metrics=metrics
+    ) as join:
+        if not frames:
+            join.build(right_table.to_batches())
+            return pa.Table.from_batches([*join.probe(left_table.to_batches()), *join.finish()], join.output_schema)
+        probe, build = on_twin(backend, left_table, right_table)
+        join.build(build)
+        out = [table.to_arrow() for table in (*join.probe(probe), *join.finish())]
+        return pa.concat_tables([join.output_schema.empty_table(), *out])
+
+
+ON_DEVICE = pytest.mark.parametrize("frames", [False, True], ids=["rows", "frames"])
+
+
+@ON_DEVICE
+@pytest.mark.parametrize("nulls", NullEquality, ids=lambda nulls: nulls.value)
+def test_nulls_of_as_of_joins(nulls: NullEquality, frames: bool) -> None:
+    left_table = pa.table({"k": [None, 1, 2], "t": [5, 5, 5]})
+    right_table = pa.table({"k": [None, 1, 3], "t": [4, 3, 1], "w": [10, 20, 30]})
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0, nulls),), None, (1,), (2,), as_of=AsOf(1, 1))
+    metrics = JoinMetrics()
+    result = run_there(spec, left_table, right_table, HostBackend(), frames=frames, metrics=metrics)
+    assert result["w"].to_pylist() == [10 if nulls is NullEquality.EQUAL else None, 20, None]
+    assert metrics.algorithms == {"cudf as_of": 1}

@@ -67,7 +67,7 @@ class FrameGroups(Generic[Frame]):
 
 def coded_as_of(
     columns: Columns[Frame], entered: Callable[[], AbstractContextManager[None]], frame: Frame,
-    key_types: Sequence[pa.DataType],
+    key_types: Sequence[pa.DataType], null_safe: Sequence[bool],
 ) -> CodedRows[Frame]:  # fmt: skip
     """Code right rows of an as-of join: their equality keys, then their order key."""
     order_at = len(key_types)
@@ -78,7 +78,7 @@ def coded_as_of(
         order = order_codes(columns, frame, order_at)
     groups, numbers = None, None
     if key_types:
-        groups, numbers = FrameGroups.of(columns, frame, key_types, (False,) * len(key_types))
+        groups, numbers = FrameGroups.of(columns, frame, key_types, null_safe)
 
     def code(rows: Frame) -> Frame:
         with entered():

@@ -181,9 +181,9 @@ class DevicePipeline(Generic[Frame]):
         with self.entered():
             return FrameRanges.coded(self.columns, self.entered, frame, axes, key_types, null_safe)
 
-    def as_of(self, frame: Frame, key_types: Sequence[pa.DataType]) -> CodedRows[Frame]:
+    def as_of(self, frame: Frame, key_types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> CodedRows[Frame]:
         with self.entered():
-            return coded_as_of(self.columns, self.entered, frame, key_types)
+            return coded_as_of(self.columns, self.entered, frame, key_types, null_safe)
 
 
 def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
