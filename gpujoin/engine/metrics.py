@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from gpujoin.errors import DeviceLostError, OutOfMemoryError
+from gpujoin.errors import DeviceLostError, DeviceValueError, OutOfMemoryError
+from gpujoin.logs import log
 
 
 @dataclass(slots=True)
@@ -83,8 +84,14 @@ class JoinMetrics:
             else:
                 setattr(self, item.name, own + added)
 
-    def count_fallback(self, problem: OutOfMemoryError) -> None:
-        """Count that work goes on on the CPU; the reason is kept where a device was lost."""
+    def count_fallback(self, problem: OutOfMemoryError | DeviceValueError) -> None:
+        """Count that work goes on on the CPU; the reason is kept where a device was lost.
+
+        Rows with a value that a device does not compute are a matter of the log.
+        """
+        if isinstance(problem, DeviceValueError):
+            log.debug("rows are joined on the CPU: %s", problem)
+            return
         self.fallbacks += 1
         if isinstance(problem, DeviceLostError):
             note = f"on the CPU: {problem}"

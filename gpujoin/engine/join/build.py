@@ -19,7 +19,7 @@ from gpujoin.engine.join.ranges import BuiltRanges
 from gpujoin.engine.join.sinks import Sink
 from gpujoin.engine.memory import hold
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.errors import OutOfMemoryError
+from gpujoin.errors import DeviceValueError, OutOfMemoryError
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import BackendName, Build, RangeBuild
 from gpujoin.model.hostgather import take
@@ -31,7 +31,7 @@ class BuiltSide:
     """The rows of the build side and a search structure over them; immutable, shared by all runs and threads.
 
     Rows are record batches, or have the form of the sink. Large string types are accepted in place of the schema's.
-    Raises ``OutOfMemoryError`` if the build does not fit.
+    Raises ``OutOfMemoryError`` if the build does not fit, ``DeviceValueError`` if the device does not compute a value.
     """
 
     def __init__(self, sink: Sink, rows: Any, metrics: JoinMetrics) -> None:
@@ -61,14 +61,24 @@ class BuiltSide:
 
     @classmethod
     def with_fallback(cls, sink: Sink, rows: Any, metrics: JoinMetrics) -> BuiltSide:
-        """Build on the backend, or on the CPU if it does not fit a device."""
+        """Build on the backend, or on the CPU if a device has no memory for it, or does not compute a value of it."""
         try:
             return cls(sink, rows, metrics)
-        except OutOfMemoryError as problem:
+        except (OutOfMemoryError, DeviceValueError) as problem:
             if sink.backend.name is BackendName.CPU:
                 raise
-            metrics.count_fallback(problem)
-            return cls(sink.on_cpu(), sink.to_host(rows), metrics)
+            return cls.after(problem, sink, rows, metrics)
+
+    @classmethod
+    def after(
+        cls, problem: OutOfMemoryError | DeviceValueError, sink: Sink, rows: Any, metrics: JoinMetrics
+    ) -> BuiltSide:
+        """Build on the CPU after a device has failed."""
+        metrics.count_fallback(problem)
+        host = sink.on_cpu()
+        if isinstance(problem, DeviceValueError):
+            host = dataclasses.replace(host, reason=str(problem))
+        return cls(host, sink.to_host(rows), metrics)
 
     def _search(self, sink: Sink) -> JoinLayout:
         """Build the search structure. Returns the join's layout, with or without ranges, that it serves."""

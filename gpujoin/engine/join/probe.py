@@ -49,7 +49,6 @@ from gpujoin.engine.join.sinks import Columns, DeviceSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import drain, may_halve, with_halving
 from gpujoin.errors import DeviceValueError, ExpressionEvaluationError, OutOfMemoryError
-from gpujoin.logs import log
 from gpujoin.model.backend import BackendName, PairSlice, Probe
 from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
@@ -91,13 +90,6 @@ class Run:
         """Whether the output of a morsel is held back, since another backend may have to make it."""
         return self.built.backend.name is not BackendName.CPU
 
-    def count_fallback(self, problem: OutOfMemoryError | DeviceValueError) -> None:
-        """Count that the CPU goes on where memory of a device ran out; a value that it lacks is logged."""
-        if isinstance(problem, OutOfMemoryError):
-            self.metrics.count_fallback(problem)
-        else:
-            log.debug("rows are joined on the CPU: %s", problem)
-
 
 def join_morsel(run: Run, rows: Any, deferred: Marks | None = None) -> Iterator[Any]:
     """Join a morsel of probe rows: its pairs in the order of its rows, then its rest.
@@ -117,7 +109,7 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None) -> Iterator[
         if may_halve(problem, length, run.metrics):
             parts = 2
         elif run.holds_back:
-            run.count_fallback(problem)
+            run.metrics.count_fallback(problem)
         else:
             raise
     finally:
@@ -159,7 +151,7 @@ def _join_row(run: Run, row: Any, deferred: Marks | None) -> Iterator[Any]:
         yield from _start(run, row, deferred, returned).output()
         return
     except (OutOfMemoryError, DeviceValueError) as problem:
-        run.count_fallback(problem)
+        run.metrics.count_fallback(problem)
     row = run.built.sink.to_host(row)
     yield from _start(run.on_cpu(), row, deferred, returned).output()
 
@@ -186,7 +178,7 @@ def rest_of_build(run: Run) -> Iterator[Any]:
     except OutOfMemoryError as problem:
         if not run.holds_back:
             raise
-        run.count_fallback(problem)
+        run.metrics.count_fallback(problem)
     yield from _rest_of_build(run.on_cpu(), kind, done)
 
 
@@ -334,7 +326,7 @@ class Morsel:
         elif built.ranges is not None:
             try:
                 self.probe = built.ranges.probe(self.rows)
-            except (ExpressionEvaluationError, DeviceValueError) as problem:
+            except ExpressionEvaluationError as problem:
                 raise RangeEvaluationError(str(problem)) from problem
         elif built.build is not None:
             keys = self.sink.keys(self.rows, self.layout.probe)

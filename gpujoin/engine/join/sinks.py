@@ -274,12 +274,19 @@ class DeviceSink:
         return self._coded(self.device.as_of(frame, codec.types, codec.null_safe), layout)
 
     def ranges(self, rows: DeviceRows, layout: JoinLayout) -> CodedRows[Any] | None:
-        """Code build rows for a search by the ranges of a layout; ``None`` where an operand has no value for some."""
+        """Code build rows for a search by the ranges of a layout; ``None`` where an operand has no value for some.
+
+        Raises ``DeviceValueError`` where the device does not compute an operand of some row in host memory.
+        """
         codec = layout.codec
         try:
             frame = self._searched(rows, layout, layout.build)
             coded = self.device.ranges(frame, layout.axes_of_operands, codec.types, codec.null_safe)
-        except (ExpressionEvaluationError, DeviceValueError):
+        except ExpressionEvaluationError:
+            return None
+        except DeviceValueError:
+            if not self.resident:
+                raise
             return None
         return self._coded(coded, layout)
 

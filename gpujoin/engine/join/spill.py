@@ -44,7 +44,7 @@ from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.morsels import drain, morsels
 from gpujoin.engine.ordering import by_rank
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
-from gpujoin.errors import DeviceLostError, JoinSpecError, OutOfMemoryError
+from gpujoin.errors import DeviceLostError, DeviceValueError, JoinSpecError, OutOfMemoryError
 from gpujoin.model.hostgather import compact, one_batch, own_bytes, take
 from gpujoin.model.maps import Indices
 from gpujoin.model.pipeline import FAN_OUT
@@ -119,8 +119,8 @@ def take_in(
             return BuiltSide.with_fallback(sink, together, metrics)
         try:
             return BuiltSide(sink, together, metrics)
-        except DeviceLostError:
-            return BuiltSide.with_fallback(sink, together, metrics)
+        except (DeviceLostError, DeviceValueError) as problem:
+            return BuiltSide.after(problem, sink, together, metrics)
         except OutOfMemoryError:
             metrics.retries += 1
         del together

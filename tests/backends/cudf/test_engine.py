@@ -10,7 +10,7 @@ import pytest
 from gpujoin.config import Options
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.metrics import JoinMetrics
-from gpujoin.model.expressions import Expression, left, right
+from gpujoin.model.expressions import Expression, Function, call, left, right
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
@@ -241,3 +241,26 @@ def test_nulls_of_as_of_joins(nulls: NullEquality, frames: bool) -> None:
     result = run_there(spec, left_table, right_table, HostBackend(), frames=frames, metrics=metrics)
     assert result["w"].to_pylist() == [10 if nulls is NullEquality.EQUAL else None, 20, None]
     assert metrics.algorithms == {"cudf as_of": 1}
+
+
+NOT_ASCII = pa.table({"s": [*(f"v{i}" for i in range(99)), "É"], "n": range(100)})
+LOWER = {
+    "build": left("s") == call(Function.LOWER, right("s")),
+    "probe": call(Function.LOWER, left("s")) == right("s"),
+}
+"""Ranges with an operand of which a device lacks a value, by the side that has it."""
+
+
+@pytest.mark.parametrize("side", LOWER)
+@pytest.mark.parametrize("spilled", [False, True], ids=["in memory", "spilled"])
+def test_rows_with_a_value_that_the_device_lacks_are_searched_by_ranges_on_the_cpu(side: str, spilled: bool) -> None:
+    spec = JoinSpec(JoinType.FULL, (), resolve(LOWER[side], NOT_ASCII.schema, NOT_ASCII.schema), (0,), (1,))
+    options = Options(max_product_rows=1000, memory_budget=1000 if spilled else 1 << 30)
+    metrics = JoinMetrics()
+    result = run_there(spec, NOT_ASCII, NOT_ASCII, HostBackend(), frames=False, options=options, metrics=metrics)
+    assert_same_rows(result, oracle_join(NOT_ASCII, NOT_ASCII, spec))
+    assert metrics.candidate_pairs == 0
+    assert bool(metrics.spills) == spilled
+    assert metrics.algorithms["range"]
+    if side == "build":
+        assert "not ASCII" in metrics.algorithm_reasons["range"]
