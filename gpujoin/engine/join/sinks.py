@@ -291,8 +291,11 @@ class DeviceSink:
         return self._coded(coded, layout)
 
     def _coded(self, coded: CodedRows[Any], layout: JoinLayout) -> CodedRows[Any]:
+        """Take rows in place of frames; what codes them does not keep the coded build rows alive."""
+        code_frame = coded.code
+
         def code(rows: DeviceRows) -> Any:
-            return coded.code(self._searched(rows, layout, layout.probe))
+            return code_frame(self._searched(rows, layout, layout.probe))
 
         return dataclasses.replace(coded, code=code)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 
 import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
 from gpujoin.engine.join.hash_join import HashJoin
+from gpujoin.engine.join.layout import JoinLayout
+from gpujoin.engine.join.sinks import DeviceSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.expressions import Expression, Function, call, left, right
 from gpujoin.model.jointype import JoinType, Side
@@ -16,6 +20,7 @@ from gpujoin.model.spec import AsOf, JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
 from tests.backends.cudf.host import HostBackend
+from tests.backends.cudf.pipeline import host_pipeline
 from tests.backends.cudf.resident import CountingBackend, on_twin
 from tests.faults import FaultyBackend
 from tests.generate import Generator, KeyShape, Mix
@@ -264,3 +269,19 @@ def test_rows_with_a_value_that_the_device_lacks_are_searched_by_ranges_on_the_c
     assert metrics.algorithms["range"]
     if side == "build":
         assert "not ASCII" in metrics.algorithm_reasons["range"]
+
+
+def test_what_codes_probe_rows_does_not_hold_the_codes_of_build_rows() -> None:
+    table = pa.table({"n": range(9)})
+    condition = resolve(left("n") < right("n"), table.schema, table.schema)
+    layout = JoinLayout.of(JoinSpec(JoinType.INNER, (), condition), table.schema, table.schema, Side.RIGHT)
+    assert layout.ranged is not None
+    sink = DeviceSink(layout, host_pipeline(HostBackend()), Options())
+    rows = sink.take_in(table.to_batches()[0])
+    coded = sink.ranges(rows, layout.ranged)
+    assert coded is not None
+    code, points = coded.code, weakref.ref(coded.points)
+    del coded
+    gc.collect()
+    assert points() is None
+    assert code(rows).num_rows == table.num_rows
