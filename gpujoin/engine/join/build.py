@@ -23,7 +23,6 @@ from gpujoin.errors import DeviceValueError, OutOfMemoryError
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 from gpujoin.model.backend import BackendName, Build, RangeBuild
 from gpujoin.model.hostgather import take
-from gpujoin.model.jointype import Side
 from gpujoin.plan.ranges import LEAST_SPREAD
 
 
@@ -175,10 +174,8 @@ class BuiltSide:
         """The same side without ranges, where all of the condition is tested pair by pair; made once."""
         with self._twin_lock:
             if self._plain is None:
-                build, probe = self.layout.build, self.layout.probe
-                schemas = {side_layout.side: side_layout.schema for side_layout in (build, probe)}
-                layout = JoinLayout.of(self.layout.spec, schemas[Side.LEFT], schemas[Side.RIGHT], build.side)
-                plain = dataclasses.replace(self.sink, layout=dataclasses.replace(layout, ranged=None))
+                layout = dataclasses.replace(self.layout.derived_anew(), ranged=None)
+                plain = dataclasses.replace(self.sink, layout=layout)
                 self._plain = BuiltSide(plain, self.rows, metrics)
             return self._plain
 

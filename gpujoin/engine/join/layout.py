@@ -76,6 +76,11 @@ class JoinLayout:
         ranged = cls._of(spec, ranged_condition.residual, left, right, build_side)
         return dataclasses.replace(plain, ranged=dataclasses.replace(ranged, axes=ranged_condition.axes))
 
+    def derived_anew(self) -> JoinLayout:
+        """The layout that :meth:`of` makes of the same join: with ranges if its condition has any."""
+        schemas = {side_layout.side: side_layout.schema for side_layout in (self.build, self.probe)}
+        return JoinLayout.of(self.spec, schemas[Side.LEFT], schemas[Side.RIGHT], self.build.side)
+
     @classmethod
     def _of(
         cls, spec: JoinSpec, tested: Expression | None, left: pa.Schema, right: pa.Schema, build_side: Side

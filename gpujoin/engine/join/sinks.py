@@ -353,8 +353,8 @@ class DeviceSink:
     # -- on the CPU ----------------------------------------------------------------------------------------
 
     def on_cpu(self) -> HostSink:
-        """The same join on the CPU."""
-        return HostSink(self.layout, _cpu(), self.options)
+        """The same join on the CPU, which may search by ranges where the device does not."""
+        return HostSink(self.layout.derived_anew(), _cpu(), self.options)
 
     def to_host(self, rows: pa.RecordBatch | DeviceRows) -> pa.RecordBatch:
         """Convert rows to the form of the join that :meth:`on_cpu` returns."""

@@ -271,6 +271,15 @@ def test_rows_with_a_value_that_the_device_lacks_are_searched_by_ranges_on_the_c
         assert "not ASCII" in metrics.algorithm_reasons["range"]
 
 
+@pytest.mark.parametrize("side", LOWER)
+def test_the_cpu_searches_rows_of_frames_by_ranges_where_the_device_did_not(side: str) -> None:
+    spec = JoinSpec(JoinType.FULL, (), resolve(LOWER[side], NOT_ASCII.schema, NOT_ASCII.schema), (0,), (1,))
+    metrics = JoinMetrics()
+    result = run_there(spec, NOT_ASCII, NOT_ASCII, HostBackend(), frames=True, metrics=metrics)
+    assert_same_rows(result, oracle_join(NOT_ASCII, NOT_ASCII, spec))
+    assert metrics.algorithms["range"] == 1
+
+
 def test_what_codes_probe_rows_does_not_hold_the_codes_of_build_rows() -> None:
     table = pa.table({"n": range(9)})
     condition = resolve(left("n") < right("n"), table.schema, table.schema)
