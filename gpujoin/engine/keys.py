@@ -32,6 +32,7 @@ from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_known_layout
 from gpujoin.model.spec import JoinSpec, NullEquality
+from gpujoin.model.types import wide_offsets
 from gpujoin.plan.key_types import key_type
 
 _NULL_FLAG = np.int64(1) << 32
@@ -100,7 +101,8 @@ class KeyCodec:
         """Convert the keys of one side's rows to codes: int32, int64 or large_binary, the same types for both sides."""
         arrays: list[pa.Array] = []
         for position, wanted, null_safe in zip(self.positions(side), self.types, self.null_safe, strict=True):
-            arrays += _encode(in_common_type(_one_chunk(data.column(position)), wanted), null_safe=null_safe)
+            values = in_common_type(_one_chunk(data.column(position)), wide_offsets(wanted))
+            arrays += _encode(values, null_safe=null_safe)
         return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
 
     def null_mask(self, data: pa.Table | pa.RecordBatch, side: Side) -> npt.NDArray[np.bool_] | None:

@@ -127,6 +127,17 @@ def test_many_chunks_become_one_code_column() -> None:
     assert nothing.tolist() == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("wide", "common"), [(pa.large_string(), pa.string()), (pa.large_binary(), pa.binary())], ids=str
+)
+def test_more_than_two_gibibytes_of_text_are_coded(wide: pa.DataType, common: pa.DataType) -> None:
+    """As frames come back to the host; the zeros of this text are never touched."""
+    offsets = pa.py_buffer(np.array([1 << 31, (1 << 31) + 2], np.int64))
+    texts = pa.Array.from_buffers(wide, 1, [None, offsets, pa.py_buffer(np.zeros((1 << 31) + 2, np.uint8))])
+    codec = KeyCodec(((0, 0),), (common,), (NullEquality.UNEQUAL,))
+    assert codec.codes(pa.table({"k": texts}), Side.LEFT).column(0).to_pylist() == [b"\0\0"]
+
+
 def test_incomparable_keys_are_refused_by_name() -> None:
     left, right = pa.schema([("a", pa.string())]), pa.schema([("b", pa.int32())])
     with pytest.raises(KeyTypeError, match=r"key 1, left 'a' and right 'b'"):

@@ -36,6 +36,7 @@ from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import distances
 from gpujoin.model.spec import AsOf, Direction
+from gpujoin.model.types import wide_offsets
 from gpujoin.plan.asof import tolerance_in
 
 
@@ -174,7 +175,7 @@ class NearestOfSlices:
 def _order_values(rows: pa.RecordBatch, position: int, dtype: pa.DataType) -> pa.Array:
     """Order key in its common type; NaN becomes null, which matches nothing."""
     column = rows.column(position)
-    values = in_common_type(one_array(column) if isinstance(column, pa.ChunkedArray) else column, dtype)
+    values = in_common_type(one_array(column) if isinstance(column, pa.ChunkedArray) else column, wide_offsets(dtype))
     if pat.is_floating(dtype):
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, dtype), values)
     return values

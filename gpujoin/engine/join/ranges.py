@@ -34,6 +34,7 @@ from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.hostgather import one_array
 from gpujoin.model.jointype import Side
 from gpujoin.model.ranges import Axis, Bound, Comparison, Extent, limits, reached, too_far
+from gpujoin.model.types import wide_offsets
 
 Valid = npt.NDArray[np.bool_]
 _DENSE = 4
@@ -183,7 +184,7 @@ def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, s
             column = _evaluated(expression, rows, side)
         if isinstance(column, pa.ChunkedArray):
             column = one_array(column)
-        return in_common_type(column, wanted)
+        return in_common_type(column, wide_offsets(wanted))
     except (ExpressionEvaluationError, KeyTypeError) as problem:
         raise RangeEvaluationError(str(problem)) from problem
 
