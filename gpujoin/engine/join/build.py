@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,10 @@ class BuiltSide:
             self.layout = layout = self._search(sink)
             self.sink = sink = dataclasses.replace(sink, layout=layout)
             self._count(metrics)
+            self.null_patterns: NullPatterns | None = None
+            """Search of rows with null keys, for null-aware joins; ``None`` for other joins."""
+            if layout.spec.join_type.null_aware:
+                self.null_patterns = NullPatterns(sink, rows, pairs=_needs_pairs(layout))
             self.output = sink.output(rows, layout.build)
             if layout.build.output:
                 _ = self.output.frame
@@ -140,14 +143,6 @@ class BuiltSide:
     def nbytes(self) -> int:
         """Memory of the rows and of the search structure."""
         return self.search_bytes + self.sink.nbytes(self.rows)
-
-    @cached_property
-    def null_patterns(self) -> NullPatterns | None:
-        """Search of rows with null keys, for null-aware joins; ``None`` for other joins."""
-        layout = self.layout
-        if not layout.spec.join_type.null_aware:
-            return None
-        return NullPatterns(self.sink, self.rows, pairs=_needs_pairs(layout))
 
     @property
     def counts_pairs(self) -> bool:

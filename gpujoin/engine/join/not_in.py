@@ -112,13 +112,16 @@ class NullPatterns:
         return dict(sorted(self._sink.rows_by_nulls(rows, layout, but).items(), reverse=True))
 
     def _search(self, pattern: int, keys: int) -> Build[Any, Any]:
-        """Give the search among the build rows of a pattern by a set of keys."""
+        """Give the search among the build rows of a pattern by a set of keys; these are copied to a device for it."""
         sink = self._sink
         with self._lock:
             if (pattern, keys) not in self.searches:
-                frame = sink.keys_of(self._build, self.rows[pattern], sink.layout.build, _numbers(keys))
-                algorithm = sink.options.gpu_algorithm
-                self.searches[pattern, keys] = sink.backend.build(frame, algorithm, pairs=self._pairs)
+                try:
+                    frame = sink.keys_of(self._build, self.rows[pattern], sink.layout.build, _numbers(keys))
+                    search = sink.backend.build(frame, sink.options.gpu_algorithm, pairs=self._pairs)
+                finally:
+                    sink.release(self._build)
+                self.searches[pattern, keys] = search
             return self.searches[pattern, keys]
 
 

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.config import Options
+from gpujoin.engine.join.build import BuiltSide
+from gpujoin.engine.join.devicerows import UploadedRows
 from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.join.layout import JoinLayout
+from gpujoin.engine.join.probe import Run, join_morsel
 from gpujoin.engine.join.sinks import DeviceSink
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.model.expressions import Expression, Function, call, left, right
@@ -294,3 +297,20 @@ def test_what_codes_probe_rows_does_not_hold_the_codes_of_build_rows() -> None:
     gc.collect()
     assert points() is None
     assert code(rows).num_rows == table.num_rows
+
+
+def test_keys_of_a_null_aware_join_do_not_stay_on_the_device() -> None:
+    """Searches by null pattern are made when they are first needed, of keys that are copied for them."""
+    left_table = pa.table({"a": [1, 3, None], "b": [7, None, 2], "row": range(3)})
+    right_table = pa.table({"a": [1, 1], "b": [2, None]})
+    spec = JoinSpec(JoinType.NULL_AWARE_ANTI, (KeyPair(0, 0), KeyPair(1, 1)), None, (2,), ())
+    layout = JoinLayout.of(spec, left_table.schema, right_table.schema, Side.RIGHT)
+    metrics = JoinMetrics()
+    sink = DeviceSink(layout, host_pipeline(HostBackend()), Options())
+    built = BuiltSide(sink, right_table.to_batches()[0], metrics)
+    out = list(join_morsel(Run.start(built, metrics), left_table.to_batches()[0]))
+    assert [batch["row"].to_pylist() for batch in out] == [[1]]
+    assert built.null_patterns is not None
+    assert len(built.null_patterns.searches) > 1
+    assert isinstance(built.rows, UploadedRows)
+    assert not built.rows.copied
