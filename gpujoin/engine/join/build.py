@@ -108,12 +108,11 @@ class BuiltSide:
 
     def _count(self, metrics: JoinMetrics) -> None:
         """Add the algorithm of a search structure to the counters, and why it was taken, or why no device did."""
-        search = self._searched
-        if search is None:
-            return
-        name = search.algorithm
-        metrics.algorithms[name] = metrics.algorithms.get(name, 0) + 1
-        reason = self.build.reason if self.build is not None else self._order_reason
+        search, name, reason = self._searched, "product", None
+        if search is not None:
+            name = search.algorithm
+            metrics.algorithms[name] = metrics.algorithms.get(name, 0) + 1
+            reason = self.build.reason if self.build is not None else self._order_reason
         if self.sink.reason is not None:
             reason = f"the CPU joins: {self.sink.reason}"
         if reason is not None:

@@ -202,6 +202,15 @@ def test_a_join_of_which_the_device_lacks_a_part_is_one_of_the_cpu(case: str, ki
     assert set(metrics.algorithm_reasons.values()) == {f"the CPU joins: {reason}"}
 
 
+def test_a_product_on_the_cpu_has_a_reason_too() -> None:
+    table = pa.table({"s": ["a", "b"]})
+    spec = JoinSpec(JoinType.INNER, (), resolve(left("s").rlike("a"), table.schema, table.schema), (0,), (0,))
+    metrics = JoinMetrics()
+    assert run_there(spec, table, table, HostBackend(), frames=False, metrics=metrics).num_rows == 2
+    reason = "the CPU joins: the condition s rlike 'a' is not computed on a GPU exactly as Spark does"
+    assert metrics.algorithm_reasons == {"product": reason}
+
+
 @pytest.mark.parametrize("kind", [JoinType.FULL, JoinType.LEFT_ANTI], ids=lambda k: k.value)
 def test_keys_of_two_types_are_compared_on_the_device(kind: JoinType) -> None:
     """In their common type: columns are converted as they are copied."""
