@@ -11,6 +11,7 @@ from gpujoin.model.expressions import Expression
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.sqltext import show_type, value_name, with_types
+from gpujoin.model.types import logical
 
 _INSTEAD = "or join host tables (to_arrow())"
 
@@ -43,10 +44,10 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
 def device_obstacle(layout: JoinLayout, device: AnyDevicePipeline, options: Options) -> str | None:
     """Why a device does not compute all of a join of rows in host memory; ``None``: it does.
 
-    Keys are compared in the common type of both sides.
+    Keys are compared in the common type of both sides, whatever its layout.
     """
     types = [*layout.codec.types, *([] if layout.as_of_type is None else [layout.as_of_type])]
-    uncompared = next((dtype for dtype in types if not device.takes_keys(dtype, dtype)), None)
+    uncompared = next((dtype for dtype in types if not device.takes_keys(logical(dtype), logical(dtype))), None)
     if uncompared is not None:
         return f"keys of type {show_type(uncompared)} are not compared on a GPU"
     condition, can_gather = layout.spec.condition, device.backend.can_gather

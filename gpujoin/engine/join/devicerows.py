@@ -158,10 +158,12 @@ class UploadedRows:
         converted = [column for column in dict.fromkeys(wanted) if not self._is_plain(*column)]
         missing = [column for column in converted if column not in self._converted]
         if missing:
-            arrays = [in_common_type(self.batch.column(at), wide_offsets(dtype)) for at, dtype in missing]
-            names = [str(number) for number in range(len(missing))]
-            schema = pa.schema([(name, dtype) for name, (_, dtype) in zip(names, missing, strict=True)])
-            frame = self.device.take_in(pa.table(arrays, names=names), schema)
+            schema = pa.schema([(str(number), logical(dtype)) for number, (_, dtype) in enumerate(missing)])
+            arrays = [
+                in_common_type(self.batch.column(at), wide_offsets(field.type))
+                for field, (at, _) in zip(schema, missing, strict=True)
+            ]
+            frame = self.device.take_in(pa.table(arrays, names=schema.names), schema)
             self._converted.update({column: (frame, at) for at, column in enumerate(missing)})
         columns = [self._converted[column] if column in converted else self._own[column[0]] for column in wanted]
         return self.device.backend.assemble(columns)

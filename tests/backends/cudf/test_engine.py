@@ -202,6 +202,19 @@ def test_a_join_of_which_the_device_lacks_a_part_is_one_of_the_cpu(case: str, ki
     assert set(metrics.algorithm_reasons.values()) == {f"the CPU joins: {reason}"}
 
 
+@pytest.mark.parametrize("width", [3, 16])
+def test_byte_strings_of_a_fixed_width_are_compared_on_the_device(width: int) -> None:
+    keys = pa.array([b"a" * width, None, b"b" * width], pa.binary(width))
+    table = pa.table({"k": keys, "n": range(3)})
+    for kind, nulls in ((JoinType.FULL, NullEquality.EQUAL), (JoinType.NULL_AWARE_ANTI, NullEquality.UNEQUAL)):
+        spec = JoinSpec(kind, (KeyPair(0, 0, nulls),), None, (1,), () if kind.left_rows_only else (1,))
+        backend, metrics = CountingBackend(), JoinMetrics()
+        result = run_there(spec, table, table, backend, frames=False, metrics=metrics)
+        assert_same_rows(result, oracle_join(table, table, spec), allow_empty=True)
+        assert backend.rows_copied["rows up"]
+        assert not metrics.algorithm_reasons
+
+
 def test_a_product_on_the_cpu_has_a_reason_too() -> None:
     table = pa.table({"s": ["a", "b"]})
     spec = JoinSpec(JoinType.INNER, (), resolve(left("s").rlike("a"), table.schema, table.schema), (0,), (0,))
