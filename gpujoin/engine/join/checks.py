@@ -44,7 +44,8 @@ def check_product(layout: JoinLayout, options: Options, build_rows: int, probe_r
 def device_obstacle(layout: JoinLayout, device: AnyDevicePipeline, options: Options) -> str | None:
     """Why a device does not compute all of a join of rows in host memory; ``None``: it does.
 
-    Keys are compared in the common type of both sides, whatever its layout.
+    Keys are compared in the common type of both sides, whatever its layout. Whether a join with keys needs its ranges
+    is known only when it is built.
     """
     types = [*layout.codec.types, *([] if layout.as_of_type is None else [layout.as_of_type])]
     uncompared = next((dtype for dtype in types if not device.takes_keys(logical(dtype), logical(dtype))), None)
@@ -53,13 +54,19 @@ def device_obstacle(layout: JoinLayout, device: AnyDevicePipeline, options: Opti
     condition, can_gather = layout.spec.condition, device.backend.can_gather
     if condition is not None and not device.backend.can_evaluate(condition):
         return f"the condition {condition} is not computed on a GPU exactly as Spark does"
-    if options.range_index and layout.ranged is not None and not device.searches(layout.ranged.axes):
-        return f"rows are not searched by the ranges of {condition} on a GPU"
+    ranged = layout.ranged if options.range_index and not layout.spec.keys else None
+    if ranged is not None and not device.searches(ranged.axes):
+        return unsearched(ranged)
     for side in (layout.build, layout.probe):
         for field in (side.schema.field(at) for at in (*side.output, *side.condition)):
             if not can_gather(field.type):
                 return f"{value_name(field)} is not held on a GPU"
     return None
+
+
+def unsearched(layout: JoinLayout) -> str:
+    """Reason why a device does not search by the ranges of a layout."""
+    return f"rows are not searched by the ranges of {layout.spec.condition} on a GPU"
 
 
 def check_tables(layout: JoinLayout, device: AnyDevicePipeline) -> None:

@@ -38,7 +38,7 @@ import pyarrow as pa
 from gpujoin.backends.registry import BackendRequest, create
 from gpujoin.config import Options
 from gpujoin.engine.join.as_of import coded_as_of
-from gpujoin.engine.join.checks import device_obstacle
+from gpujoin.engine.join.checks import device_obstacle, unsearched
 from gpujoin.engine.join.devicerows import DeviceColumns, DeviceRows, ResidentRows, UploadedRows
 from gpujoin.engine.join.layout import JoinLayout, SideLayout
 from gpujoin.engine.join.marks import Mask
@@ -276,9 +276,12 @@ class DeviceSink:
     def ranges(self, rows: DeviceRows, layout: JoinLayout) -> CodedRows[Any] | None:
         """Code build rows for a search by the ranges of a layout; ``None`` where an operand has no value for some.
 
-        Raises ``DeviceValueError`` where the device does not compute an operand of some row in host memory.
+        Raises ``DeviceValueError`` where the device does not search rows in host memory by the ranges, or does not
+        compute an operand of some row there.
         """
         codec = layout.codec
+        if not self.device.searches(layout.axes):
+            raise DeviceValueError(unsearched(layout))
         try:
             frame = self._searched(rows, layout, layout.build)
             coded = self.device.ranges(frame, layout.axes_of_operands, codec.types, codec.null_safe)

@@ -215,6 +215,19 @@ def test_byte_strings_of_a_fixed_width_are_compared_on_the_device(width: int) ->
         assert not metrics.algorithm_reasons
 
 
+@pytest.mark.parametrize("unique", [True, False], ids=["unique keys", "repeated keys"])
+def test_a_join_by_keys_is_one_of_the_device_unless_it_needs_ranges_that_the_device_lacks(unique: bool) -> None:
+    times = pa.array(range(40), pa.timestamp("ns"))
+    table = pa.table({"k": range(40) if unique else [n % 2 for n in range(40)], "t": times})
+    condition = resolve(left("t") <= right("t"), table.schema, table.schema)
+    spec = JoinSpec(JoinType.LEFT, (KeyPair(0, 0),), condition, (0, 1), (1,))
+    metrics = JoinMetrics()
+    result = run_there(spec, table, table, HostBackend(), frames=False, metrics=metrics)
+    assert_same_rows(result, oracle_join(table, table, spec))
+    reason = f"the CPU joins: rows are not searched by the ranges of {condition} on a GPU"
+    assert metrics.algorithm_reasons == ({} if unique else {"range": reason})
+
+
 def test_a_product_on_the_cpu_has_a_reason_too() -> None:
     table = pa.table({"s": ["a", "b"]})
     spec = JoinSpec(JoinType.INNER, (), resolve(left("s").rlike("a"), table.schema, table.schema), (0,), (0,))
