@@ -339,7 +339,7 @@ def test_values_are_gathered_once_in_the_end() -> None:
 
 
 def test_a_value_that_a_join_repeats_is_evaluated_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece._MOST_EVALUATED", 2000)
+    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece.MOST_GATHERED", 2000)
     monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece._MOST_TEXT", 2000)
     tags = pa.table({"k": [0, 1, 2], "tags": pa.array([list(range(100)), [], None], pa.list_(pa.int64()))})
     facts = pa.table({"k": [n % 4 for n in range(40)]})
@@ -425,3 +425,41 @@ def test_rows_that_are_held_do_not_keep_the_values_of_others() -> None:
     assert pa.total_allocated_bytes() - before < 2 * pipeline.size(held[0])[1] < 40_000
     held = [pipeline.top(piece(0), [], 1)]
     assert pa.total_allocated_bytes() - before < 40_000
+
+
+def repeated_value(rows: int, text: str) -> tuple[CpuPipeline, pa.Schema, Piece]:
+    """A piece that has one list in all its rows, as a join gives it, among others that it had before."""
+    schema = pa.schema([("k", pa.int64()), ("tags", pa.list_(pa.string()))])
+    pipeline = CpuPipeline()
+    tags = pa.array([[text], ["b"], None] + [[]] * 5 * rows, schema.field("tags").type)
+    batch = pa.record_batch([pa.array(range(len(tags))), tags], schema=schema)
+    piece = pipeline.take_in([batch], schema, PipelineMetrics())
+    return pipeline, schema, piece.with_rows(piece.rows_of_query()[[0] * (rows - 2) + [2, 1]])
+
+
+def test_a_value_that_a_join_repeats_goes_to_the_next_join_some_rows_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.joins.MOST_GATHERED", 1 << 20)
+    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece.MOST_GATHERED", 1 << 20)
+    pipeline, schema, piece = repeated_value(3000, "x" * 10_000)
+    for batches in (list(pipeline.to_join(piece, schema)), list(pipeline.give_out(piece, schema, 1 << 20))):
+        assert max(batch.nbytes for batch in batches) < 2_200_000
+        rows = pa.Table.from_batches(batches, schema)
+        assert rows["k"].to_pylist() == [0] * 2998 + [2, 1]
+        assert rows["tags"].slice(2996).to_pylist() == [["x" * 10_000]] * 2 + [None, ["b"]]
+
+
+def test_a_value_that_rows_share_stays_one_where_rows_are_held() -> None:
+    """2,100 times a megabyte are more than the offsets of a list reach to."""
+    pipeline, schema, piece = repeated_value(2100, "x" * (1 << 20))
+    before = pa.total_allocated_bytes()
+    held = pipeline.collect(piece)
+    whole = pipeline.concat([held, piece], schema, PipelineMetrics())
+    assert pa.total_allocated_bytes() - before < 4 << 20
+    for each, rows in ((held, 2100), (whole, 4200)):
+        last = next(iter(pipeline.give_out(each.slice(rows - 4, 4), schema, 1 << 30)))
+        assert last["k"].to_pylist() == [0, 0, 2, 1]
+        assert [None if tags is None else [len(tag) for tag in tags] for tags in last["tags"].to_pylist()] == [
+            [1 << 20], [1 << 20], None, [1],
+        ]  # fmt: skip

@@ -156,7 +156,7 @@ class CpuPipeline:
         return joins.join_schema(node, side, values=values)
 
     def to_join(self, piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        yield joins.to_join(piece, schema)
+        return joins.to_join(piece, schema)
 
     def from_join(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.pipeline.columns import arrow_of, ascends, column_of
-from gpujoin.backends.cpu.pipeline.late import NUMBER, LateColumn, from_arrow, late_column
+from gpujoin.backends.cpu.pipeline.late import NUMBER, LateColumn, from_arrow, late_column, portions
 from gpujoin.backends.cpu.pipeline.offers import is_late
-from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, without_columns
+from gpujoin.backends.cpu.pipeline.piece import MOST_GATHERED, ROW, Piece, fresh, without_columns
 from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.functions.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
@@ -219,16 +219,27 @@ def _layout(dtype: pa.DataType) -> pa.DataType:
     return pa.binary_view() if is_bytes(dtype) else dtype
 
 
-def to_join(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """Convert the rows of a piece to that schema."""
+def to_join(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Convert the rows of a piece to that schema; rows of many late values come in several batches."""
     frame = piece.eager()
     if not len(schema):
-        return pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
+        yield pa.RecordBatch.from_arrays([pa.nulls(frame.height)], names=[ROW]).select([])
+        return
+    late = {
+        str(i): column
+        for i, (column, field) in enumerate(zip(piece.columns, schema, strict=True))
+        if isinstance(column, LateColumn) and is_late(field.type)
+    }
+    for part in portions(frame, late, MOST_GATHERED):
+        yield _to_join(part, late, schema)
+
+
+def _to_join(frame: pl.DataFrame, late: Mapping[str, LateColumn], schema: pa.Schema) -> pa.RecordBatch:
     arrays = []
-    for series, column, field in zip(frame.get_columns(), piece.columns, schema, strict=True):
+    for series, field in zip(frame.get_columns(), schema, strict=True):
         viewed = field.type in (pa.string_view(), pa.binary_view())
-        if isinstance(column, LateColumn) and is_late(field.type):
-            arrays.append(column.gather(series, field.type))
+        if series.name in late:
+            arrays.append(late[series.name].gather(series, field.type))
         elif field.type == pa.int64() or viewed:
             # A sum may be carried in 128 bits although its digits fit 64.
             narrow = series.cast(pl.Int64) if series.dtype == pl.Int128 else series

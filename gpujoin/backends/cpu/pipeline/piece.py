@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
@@ -40,8 +41,9 @@ from gpujoin.model.types import logical
 ROW = "row"
 """Name of the column that keeps the number of rows of a frame without columns, which Polars would lose."""
 
-_MOST_EVALUATED = 64 << 20
-"""Bytes of late values that are gathered at a time for an expression: those of a piece of the CPU's pipeline."""
+MOST_GATHERED = 64 << 20
+"""Bytes of late values that are gathered at a time, for an expression or a join: those of a piece of the CPU's
+pipeline."""
 _names = itertools.count()
 
 
@@ -267,7 +269,7 @@ class Piece:
         if frame is None:
             frame = pl.DataFrame({ROW: pl.zeros(self.rows, pl.Int8, eager=True)})
         late = {i: column for i, column in enumerate(self.columns) if i in read and isinstance(column, LateColumn)}
-        for part in portions(frame, {column.name: column for column in late.values()}, _MOST_EVALUATED):
+        for part in portions(frame, {column.name: column for column in late.values()}, MOST_GATHERED):
             arrays = [
                 pa.nulls(part.height) if i not in read
                 else late[i].gather(part[column.name]) if i in late
@@ -314,25 +316,31 @@ def concat(pieces: Sequence[Piece], dtypes: Sequence[pa.DataType], metrics: Pipe
         for frame in frames
     ]
     whole = pl.concat(widened, rechunk=True)
+    pairs = list(zip(pieces, frames, strict=True))
     columns: list[tuple[pl.Series, Column]] = []
     for i, (series, dtype) in enumerate(zip(whole.get_columns(), dtypes, strict=True)):
         name = fresh()
         if is_late(dtype):
-            values = pa.chunked_array(list(_gathered(pieces, frames, i, dtype)), dtype)
-            columns.append(late_from_arrow(name, values, dtype, MOST_TOGETHER))
+            columns.append(_together([(piece.columns[i], frame.to_series(i)) for piece, frame in pairs], name, dtype))
         else:
             columns.append((series.alias(name), column_of(name, series, dtype, wide=is_wide(series, logical(dtype)))))
     return Piece.of_columns(columns, metrics)
 
 
-def _gathered(
-    pieces: Sequence[Piece], frames: Sequence[pl.DataFrame], position: int, dtype: pa.DataType
-) -> Iterator[pa.Array]:
-    """The values of a late column of pieces."""
-    for piece, frame in zip(pieces, frames, strict=True):
-        column = piece.columns[position]
+def _together(
+    columns: Sequence[tuple[Column, pl.Series]], name: str, dtype: pa.DataType
+) -> tuple[pl.Series, LateColumn]:
+    """Put late columns of pieces, with their numbers, together; a value that rows of one piece share stays one."""
+    arrays: list[pa.Array] = []
+    places: list[npt.NDArray[np.int64]] = []
+    values = 0
+    for column, numbers in columns:
         assert isinstance(column, LateColumn)
-        yield column.gather(frame.to_series(position), dtype)
+        parts, own = column.distinct(numbers, dtype, copy=False)
+        places.append(values + (np.arange(len(numbers)) if own is None else own))
+        values += sum(map(len, parts))
+        arrays += parts
+    return late_from_arrow(name, pa.chunked_array(arrays, dtype), dtype, MOST_TOGETHER, np.concatenate(places))
 
 
 def compact(piece: Piece) -> Piece:
@@ -360,7 +368,8 @@ def without_columns(rows: int, metrics: PipelineMetrics) -> Piece:
 def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     """Convert a piece to Arrow batches of exactly a schema.
 
-    Batches are near ``batch_bytes``, not empty, and small enough for 32-bit offsets.
+    Batches are near ``batch_bytes``, not empty, and small enough for 32-bit offsets. Late values that are much larger
+    than most make a batch larger: to twice as many bytes, or to ``MOST_GATHERED``.
     """
     frame = piece.eager()
     if frame.height == 0:
@@ -371,8 +380,9 @@ def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa
     late = {str(i): column for i, column in enumerate(piece.columns) if isinstance(column, LateColumn)}
     size = max(1, int(frame.estimated_size()) + sum(column.nbytes(frame.height) for column in late.values()))
     step = max(1, min(frame.height, int(frame.height * batch_bytes / size)))
+    most = min(_MOST_TEXT, max(MOST_GATHERED, 2 * batch_bytes))
     for start in range(0, frame.height, step):
-        for part in portions(frame.slice(start, step), late, _MOST_TEXT):
+        for part in portions(frame.slice(start, step), late, most):
             yield from _batches(part, late, schema)
 
 
