@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
+from gpujoin.backends.cpu.pipeline.late import late_column, late_from_arrow
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
@@ -463,3 +464,12 @@ def test_a_value_that_rows_share_stays_one_where_rows_are_held() -> None:
         assert [None if tags is None else [len(tag) for tag in tags] for tags in last["tags"].to_pylist()] == [
             [1 << 20], [1 << 20], None, [1],
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arrays", [0, 1], ids=["no array", "one array"])
+def test_rows_of_an_array_that_a_column_does_not_have_are_an_error(arrays: int) -> None:
+    dtype = pa.list_(pa.int32())
+    pairs = [late_from_arrow("a", pa.array([[1], [2]], dtype), dtype) for _ in range(2)]
+    column = late_column("a", dtype, dict(list(pairs[0][1].arrays.items())[:arrays]))
+    with pytest.raises(AssertionError, match="2 rows"):
+        column.gather(pl.concat([pairs[0][0], pairs[1][0]] if arrays else [pairs[1][0]]))

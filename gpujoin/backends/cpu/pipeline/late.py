@@ -145,18 +145,24 @@ class LateColumn(Column):
     def _by_array(
         self, words: npt.NDArray[np.int64]
     ) -> Iterator[tuple[int | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """The arrays that numbers name, ``None`` for null: at which places, and which of their rows."""
+        """The arrays that numbers name, ``None`` for null: at which places, and which of their rows.
+
+        Raises ``AssertionError`` if the column has no such array.
+        """
         if not len(words):
             return
         first, last = int(words.min()) >> _ROW_BITS, int(words.max()) >> _ROW_BITS
-        if first == last:
+        if first == last and (first == _NULL or first in self.arrays):
             yield first if first >= 0 else None, np.arange(len(words)), words - (first << _ROW_BITS)
             return
-        owners = words >> _ROW_BITS
+        owners, missing = words >> _ROW_BITS, len(words)
         for owner in (_NULL, *self.arrays):
             at = np.flatnonzero(owners == owner) if first <= owner <= last else owners[:0]
             if len(at):
+                missing -= len(at)
                 yield owner if owner >= 0 else None, at, words[at] - (owner << _ROW_BITS)
+        if missing:
+            raise AssertionError(f"{missing} rows of a late column have numbers of an array that it does not have")
 
 
 _NULL = -1
