@@ -94,6 +94,21 @@ def row_bytes(array: pa.Array) -> Sizes | None:
     return None
 
 
+def most_values(array: pa.Array) -> int:
+    """Count the values of an array, or of the items of its lists at some depth, if these are more."""
+    dtype = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return most_values(array.storage)
+    children: list[pa.Array] = []
+    if pat.is_struct(dtype):
+        children = [array.field(i) for i in range(dtype.num_fields)]
+    elif len(array) and (pat.is_map(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype)):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        items = [array.keys, array.items] if pat.is_map(dtype) else [array.values]
+        children = [each.slice(first, last - first) for each in items]
+    return max([len(array), *map(most_values, children)])
+
+
 def _is_bytes_like(dtype: pa.DataType) -> bool:
     return pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_binary(dtype) or pat.is_large_binary(dtype)
 

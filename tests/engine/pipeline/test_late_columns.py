@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from gpujoin.backends.cpu.pipeline.backend import CpuPipeline
-from gpujoin.backends.cpu.pipeline.late import late_column, late_from_arrow
+from gpujoin.backends.cpu.pipeline.late import MOST_TOGETHER, late_column, late_from_arrow
 from gpujoin.backends.cpu.pipeline.piece import Piece
 from gpujoin.config import Options
 from gpujoin.engine.metrics import JoinMetrics
@@ -20,6 +20,7 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import Case, EvalMode, Expression, Function, Literal, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.layouts import nulls
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import (
     ExchangeSource,
@@ -473,3 +474,19 @@ def test_rows_of_an_array_that_a_column_does_not_have_are_an_error(arrays: int) 
     column = late_column("a", dtype, dict(list(pairs[0][1].arrays.items())[:arrays]))
     with pytest.raises(AssertionError, match="2 rows"):
         column.gather(pl.concat([pairs[0][0], pairs[1][0]] if arrays else [pairs[1][0]]))
+
+
+TINY_ITEMS = {
+    "void": (pa.null(), 1 << 29, MOST_TOGETHER), "empty struct": (pa.struct([]), 1 << 13, 1 << 14),
+    "boolean": (pa.bool_(), 1 << 13, 1 << 14),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TINY_ITEMS)
+def test_lists_of_items_of_few_bytes_are_put_together_no_further_than_offsets_reach(case: str) -> None:
+    item, length, together = TINY_ITEMS[case]
+    lists = pa.ListArray.from_arrays(pa.array([0, length], pa.int32()), nulls(length, item))
+    nested = pa.StructArray.from_arrays([lists], ["lists"])
+    for one in (lists, nested):
+        _, late = late_from_arrow("a", pa.chunked_array([one] * 9), one.type, together)
+        assert [len(values.array) for values in late.arrays.values()] == [2, 2, 2, 2, 1]

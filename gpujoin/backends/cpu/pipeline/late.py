@@ -31,7 +31,7 @@ from gpujoin.backends.cpu.pipeline.columns import column_of, series_of
 from gpujoin.backends.cpu.pipeline.offers import is_late, passes_on
 from gpujoin.functions.lowered import INT64, Column, LazyBounds, polars_type
 from gpujoin.model.expressions import Case, ColumnRef, Expression
-from gpujoin.model.hostgather import row_bytes, take
+from gpujoin.model.hostgather import most_values, row_bytes, take
 from gpujoin.model.layouts import in_type, nulls
 from gpujoin.model.types import logical
 
@@ -39,7 +39,7 @@ NUMBER = pa.int64()
 """Type of the numbers that a piece has in place of values."""
 _ROW_BITS = 32
 MOST_TOGETHER = 1 << 30
-"""Bytes of values that are put together in one array at most; the offsets of lists and texts reach to twice as many."""
+"""Bytes, and items of lists, that are put together in one array at most; offsets reach to twice as many."""
 _LEAST_TOGETHER = 8 << 20
 """Bytes up to which arrays of one piece are put together: a piece of 64 MiB has some eight of them then."""
 _SPARSE = 4
@@ -213,15 +213,19 @@ def late_column(name: str, dtype: pa.DataType, arrays: Mapping[int, Any] | None 
 
 
 def _concatenated(arrays: Sequence[pa.Array], together: int) -> Iterator[pa.Array]:
-    """Concatenate arrays that follow one another, as long as they have at most so many bytes together."""
+    """Concatenate arrays that follow one another, as long as they have at most so many bytes, and items, together.
+
+    Items may take less than a byte each, but the offsets of lists count them.
+    """
     waiting: list[pa.Array] = []
     size = 0
     for array in arrays:
-        if waiting and size + array.nbytes > together:
+        own = max(array.nbytes, most_values(array))
+        if waiting and size + own > together:
             yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
             waiting, size = [], 0
         waiting.append(array)
-        size += array.nbytes
+        size += own
     if waiting:
         yield waiting[0] if len(waiting) == 1 else pa.concat_arrays(waiting)
 
