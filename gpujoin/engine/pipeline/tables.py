@@ -117,7 +117,7 @@ class TableCache:
         """What of it is used on a rung. A run that is cautious stores nothing."""
         if rung is Rung.DEVICE:
             return TableCache(None, self.resident, whole=self.whole)
-        return self if rung is Rung.FAST else TableCache(self.built)
+        return dataclasses.replace(self, resident=None) if rung is Rung.FAST else TableCache(self.built)
 
 
 def unnumbered(node: Relation) -> Relation:

@@ -15,6 +15,7 @@ from gpujoin.engine.join.hash_join import HashJoin
 from gpujoin.engine.memory import held_bytes
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline import run
+from gpujoin.engine.pipeline.resident import ResidentTables
 from gpujoin.engine.pipeline.tables import BuiltTable, BuiltTables, TableCache, TableRows
 from gpujoin.errors import ScanError
 from gpujoin.model.expressions import left, right
@@ -208,6 +209,15 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
     assert read_by_all(tree, 0, small, tables).tables_kept == 1
     assert read_by_all(tree, 0, small, tables, rung=Rung.CAREFUL).tables_kept == 0
     assert read_by_all(tree, 0, small, tables).tables_kept == 0, "memory was short: nothing was kept"
+
+
+def test_a_run_that_goes_on_on_the_cpu_uses_tables_of_the_cpu(tmp_path: Path) -> None:
+    tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
+    cache = TableCache(tables, ResidentTables(), whole=[0])
+    for kept in (0, 1):
+        metrics = PipelineMetrics()
+        list(run(tree, {0: batch(0)}, {0: [file]}, metrics=metrics, cache=cache, rung=Rung.FAST))
+        assert metrics.tables_kept == kept
 
 
 def test_a_run_that_ended_early_keeps_no_part_of_a_table(tmp_path: Path) -> None:
