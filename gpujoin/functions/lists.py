@@ -278,7 +278,7 @@ class Lists:
 
     def to_vector(self, dtype: pa.DataType, valid: Mask | None = None) -> Vector:
         """Make lists of a type, null where ``valid`` is false as well."""
-        _check_count(len(self.elements))
+        check_count(len(self.elements))
         valid = mask_and(self.valid, valid)
         absent = None if valid is None else pa.array(np.resize(~valid, len(self.counts)))
         offsets, elements = pa.array(self.offsets.astype(np.int32)), in_type(self.elements, dtype.value_type)
@@ -463,7 +463,8 @@ def concatenated(lists: Sequence[Lists], element: pa.DataType) -> Lists:
     return made.take(order)
 
 
-def _check_count(count: int) -> None:
+def check_count(count: int) -> None:
+    """Raise ``MemoryError`` if the offsets of lists do not reach to so many elements."""
     if count > np.iinfo(np.int32).max:
         raise MemoryError(f"{count} values in lists of one Arrow column")
 
@@ -747,7 +748,7 @@ def _repeat(node: Call, operands: list[Vector], length: int) -> Vector:
     valid = number.mask()
     counts = np.maximum(number.values.astype(np.int64), 0)
     counts = counts if valid is None else np.where(valid, counts, 0)
-    _check_count(int(counts.sum()))
+    check_count(int(counts.sum()))
     rows = np.repeat(np.arange(len(counts)), counts)
     elements = to_arrow(value, node.type.value_type, len(counts)).take(pa.array(rows))
     return Lists.from_counts(counts, valid, elements).to_vector(node.type)
@@ -836,9 +837,9 @@ def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:
     # As unsigned integers: differences of 64-bit integers take one bit more.
     distance = np.maximum(first, last).view(np.uint64) - np.minimum(first, last).view(np.uint64)
     steps_taken = distance // np.where(step == 0, 1, np.abs(step)).view(np.uint64)
-    _check_count(int(steps_taken.max(initial=0)))
+    check_count(int(steps_taken.max(initial=0)))
     counts = np.where(present, steps_taken.astype(np.int64) + 1, 0)
-    _check_count(int(counts.sum()))
+    check_count(int(counts.sum()))
     rows = np.repeat(np.arange(len(counts)), counts)
     values = first[rows] + step[rows] * ranges(np.zeros(len(counts), np.int64), counts)
     kind = node.type.value_type

@@ -9,7 +9,7 @@ import pyarrow.types as pat
 
 from gpujoin.functions.implementation import fail, operands_of
 from gpujoin.functions.kinds import has_floats, is_alike, is_written
-from gpujoin.functions.lists import Lists, equality_words, is_list
+from gpujoin.functions.lists import Lists, check_count, equality_words, is_list
 from gpujoin.functions.signatures import Signature, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.structs import structs_of
@@ -76,6 +76,7 @@ def _has_different_keys(node: Call) -> bool:
 
 def maps_of(dtype: pa.DataType, keys: Lists, items: pa.Array) -> Vector:
     """Maps of the keys of each row, and of the values beside them."""
+    check_count(len(keys.elements))
     offsets = pa.array(keys.offsets.astype(np.int32))
     absent = None if keys.valid is None else pa.array(~keys.valid)
     parts = in_type(keys.elements, dtype.key_type), in_type(items, dtype.item_type)

@@ -13,6 +13,8 @@ import pytest
 
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
 from gpujoin.functions.evaluate import evaluate_column
+from gpujoin.functions.lists import Lists
+from gpujoin.functions.maps import maps_of
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when
 from gpujoin.plan.resolve import resolve_value
@@ -483,3 +485,9 @@ def test_lists_of_the_rows_alone_are_read() -> None:
     expression = resolve_value(call(Function.ARRAY_CONTAINS, left("s"), 3), batch.schema, batch.schema)
     actual = evaluate_column(expression, batch, batch, 2)
     assert_same_rows(pa.table({"c": actual}), pa.table({"c": pa.array([None, False])}))
+
+
+def test_maps_of_more_entries_than_offsets_count_are_an_error() -> None:
+    keys = Lists(np.array([0, 1 << 31]), None, pa.nulls(1 << 31))
+    with pytest.raises(MemoryError, match="2147483648 values"):
+        maps_of(pa.map_(pa.int32(), pa.int32()), keys, pa.nulls(1 << 31))
