@@ -128,19 +128,21 @@ class LateColumn(Column):
 
         Without ``copy``, runs of rows are slices of the arrays, which stay in memory as a whole then.
         """
-        words, places = _words(numbers), None
-        if not bool((words[1:] > words[:-1]).all()):
-            words, places = np.unique(words, return_inverse=True)
+        words = _words(numbers)
         parts: list[pa.Array] = []
-        for number, _, rows in sorted(self._by_array(words), key=lambda part: int(part[1][0])):
+        places, count = np.empty(len(words), np.int64), 0
+        for number, at, rows in self._by_array(words):
             if number is None:
-                parts.append(nulls(len(rows), dtype))
-                continue
-            array, first = self.arrays[number].array, int(rows[0])
-            is_run = int(rows[-1]) - first == len(rows) - 1
-            part = array.slice(first, len(rows)) if is_run and not copy else take(array, pa.array(rows))
+                part, among = nulls(1, dtype), np.zeros(len(at), np.int64)
+            else:
+                array = self.arrays[number].array
+                wanted, among = _each_once(rows, len(array))
+                is_run = int(wanted[-1]) - int(wanted[0]) == len(wanted) - 1
+                part = array.slice(wanted[0], len(wanted)) if is_run and not copy else take(array, pa.array(wanted))
             parts.append(in_type(part, dtype))
-        return parts, places
+            places[at] = count + among
+            count += len(part)
+        return parts, None if np.array_equal(places, np.arange(count)) else places
 
     def _by_array(
         self, words: npt.NDArray[np.int64]
@@ -163,6 +165,15 @@ class LateColumn(Column):
                 yield owner if owner >= 0 else None, at, words[at] - (owner << _ROW_BITS)
         if missing:
             raise AssertionError(f"{missing} rows of a late column have numbers of an array that it does not have")
+
+
+def _each_once(rows: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Give numbers below ``most``, each once and ascending, and the place of each among these."""
+    if bool((rows[1:] > rows[:-1]).all()):
+        return rows, np.arange(len(rows))
+    is_there = np.zeros(most, np.bool_)
+    is_there[rows] = True
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[rows]
 
 
 _NULL = -1

@@ -333,14 +333,16 @@ def _together(
     """Put late columns of pieces, with their numbers, together; a value that rows of one piece share stays one."""
     arrays: list[pa.Array] = []
     places: list[npt.NDArray[np.int64]] = []
-    values = 0
+    values, is_shared = 0, False
     for column, numbers in columns:
         assert isinstance(column, LateColumn)
         parts, own = column.distinct(numbers, dtype, copy=False)
+        is_shared = is_shared or own is not None
         places.append(values + (np.arange(len(numbers)) if own is None else own))
         values += sum(map(len, parts))
         arrays += parts
-    return late_from_arrow(name, pa.chunked_array(arrays, dtype), dtype, MOST_TOGETHER, np.concatenate(places))
+    whole = np.concatenate(places) if is_shared else None
+    return late_from_arrow(name, pa.chunked_array(arrays, dtype), dtype, MOST_TOGETHER, whole)
 
 
 def compact(piece: Piece) -> Piece:
