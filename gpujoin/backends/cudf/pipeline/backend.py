@@ -139,13 +139,13 @@ class DevicePipeline(Generic[Frame]):
         with self.entered():
             return key_frame(self.columns, frame, types, null_safe)
 
+    # These two only make views, so that there is no work of the device to wait for.
+
     def select(self, frame: Frame, at: Sequence[int]) -> Frame:
-        with self.entered():
-            return self.columns.select(frame, at)
+        return self.columns.select(frame, at)
 
     def hstack(self, frames: Sequence[Frame]) -> Frame:
-        with self.entered():
-            return self.columns.hstack(frames)
+        return self.columns.hstack(frames)
 
     def mask_column(self, mask: Any, rows: int) -> Frame:
         with self.entered():
