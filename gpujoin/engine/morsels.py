@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError, OutOfMemoryError
-from gpujoin.model.hostgather import one_batch
+from gpujoin.model.hostgather import one_batch, own_bytes
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -22,16 +22,19 @@ AHEAD = 32
 """Results, in a join output batches, that all threads together may have ready before they are consumed."""
 _SMALL = 16
 """Batches of less than 1/16 of a morsel are merged with others before they are probed."""
+_MOST_MERGED = 64 << 20
+"""Bytes of the batches that are merged; a few rows of large values may have as many."""
 
 
 def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
     """Cut batches into morsels of at most ``rows`` rows: larger ones sliced, small ones merged, empty ones dropped."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
-        if count and count + batch.num_rows > rows:
+        own = own_bytes(batch)
+        if count and (count + batch.num_rows > rows or size + own > _MOST_MERGED):
             yield one_batch(waiting, schema)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
         start = 0
         while batch.num_rows - start >= rows:
             yield batch.slice(start, rows)
@@ -39,9 +42,10 @@ def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> 
         if start < batch.num_rows:
             waiting.append(batch.slice(start))
             count += waiting[-1].num_rows
+            size += own
         if count >= max(1, rows // _SMALL):
             yield one_batch(waiting, schema)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
     if waiting:
         yield one_batch(waiting, schema)
 

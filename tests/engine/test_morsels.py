@@ -1,4 +1,4 @@
-"""Work that is done ahead of what uses its results."""
+"""Morsels, and work that is done ahead of what uses its results."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
-from gpujoin.engine.morsels import ahead
+from gpujoin.engine.morsels import ahead, morsels
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -81,3 +82,13 @@ def test_closing_leaves_no_thread() -> None:
     next(results)
     results.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
+
+
+def test_a_few_rows_of_large_values_are_merged_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpujoin.engine.morsels._MOST_MERGED", 10_000)
+    batches = [
+        pa.record_batch({"n": [n], "s": ["x" * (3000 if n < 9 else 30_000 if n == 9 else 1)]}) for n in range(40)
+    ]
+    merged = list(morsels(batches, batches[0].schema, 1000))
+    assert [batch.num_rows for batch in merged] == [3, 3, 3, 1, 30]
+    assert pa.Table.from_batches(merged).equals(pa.Table.from_batches(batches).combine_chunks())
