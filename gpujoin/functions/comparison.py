@@ -41,7 +41,17 @@ from gpujoin.functions.rows import Rows
 from gpujoin.functions.signatures import MANY, Signature, cast_to, over, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.values import Value
-from gpujoin.functions.vector import Array, Mask, Vector, as_numpy_bool, choose, from_arrow, mask_and, mask_and_not
+from gpujoin.functions.vector import (
+    Array,
+    Mask,
+    Vector,
+    as_numpy_bool,
+    choose,
+    from_arrow,
+    is_present,
+    mask_and,
+    mask_and_not,
+)
 from gpujoin.functions.widening import compared, decimal_for, is_atomic, wider_of, wider_without_text
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
 from gpujoin.model.types import UNITS_PER_SECOND, is_bytes, is_float, is_numeric, is_text, is_whole
@@ -175,8 +185,7 @@ def _null_safe(left: Vector, right: Vector) -> Vector:
     left_valid, right_valid = left.mask(), right.mask()
     if left_valid is None and right_valid is None:
         return Vector(pa.bool_(), equal)
-    left_valid = np.ones(1, np.bool_) if left_valid is None else left_valid
-    right_valid = np.ones(1, np.bool_) if right_valid is None else right_valid
+    left_valid, right_valid = is_present(left_valid, 1), is_present(right_valid, 1)
     return Vector(pa.bool_(), (equal & left_valid & right_valid) | ~(left_valid | right_valid))
 
 
@@ -269,8 +278,7 @@ def _sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
     left_valid, right_valid = left.mask(), right.mask()
     if left_valid is None and right_valid is None:
         return sign
-    left_valid = np.ones(len(sign), np.bool_) if left_valid is None else left_valid
-    right_valid = np.ones(len(sign), np.bool_) if right_valid is None else right_valid
+    left_valid, right_valid = is_present(left_valid, len(sign)), is_present(right_valid, len(sign))
     by_null = left_valid.astype(np.int8) - right_valid.astype(np.int8)
     return np.where(left_valid & right_valid, sign, by_null)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.errors import UnsupportedValueError
-from gpujoin.functions.implementation import of_python
+from gpujoin.functions.implementation import of_python, rows_of
 from gpujoin.functions.rounding import MOST_DIGITS
 from gpujoin.functions.signatures import INT, TEXT, Parameter, first, kept, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
@@ -142,7 +142,7 @@ def _levenshtein(node: Call, operands: list[Vector], length: int) -> Vector:
 
         above    0 1 2 3      from above    1 1 2 3      less columns    1 0 0 0      minima    1 0 0 0
     """
-    rows = 1 if all(operand.constant for operand in operands) else length
+    rows = rows_of(operands, length)
     expanded = [operand.expand(rows) for operand in operands]
     valid = reduce(mask_and, (operand.mask() for operand in expanded))
     for operand in expanded[:2]:
@@ -350,7 +350,7 @@ def _format_string(node: Call, operands: list[Vector], length: int) -> Vector:
     assert isinstance(pattern, Literal)
     pieces = _directives(pattern.value)
     assert pieces is not None
-    rows = 1 if all(o.constant for o in operands) else length
+    rows = rows_of(operands, length)
     columns: list[pa.Array] = [pa.nulls(rows, pa.large_string()).fill_null("")]
     for piece in pieces:
         if isinstance(piece, str):

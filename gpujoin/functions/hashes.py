@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.functions.implementation import Run
+from gpujoin.functions.implementation import Run, rows_of
 from gpujoin.functions.signatures import INT, LONG, TEXT, Parameter, takes, to
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.vector import Array, Vector, bytes_layout, from_arrow, per_distinct, to_arrow
@@ -258,7 +258,7 @@ def _fewest_bytes(value: int) -> bytes:
 def _chained(algorithm: _Murmur3 | _XxHash64) -> Run:
     def run(node: Call, operands: list[Vector], length: int) -> Vector:
         assert node.type is not None
-        rows = 1 if all(o.constant for o in operands) else length
+        rows = rows_of(operands, length)
         hashes = np.full(rows, _SEED, algorithm.kind)
         for operand in operands:
             column = operand.expand(rows)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from gpujoin.functions import fdlibm
-from gpujoin.functions.implementation import Run, of_arrays
+from gpujoin.functions.implementation import Run, of_arrays, operands_of
 from gpujoin.functions.signatures import DOUBLE, INT, LONG, takes
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
 from gpujoin.functions.values import truncated
@@ -50,8 +50,7 @@ def _sign(values: Array) -> Array:
 
 def _width_bucket(node: Call, operands: list[Vector], length: int) -> Vector:
     """Number of the bucket of a value among equally wide ones; null for ranges that are empty or endless."""
-    rows = 1 if all(o.constant for o in operands) else length
-    operands = [o.expand(rows) for o in operands]
+    operands = operands_of(operands, length)
     value, first, last, count = (o.values for o in operands)
     assert node.type is not None
     unknown = (

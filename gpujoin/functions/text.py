@@ -15,7 +15,7 @@ import pyarrow.types as pat
 from gpujoin.errors import DeviceValueError, UnsupportedValueError
 from gpujoin.functions import cases
 from gpujoin.functions.device import Active, Offer, Operands, Text, operand_types
-from gpujoin.functions.implementation import Run, fail, of_arrow, of_characters, of_python
+from gpujoin.functions.implementation import Run, fail, of_arrow, of_characters, of_python, rows_of
 from gpujoin.functions.libraries import pl
 from gpujoin.functions.lowered import Lowered, NotLowered, Rule, result_type
 from gpujoin.functions.regex import UnsupportedPatternError, java_to_groups, java_to_re2, java_to_rewrite, like_to_re2
@@ -302,7 +302,7 @@ _cut_by_row = of_python(_cut)
 def _concat_ws(node: Call, vectors: list[Vector], length: int) -> Vector:
     """Join the texts that are not null, with the first operand between them; null if that is null."""
     assert node.type is not None
-    rows = 1 if all(v.constant for v in vectors) else length
+    rows = rows_of(vectors, length)
     separator, *texts = (v.expand(rows).values.cast(pa.large_string()) for v in vectors)
     if not texts:
         return from_arrow(pc.if_else(separator.is_valid(), pa.scalar("", separator.type), separator))
@@ -436,7 +436,7 @@ def _regexp_replace(node: Call, vectors: list[Vector], _length: int) -> Vector:
 def _regexp_instr(node: Call, vectors: list[Vector], length: int) -> Vector:
     """Position of the first match of a constant pattern; 0 if there is none."""
     check_utf8(vectors[0].values, node)
-    text = vectors[0].expand(1 if all(v.constant for v in vectors) else length).values
+    text = vectors[0].expand(rows_of(vectors, length)).values
     if any(v.constant and v.mask() is not None for v in vectors[1:]):
         return nulls(pa.int32())
     places = pc.find_substring_regex(text, java_to_re2(_constant(node, 1)))

@@ -22,7 +22,7 @@ from gpujoin.functions.implementation import null_or_raise
 from gpujoin.functions.signatures import INSTANT, TEXT, Parameter, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.utf8 import check_utf8
-from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout
+from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout, is_present
 from gpujoin.functions.zones import has_rules, instants, rules_in
 from gpujoin.model.expressions import Call, Cast, Function, Literal
 from gpujoin.model.types import MICROS, is_text
@@ -147,7 +147,7 @@ def _write(node: Call, moment: Vector, micros: Array) -> Vector:
     assert parts is not None
     text = _write_parts(parts, days, ticks)
     years = year_of(days)
-    valid = np.ones(len(days), np.bool_) if moment.valid is None else moment.valid
+    valid = is_present(moment.valid, len(days))
     unusual = valid & ((years < 0) | (years > 9999))
     if unusual.any():
         rows = text.to_pylist()

@@ -260,9 +260,8 @@ def choose(mask: Mask, when_true: Vector, when_false: Vector, dtype: pa.DataType
     values = np.where(mask, when_true.values, when_false.values)
     if when_true.valid is None and when_false.valid is None:
         return Vector(when_true.dtype, values, constant=constant)
-    valid_when_true = np.ones(1, np.bool_) if when_true.valid is None else when_true.valid
-    valid_when_false = np.ones(1, np.bool_) if when_false.valid is None else when_false.valid
-    valid = np.broadcast_to(np.where(mask, valid_when_true, valid_when_false), len(values))
+    valid = np.where(mask, is_present(when_true.valid, 1), is_present(when_false.valid, 1))
+    valid = np.broadcast_to(valid, len(values))
     return Vector(when_true.dtype, values, valid, constant)
 
 

@@ -14,7 +14,7 @@ LONG_DIGITS = 18
 UNITS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Units of Arrow's timestamps and durations."""
 MICROS = UNITS_PER_SECOND["us"]
-"""Of a second: the unit of Spark's timestamps."""
+"""Microseconds in a second; they are the unit of Spark's timestamps."""
 
 
 def plain(dtype: pa.DataType) -> pa.DataType:

@@ -37,7 +37,7 @@ _SUMS: dict[AggregateFunction, tuple[_Powers, ...]] = {
 }
 """The products that are summed."""
 _OF_PAIRS = (0, 2, 1, 3, 0, 2, 5)
-"""Of the state of y and x: covariance of the pairs, and variance of their x."""
+"""The parts of the state of y and x that Spark's regressions have: of the covariance, then of the variance of x."""
 _State: TypeAlias = list[float]
 """Count, means of the arguments, sums of products of deviations: of one argument ``d²``, ``d³`` and ``d⁴``, of two
 ``xy``, ``x²`` and ``y²``."""

@@ -85,8 +85,9 @@ class TableReuse:
         """Store a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
         if self._cache.built is None or join.spilled:
             return False
-        late_columns = 0 if piece is None else self._run.backend.size(piece)[1]  # are not among the join's rows
-        table = BuiltTable(join, piece, max(join.build_bytes, late_columns))
+        # The join's rows are those of the piece, but for the values of late columns, which the piece alone counts.
+        piece_bytes = 0 if piece is None else self._run.backend.size(piece)[1]
+        table = BuiltTable(join, piece, max(join.build_bytes, piece_bytes))
         self._cache.built.put(name, table, self._run.memory.tables_bytes)
         return True
 

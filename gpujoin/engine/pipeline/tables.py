@@ -102,7 +102,7 @@ TABLES = BuiltTables()
 
 @dataclass(frozen=True)
 class TableCache:
-    """Where a run finds tables of earlier runs, and what it stores there for later ones."""
+    """The tables that a run takes from earlier runs, and those that it may store for later ones."""
 
     built: BuiltTables | None = None
     """Tables of the CPU; ``None``: none. They make room for build sides that need it."""
