@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 import gpujoin
 from benchmarks.answers import TOLERANCE, difference
 from benchmarks.queries.coverage import Operations, coverage
@@ -35,6 +37,9 @@ class Measured:
         Which.
     spark, accelerated : tuple of float
         Seconds from the text to the rows in the driver, of each timed run.
+    spark_processor, accelerated_processor : tuple of float
+        Seconds of processors in the same runs: of the driver, its JVM and their workers. Unlike the others they do
+        not grow while something else runs on the machine.
     planning : tuple of float
         Seconds of the same runs that planning took beside Spark's own: what a query pays that is left to Spark.
     all, here : Operations
@@ -50,6 +55,8 @@ class Measured:
     number: int
     spark: tuple[float, ...]
     accelerated: tuple[float, ...]
+    spark_processor: tuple[float, ...]
+    accelerated_processor: tuple[float, ...]
     planning: tuple[float, ...]
     all: Operations
     here: Operations
@@ -63,10 +70,50 @@ class Measured:
         return statistics.median(self.spark), statistics.median(self.accelerated)
 
     @property
+    def processor_medians(self) -> tuple[float, float]:
+        """Median seconds of processors, Spark and accelerated."""
+        return statistics.median(self.spark_processor), statistics.median(self.accelerated_processor)
+
+    @property
     def ratio(self) -> float:
         """How many times faster than Spark."""
         spark, accelerated = self.medians
         return spark / accelerated
+
+    @property
+    def processor_ratio(self) -> float:
+        """How many times Spark's processor seconds are those of here."""
+        spark, accelerated = self.processor_medians
+        return spark / accelerated
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Rows of a query, and the seconds on the clock and of processors until they were there."""
+
+    rows: list[Any]
+    seconds: float
+    processor: float
+
+
+def _run(way: Callable[[], list[Any]]) -> _Run:
+    processor, begin = _processor_seconds(), time.perf_counter()
+    rows = way()
+    seconds = time.perf_counter() - begin
+    return _Run(rows, seconds, _processor_seconds() - processor)
+
+
+def _processor_seconds() -> float:
+    """Seconds of processors that this process, its descendants and those of them that have ended took until now."""
+    this = psutil.Process()
+    total = 0.0
+    for process in (this, *this.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # it has ended since it was listed
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def open_session(master: str, settings: dict[str, str]) -> SparkSession:
@@ -114,27 +161,25 @@ def measure(
         planning.append(time.perf_counter() - begin)
         return planned.collect()
 
-    start = time.perf_counter()
-    expected = native()
-    middle = time.perf_counter()
-    actual = accelerated()
-    first = (middle - start, time.perf_counter() - middle)
+    first = {native: _run(native), accelerated: _run(accelerated)}
+    actual = first[accelerated].rows
     compared = {
-        "Spark": difference(actual, expected, TOLERANCE),
+        "Spark": difference(actual, first[native].rows, TOLERANCE),
         **suite.further(connection, number, text, scale, actual),
     }
     covered = coverage(spark.sql(text))
-    times: dict[Callable[[], list[Any]], list[float]] = {native: [], accelerated: []}
+    runs: dict[Callable[[], list[Any]], list[_Run]] = {native: [], accelerated: []}
     for turn in range(repeats):
-        order = list(times) if turn % 2 == 0 else list(times)[::-1]
+        order = list(runs) if turn % 2 == 0 else list(runs)[::-1]
         for way in order:
-            start = time.perf_counter()
-            way()
-            times[way].append(time.perf_counter() - start)
+            runs[way].append(_run(way))
+    timed = {way: runs[way] or [first[way]] for way in runs}
     return Measured(
         number=number,
-        spark=tuple(times[native]) or first[:1],
-        accelerated=tuple(times[accelerated]) or first[1:],
+        spark=tuple(run.seconds for run in timed[native]),
+        accelerated=tuple(run.seconds for run in timed[accelerated]),
+        spark_processor=tuple(run.processor for run in timed[native]),
+        accelerated_processor=tuple(run.processor for run in timed[accelerated]),
         planning=tuple(planning[1:] or planning),
         all=covered.all,
         here=covered.here,

@@ -107,7 +107,8 @@ def _run(suite: Suite, arguments: argparse.Namespace) -> int:
                 query = measure(spark, suite, connection, number, texts[number], arguments.scale, arguments.repeats)
                 spark_seconds, seconds = query.medians
                 print(
-                    f"query {number:2}: Spark {spark_seconds:6.2f} s, here {seconds:6.2f} s, {query.ratio:5.2f} x,"
+                    f"query {number:2}: Spark {spark_seconds:6.2f} s, here {seconds:6.2f} s, {query.ratio:5.2f} x"
+                    f" (of the processor {query.processor_ratio:5.2f} x),"
                     f" joins {query.here.joins}/{query.all.joins}"
                     f", aggregations {query.here.aggregations}/{query.all.aggregations}"
                     + "".join(f"\n  WRONG: {d}" for d in query.differences),

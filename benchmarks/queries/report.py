@@ -17,7 +17,18 @@ from benchmarks.queries.suite import Suite
 from gpujoin.errors import BackendUnavailableError, pip_install
 from gpujoin.report.amounts import align
 
-_HEADER = ("query", "Spark, s", "here, s", "planning, s", "times faster", "joins", "aggregations", "windows", "answer")
+_HEADER = (
+    "query",
+    "Spark, s",
+    "here, s",
+    "planning, s",
+    "times faster",
+    "of the processor",
+    "joins",
+    "aggregations",
+    "windows",
+    "answer",
+)
 _MOST_EXPLAINED = 30
 """Pages of more queries do not say what ran where: JSON does."""
 
@@ -59,7 +70,7 @@ def write(
         The table, for people.
     """
     rows = [_cells(query) for query in measured]
-    shown = "\n".join(align([_HEADER, *rows], numbers=8))
+    shown = "\n".join(align([_HEADER, *rows], numbers=9))
     if folder is not None:
         machine = describe()
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +82,10 @@ def write(
             "settings": dict(settings),
             "machine": machine,
             "totals": totals(measured),
-            "queries": [{**dataclasses.asdict(query), "ratio": query.ratio} for query in measured],
+            "queries": [
+                {**dataclasses.asdict(query), "ratio": query.ratio, "processor_ratio": query.processor_ratio}
+                for query in measured
+            ],
         }
         (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
         (folder / f"{name}.md").write_text(_page(suite, rows, measured, scale, source, master, settings, machine, name))
@@ -80,7 +94,7 @@ def write(
 
 
 def totals(measured: Sequence[Measured]) -> dict[str, float]:
-    """Sums of the medians, their ratio, the geometric mean and the least of the ratios."""
+    """Sums of the medians, their ratio, the geometric mean and the least of the ratios; ratios of processor seconds."""
     spark = math.fsum(query.medians[0] for query in measured)
     here = math.fsum(query.medians[1] for query in measured)
     ratios = [query.ratio for query in measured]
@@ -90,6 +104,9 @@ def totals(measured: Sequence[Measured]) -> dict[str, float]:
         "ratio": spark / here,
         "geometric_mean": statistics.geometric_mean(ratios),
         "least": min(ratios),
+        "processor_ratio": math.fsum(query.processor_medians[0] for query in measured)
+        / math.fsum(query.processor_medians[1] for query in measured),
+        "least_processor": min(query.processor_ratio for query in measured),
     }
 
 
@@ -99,7 +116,7 @@ def _cells(query: Measured) -> tuple[str, ...]:
     shown = tuple(f"{some}/{every}" if every else "–" for some, every in counts)
     answer = "WRONG" if query.differences else "equal"
     planning = statistics.median(query.planning)
-    seconds = (f"{spark:.2f}", f"{here:.2f}", f"{planning:.3f}", f"{query.ratio:.2f}")
+    seconds = (f"{spark:.2f}", f"{here:.2f}", f"{planning:.3f}", f"{query.ratio:.2f}", f"{query.processor_ratio:.2f}")
     return str(query.number), *seconds, *shown, answer
 
 
@@ -114,7 +131,8 @@ def _summary(measured: Sequence[Measured]) -> str:
     return (
         f"total: Spark {total['spark_seconds']:.1f} s, here {total['accelerated_seconds']:.1f} s,"
         f" {total['ratio']:.2f} times faster; geometric mean {total['geometric_mean']:.2f},"
-        f" least {total['least']:.2f}; {len(measured) - wrong} of {len(measured)} answers equal; here {counts}"
+        f" least {total['least']:.2f}; of the processor {total['processor_ratio']:.2f}, least"
+        f" {total['least_processor']:.2f}; {len(measured) - wrong} of {len(measured)} answers equal; here {counts}"
     )
 
 
@@ -155,6 +173,7 @@ def _page(
         "",
         *_timing(repeats),
         "*planning*: the part of *here* in which gpujoin planned, which a query pays too that is left to Spark.",
+        "*of the processor*: the same ratio in seconds of processors: of the driver, its JVM and their workers.",
         "*joins*, *aggregations*, *windows*: how many of those in Spark's optimized plan gpujoin runs.",
         "",
         "| " + " | ".join(_HEADER) + " |",

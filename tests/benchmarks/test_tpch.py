@@ -36,8 +36,10 @@ def test_columns_of_random_text_are_left_out() -> None:
 
 
 def test_totals() -> None:
-    faster = Measured(1, (4.0, 2.0, 3.0), (1.0, 1.5, 2.0), (0.1, 0.2, 0.1), Operations(2, 1), Operations(1), "", (), 3)
-    slower = Measured(2, (1.0,), (2.0,), (0.1,), Operations(), Operations(), "", (), 3)
+    faster = Measured(
+        1, (4.0, 2.0, 3.0), (1.0, 1.5, 2.0), (6.0,), (2.0,), (0.1, 0.2, 0.1), Operations(2, 1), Operations(1), "", (), 3
+    )
+    slower = Measured(2, (1.0,), (2.0,), (1.0,), (1.0,), (0.1,), Operations(), Operations(), "", (), 3)
     assert faster.medians == (3.0, 1.5)
     assert totals([faster, slower]) == {
         "spark_seconds": 4.0,
@@ -45,6 +47,8 @@ def test_totals() -> None:
         "ratio": 4.0 / 3.5,
         "geometric_mean": 1.0,
         "least": 0.5,
+        "processor_ratio": 7.0 / 3.0,
+        "least_processor": 1.0,
     }
 
 
