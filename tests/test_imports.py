@@ -37,7 +37,7 @@ ROOMS: dict[str, set[str]] = {
     "gpujoin.storage": {STORAGE, MODEL, ERRORS, LOGS, ARROW},
     "gpujoin.backends.registry": {MODEL, ERRORS},
     "gpujoin.backends.ordered": {ORDERED, MODEL, ERRORS},
-    "gpujoin.backends.parquet": {PARQUET, STORAGE, FUNCTIONS, MODEL, CACHE, ERRORS, ARROW},
+    "gpujoin.backends.parquet": {PARQUET, STORAGE, FUNCTIONS, MODEL, CACHE, ERRORS, ARROW, NUMPY},
     "gpujoin.backends.orc": {ORC, PARQUET, STORAGE, MODEL, ERRORS, ARROW},
     "gpujoin.backends.cpu": {
         "gpujoin.backends.cpu", ORDERED, PARQUET, ORC, STORAGE, REGISTRY, FUNCTIONS, MODEL, ERRORS, "polars", ARROW,

@@ -63,6 +63,47 @@ class ForeignColumn(Enum):
     INT96 = "timestamps stored as INT96"
 
 
+class DeletionFormat(Enum):
+    """How the positions of a file's deleted rows are stored."""
+
+    DELTA = "a deletion vector in a file of Delta's"
+    INLINE = "a deletion vector in Delta's log"
+    PUFFIN = "a deletion vector in a Puffin file"
+    POSITIONS = "a Parquet file of paths and positions"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRows:
+    """Where it is stored which rows of a file are deleted. What it names never changes, as a file of a table does."""
+
+    format: DeletionFormat
+    path: str = ""
+    """Path of the file that has the positions, as this worker can open it; of an inline vector there is none."""
+    offset: int = 0
+    """First byte of a vector in its file: of its length, as both formats have it."""
+    length: int = 0
+    """Bytes of Delta's bitmap, of the whole blob of a Puffin file, of the whole Parquet file."""
+    rows: int | None = None
+    """How many rows are deleted; ``None``: not told."""
+    data: bytes = field(default=b"", repr=False)
+    """The bitmap of an inline vector."""
+    data_file: str = ""
+    """What a Parquet file of positions calls the file whose rows are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredField:
+    """How a column, or a field within one, is found in files, if not by the name that the table has for it."""
+
+    name: str | None = None
+    """Its name in files; with an id, in files without any ids."""
+    field_id: int | None = None
+    """Its id in files."""
+    fields: tuple[StoredField, ...] = ()
+    """The same of what its type consists of, in order: fields of a struct, the element of a list, the key and the value
+    of a map. Nothing: names of fields are those of the table."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
     """A part of one file for one task to read."""
@@ -72,7 +113,8 @@ class FileSlice:
     size: int
     """Length of the whole file in bytes when the query was planned."""
     modified_ms: int | None = None
-    """Its modification time then, in milliseconds since 1970; ``None``: not checked."""
+    """Its modification time then, in milliseconds since 1970; ``None``: no other file ever has its name, as in tables
+    of Delta and Iceberg, and its size is enough."""
     row_groups: tuple[int, ...] | None = None
     """Which row groups, or stripes of ORC, to read, ascending; ``None``: those whose middle byte lies in
     ``byte_range``, or all."""
@@ -80,6 +122,8 @@ class FileSlice:
     """First byte and the byte after the last, as Spark cuts files; not together with ``row_groups``."""
     constants: tuple[Constant, ...] = ()
     """Values of the scan's partition columns in this file, as Python values of their Arrow types."""
+    deletions: tuple[DeletedRows, ...] = ()
+    """Which of its rows are deleted: those that any of these has."""
 
     def __post_init__(self) -> None:
         if self.row_groups is not None and self.byte_range is not None:
@@ -91,10 +135,10 @@ class FileSlice:
         """Whether a change of the file from now on would give it another modification time.
 
         Some file systems and stores have times in whole seconds: a file that was written in this second may be written
-        again in it. ``False`` too if the time is not known.
+        again in it.
         """
         if self.modified_ms is None:
-            return False
+            return True
         return self.modified_ms % _SECOND_MS != 0 or now_ms - self.modified_ms > _SETTLED_MS
 
 
@@ -112,8 +156,6 @@ class FileFooter:
     """Rows of each row group, or stripe of ORC."""
     group_bytes: tuple[int, ...]
     """Compressed bytes, in each row group, of the columns that will be read."""
-    constants: tuple[Constant, ...] = ()
-    """Values of the partition columns."""
     bounds: tuple[Bounds | None, ...] = ()
     """Least and greatest value of each column that will be read, where the file says so."""
     obstacles: tuple[str, ...] = ()

@@ -25,7 +25,6 @@ from gpujoin.model.maps import RowMap
 from gpujoin.model.ranges import Axis
 from gpujoin.model.reasons import Reason
 from gpujoin.model.relations import (
-    Constant,
     FileFooter,
     FileSlice,
     Join,
@@ -268,7 +267,7 @@ class PipelineBackend(Protocol[Piece]):
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         """Read Parquet. Raises :class:`~gpujoin.errors.ScanError`."""
 
-    def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+    def footer(self, node: Scan, path: str) -> FileFooter:
         """Read what planning needs to know of a file. Raises :class:`~gpujoin.errors.ScanError`."""
 
     def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:

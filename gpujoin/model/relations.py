@@ -19,7 +19,15 @@ import pyarrow.types as pat
 from gpujoin.errors import RelationError
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import Expression
-from gpujoin.model.files import Constant, FileFooter, FileFormat, FileSlice, ForeignColumn, ValueRanges
+from gpujoin.model.files import (
+    Constant,
+    FileFooter,
+    FileFormat,
+    FileSlice,
+    ForeignColumn,
+    StoredField,
+    ValueRanges,
+)
 from gpujoin.model.jointype import Side
 from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
 from gpujoin.model.spec import JoinSpec
@@ -88,6 +96,8 @@ class Scan(Relation):
     """Whether row groups may be left out by what their file says of the values in them."""
     by_setting: tuple[tuple[ForeignColumn, str], ...] = ()
     """Kinds of columns of Parquet files that a setting lets Spark read in another way, and how that setting is."""
+    stored_fields: tuple[StoredField, ...] = ()
+    """How each column read from the files is found there; nothing: all by their names."""
 
     def __post_init__(self) -> None:
         check_unique(self.columns)
@@ -97,6 +107,8 @@ class Scan(Relation):
             )
         for condition in self.filters:
             check_over(condition, self.columns, boolean=True)
+        if self.stored_fields and len(self.stored_fields) != len(self.file_columns):
+            raise RelationError(f"{len(self.stored_fields)} places in files for {len(self.file_columns)} columns")
         _check_constants(self.slices or (), self.partition_columns)
 
     def reading(self, slices: Sequence[FileSlice]) -> Scan:

@@ -56,8 +56,10 @@ class ScannedFiles:
 
     @cached_property
     def rows(self) -> float:
-        """Rows of the files, estimated where they are sampled."""
-        return self._scale * sum(sum(footer.rows) for footer in self.footers)
+        """Rows of the files without those deleted, estimated where they are sampled."""
+        rows = self._scale * sum(sum(footer.rows) for footer in self.footers)
+        deletions = sum(deletion.rows or 0 for file in self.files for deletion in file.deletions)
+        return max(0.0, rows - deletions)
 
     @cached_property
     def nbytes(self) -> int:
@@ -93,7 +95,7 @@ class ScannedFiles:
     def splits(self, target_tasks: int, max_bytes: int) -> list[tuple[FileSlice, ...]]:
         """Divide the files among tasks: by row groups, or of a sample by bytes."""
         if not self.is_sampled:
-            return plan_splits(self.footers, target_tasks, max_bytes)
+            return plan_splits(self.files, self.footers, target_tasks, max_bytes)
         column_share = self._column_bytes / max(1, sum(footer.size for footer in self.footers))
         groups = sum(len(footer.rows) for footer in self.footers)
         group_bytes = sum(footer.size for footer in self.footers) // max(1, groups)
@@ -136,7 +138,9 @@ _MOST_RANGES = 1 << 16
 """Ranges that one file is cut into at most."""
 
 
-def plan_splits(footers: Sequence[FileFooter], target_tasks: int, max_bytes: int) -> list[tuple[FileSlice, ...]]:
+def plan_splits(
+    files: Sequence[FileSlice], footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
+) -> list[tuple[FileSlice, ...]]:
     """Divide files among tasks so that all tasks read about equally many bytes. Row groups are not divided.
 
     There are at least ``target_tasks`` tasks of at most ``max_bytes`` each, as far as row groups allow. No task is
@@ -146,8 +150,8 @@ def plan_splits(footers: Sequence[FileFooter], target_tasks: int, max_bytes: int
     # An empty row group counts as a byte, since opening it costs something.
     weights = [[max(1, size) for size in footer.group_bytes] for footer in footers]
     return [
-        tuple(_groups(footers[number], groups) for number, groups in files.items())
-        for files in _share_out(weights, _tasks(sum(map(sum, weights)), target_tasks, max_bytes))
+        tuple(dataclasses.replace(files[number], row_groups=tuple(groups)) for number, groups in portions.items())
+        for portions in _share_out(weights, _tasks(sum(map(sum, weights)), target_tasks, max_bytes))
     ]
 
 
@@ -199,10 +203,6 @@ def _share_out(weights: Sequence[Sequence[int]], tasks: int) -> Iterable[dict[in
             shares.setdefault(task, {}).setdefault(number, []).append(portion)
             before += size
     return [files for _, files in sorted(shares.items())]
-
-
-def _groups(footer: FileFooter, groups: Sequence[int]) -> FileSlice:
-    return FileSlice(footer.path, footer.size, footer.modified_ms, row_groups=tuple(groups), constants=footer.constants)
 
 
 def _range(file: FileSlice, count: int, numbers: Sequence[int]) -> FileSlice:

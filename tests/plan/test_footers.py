@@ -11,7 +11,7 @@ from gpujoin.plan.scanned import ScannedFiles
 
 def test_bounds_of_several_files() -> None:
     def footer(*bounds: Bounds | None) -> FileFooter:
-        return FileFooter("f", 1, 1, (1,), (1,), (), bounds)
+        return FileFooter("f", 1, 1, (1,), (1,), bounds)
 
     def bounds_of(footers: list[FileFooter]) -> tuple[Bounds | None, ...]:
         return ScannedFiles((), tuple(footers)).bounds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -9,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpujoin.errors import RelationError
+from gpujoin.model.files import DeletedRows, DeletionFormat
 from gpujoin.model.relations import FileFooter, FileSlice
 from gpujoin.plan.scanned import plan_range_splits, plan_splits
 
 
 def footer(path: str, sizes: list[int]) -> FileFooter:
-    return FileFooter(path, sum(sizes) + 100, 7, tuple(1 for _ in sizes), tuple(sizes), (path,))
+    return FileFooter(path, sum(sizes) + 100, 7, tuple(1 for _ in sizes), tuple(sizes))
+
+
+def file_of(footer: FileFooter) -> FileSlice:
+    return FileSlice(footer.path, footer.size, footer.modified_ms)
 
 
 FILES = st.lists(st.lists(st.integers(0, 1000), max_size=8), max_size=6)
@@ -23,7 +29,7 @@ FILES = st.lists(st.lists(st.integers(0, 1000), max_size=8), max_size=6)
 @given(files=FILES, tasks=st.integers(1, 12), most=st.integers(1, 5000))
 def test_every_row_group_is_read_once_and_shares_are_even(files: list[list[int]], tasks: int, most: int) -> None:
     footers = [footer(f"f{i}", sizes) for i, sizes in enumerate(files)]
-    splits = plan_splits(footers, tasks, most)
+    splits = plan_splits([file_of(each) for each in footers], footers, tasks, most)
     read = [(part.path, group) for split in splits for part in split for group in part.row_groups or ()]
     assert sorted(read) == sorted((f.path, g) for f in footers for g in range(len(f.rows)))
     assert all(split and all(part.row_groups for part in split) for split in splits)
@@ -39,15 +45,11 @@ def test_every_row_group_is_read_once_and_shares_are_even(files: list[list[int]]
 
 
 def test_slices_carry_what_the_worker_checks() -> None:
-    [[first], [second]] = plan_splits([footer("f", [10, 10])], 2, 1000)
-    assert (first.path, first.size, first.modified_ms, first.row_groups, first.constants) == (
-        "f",
-        120,
-        7,
-        (0,),
-        ("f",),
-    )
-    assert second.row_groups == (1,)
+    deletion = DeletedRows(DeletionFormat.DELTA, "d", 1, 34, 5)
+    file = FileSlice("f", 120, 7, constants=("f",), deletions=(deletion,))
+    [[first], [second]] = plan_splits([file], [footer("f", [10, 10])], 2, 1000)
+    assert first == dataclasses.replace(file, row_groups=(0,))
+    assert second == dataclasses.replace(file, row_groups=(1,))
 
 
 SIZES = st.lists(st.one_of(st.integers(0, 50), st.integers(12, 1 << 40)), max_size=20)
@@ -100,6 +102,6 @@ def test_very_many_small_files_are_shared_out_by_what_opening_them_costs() -> No
 @pytest.mark.parametrize(("tasks", "most"), [(0, 1), (1, 0)])
 def test_absurd_numbers_are_refused(tasks: int, most: int) -> None:
     with pytest.raises(RelationError, match="splits need"):
-        plan_splits([], tasks, most)
+        plan_splits([], [], tasks, most)
     with pytest.raises(RelationError, match="splits need"):
         plan_range_splits([], 1.0, 1, tasks, most)

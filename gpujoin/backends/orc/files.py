@@ -26,7 +26,7 @@ from gpujoin.backends.orc.tail import OrcColumn, OrcTail, read_tail
 from gpujoin.backends.parquet.footers import chosen_groups, rows_may_match
 from gpujoin.backends.parquet.pruning import Statistics
 from gpujoin.errors import ScanError
-from gpujoin.model.files import Bounds, Constant, FileFooter, FileSlice
+from gpujoin.model.files import Bounds, FileFooter, FileSlice
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Scan
 from gpujoin.model.sqltext import show_type
@@ -55,7 +55,7 @@ class OrcFile:
     reader: orc.ORCFile
 
 
-def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+def footer(scan: Scan, path: str) -> FileFooter:
     """Read the facts of a file that planning needs.
 
     Raises ``ScanError`` if the file cannot be opened or is no ORC file.
@@ -71,9 +71,7 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
         problems.append(str(problem))
     rows = tuple(stripe.rows for stripe in tail.stripes)
     bounds = () if problems else tuple(map(_bounds, columns))
-    return FileFooter(
-        path, now.size, now.modified_ms, rows, _bytes_of(tail, columns), constants, bounds, tuple(problems)
-    )
+    return FileFooter(path, now.size, now.modified_ms, rows, _bytes_of(tail, columns), bounds, tuple(problems))
 
 
 @contextmanager
@@ -83,6 +81,8 @@ def opened(scan: Scan, part: FileSlice, metrics: PipelineMetrics) -> Iterator[Or
     Raises ``ScanError`` if the file is not the planned one, before or after, or a column cannot be read as Spark
     reads it.
     """
+    if part.deletions:
+        raise ScanError(f"{part.path}: has deleted rows, which are left out here of Parquet files alone")
     check_unchanged(part)
     with _reader(part.path) as reader:
         tail = _tail_of(part.path, reader, part.size)
@@ -125,6 +125,8 @@ def columns_of(scan: Scan, tail: OrcTail) -> tuple[OrcColumn | None, ...]:
 
     Raises ``ScanError`` if the file, or one of them, cannot be read as Spark reads it.
     """
+    if scan.stored_fields:
+        raise ScanError(f"{tail.path}: columns of ORC files are found here by their names in the table alone")
     if tail.is_encrypted:
         raise ScanError(f"{tail.path}: has encrypted columns, which are not read here")
     names = [column.name.lower() for column in tail.columns]

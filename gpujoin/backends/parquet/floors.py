@@ -89,8 +89,7 @@ def _least_of(scan: Scan, column: int, footers: Sequence[ParquetFooter]) -> Call
     constant = column - len(scan.file_columns)
     if constant >= 0:
         return lambda group: _least(slices[group[0]].constants[constant])
-    field = scan.columns.field(column)
-    sources = [FileColumns(parquet, case_sensitive=scan.case_sensitive).source_of(field) for parquet in footers]
+    sources = [FileColumns(parquet, scan).source_of(column) for parquet in footers]
 
     def least(group: RowGroup) -> Least:
         place, number = group

@@ -16,12 +16,14 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, Physical, read_footer
+from gpujoin.backends.parquet.deletions import NO_ROWS, deleted_positions
+from gpujoin.backends.parquet.metadata import FileColumn, Leaf, ParquetFooter, Physical, id_of, read_footer
 from gpujoin.backends.parquet.pruning import Lookup, Statistics, may_hold, may_match
+from gpujoin.backends.parquet.roaring import Numbers
 from gpujoin.backends.parquet.statistics import NULLS, decoded, limits, stored_bounds
 from gpujoin.cache import Cache
 from gpujoin.errors import ScanError
-from gpujoin.model.files import Bounds, ForeignColumn
+from gpujoin.model.files import Bounds, ForeignColumn, StoredField
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
 from gpujoin.model.sqltext import show_type
@@ -60,7 +62,7 @@ class Source:
         return range(self.leaf, self.leaf + self.count if self.name is not None else self.leaf)
 
 
-def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+def footer(scan: Scan, path: str) -> FileFooter:
     """Read the facts of a file that planning needs.
 
     Raises ``ScanError`` if the file cannot be opened or is no Parquet file.
@@ -70,11 +72,11 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     problems = []
     if (legacy := legacy_calendar(parquet, scan.file_columns)) is not None:
         problems.append(legacy)
-    columns = FileColumns(parquet, case_sensitive=scan.case_sensitive)
+    columns = FileColumns(parquet, scan)
     sources = []
-    for field in scan.file_columns:
+    for number in range(len(scan.file_columns)):
         try:
-            sources.append(columns.source_of(field))
+            sources.append(columns.source_of(number))
         except ScanError as problem:
             problems.append(str(problem))
     if (by_setting := setting_obstacle(parquet, scan, sources)) is not None:
@@ -91,7 +93,7 @@ def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter
     rows = tuple(group.rows for group in parquet.groups)
     bounds = () if problems else tuple(_bounds(source, parquet) for source in sources)
     different = () if problems else tuple(_different_values(source, parquet) for source in sources)
-    return FileFooter(path, now.size, now.modified_ms, rows, sizes, constants, bounds, tuple(problems), different)
+    return FileFooter(path, now.size, now.modified_ms, rows, sizes, bounds, tuple(problems), different)
 
 
 def _bounds(source: Source, parquet: ParquetFooter) -> Bounds | None:
@@ -149,11 +151,11 @@ def _value_bytes(leaf: Leaf, about: Statistics | None) -> float:
 @contextmanager
 def opened(
     scan: Scan, part: FileSlice, metrics: PipelineMetrics
-) -> Iterator[tuple[ParquetFooter, list[Source], list[int]]]:
-    """Open the file of a slice, with its columns and the row groups that may pass the filters.
+) -> Iterator[tuple[ParquetFooter, list[Source], list[int], Numbers]]:
+    """Open the file of a slice, with its columns, the row groups that may pass the filters, and its deleted rows.
 
-    Raises ``ScanError`` if the file is not the planned one, before or after, or a column cannot be read as Spark
-    reads it.
+    Raises ``ScanError`` if the file is not the planned one, before or after, a column cannot be read as Spark reads it,
+    or it cannot be told which rows are deleted.
     """
     check_unchanged(part)
     parquet = footer_of(part.path, part.size)
@@ -168,7 +170,7 @@ def opened(
     groups = [g for g in planned if group_may_match(scan, part, sources, parquet, g)]
     metrics.row_groups += len(groups)
     metrics.skipped_row_groups += len(planned) - len(groups)
-    yield parquet, sources, groups
+    yield parquet, sources, groups, deleted_positions(part, parquet.rows) if groups else NO_ROWS
     check_unchanged(part)
 
 
@@ -328,35 +330,82 @@ _OLD_CALENDAR = "its dates were written in the old calendar, by Spark before 3.1
 
 def sources_of(scan: Scan, parquet: ParquetFooter) -> list[Source]:
     """Find the columns of a scan in a file. Raises ``ScanError`` as :meth:`FileColumns.source_of` does."""
-    columns = FileColumns(parquet, case_sensitive=scan.case_sensitive)
-    return [columns.source_of(field) for field in scan.file_columns]
+    columns = FileColumns(parquet, scan)
+    return [columns.source_of(number) for number in range(len(scan.file_columns))]
 
 
-def comparable_name(name: str, *, case_sensitive: bool) -> str:
-    """Give what a name of a column or a field is found by in a file."""
-    return name if case_sensitive else name.lower()
+@dataclass(frozen=True)
+class FieldFinder:
+    """How columns, and fields within them, are found in a file."""
+
+    case_sensitive: bool
+    has_ids: bool
+    """Whether the file has ids."""
+
+    def key(self, field: pa.Field, stored_field: StoredField) -> str | int:
+        """What a field of the table is looked up by: its id, or its name."""
+        if stored_field.field_id is not None and (self.has_ids or stored_field.name is None):
+            return stored_field.field_id
+        return self._name(stored_field.name or field.name)
+
+    def places(self, fields: Iterable[tuple[str, int | None]]) -> dict[str | int, list[int]]:
+        """Places of fields with some names and ids, by what they are looked up by."""
+        places: dict[str | int, list[int]] = {}
+        for place, (name, field_id) in enumerate(fields):
+            places.setdefault(self._name(name), []).append(place)
+            if field_id is not None:
+                places.setdefault(field_id, []).append(place)
+        return places
+
+    def places_in(self, struct: pa.DataType, wanted: pa.DataType, stored_field: StoredField) -> list[int | None] | None:
+        """Places of the fields of a planned struct in that of a file, ``None`` for those that it lacks.
+
+        ``None`` alone: fields of the file have one name or id, or none fits any of the table, so that nothing would
+        tell which structs are null.
+        """
+        places = self.places((field.name, id_of(field)) for field in struct)
+        if any(len(alike) > 1 for alike in places.values()):
+            return None
+        pairs = zip(fields_of(wanted), within(stored_field, wanted), strict=True)
+        fitting = [places.get(self.key(field, inner), [None])[0] for field, inner in pairs]
+        return None if fitting and all(place is None for place in fitting) else fitting
+
+    def _name(self, name: str) -> str:
+        return name if self.case_sensitive else name.lower()
+
+
+def within(stored_field: StoredField, dtype: pa.DataType) -> tuple[StoredField, ...]:
+    """How what a type consists of is found in files."""
+    return stored_field.fields or (StoredField(),) * len(fields_of(dtype))
+
+
+def fields_of(dtype: pa.DataType) -> list[pa.Field]:
+    """What a type consists of: fields of a struct, the element of a list, the key and the value of a map."""
+    if pat.is_map(dtype):
+        return [dtype.key_field, dtype.item_field]
+    return [dtype.field(number) for number in range(dtype.num_fields)]
 
 
 class FileColumns:
-    """The columns of a file, by name."""
+    """The columns of a scan in a file."""
 
-    def __init__(self, parquet: ParquetFooter, *, case_sensitive: bool) -> None:
+    def __init__(self, parquet: ParquetFooter, scan: Scan) -> None:
         self._parquet = parquet
-        self._case_sensitive = case_sensitive
-        self._columns: dict[str, list[FileColumn]] = {}
-        for column in parquet.columns:
-            self._columns.setdefault(self._key(column.name), []).append(column)
+        self._finder = FieldFinder(scan.case_sensitive, parquet.has_ids)
+        self._fields = list(scan.file_columns)
+        self._stored_fields = scan.stored_fields or (StoredField(),) * len(self._fields)
+        self._places = self._finder.places((column.name, column.field_id) for column in parquet.columns)
 
-    def _key(self, name: str) -> str:
-        return comparable_name(name, case_sensitive=self._case_sensitive)
+    def source_of(self, number: int) -> Source:
+        """Find a column of the scan, by its number, in the file.
 
-    def source_of(self, field: pa.Field) -> Source:
-        """Find a column of the scan in the file.
-
-        Raises ``ScanError`` if several columns have its name, or its type cannot be read as Spark reads it.
+        Raises ``ScanError`` if several columns fit it, or its type cannot be read as Spark reads it.
         """
-        path = self._parquet.path
-        fitting = self._columns.get(self._key(field.name), [])
+        path, field, stored_field = self._parquet.path, self._fields[number], self._stored_fields[number]
+        if stored_field.field_id is not None and stored_field.name is None and not self._finder.has_ids:
+            raise ScanError(f"{path}: column {field.name!r} is found by its id, and the file has none")
+        places = self._places.get(self._finder.key(field, stored_field), ())
+        fitting = [self._parquet.columns[place] for place in places]
         if len(fitting) > 1:
             names = [column.name for column in fitting]
             raise ScanError(f"{path}: columns {names} all fit the name {field.name!r}")
@@ -365,7 +414,7 @@ class FileColumns:
         [column] = fitting
         self._check_packing(column)
         if pat.is_nested(logical(field.type)):
-            if column.nested is None or not _readable_nested(column.nested, field.type, self._key):
+            if column.nested is None or not _readable_nested(column.nested, field.type, stored_field, self._finder):
                 file_type = "not laid out as it should be" if column.nested is None else column.nested
                 raise ScanError(
                     f"{path}: column {field.name!r} is {show_type(file_type)}, planned as {show_type(field.type)}"
@@ -440,29 +489,20 @@ def _readable(file_type: pa.DataType, dtype: pa.DataType) -> bool:
     return bool(file_type == dtype)
 
 
-def _readable_nested(file_type: pa.DataType, dtype: pa.DataType, key: Callable[[str], str]) -> bool:
-    """Whether nested values are read as in Spark: they have the same types, and all required fields.
-
-    Each field is found by the ``key`` of its name, which no other field of its struct has.
-    """
-    if pat.is_struct(dtype):
-        if not pat.is_struct(file_type):
-            return False
-        fields = {key(field.name): field.type for field in file_type}
-        if len(fields) < file_type.num_fields:
-            return False
-        return all(
-            key(field.name) in fields and _readable_nested(fields[key(field.name)], field.type, key) for field in dtype
-        )
-    if pat.is_list(dtype):
-        return pat.is_list(file_type) and _readable_nested(file_type.value_type, dtype.value_type, key)
-    if pat.is_map(dtype):
-        return (
-            pat.is_map(file_type)
-            and _readable_nested(file_type.key_type, dtype.key_type, key)
-            and _readable_nested(file_type.item_type, dtype.item_type, key)
-        )
-    return bool(logical(file_type) == logical(dtype))
+def _readable_nested(
+    file_type: pa.DataType, dtype: pa.DataType, stored_field: StoredField, finder: FieldFinder
+) -> bool:
+    """Whether nested values are read as in Spark: they have the same types, and a field at least of each struct."""
+    if not pat.is_nested(dtype):
+        return bool(logical(file_type) == logical(dtype))
+    if file_type.id != dtype.id:
+        return False
+    parts = fields_of(file_type)
+    places = finder.places_in(file_type, dtype, stored_field) if pat.is_struct(dtype) else range(len(parts))
+    return places is not None and all(
+        place is None or _readable_nested(parts[place].type, field.type, inner, finder)
+        for place, field, inner in zip(places, fields_of(dtype), within(stored_field, dtype), strict=True)
+    )
 
 
 # -- numbers beyond a column's type ------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ _READ_AT_ONCE = 1 << 16
 """Bytes from the end of a file that are read first; most footers are shorter."""
 MOST_FOOTER_BYTES = 64 << 20
 """Longest footer that is read. Longer ones take seconds, and a damaged length must not take all memory."""
+_FIELD_ID = b"PARQUET:field_id"
+"""Metadata in which Arrow types have ids of fields."""
 _MOST_NESTED = 100
 _MOST_CODEC = 7
 
@@ -110,7 +112,8 @@ _LOGICAL = Struct({
     _Logical.TIME: _MOMENT, _Logical.TIMESTAMP: _MOMENT, _Logical.INTEGER: Struct({1: _INTEGER, 2: _BOOLEAN}),
 })  # fmt: skip
 _SCHEMA_ELEMENT = Struct({
-    1: _INTEGER, 2: _INTEGER, 3: _INTEGER, 4: _BYTES, 5: _INTEGER, 6: _INTEGER, 7: _INTEGER, 8: _INTEGER, 10: _LOGICAL,
+    1: _INTEGER, 2: _INTEGER, 3: _INTEGER, 4: _BYTES, 5: _INTEGER, 6: _INTEGER, 7: _INTEGER, 8: _INTEGER, 9: _INTEGER,
+    10: _LOGICAL,
 })  # fmt: skip
 _STATISTICS = Struct({1: _BYTES, 2: _BYTES, 3: _INTEGER, 5: _BYTES, 6: _BYTES})
 _COLUMN_METADATA = Struct({
@@ -165,7 +168,10 @@ class FileColumn:
     leaves: int
     nested: pa.DataType | None = None
     """Type of a column of structs, lists or maps in the layout that the format has for them; ``None``: it is flat, or
-    of another layout, or a part of it is of an unknown or contradictory type."""
+    of another layout, or a part of it is of an unknown or contradictory type. Fields of structs have their ids
+    (:func:`id_of`)."""
+    field_id: int | None = None
+    """Its id, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,8 @@ class ParquetFooter:
     """The program that has written the file, as it says."""
     claims_order: bool
     """Whether a row group is said to be sorted."""
+    has_ids: bool
+    """Whether some of the columns, or of the fields within them, have ids."""
     _data: bytes = field(repr=False)
     _data_end: int = field(repr=False)
     _schema_span: tuple[int, int] = field(repr=False)
@@ -351,8 +359,9 @@ def _footer(path: str, data: bytes, data_end: int) -> ParquetFooter:
     entries, *span = about.get(5, ((), 0, 0))
     facts = {entry.get(1, b""): entry.get(2, b"") for entry in entries}
     claims_order = any(group.get(4) for group in about[4])
+    has_ids = any(9 in element for element in elements[1:])
     return ParquetFooter(
-        path, columns, leaves, tuple(groups), facts, total, about.get(6, b""), claims_order, data, data_end,
+        path, columns, leaves, tuple(groups), facts, total, about.get(6, b""), claims_order, has_ids, data, data_end,
         (schema_span[0], schema_span[1]), (span[0], span[1]),
     )  # fmt: skip
 
@@ -388,7 +397,7 @@ def _schema(
             raise ThriftError(f"element {number} of its schema has no name")
         path = (*above, _text(element[4]))
         if len(path) == 1:
-            columns.append(FileColumn(path[0], len(leaves), 0))
+            columns.append(FileColumn(path[0], len(leaves), 0, field_id=element.get(9)))
         if 1 not in element:
             children = element.get(5, 0)
             if children < 0:
@@ -465,10 +474,19 @@ def _type_of(element: _Element) -> pa.DataType | None:
 
 
 def _struct(children: Sequence[_Element]) -> pa.DataType | None:
-    fields = [(_text(child.about[4]), _type_of(child)) for child in children]
-    if any(dtype is None for _, dtype in fields) or len({name for name, _ in fields}) < len(fields):
+    fields = [(_text(child.about[4]), _type_of(child), child.about.get(9)) for child in children]
+    if any(dtype is None for _, dtype, _ in fields) or len({name for name, _, _ in fields}) < len(fields):
         return None
-    return pa.struct(fields)
+    return pa.struct([
+        pa.field(name, dtype, metadata=None if field_id is None else {_FIELD_ID: str(field_id)})
+        for name, dtype, field_id in fields
+    ])  # fmt: skip
+
+
+def id_of(field: pa.Field) -> int | None:
+    """Give the id of a field of a struct in a file, if it has one."""
+    field_id = (field.metadata or {}).get(_FIELD_ID)
+    return None if field_id is None else int(field_id)
 
 
 def _leaf(path: tuple[str, ...], element: dict[int, Any], *, ordered: bool) -> Leaf:

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from gpujoin.backends import cpu, cudf
 from gpujoin.backends.registry import BackendRequest
 from gpujoin.engine.join.layout import JoinLayout
-from gpujoin.errors import GpuJoinError, RelationError
+from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Constant, FileFooter, Join, Relation, Scan
+from gpujoin.model.relations import FileFooter, Join, Relation, Scan
 
 
 def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
@@ -41,25 +41,12 @@ def _join_obstacles(node: Join) -> tuple[Reason, ...]:
     return ()
 
 
-def read_footers(
-    scan: Scan,
-    paths: Sequence[str],
-    constants: Sequence[tuple[Constant, ...]] | None = None,
-    *,
-    threads: int = 8,
-) -> list[FileFooter]:
-    """Read the footers of files, ``threads`` at the same time, with the partition columns' values for each.
+def read_footers(scan: Scan, paths: Sequence[str], *, threads: int = 8) -> list[FileFooter]:
+    """Read the footers of files, ``threads`` at the same time.
 
     A file that cannot be read as Spark reads the scan's columns has ``obstacles``. Raises ``ScanError``, naming the
     file, if one cannot be opened or is none of the scan's format.
     """
-    values = [()] * len(paths) if constants is None else list(constants)
-    if len(values) != len(paths):
-        raise RelationError(f"{len(values)} tuples of constants for {len(paths)} files")
     backend = cpu.create_pipeline(BackendRequest())
-
-    def read(path: str, constants: tuple[Constant, ...]) -> FileFooter:
-        return backend.footer(scan, path, constants)
-
     with ThreadPoolExecutor(max(1, min(threads, len(paths)))) as pool:
-        return list(pool.map(read, paths, values))
+        return list(pool.map(lambda path: backend.footer(scan, path), paths))

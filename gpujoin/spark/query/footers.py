@@ -62,8 +62,8 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
         if is_local(file.path):
             _check_listed(file)
     columns = tuple((field.name, field.type) for field in scan.columns)
-    how = scan.case_sensitive, scan.by_setting
-    keys = [(file.path, file.size, file.modified_ms, file.constants, columns, how) for file in files]
+    how = scan.case_sensitive, scan.by_setting, scan.stored_fields
+    keys = [(file.path, file.size, file.modified_ms, columns, how) for file in files]
     by_key = {key: footer for key in keys if (footer := _footers_by_key.get(key)) is not None}
     missing = [number for number, key in enumerate(keys) if key not in by_key]
     if missing:
@@ -72,10 +72,8 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
         began_ms = time.time_ns() // 1_000_000
         try:
             with doing(f"footers of {count}{show_paths(paths)}"):
-                missing_footers = read_footers(
-                    scan, paths, [files[n].constants for n in missing],
-                    threads=_THREADS if is_local(paths[0]) else _STORE_THREADS,
-                )  # fmt: skip
+                threads = _THREADS if is_local(paths[0]) else _STORE_THREADS
+                missing_footers = read_footers(scan, paths, threads=threads)
         except ScanError as problem:
             raise NotTranslatableError(str(problem)) from problem
         for number, footer in zip(missing, missing_footers, strict=True):
@@ -86,7 +84,7 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
     for file, footer in zip(files, footers, strict=True):
         if footer.obstacles:
             raise NotTranslatableError(footer.obstacles[0])
-        if (footer.size, footer.modified_ms) != (file.size, file.modified_ms):
+        if footer.size != file.size or file.modified_ms not in (None, footer.modified_ms):
             raise NotTranslatableError(f"{footer.path}: has changed since Spark listed it")
     return footers
 
@@ -97,5 +95,5 @@ def _check_listed(file: FileSlice) -> None:
         facts = Path(file.path).stat()
     except OSError as problem:
         raise NotTranslatableError(f"{file.path}: {problem.strerror}") from problem
-    if (facts.st_size, facts.st_mtime_ns // 1_000_000) != (file.size, file.modified_ms):
+    if facts.st_size != file.size or file.modified_ms not in (None, facts.st_mtime_ns // 1_000_000):
         raise NotTranslatableError(f"{file.path}: has changed since Spark listed it")

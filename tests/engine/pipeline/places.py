@@ -11,7 +11,7 @@ import pytest
 from gpujoin.backends.cudf.pipeline.backend import DevicePipeline
 from gpujoin.config import Options
 from gpujoin.engine import pipeline
-from gpujoin.model.relations import Relation
+from gpujoin.model.relations import FileFooter, FileSlice, Relation
 from tests.backends.cudf.pipeline import host_pipeline
 
 everywhere = pytest.mark.parametrize(
@@ -52,6 +52,11 @@ def run(tree: Relation, *args: Any, options: Options | None = None, **kwargs: An
     if device is None and options is None:
         options = Options(cpu_threads=2)
     return pipeline.run(tree, *args, **{"options": options, "device": device, **kwargs})
+
+
+def whole(footer: FileFooter) -> FileSlice:
+    """The file of a footer."""
+    return FileSlice(footer.path, footer.size, footer.modified_ms)
 
 
 def enter(name: str, gpu: Any) -> None:

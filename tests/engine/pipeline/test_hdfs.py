@@ -25,7 +25,7 @@ from gpujoin.plan.scanned import plan_range_splits, plan_splits
 from gpujoin.storage import locations
 from gpujoin.storage.locations import comparable_ms, in_store
 from gpujoin.testing import assert_same_rows
-from tests.engine.pipeline.places import run
+from tests.engine.pipeline.places import run, whole
 from tests.hdfs import Hdfs, library_folder, running
 
 TABLE = pa.table({"n": range(1000), "s": [f"text {n % 7}" for n in range(1000)]})
@@ -55,7 +55,7 @@ def put(hdfs: Hdfs, key: str, table: pa.Table = TABLE) -> str:
 
 def rows_of(scan: Scan, path: str) -> pa.Table:
     (footer,) = read_footers(scan, [path])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     return pa.Table.from_batches(run(replace(scan, slices=split)), TABLE.schema)
 
 
@@ -66,7 +66,7 @@ def test_files_are_read_by_row_groups_and_by_ranges(hdfs: Hdfs) -> None:
     modified_ms = (hdfs.root / "nn/a b/k=1/x.parquet").stat().st_mtime_ns // 1_000_000
     assert footer.modified_ms == comparable_ms(path, modified_ms), "whole seconds, as of what Spark has listed"
     file = FileSlice(path, footer.size, footer.modified_ms)
-    for splits in (plan_splits([footer], 3, 1 << 40), plan_range_splits([file], 1.0, 100, 3, 1 << 40)):
+    for splits in (plan_splits([whole(footer)], [footer], 3, 1 << 40), plan_range_splits([file], 1.0, 100, 3, 1 << 40)):
         assert len(splits) == 3
         parts = [batch for split in splits for batch in run(replace(SCAN, slices=split))]
         assert_same_rows(pa.Table.from_batches(parts, TABLE.schema), TABLE)
@@ -97,7 +97,7 @@ def test_java_leaves_signals_and_memory_alone(hdfs: Hdfs, monkeypatch: pytest.Mo
 def test_files_that_are_gone_or_changed_are_named(hdfs: Hdfs) -> None:
     path = put(hdfs, "x.parquet")
     (footer,) = read_footers(SCAN, [path])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     put(hdfs, "x.parquet", TABLE.slice(1))
     with pytest.raises(ScanError, match=r"x.parquet: has changed since the query was planned"):
         list(run(replace(SCAN, slices=split)))
@@ -109,7 +109,7 @@ def test_files_that_are_gone_or_changed_are_named(hdfs: Hdfs) -> None:
 def test_an_error_in_the_middle_of_a_file_names_it_and_later_reads_go_on(hdfs: Hdfs) -> None:
     path = put(hdfs, "x.parquet")
     (footer,) = read_footers(SCAN, [path])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     hdfs.fail("read", errno.EIO, position=footer.size // 2)
     with pytest.raises(ScanError, match=r"hdfs://.*/x.parquet: .*(Input/output error|errno 5)"):
         list(run(replace(SCAN, slices=split)))

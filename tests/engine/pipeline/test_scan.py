@@ -27,7 +27,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.plan.resolve import resolve
 from gpujoin.plan.scanned import plan_splits
 from gpujoin.testing import assert_same_rows
-from tests.engine.pipeline.places import everywhere, run
+from tests.engine.pipeline.places import everywhere, run, whole
 from tests.expressions.values import VALUES
 from tests.trees import file_slice
 
@@ -309,7 +309,7 @@ def test_slices_of_a_file_make_up_the_file(piece_bytes: int, tmp_path: Path) -> 
     for tasks in (1, 3, 5, 50) if piece_bytes > 1 else (3,):  # a piece of each row takes its time
         [footer] = read_footers(scan, [str(path)])
         assert sum(footer.rows) == 1000
-        splits = plan_splits([footer], tasks, 1 << 30)
+        splits = plan_splits([whole(footer)], [footer], tasks, 1 << 30)
         parts = [scanned(scan, slices={0: split}, piece_bytes=piece_bytes) for split in splits]
         assert_same_rows(pa.concat_tables(parts), NUMBERS)
         cuts = [size * i // tasks for i in range(tasks + 1)]

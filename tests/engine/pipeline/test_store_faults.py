@@ -19,7 +19,7 @@ from gpujoin.plan.scanned import plan_splits
 from gpujoin.storage import locations
 from gpujoin.storage.locations import in_store
 from gpujoin.testing import assert_same_rows
-from tests.engine.pipeline.places import run
+from tests.engine.pipeline.places import run, whole
 from tests.faultyproxy import Fault, Proxy, proxied
 from tests.stores import BUCKET, Server
 
@@ -68,7 +68,7 @@ def test_a_request_that_fails_is_made_again(faulty: FaultyStore, fault: Fault) -
     faulty.proxy.fail(fault)
     (footer,) = read_footers(SCAN, [faulty.path])
     assert not faulty.proxy.left
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     faulty.proxy.fail(fault)
     read = pa.Table.from_batches(run(replace(SCAN, slices=split)), TABLE.schema)
     assert_same_rows(read, TABLE)
@@ -79,7 +79,7 @@ def test_a_request_that_fails_is_made_again(faulty: FaultyStore, fault: Fault) -
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.DROPPED, Fault.CUT])
 def test_any_request_of_a_scan_may_fail(faulty: FaultyStore, fault: Fault) -> None:
     (footer,) = read_footers(SCAN, [faulty.path])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     before = faulty.proxy.requests
     list(run(replace(SCAN, slices=split)))
     count = faulty.proxy.requests - before
@@ -95,7 +95,7 @@ def test_at_last_the_object_is_named_and_no_secret(
     faulty: FaultyStore, fault: Fault, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (footer,) = read_footers(SCAN, [faulty.path])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     before = faulty.proxy.requests
     faulty.proxy.fail(lasting=fault)
     with caplog.at_level(logging.DEBUG), pytest.raises(ScanError, match=r"/x\.parquet: ") as problem:

@@ -16,7 +16,7 @@ from gpujoin.plan.scanned import plan_range_splits, plan_splits
 from gpujoin.storage import locations
 from gpujoin.storage.locations import in_store, know_stores, name_in, stores_named
 from gpujoin.testing import assert_same_rows
-from tests.engine.pipeline.places import run
+from tests.engine.pipeline.places import run, whole
 from tests.stores import BUCKET, SECRET_KEY, Server
 
 TABLE = pa.table({"n": range(1000), "s": [f"text {n % 7}" for n in range(1000)]})
@@ -34,7 +34,7 @@ def test_files_are_read_by_row_groups_and_by_ranges(server: Server) -> None:
     (footer,) = read_footers(scan, [path])
     assert (footer.path, sum(footer.rows)) == (path, 1000)
     file = FileSlice(path, footer.size, footer.modified_ms)
-    for splits in (plan_splits([footer], 3, 1 << 40), plan_range_splits([file], 1.0, 100, 3, 1 << 40)):
+    for splits in (plan_splits([whole(footer)], [footer], 3, 1 << 40), plan_range_splits([file], 1.0, 100, 3, 1 << 40)):
         assert len(splits) == 3
         parts = [batch for split in splits for batch in run(replace(scan, slices=split))]
         assert_same_rows(pa.Table.from_batches(parts, TABLE.schema), TABLE)
@@ -44,7 +44,7 @@ def test_objects_that_are_gone_or_changed_are_named(server: Server) -> None:
     path = put(server, "x.parquet")
     scan = Scan(TABLE.schema)
     (footer,) = read_footers(scan, [path])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     put(server, "x.parquet", TABLE.slice(1))
     with pytest.raises(ScanError, match=r"x.parquet: has changed since the query was planned"):
         list(run(replace(scan, slices=split)))

@@ -26,7 +26,7 @@ from gpujoin.plan.resolve import resolve
 from gpujoin.plan.scanned import plan_splits
 from gpujoin.storage import locations as stores
 from gpujoin.testing import assert_same_rows
-from tests.engine.pipeline.places import everywhere, run
+from tests.engine.pipeline.places import everywhere, run, whole
 from tests.expressions.values import VALUES
 
 KINDS = [kind for kind in VALUES if kind != "struct"]
@@ -113,7 +113,7 @@ def test_every_type(bucket: Path) -> None:
     pq.write_table(table, bucket / "a b.parquet", coerce_timestamps="us", row_group_size=3)
     scan = Scan(table.schema)
     (footer,) = read_footers(scan, ["s3://data/a b.parquet"])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     metrics = PipelineMetrics()
     condition = resolve(left("n") >= 3, table.schema, table.schema, mode=EvalMode.ANSI)
     read = pa.Table.from_batches(run(replace(scan, slices=split, filters=(condition,)), metrics=metrics), table.schema)
@@ -126,7 +126,7 @@ def test_objects_that_are_gone_or_changed(bucket: Path) -> None:
     pq.write_table(table, bucket / "x.parquet")
     scan = Scan(table.schema)
     (footer,) = read_footers(scan, ["s3://data/x.parquet"])
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     pq.write_table(pa.table({"n": range(1000)}), bucket / "x.parquet")
     with pytest.raises(ScanError, match=r"s3://data/x.parquet: has changed since the query was planned"):
         list(run(replace(scan, slices=split)))
@@ -146,7 +146,7 @@ def test_a_store_that_is_busy_is_asked_again_and_then_the_object_is_named(
     monkeypatch.setattr(Store, "failures", [503, 500])
     (footer,) = read_footers(Scan(table.schema), ["s3://data/x.parquet"])
     assert not Store.failures
-    (split,) = plan_splits([footer], 1, 1 << 40)
+    (split,) = plan_splits([whole(footer)], [footer], 1, 1 << 40)
     monkeypatch.setattr(stores, "_ATTEMPTS", 2)
     stores._opened.cache_clear()
     monkeypatch.setattr(Store, "failures", [503] * 50)

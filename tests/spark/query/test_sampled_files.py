@@ -17,7 +17,7 @@ from gpujoin import accelerate, disable, enable
 from gpujoin.backends.cpu.pipeline import parquet
 from gpujoin.backends.cpu.pipeline.parquet import footer
 from gpujoin.config import Options
-from gpujoin.model.relations import Constant, FileFooter, Scan
+from gpujoin.model.relations import FileFooter, Scan
 from gpujoin.spark.query import running
 from gpujoin.spark.query.accelerate import PlannedQuery, Purpose, rewrite
 from gpujoin.spark.worker.functions import stage_function
@@ -184,9 +184,9 @@ def test_100_000_files_are_planned_by_the_footers_of_a_sample(
     """No other footer is read before tasks read the files; all files are read."""
     opened: list[str] = []
 
-    def noted(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+    def noted(scan: Scan, path: str) -> FileFooter:
         opened.append(path)
-        return footer(scan, path, constants)
+        return footer(scan, path)
 
     monkeypatch.setattr(parquet, "footer", noted)
     table, files = tmp_path / "table", 100_000

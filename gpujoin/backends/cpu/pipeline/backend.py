@@ -25,7 +25,6 @@ from gpujoin.model.files import FileFormat, Floor, ValueRanges
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import FAN_OUT, PipelineMetrics, Rung
 from gpujoin.model.relations import (
-    Constant,
     FileFooter,
     Join,
     PartialAggregate,
@@ -61,8 +60,8 @@ class CpuPipeline:
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         return _reader(node).read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)
 
-    def footer(self, node: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
-        return _reader(node).footer(node, path, constants)
+    def footer(self, node: Scan, path: str) -> FileFooter:
+        return _reader(node).footer(node, path)
 
     def take_in(self, batches: Sequence[pa.RecordBatch], schema: pa.Schema, metrics: PipelineMetrics) -> Piece:
         return Piece.of_batches(batches, schema, metrics)

@@ -7,10 +7,11 @@ problem is a :class:`ScanError` that names the file.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,26 +29,30 @@ from gpujoin.backends.cpu.pipeline.late import LateColumn, held_type, late_colum
 from gpujoin.backends.cpu.pipeline.offers import is_late
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
 from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
+from gpujoin.backends.parquet.deletions import positions_between
 from gpujoin.backends.parquet.floors import floors_of
 from gpujoin.backends.parquet.footers import (
+    FieldFinder,
     Source,
-    comparable_name,
+    fields_of,
     footer_of,
     matching_slices,
     opened,
     runs,
     sources_of,
     statistics_of,
+    within,
 )
 from gpujoin.backends.parquet.footers import footer as read_footer
 from gpujoin.backends.parquet.metadata import ParquetFooter
+from gpujoin.backends.parquet.roaring import Numbers
 from gpujoin.errors import ScanError
 from gpujoin.functions.lower import Extent, lower
 from gpujoin.functions.lowered import Column, LazyBounds, as_column, as_lazy, polars_type
 from gpujoin.model.expressions import Literal
-from gpujoin.model.files import Floor
+from gpujoin.model.files import Floor, StoredField
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import Constant, FileFooter, FileSlice, Scan
+from gpujoin.model.relations import FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, logical
 from gpujoin.storage.locations import is_local
 
@@ -94,26 +99,37 @@ def _rows(parquet: ParquetFooter, run: Sequence[int]) -> int:
     return sum(parquet.groups[group].rows for group in run)
 
 
-def _with_fields(values: pa.Array, wanted: pa.DataType, key: Callable[[str], str]) -> pa.Array:
-    """Nested values of a file with the fields of a planned type, which are found by the ``key`` of their names.
+def _with_fields(values: pa.Array, wanted: pa.DataType, stored_field: StoredField, finder: FieldFinder) -> pa.Array:
+    """Nested values of a file with the fields of a planned type.
 
-    A file may have more fields than the table, in another order. Once they are read, values come together by position.
+    A file may have more fields than the table, or fewer, in another order. Once they are read, values come together by
+    position.
     """
-    if values.type == wanted or not pat.is_nested(wanted):
+    if values.type == wanted and not stored_field.fields:
+        return values
+    if not pat.is_nested(wanted):
         return values if values.type == wanted else values.cast(wanted)
     validity = pc.is_null(values) if values.null_count else None
+    inner = within(stored_field, wanted)
     if pat.is_struct(wanted):
-        places = {key(field.name): i for i, field in enumerate(values.type)}
-        fields = [_with_fields(pc.struct_field(values, [places[key(f.name)]]), f.type, key) for f in wanted]
+        places = finder.places_in(values.type, wanted, stored_field)
+        assert places is not None, f"{values.type} was found to be read as {wanted}"
+        fields = [
+            pa.nulls(len(values), field.type)
+            if place is None
+            else _with_fields(pc.struct_field(values, [place]), field.type, each, finder)
+            for place, field, each in zip(places, wanted, inner, strict=True)
+        ]
         return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=validity)
     offsets = _offsets(values)
     if pat.is_map(wanted):
         keys, items = (
-            _with_fields(part, dtype, key)
-            for part, dtype in ((values.keys, wanted.key_type), (values.items, wanted.item_type))
+            _with_fields(part, field.type, each, finder)
+            for part, field, each in zip((values.keys, values.items), fields_of(wanted), inner, strict=True)
         )
         return pa.MapArray.from_arrays(offsets, keys, items, wanted, mask=validity)
-    return pa.ListArray.from_arrays(offsets, _with_fields(values.values, wanted.value_type, key), wanted, mask=validity)
+    elements = _with_fields(values.values, wanted.value_type, inner[0], finder)
+    return pa.ListArray.from_arrays(offsets, elements, wanted, mask=validity)
 
 
 def _offsets(values: pa.Array) -> pa.Array:
@@ -121,12 +137,12 @@ def _offsets(values: pa.Array) -> pa.Array:
     return pa.array(values.offsets.to_numpy())
 
 
-def footer(scan: Scan, path: str, constants: tuple[Constant, ...]) -> FileFooter:
+def footer(scan: Scan, path: str) -> FileFooter:
     """Read the facts of a file that planning needs, with reasons why it cannot be read here.
 
     Raises ``ScanError`` if the file cannot be opened or is no Parquet file.
     """
-    file_footer = read_footer(scan, path, constants)
+    file_footer = read_footer(scan, path)
     if file_footer.obstacles or not is_local(path):
         return file_footer
     parquet = footer_of(path, file_footer.size)
@@ -143,22 +159,41 @@ def _read_slice(
     scan: Scan, part: FileSlice, piece_bytes: int, metrics: PipelineMetrics, rung: Rung, floors: Mapping[int, Floor]
 ) -> Iterator[Piece]:
     """Read a slice. ``floors`` are those after its row groups, by number."""
-    with opened(scan, part, metrics) as (parquet, sources, groups):
+    with opened(scan, part, metrics) as (parquet, sources, groups, positions):
         by_polars = bool(groups) and rung is Rung.FAST and polars_decodes(parquet, sources, groups)
         for run in runs(groups, sources, parquet, piece_bytes):
             if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
                 parts = _slices(scan, parquet, sources, run[0], piece_bytes)
             else:
                 parts = iter([(_decoded(scan, parquet, sources, run, by_polars=by_polars), _rows(parquet, run))])
-            left = _rows(parquet, run)
+            first, left = _rows(parquet, range(run[0])), _rows(parquet, run)
             for decoded, rows in parts:
-                left -= rows
                 piece = _piece(scan, part, sources, decoded, rows, metrics)
+                piece = _without(piece, positions_between(positions, first, rows))
+                first, left = first + rows, left - rows
                 piece = dataclasses.replace(piece, floor=None if left else floors.get(run[-1]))
                 if rung is Rung.FAST:
                     piece = _of_wanted_keys(scan, piece, sources, parquet, run)
                 extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
                 yield reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
+
+
+def _without(piece: Piece, numbers: Numbers) -> Piece:
+    """Leave out the rows of some numbers, which Polars is not told until the file is decoded.
+
+    It would apply a mask to the rows of a row group that pass a filter.
+    """
+    if not len(numbers):
+        return piece
+    collected = piece.collect()
+    frame = collected.rows_of_query()
+    if frame.height != piece.rows:
+        raise ScanError(f"{', '.join(piece.files)}: {frame.height} rows were decoded, not {piece.rows}")
+    mask = np.ones(frame.height, np.bool_)
+    mask[numbers] = False
+    name = fresh()
+    masked = collected.with_rows(frame.with_columns(pl.Series(name, mask)))
+    return masked.where(pl.col(name), frame.height - len(numbers))
 
 
 def _of_wanted_keys(
@@ -183,7 +218,7 @@ def _slices(
     seen = 0
     for table in read_batches(parquet, named, group, piece_bytes):
         seen += table.num_rows
-        yield _of_arrow(scan, table, sources), table.num_rows
+        yield _of_arrow(scan, parquet, table, sources), table.num_rows
     if seen != rows:
         raise ScanError(f"{parquet.path}: row group {group} has {seen} rows, not {rows}")
 
@@ -255,7 +290,7 @@ def _decoded(
         table = read_row_groups(parquet, named, run)
         if table.num_rows != rows:
             raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}")
-        return _of_arrow(scan, table, sources)
+        return _of_arrow(scan, parquet, table, sources)
     lazy = scan_by_polars(path)
     if run[0] or rows < parquet.rows:
         lazy = lazy.slice(_rows(parquet, range(run[0])), rows)
@@ -267,17 +302,18 @@ def _of_rows(rows: int) -> _Decoded:
     return _Decoded(pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset(), {})
 
 
-def _of_arrow(scan: Scan, table: pa.Table, sources: Sequence[Source]) -> _Decoded:
+def _of_arrow(scan: Scan, parquet: ParquetFooter, table: pa.Table, sources: Sequence[Source]) -> _Decoded:
     """Convert decoded columns to Polars, with names that are no patterns; text that is no UTF-8 becomes bytes."""
-    key = partial(comparable_name, case_sensitive=scan.case_sensitive)
+    finder = FieldFinder(scan.case_sensitive, parquet.has_ids)
+    stored_fields = scan.stored_fields or (StoredField(),) * len(sources)
     series: dict[str, pl.Series] = {}
     late: dict[str, LateColumn] = {}
-    for source, planned in zip(sources, scan.file_columns, strict=True):
+    for source, planned, place in zip(sources, scan.file_columns, stored_fields, strict=True):
         if source.name is None:
             continue
         values = table.column(source.name)
         if is_late(planned.type):
-            chunks = [_with_fields(chunk, planned.type, key) for chunk in values.chunks]
+            chunks = [_with_fields(chunk, planned.type, place, finder) for chunk in values.chunks]
             series[source.name], late[source.name] = late_from_arrow(
                 fresh(), pa.chunked_array(chunks, planned.type), planned.type
             )

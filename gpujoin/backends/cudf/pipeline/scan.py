@@ -12,9 +12,11 @@ from gpujoin.backends.cudf.pipeline.columns import Columns, FilterTerm, Frame
 from gpujoin.backends.cudf.pipeline.compute import filtered, values_of
 from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
+from gpujoin.backends.parquet.deletions import positions_between
 from gpujoin.backends.parquet.footers import Source, are_of_type, matching_slices, opened, runs
 from gpujoin.backends.parquet.metadata import ParquetFooter
 from gpujoin.backends.parquet.pages import have_first_version
+from gpujoin.backends.parquet.roaring import Numbers
 from gpujoin.errors import DecodeError, DeviceMemoryError, ScanError
 from gpujoin.functions.device import Text
 from gpujoin.functions.values import Value, constant
@@ -49,16 +51,18 @@ def read(
         yield from scan.slices or ()
         return
     for part in matching_slices(scan, metrics):
-        with opened(scan, part, metrics) as (parquet, sources, groups):
+        with opened(scan, part, metrics) as (parquet, sources, groups, positions):
             if not is_local(part.path) or not _are_decoded_here(parquet, sources, groups):
                 if groups:
                     yield dataclasses.replace(part, row_groups=tuple(groups), byte_range=None)
                 continue
             for run in runs(groups, sources, parquet, piece_bytes):
                 rows = sum(parquet.groups[g].rows for g in run)
+                first = sum(parquet.groups[g].rows for g in range(run[0]))
                 try:
                     with columns.memory_errors():
-                        piece = _piece(columns, scan, part, sources, run, rows)
+                        numbers = positions_between(positions, first, rows)
+                        piece = _piece(columns, scan, part, sources, run, rows, numbers)
                 except DeviceMemoryError:
                     yield dataclasses.replace(part, row_groups=run, byte_range=None)
                     continue
@@ -74,13 +78,14 @@ def _are_decoded_here(parquet: ParquetFooter, sources: Sequence[Source], groups:
 
 def _piece(
     columns: Columns[Frame], scan: Scan, part: FileSlice, sources: Sequence[Source], run: tuple[int, ...],
-    rows: int,
+    rows: int, without: Numbers,
 ) -> Frame:  # fmt: skip
+    """Decode row groups without the rows of some numbers, and filter them."""
     named = {source.name: source for source in sources if source.name is not None}
     names = list(named)
     if names:
         types = [_held(named[name]) for name in names]
-        terms = _pushed(scan, sources)
+        terms = [] if len(without) else _pushed(scan, sources)  # rows that it leaves out have no number
         decoded = columns.read(part.path, names, types, run, terms)
         decoded_rows = columns.backend.frame_rows(decoded)
         if decoded_rows > rows or (decoded_rows < rows and not terms):
@@ -99,6 +104,10 @@ def _piece(
     for value, wanted in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         parts.append(_constant(columns, decoded, value, logical(wanted.type), rows))
     frame = columns.hstack(parts) if parts else decoded
+    if len(without):
+        mask = columns.ops.xp.ones(rows, dtype=bool)
+        mask[columns.ops.xp.asarray(without)] = False
+        frame = columns.backend.gather(frame, columns.backend.selection(mask, True))
     for condition in scan.filters:
         frame = filtered(columns, frame, condition)
     return frame
