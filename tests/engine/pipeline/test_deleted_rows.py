@@ -23,7 +23,7 @@ from gpujoin.model.aggregates import AggregateFunction
 from gpujoin.model.expressions import left
 from gpujoin.model.files import DeletedRows, FileFormat, FileSlice, StoredField
 from gpujoin.model.pipeline import PipelineMetrics, Rung
-from gpujoin.model.relations import Scan
+from gpujoin.model.relations import PartialAggregate, Scan
 from gpujoin.plan.resolve import resolve
 from gpujoin.testing import assert_same_rows
 from tests.deletions import delta_file, inline, position_file, puffin_file
@@ -148,6 +148,7 @@ def test_groups_of_sorted_files_are_complete_without_the_rows_deleted(tmp_path: 
     rows = DELETED["ends of row groups"]
     part, metrics = written(tmp_path, rows), PipelineMetrics()
     node = Tree(Scan(TABLE.schema, slices=(part,))).group("k", n=count()).relation
+    assert isinstance(node, PartialAggregate)
     node = dataclasses.replace(node, final=True)
     read = pa.Table.from_batches(run(node, metrics=metrics, piece_bytes=64, options=Options()), node.schema)
     assert sorted(read["k"].to_pylist()) == left_over(rows)["k"].to_pylist()

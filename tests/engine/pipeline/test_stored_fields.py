@@ -102,8 +102,8 @@ def test_two_columns_may_have_exchanged_their_names(tmp_path: Path, by: str) -> 
     pq.write_table(table, tmp_path / "x.parquet")
     inner = pa.struct([("p", pa.string()), ("q", pa.int32())])
     planned = pa.schema([("b", pa.int64()), ("a", pa.int64()), ("s", inner)])
-    places = {"name": ("a", "b", "s", "q", "p"), "field_id": (1, 2, 3, 6, 5)}[by]
-    a, b, s, q, p = (StoredField(**{by: place}) for place in places)
+    names, ids = ("a", "b", "s", "q", "p"), (1, 2, 3, 6, 5)
+    a, b, s, q, p = map(StoredField, names) if by == "name" else (StoredField(field_id=number) for number in ids)
     scan = Scan(planned, slices=(file_slice(tmp_path / "x.parquet"),),
                 stored_fields=(a, b, dataclasses.replace(s, fields=(q, p))))  # fmt: skip
     assert pa.Table.from_batches(run(scan), planned).to_pylist() == [
