@@ -74,8 +74,8 @@ def coerce(node: Call) -> Expression:
     signature, name = SPECS[node.function].signature, node.function.value
     low, high = signature.arity
     if not low <= len(node.arguments) <= high:
-        wanted = str(low) if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
-        raise ConditionError(f"{node}: {name} takes {wanted} arguments, not {len(node.arguments)}")
+        arity = str(low) if low == high else f"{low} or more" if high == MANY else f"{low} to {high}"
+        raise ConditionError(f"{node}: {name} takes {arity} arguments, not {len(node.arguments)}")
     resolved = signature.resolve(node)
     if resolved is None:
         types = " and ".join(f"{a} ({a.type})" for a in node.arguments)

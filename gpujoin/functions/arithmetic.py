@@ -25,8 +25,8 @@ from gpujoin.functions.lowered import (
     Bounds,
     Lowered,
     NotLowered,
+    bounds_of,
     fitted,
-    known,
     magnitude,
     of_values,
     rescaled,
@@ -45,7 +45,7 @@ from gpujoin.functions.signatures import (
     Types,
     cast_to,
     first,
-    kept,
+    keep,
     over,
     takes,
     type_of,
@@ -161,10 +161,10 @@ def _is_long_decimal(dtype: pa.DataType) -> bool:
 _PAIR = Signature(_resolve_arithmetic, _alike_numbers)
 _SIGN = takes(NUMBER, gives=first)
 _INTEGRAL = takes(
-    Parameter(lambda t: pat.is_decimal128(t) or is_whole(t) or pat.is_float64(t), kept(pat.is_decimal, _to_integral)),
+    Parameter(lambda t: pat.is_decimal128(t) or is_whole(t) or pat.is_float64(t), keep(pat.is_decimal, _to_integral)),
     gives=_resolve_integral,
 )
-_LONG_DECIMAL = Parameter(_is_long_decimal, kept(_is_long_decimal, lambda _source, _mode: None))
+_LONG_DECIMAL = Parameter(_is_long_decimal, keep(_is_long_decimal, lambda _source, _mode: None))
 
 
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def _lower_arithmetic(node: Call, values: list[Lowered]) -> Lowered:
     if limits is None:
         raise NotLowered(f"arithmetic on {dtype}")
     if not pat.is_decimal(dtype):
-        bounds = _lower_bounds(node.function, known(left), known(right))
+        bounds = _lower_bounds(node.function, bounds_of(left), bounds_of(right))
         if left.dtype != dtype or right.dtype != dtype or not within(bounds, limits):
             raise NotLowered("an integer that may overflow")
         return Lowered(operate(left.expr, right.expr), dtype, bounds)
@@ -337,14 +337,14 @@ def _lower_arithmetic(node: Call, values: list[Lowered]) -> Lowered:
         left, right = rescaled(left, scale), rescaled(right, scale)
     else:
         scale = left.dtype.scale + right.dtype.scale
-    bounds = _lower_bounds(node.function, known(left), known(right))
+    bounds = _lower_bounds(node.function, bounds_of(left), bounds_of(right))
     if not within(bounds, INT128):
         raise NotLowered("a result beyond 128 bits")
     wide = left.wide or right.wide or not within(bounds, INT64)
     exact = operate(fitted(left, wide=wide), fitted(right, wide=wide))
     exact_type = pa.decimal128(38, scale) if scale <= MAX_PRECISION else pa.decimal256(76, scale)
     result = rescaled(Lowered(exact, exact_type, bounds, wide), dtype.scale)
-    if not within(known(result), limits):
+    if not within(bounds_of(result), limits):
         raise NotLowered(f"values beyond {dtype}")
     return Lowered(result.expr, dtype, result.bounds, result.wide)
 
@@ -373,11 +373,11 @@ def _lower_decimal_division(node: Call, left: Lowered, right: Lowered) -> Lowere
     assert limits is not None
     digits = dtype.scale + right.dtype.scale - left.dtype.scale
     left, right = rescaled(left, left.dtype.scale + max(0, digits)), rescaled(right, right.dtype.scale - min(0, digits))
-    low, high = known(right)
+    low, high = bounds_of(right)
     by_zero = low <= 0 <= high
     if by_zero and node.mode is EvalMode.ANSI:
         raise NotLowered("division by what may be zero")
-    twice_dividend, most = 2 * magnitude(known(left)), magnitude((low, high))
+    twice_dividend, most = 2 * magnitude(bounds_of(left)), magnitude((low, high))
     terms = (0, max(twice_dividend + most, 2 * most))
     if not within(terms, INT128):
         raise NotLowered("a dividend beyond 128 bits")
@@ -399,7 +399,7 @@ def _lower_negation(node: Call, values: list[Lowered]) -> Lowered:
     (value,) = values
     if is_float(value.dtype):
         return Lowered(-value.expr, value.dtype)
-    low, high = known(value)
+    low, high = bounds_of(value)
     limits = type_bounds(value.dtype)
     assert limits is not None
     if not within((-high, -low), limits) or (pat.is_decimal(value.dtype) and magnitude((low, high)) >= 10**34):
@@ -411,7 +411,7 @@ def _lower_absolute(node: Call, values: list[Lowered]) -> Lowered:
     (value,) = values
     if is_float(value.dtype):
         return Lowered(value.expr.abs(), value.dtype)
-    bounds = known(value)
+    bounds = bounds_of(value)
     limits = type_bounds(value.dtype)
     assert limits is not None
     largest = magnitude(bounds)
@@ -581,7 +581,7 @@ TABLE = (
     ),
     FunctionSpec(
         _F.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_is_nan, polars=of_values(lambda value: value.is_nan().fill_null(value=False), pa.bool_()),
         device=Offer(_device_is_nan, kernel=suffix("is_nan()")),
     ),

@@ -11,7 +11,7 @@ import pyarrow.types as pat
 
 from gpujoin.functions.device import Active, Offer, Operands, of_either, strict
 from gpujoin.functions.implementation import fail, of_arrays
-from gpujoin.functions.signatures import INT, LONG, Parameter, Signature, first, kept, over, takes, type_of, types_of
+from gpujoin.functions.signatures import INT, LONG, Parameter, Signature, first, keep, over, takes, type_of, types_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.values import Value
 from gpujoin.functions.vector import Array, Vector, mask_and
@@ -46,7 +46,7 @@ def _is_counted(dtype: pa.DataType) -> bool:
 
 _PAIR = Signature(_bitwise, _alike_integers)
 _INTEGER = Parameter(is_whole, _same_integer)
-_SHIFT = takes(Parameter(_is_shifted, kept(pat.is_int64, INT.convert)), INT, gives=first)
+_SHIFT = takes(Parameter(_is_shifted, keep(pat.is_int64, INT.convert)), INT, gives=first)
 _COUNTED = Parameter(_is_counted, lambda source, mode: source if _is_counted(source) else _same_integer(source, mode))
 
 

@@ -25,7 +25,7 @@ from gpujoin.functions.libraries import pl
 from gpujoin.functions.lowered import (
     Lowered,
     NotLowered,
-    known,
+    bounds_of,
     magnitude,
     polars_type,
     rescaled,
@@ -125,9 +125,9 @@ def _is_time(text: str, target: pa.DataType) -> bool:
 
 
 def _instants_supported(source: pa.DataType, target: pa.DataType) -> bool:
-    known = all(not pat.is_timestamp(t) or dates.zone_offset(t) is not None for t in (source, target))
+    has_offsets = all(not pat.is_timestamp(t) or dates.zone_offset(t) is not None for t in (source, target))
     if all(pat.is_timestamp(t) or pat.is_date(t) for t in (source, target)):
-        return known or not dates.needs_zone(source, target)
+        return has_offsets or not dates.needs_zone(source, target)
     number = target if pat.is_timestamp(source) else source
     instant = source if pat.is_timestamp(source) else target
     if instant.tz is None or instant.unit != "us":
@@ -238,7 +238,7 @@ def _text_to_date(step: _Step) -> Vector:
 def _text_to_timestamp(step: _Step) -> Vector:
     ahead = (dates.zone_offset(step.target) or 0) * MICROS
     zoned = step.target.tz is not None
-    return cast_texts(step.node, step.vector.values, zoned=zoned, to_instants=lambda shown: shown - ahead)
+    return cast_texts(step.node, step.vector.values, zoned=zoned, to_instants=lambda local: local - ahead)
 
 
 def _text_to_bool(step: _Step) -> Vector:
@@ -501,7 +501,7 @@ def lower_cast(value: Lowered, target: pa.DataType) -> Lowered:
     if is_whole(source) and is_whole(target):
         limits = type_bounds(target)
         assert limits is not None
-        if not within(known(value), limits):
+        if not within(bounds_of(value), limits):
             raise NotLowered(f"values beyond {target}")
         return Lowered(value.expr.cast(polars_type(target)), target, value.bounds)
     if pat.is_float64(target) and (is_whole(source) or pat.is_float32(source)):
@@ -509,7 +509,7 @@ def lower_cast(value: Lowered, target: pa.DataType) -> Lowered:
     if pat.is_float64(target) and pat.is_decimal(source):
         # Both are exact doubles, so the division rounds once. The divisor is a column, since Polars multiplies by the
         # reciprocal of a constant.
-        if magnitude(known(value)) >= _EXACT_DOUBLE or source.scale > _EXACT_POWER:
+        if magnitude(bounds_of(value)) >= _EXACT_DOUBLE or source.scale > _EXACT_POWER:
             raise NotLowered("a decimal that is no exact double")
         number = value.expr.cast(pl.Float64)
         return Lowered(number / (number * 0.0 + float(10**source.scale)), target)
@@ -522,7 +522,7 @@ def _lower_to_decimal(value: Lowered, target: pa.DataType) -> Lowered:
     value = rescaled(value, target.scale)
     limits = type_bounds(target)
     assert limits is not None
-    if not within(known(value), limits):
+    if not within(bounds_of(value), limits):
         raise NotLowered(f"values beyond {target}")
     return Lowered(value.expr, target, value.bounds, value.wide)
 
@@ -626,8 +626,8 @@ def _device_to_whole(operands: Operands, node: Cast, value: Value, active: Activ
         whole, bad = value.data, None
     narrow = whole.astype(v.numpy_name(target))
     if narrow.dtype.itemsize < whole.dtype.itemsize:
-        lost = narrow != whole
-        bad = lost if bad is None else bad | lost
+        overflow = narrow != whole
+        bad = overflow if bad is None else bad | overflow
     return operands.checked(node, narrow, value.valid, bad, active)
 
 

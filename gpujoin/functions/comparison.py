@@ -320,8 +320,8 @@ def _membership(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     hit: Mask = np.zeros(1, np.bool_)
     unknown: Mask = np.zeros(1, np.bool_)
     for element in elements:
-        needed = ~hit if present is None else present & ~hit
-        other = partly(element, rows, needed, evaluate)
+        undecided = ~hit if present is None else present & ~hit
+        other = partly(element, rows, undecided, evaluate)
         equal = compare(Function.EQ, value, other)
         hit = hit | is_true(equal)
         if equal.valid is not None:
@@ -335,19 +335,19 @@ def _literal_membership(value: Vector, elements: list[Literal]) -> Vector | None
     """Look all values up in a set; ``None`` for types whose equality is not that of the set."""
     if is_float(value.dtype) or pat.is_nested(value.dtype) or pat.is_decimal(value.dtype):
         return None
-    known = [e.value for e in elements if e.value is not None]
+    members = [e.value for e in elements if e.value is not None]
     present = value.mask()
     if value.in_arrow:
-        wanted = pa.array(known, value.dtype).cast(value.values.type)
-        hit = as_numpy_bool(pc.is_in(value.values, wanted))
+        member_array = pa.array(members, value.dtype).cast(value.values.type)
+        hit = as_numpy_bool(pc.is_in(value.values, member_array))
     else:
-        wanted = pa.array(known, value.dtype)
+        member_array = pa.array(members, value.dtype)
         if not pat.is_integer(value.dtype):
             return None
-        hit = np.isin(value.values, wanted.to_numpy(zero_copy_only=False))
+        hit = np.isin(value.values, member_array.to_numpy(zero_copy_only=False))
     if present is not None:
         hit = hit & present
-    if len(known) < len(elements):
+    if len(members) < len(elements):
         return Vector(pa.bool_(), hit, hit.copy(), value.constant)
     return Vector(pa.bool_(), hit, present, value.constant)
 
@@ -389,13 +389,13 @@ def _lower_in(node: Call, values: list[Lowered]) -> Lowered:
     value, *elements = values
     if not elements:
         raise NotLowered("an empty IN")
-    known = [a.value for a in node.arguments[1:] if isinstance(a, Literal) and a.value is not None]
+    members = [a.value for a in node.arguments[1:] if isinstance(a, Literal) and a.value is not None]
     plain = is_text(value.dtype) or is_whole(value.dtype)
-    if plain and len(known) == len(elements) and len(known) > 2:
+    if plain and len(members) == len(elements) and len(members) > 2:
         if value.wide:
-            known = [text.encode() for text in known]
-        wanted = pl.lit(pl.Series(known, dtype=polars_type(value.dtype, wide=value.wide)).implode())
-        return Lowered(value.expr.is_in(wanted), pa.bool_())
+            members = [text.encode() for text in members]
+        member_list = pl.lit(pl.Series(members, dtype=polars_type(value.dtype, wide=value.wide)).implode())
+        return Lowered(value.expr.is_in(member_list), pa.bool_())
     equal = (value.expr == element.expr for element in elements)
     return Lowered(reduce(lambda a, b: a | b, equal), pa.bool_())
 
@@ -469,7 +469,7 @@ def _device_extreme(operands: Operands, node: Call, active: Active) -> Value | T
             better = better & other.valid
         if best.valid is not None:
             better = better | ~best.valid
-        best = operands.chosen(better, other, best)
+        best = operands.choose(better, other, best)
     return best
 
 
@@ -521,22 +521,22 @@ TABLE = (
     ),
     FunctionSpec(
         _F.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR,
-        nulls=Nulls.READ, selectivity=0.1,
+        nulls=Nulls.OWN_RULE, selectivity=0.1,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_null_safe, same_types, chain("same")),
     ),
     FunctionSpec(
         _F.IN, ("In", "InSet"), Signature(_resolve_in, _is_comparable, (1, MANY)),
-        nulls=Nulls.READ, selectivity=0.2,
+        nulls=Nulls.OWN_RULE, selectivity=0.2,
         numpy=Lazy(_membership), polars=_lower_in, device=Offer(_device_in, same_types, _write_in),
     ),
     FunctionSpec(
         _F.GREATEST, ("Greatest",), _EXTREME,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_extreme, device=Offer(_device_extreme, same_as_result),
     ),
     FunctionSpec(
         _F.LEAST, ("Least",), _EXTREME,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_extreme, device=Offer(_device_extreme, same_as_result),
     ),
 )  # fmt: skip

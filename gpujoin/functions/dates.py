@@ -35,7 +35,7 @@ from gpujoin.functions.calendar import (
 from gpujoin.functions.device import Active, Offer, Operands, of_either, operand_types, strict
 from gpujoin.functions.implementation import Run, fail, null_or_raise, of_arrays
 from gpujoin.functions.libraries import pl
-from gpujoin.functions.lowered import Bounds, Lowered, NotLowered, Rule, known, polars_type, within
+from gpujoin.functions.lowered import Bounds, Lowered, NotLowered, Rule, bounds_of, polars_type, within
 from gpujoin.functions.signatures import (
     BOOLEAN,
     DATE,
@@ -549,9 +549,9 @@ def _lower_date(compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bound
 
     def rule(_node: Call, values: list[Lowered]) -> Lowered:
         (date,) = values
-        if not within(known(date), _CALENDAR):
+        if not within(bounds_of(date), _CALENDAR):
             raise NotLowered("a date outside the years 1 to 9999")
-        return Lowered(compute(date.expr).cast(polars_type(dtype)), dtype, bounds(known(date)))
+        return Lowered(compute(date.expr).cast(polars_type(dtype)), dtype, bounds(bounds_of(date)))
 
     return rule
 
@@ -563,8 +563,8 @@ def _lower_part(compute: Callable[[pl.Expr], pl.Expr], least: int, most: int) ->
 def _lower_shift(sign: int) -> Rule:
     def rule(_node: Call, values: list[Lowered]) -> Lowered:
         date, days = values
-        low, high = sorted(sign * bound for bound in known(days))
-        bounds = (known(date)[0] + low, known(date)[1] + high)
+        low, high = sorted(sign * bound for bound in bounds_of(days))
+        bounds = (bounds_of(date)[0] + low, bounds_of(date)[1] + high)
         if not within(bounds, _CALENDAR):
             raise NotLowered("a date outside the years 1 to 9999")
         shift = days.expr.cast(pl.Int32)
@@ -576,7 +576,7 @@ def _lower_shift(sign: int) -> Rule:
 
 def _lower_difference(_node: Call, values: list[Lowered]) -> Lowered:
     end, start = values
-    bounds = (known(end)[0] - known(start)[1], known(end)[1] - known(start)[0])
+    bounds = (bounds_of(end)[0] - bounds_of(start)[1], bounds_of(end)[1] - bounds_of(start)[0])
     if not within(bounds, (-(1 << 31), (1 << 31) - 1)):
         raise NotLowered("a difference that may overflow")
     return Lowered(end.expr.cast(pl.Int32) - start.expr.cast(pl.Int32), pa.int32(), bounds)

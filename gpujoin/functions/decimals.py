@@ -219,8 +219,8 @@ def negate(node: Call, vector: Vector) -> Array:
     values = vector.values
     if values.dtype != object or largest(values) < 10**_NEGATED_DIGITS:
         return np.asarray(-values)
-    known = values if vector.valid is None else np.where(vector.valid, values, 0)
-    rounded = np.array([_rounded_even(v) for v in known], object)
+    present = values if vector.valid is None else np.where(vector.valid, values, 0)
+    rounded = np.array([_rounded_even(v) for v in present], object)
     if largest(rounded) >= 10**vector.dtype.precision:
         fail(node, f"the result does not fit {node.type}")
     return -rounded

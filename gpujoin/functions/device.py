@@ -104,11 +104,11 @@ class Operands(ABC):
             raise GpuJoinError(f"{node} of type {node.type} is no text")
         return value
 
-    def chosen(self, mask: Array, value: Value | Text, other: Value | Text) -> Value | Text:
+    def choose(self, mask: Array, value: Value | Text, other: Value | Text) -> Value | Text:
         """``value`` where a mask is true, else ``other``; both are text, or neither is."""
         if not isinstance(value, Value):
-            made: Text = value.where(mask, other)
-            return made
+            text: Text = value.where(mask, other)
+            return text
         assert isinstance(other, Value)
         return v.choose(self.xp, mask, value, other)
 

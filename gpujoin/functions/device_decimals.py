@@ -206,16 +206,16 @@ def with_decimals(
 ) -> Offer:
     """Extend what is offered of a function to decimals."""
 
-    def chosen(node: Call) -> Offer:
+    def offer_for(node: Call) -> Offer:
         decimals = all(pat.is_decimal128(logical(type_of(part))) for part in (node, node.arguments[0]))
         return Offer(run, fits) if decimals else offer
 
     def fits_or_is_decimal(node: Call) -> bool:
-        test = chosen(node).fits
+        test = offer_for(node).fits
         return test is None or test(node)
 
     return replace(
-        offer, run=lambda operands, node, active: chosen(node).run(operands, node, active), fits=fits_or_is_decimal
+        offer, run=lambda operands, node, active: offer_for(node).run(operands, node, active), fits=fits_or_is_decimal
     )
 
 

@@ -233,8 +233,8 @@ def _parse_url(node: Call, operands: list[Vector], length: int) -> Vector:
         value = parts.get(part)
         if key is None or value is None:
             return value
-        found = re.search(f"(?:&|^){key}=([^&]*)", value)
-        return found[1] if found else None
+        match = re.search(f"(?:&|^){key}=([^&]*)", value)
+        return match[1] if match else None
 
     return of_python(part_of)(node, operands, length)
 

@@ -62,5 +62,5 @@ class DeviceEvaluator(Operands):
             left = mask_and_not(left, met)
         result = self.any(node.otherwise, left)
         for met, branch_value in reversed(branches):
-            result = self.chosen(met, branch_value, result)
+            result = self.choose(met, branch_value, result)
         return result

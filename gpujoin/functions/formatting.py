@@ -19,7 +19,7 @@ import pyarrow.types as pat
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.implementation import of_python, rows_of
 from gpujoin.functions.rounding import MOST_DIGITS
-from gpujoin.functions.signatures import INT, TEXT, Parameter, first, kept, takes, to, type_of
+from gpujoin.functions.signatures import INT, TEXT, Parameter, first, keep, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.utf8 import check_utf8
 from gpujoin.functions.vector import Vector, bytes_layout, from_arrow, mask_and, per_distinct, to_arrow
@@ -31,7 +31,7 @@ def _is_exact_number(dtype: pa.DataType) -> bool:
     return is_whole(dtype) or bool(pat.is_decimal128(dtype))
 
 
-_EXACT_NUMBER = Parameter(_is_exact_number, kept(_is_exact_number, to(pa.float64(), is_numeric, is_text)))
+_EXACT_NUMBER = Parameter(_is_exact_number, keep(_is_exact_number, to(pa.float64(), is_numeric, is_text)))
 
 _WRITTEN = Parameter(
     lambda dtype: is_text(dtype) or is_whole(dtype) or is_float(dtype) or bool(pat.is_boolean(dtype)),
@@ -63,8 +63,8 @@ def _masker(characters: Sequence[str | None]) -> Callable[[str], str]:
 def _mask(node: Call, operands: list[Vector], _length: int) -> Vector:
     text = operands[0].values
     check_utf8(text, node)
-    given = [a.value for a in node.arguments[1:] if isinstance(a, Literal)]
-    return from_arrow(per_distinct(text, _masker([*given, *_MASKS[len(given) :]]), text.type))
+    characters = [a.value for a in node.arguments[1:] if isinstance(a, Literal)]
+    return from_arrow(per_distinct(text, _masker([*characters, *_MASKS[len(characters) :]]), text.type))
 
 
 def constant_masks(node: Call) -> bool:
@@ -312,10 +312,10 @@ def _directives(pattern: str) -> tuple[str | _Directive, ...] | None:
     """Split a pattern into literal texts and directives; ``None`` if it has any that are not written here."""
     pieces: list[str | _Directive] = []
     end, ordinary = 0, 0
-    for found in re.finditer("%", pattern):
-        if found.start() < end:
+    for percent in re.finditer("%", pattern):
+        if percent.start() < end:
             continue
-        match = _DIRECTIVE.match(pattern, found.start())
+        match = _DIRECTIVE.match(pattern, percent.start())
         if match is None or match[5] not in "sdxXf%" or not set(match[2]) <= set("-+ 0,"):
             return None
         pieces.append(pattern[end : match.start()])
@@ -372,7 +372,7 @@ _F = Function
 TABLE = (
     FunctionSpec(
         _F.FORMAT_STRING, ("FormatString",), takes(TEXT, _WRITTEN, gives=pa.string(), optional=1, repeated=True),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         exact=exact_directives, partial=True, numpy=_format_string,
     ),
     FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), numpy=of_python(_soundex)),
@@ -382,7 +382,7 @@ TABLE = (
     ),
     FunctionSpec(
         _F.MASK, ("Mask",), takes(TEXT, TEXT, TEXT, TEXT, TEXT, gives=first, optional=4),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         exact=constant_masks, partial=True, numpy=_mask,
     ),
     FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), partial=True, numpy=of_python(_luhn_check)),

@@ -340,12 +340,12 @@ TABLE = (
     FunctionSpec(_F.CRC32, ("Crc32",), takes(BYTES_OF_TEXT, gives=pa.int64()), numpy=_of_bytes(zlib.crc32)),
     FunctionSpec(
         _F.HASH, ("Murmur3Hash",), takes(_HASHED, gives=pa.int32(), repeated=True),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_chained(_Murmur3()),
     ),
     FunctionSpec(
         _F.XXHASH64, ("XxHash64",), takes(_HASHED, gives=pa.int64(), repeated=True),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_chained(_XxHash64()),
     ),
 )  # fmt: skip

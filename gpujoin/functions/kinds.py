@@ -133,9 +133,9 @@ def is_lossless(source: pa.DataType, target: pa.DataType) -> bool:
     if is_whole(source) and is_whole(target):
         return bool(source.bit_width <= target.bit_width)
     if pat.is_decimal(target):
-        kept = not pat.is_decimal(source) or source.scale <= target.scale
+        keeps_scale = not pat.is_decimal(source) or source.scale <= target.scale
         digits = _whole_digits(source)
-        return kept and digits is not None and target.precision - target.scale >= digits
+        return keeps_scale and digits is not None and target.precision - target.scale >= digits
     if is_float(target):
         return is_numeric(source) or _zoned(source)
     if _zoned(source) and pat.is_int64(target):

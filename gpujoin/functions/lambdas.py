@@ -162,9 +162,9 @@ def _zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     lists = [Lists.from_vector(evaluate(array, rows).expand(rows.length)) for array in (first, second)]
     together, elements = zipped(lists)
     bound = _bound(variables, map(from_arrow, elements))
-    results = _values_of(body, rows.repeated(together.rows, bound), evaluate)
-    made = to_arrow(results, node.type.value_type, len(together.elements))
-    return Lists(together.offsets, together.valid, made).to_vector(node.type)
+    values = _values_of(body, rows.repeated(together.rows, bound), evaluate)
+    results = to_arrow(values, node.type.value_type, len(together.elements))
+    return Lists(together.offsets, together.valid, results).to_vector(node.type)
 
 
 def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
@@ -208,8 +208,8 @@ def _map_of_entries(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     results = _values_of(body, rows.repeated(keys.rows, bound), evaluate)
     if node.function is Function.TRANSFORM_VALUES:
         return maps_of(node.type, keys, to_arrow(results, node.type.item_type, len(keys.elements)))
-    chosen = is_true(results)
-    return maps_of(node.type, keys.where(chosen), items.where(chosen).elements)
+    passes = is_true(results)
+    return maps_of(node.type, keys.where(passes), items.where(passes).elements)
 
 
 def _aggregate(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
@@ -254,26 +254,26 @@ def never_raises(node: Call) -> bool:
 _F = Function
 
 TABLE = (
-    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORT_BY, nulls=Nulls.READ, partial=True, numpy=Lazy(_sort_by)),
-    FunctionSpec(_F.ZIP_WITH, ("ZipWith",), _ZIP_WITH, nulls=Nulls.READ, numpy=Lazy(_zip_with)),
-    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP_WITH, nulls=Nulls.READ, numpy=Lazy(_map_zip_with)),
-    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAP_FILTER, nulls=Nulls.READ, numpy=Lazy(_map_of_entries)),
+    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORT_BY, nulls=Nulls.OWN_RULE, partial=True, numpy=Lazy(_sort_by)),
+    FunctionSpec(_F.ZIP_WITH, ("ZipWith",), _ZIP_WITH, nulls=Nulls.OWN_RULE, numpy=Lazy(_zip_with)),
+    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP_WITH, nulls=Nulls.OWN_RULE, numpy=Lazy(_map_zip_with)),
+    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAP_FILTER, nulls=Nulls.OWN_RULE, numpy=Lazy(_map_of_entries)),
     FunctionSpec(
         _F.TRANSFORM_VALUES, ("TransformValues",), _TRANSFORM_VALUES,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=Lazy(_map_of_entries),
     ),
-    FunctionSpec(_F.AGGREGATE, ("ArrayAggregate",), _FOLD, nulls=Nulls.READ, numpy=Lazy(_aggregate)),
-    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _TRANSFORM, nulls=Nulls.READ, numpy=Lazy(_transform)),
-    FunctionSpec(_F.FILTER, ("ArrayFilter",), _FILTER, nulls=Nulls.READ, numpy=Lazy(_filter)),
+    FunctionSpec(_F.AGGREGATE, ("ArrayAggregate",), _FOLD, nulls=Nulls.OWN_RULE, numpy=Lazy(_aggregate)),
+    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _TRANSFORM, nulls=Nulls.OWN_RULE, numpy=Lazy(_transform)),
+    FunctionSpec(_F.FILTER, ("ArrayFilter",), _FILTER, nulls=Nulls.OWN_RULE, numpy=Lazy(_filter)),
     FunctionSpec(
         _F.EXISTS, ("ArrayExists",), _QUANTIFIED,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         exact=never_raises, numpy=Lazy(_quantified(deciding=True)),
     ),
     FunctionSpec(
         _F.FORALL, ("ArrayForAll",), _QUANTIFIED,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         exact=never_raises, numpy=Lazy(_quantified(deciding=False)),
     ),
 )  # fmt: skip

@@ -345,8 +345,8 @@ class Lists:
         elements = from_arrow(self.elements)
         if elements.in_arrow or not len(self.elements):
             return from_arrow(self.elements.take(pa.array(places, mask=~present)))
-        taken = elements.take(places)
-        return taken.with_valid(mask_and(taken.valid, present))
+        values = elements.take(places)
+        return values.with_valid(mask_and(values.valid, present))
 
     def take(self, order: Indices) -> Lists:
         """Lists of as many elements each, taken from other places."""
@@ -454,13 +454,13 @@ def concatenated(lists: Sequence[Lists], element: pa.DataType) -> Lists:
     """The elements of several lists of each row, one list's after the other's, as elements of a type."""
     elements = pa.concat_arrays([in_type(each.elements, element) for each in lists])
     counts = reduce(np.add, (each.counts for each in lists))
-    made = Lists.from_counts(counts, reduce(mask_and, (each.valid for each in lists)), elements)
-    order, begins, first = np.empty(len(elements), np.int64), made.offsets[:-1], 0
+    together = Lists.from_counts(counts, reduce(mask_and, (each.valid for each in lists)), elements)
+    order, begins, first = np.empty(len(elements), np.int64), together.offsets[:-1], 0
     for each in lists:
         numbers = np.arange(len(each.elements))
         order[np.repeat(begins - each.offsets[:-1], each.counts) + numbers] = first + numbers
         begins, first = begins + each.counts, first + len(numbers)
-    return made.take(order)
+    return together.take(order)
 
 
 def check_count(count: int) -> None:
@@ -869,7 +869,7 @@ TABLE = (
     FunctionSpec(_F.SIZE, (), _SIZE, numpy=_size),
     FunctionSpec(
         _F.ARRAY, ("CreateArray",), Signature(_resolve_array, _accepts_elements, (1, MANY)),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_array,
     ),
     FunctionSpec(_F.ARRAY_CONTAINS, ("ArrayContains",), _SEARCH, numpy=_contains),
@@ -894,11 +894,11 @@ TABLE = (
     FunctionSpec(_F.ARRAY_REMOVE, ("ArrayRemove",), Signature(same_list, _accepts_value), numpy=_remove),
     FunctionSpec(
         _F.ARRAY_REPEAT, ("ArrayRepeat",), _REPEAT,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_repeat,
     ),
-    FunctionSpec(_F.ARRAY_APPEND, (), _INSERT, nulls=Nulls.READ, numpy=_insert(last=True)),
-    FunctionSpec(_F.ARRAY_PREPEND, (), _INSERT, nulls=Nulls.READ, numpy=_insert(last=False)),
+    FunctionSpec(_F.ARRAY_APPEND, (), _INSERT, nulls=Nulls.OWN_RULE, numpy=_insert(last=True)),
+    FunctionSpec(_F.ARRAY_PREPEND, (), _INSERT, nulls=Nulls.OWN_RULE, numpy=_insert(last=False)),
     FunctionSpec(_F.ARRAY_UNION, ("ArrayUnion",), _SETS, numpy=_set_operation),
     FunctionSpec(_F.ARRAY_INTERSECT, ("ArrayIntersect",), _SETS, numpy=_set_operation),
     FunctionSpec(_F.ARRAY_EXCEPT, ("ArrayExcept",), _SETS, numpy=_set_operation),

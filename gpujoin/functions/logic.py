@@ -59,19 +59,19 @@ _WORTH_SELECTING = 8
 """An expensive operand is computed on selected rows only if at most one row in this many needs it."""
 
 
-def partly(node: Expression, rows: Rows, needed: Mask | None, evaluate: Evaluate) -> Vector:
+def partly(node: Expression, rows: Rows, mask: Mask | None, evaluate: Evaluate) -> Vector:
     """Evaluate a node on the rows that need it; the result is arbitrary elsewhere, possibly null."""
     assert node.type is not None
-    if needed is None:
+    if mask is None:
         return evaluate(node, rows)
-    count = int(np.count_nonzero(np.broadcast_to(needed, rows.length)))
+    count = int(np.count_nonzero(np.broadcast_to(mask, rows.length)))
     if count == rows.length:
         return evaluate(node, rows)
     if count == 0:
         return nulls(node.type)
     if not can_raise(node) and (count * _WORTH_SELECTING > rows.length or not _expensive(node)):
         return evaluate(node, rows)
-    selected, positions = rows.where(np.broadcast_to(needed, rows.length))
+    selected, positions = rows.where(np.broadcast_to(mask, rows.length))
     result = evaluate(node, selected)
     return result if result.constant else scatter(result, positions, rows.length)
 
@@ -106,9 +106,9 @@ def _connect(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
             so_far = Vector(pa.bool_(), joined, None, so_far.constant and operand.constant)
             continue
         decided = decided | decided_by(operand)
-        known = (is_true(so_far) & is_true(operand)) if conjunction else (is_false(so_far) & is_false(operand))
+        are_known = (is_true(so_far) & is_true(operand)) if conjunction else (is_false(so_far) & is_false(operand))
         values = ~decided if conjunction else decided
-        so_far = Vector(pa.bool_(), values, decided | known, so_far.constant and operand.constant)
+        so_far = Vector(pa.bool_(), values, decided | are_known, so_far.constant and operand.constant)
     return so_far
 
 
@@ -197,8 +197,8 @@ def _device_junction(operands: Operands, node: Call, active: Active, *, absorbin
     return result
 
 
-def _is_certainly(value: Value, wanted: bool) -> Array:
-    hit = value.data if wanted else ~value.data
+def _is_certainly(value: Value, truth: bool) -> Array:
+    hit = value.data if truth else ~value.data
     return hit if value.valid is None else hit & value.valid
 
 
@@ -226,7 +226,7 @@ def _device_coalesce(operands: Operands, node: Call, active: Active) -> Value | 
     result = parts[-1]
     for part in reversed(parts[:-1]):
         assert part.valid is not None
-        result = operands.chosen(part.valid, part, result)
+        result = operands.choose(part.valid, part, result)
     return result
 
 
@@ -235,7 +235,7 @@ def _device_nanvl(operands: Operands, node: Call, active: Active) -> Value | Tex
     first = operands.fixed(node.arguments[0], active)
     nan = v.equal(operands.xp, first, v.constant(operands.xp, float("nan"), first.dtype))
     nan = nan if first.valid is None else nan & first.valid
-    return operands.chosen(nan, operands.fixed(node.arguments[1], mask_and(active, nan)), first)
+    return operands.choose(nan, operands.fixed(node.arguments[1], mask_and(active, nan)), first)
 
 
 def _write_null_test(writer: KernelWriter, node: Call) -> str:
@@ -249,13 +249,13 @@ _F = Function
 TABLE = (
     FunctionSpec(
         _F.AND, ("And",), _CONNECTED,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=Lazy(_connect), polars=of_values(lambda *operands: reduce(and_, operands), pa.bool_()),
         device=Offer(_device_and, kernel=chain("both")),
     ),
     FunctionSpec(
         _F.OR, ("Or",), _CONNECTED,
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=Lazy(_connect), polars=of_values(lambda *operands: reduce(or_, operands), pa.bool_()),
         device=Offer(_device_or, kernel=chain("either")),
     ),
@@ -266,24 +266,24 @@ TABLE = (
     ),
     FunctionSpec(
         _F.IS_NULL, ("IsNull",), _TESTED,
-        nulls=Nulls.READ, selectivity=0.05,
+        nulls=Nulls.OWN_RULE, selectivity=0.05,
         numpy=_null_test, polars=of_values(lambda operand: operand.is_null(), pa.bool_()),
         device=Offer(_device_null_test, kernel=_write_null_test),
     ),
     FunctionSpec(
         _F.IS_NOT_NULL, ("IsNotNull",), _TESTED,
-        nulls=Nulls.READ, selectivity=1.0,
+        nulls=Nulls.OWN_RULE, selectivity=1.0,
         numpy=_null_test, polars=of_values(lambda operand: operand.is_not_null(), pa.bool_()),
         device=Offer(_device_null_test, kernel=_write_null_test),
     ),
     FunctionSpec(
         _F.COALESCE, ("Coalesce",), Signature(_resolve_coalesce, _alike_values, (1, MANY)),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=Lazy(_coalesce), polars=_lower_coalesce, device=Offer(_device_coalesce, same_as_result),
     ),
     FunctionSpec(
         _F.NANVL, ("NaNvl",), Signature(_resolve_nanvl, _alike_floats, parameters=(FLOAT, FLOAT)),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=Lazy(_nanvl), device=Offer(_device_nanvl, same_as_result),
     ),
 )  # fmt: skip

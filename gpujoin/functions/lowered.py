@@ -248,7 +248,7 @@ def fitted(value: Lowered, *, wide: bool) -> pl.Expr:
     return value.expr.cast(polars_type(value.dtype, wide=wide))
 
 
-def known(value: Lowered) -> Bounds:
+def bounds_of(value: Lowered) -> Bounds:
     """The bounds of values; raises ``NotLowered`` if there are none."""
     bounds = value.bounds.get() if isinstance(value.bounds, LazyBounds) else value.bounds
     if bounds is None:
@@ -264,7 +264,7 @@ def rescaled(value: Lowered, scale: int) -> Lowered:
     if digits < 0:
         return _rounded(value, 10**-digits)
     factor = 10**digits
-    low, high = known(value)
+    low, high = bounds_of(value)
     bounds = (low * factor, high * factor)
     return _product(value, _integer_literal(factor, pa.decimal128(38, 0)), bounds, value.dtype)
 
@@ -272,10 +272,10 @@ def rescaled(value: Lowered, scale: int) -> Lowered:
 def _rounded(value: Lowered, divisor: int) -> Lowered:
     """Divide unscaled values, halves away from zero."""
     half = divisor // 2
-    if magnitude(known(value)) + half > (INT128 if value.wide else INT64)[1]:
+    if magnitude(bounds_of(value)) + half > (INT128 if value.wide else INT64)[1]:
         raise NotLowered("rounding of the largest values")
     quotient = (size(value) + _constant(half, wide=value.wide)) // _constant(divisor, wide=value.wide)
-    low, high = ((abs(b) + half) // divisor * (-1 if b < 0 else 1) for b in known(value))
+    low, high = ((abs(b) + half) // divisor * (-1 if b < 0 else 1) for b in bounds_of(value))
     rounded = pl.when(value.expr < 0).then(quotient * -1).otherwise(quotient)
     return Lowered(rounded, value.dtype, (low, high), value.wide)
 
@@ -307,7 +307,7 @@ def aligned(values: Sequence[Lowered], dtype: pa.DataType) -> tuple[list[Lowered
     wide = any(v.wide for v in values)
     limits, bounds = type_bounds(dtype), None
     if limits is not None:
-        ranges = [known(v) for v in values]
+        ranges = [bounds_of(v) for v in values]
         bounds = (min(low for low, _ in ranges), max(high for _, high in ranges))
         if pat.is_decimal(dtype) and not within(bounds, limits):
             raise NotLowered(f"values beyond {dtype}")

@@ -54,11 +54,11 @@ def _accepts_pairs(node: Call) -> bool:
 
 def _makes_maps(node: Call, key: pa.DataType, value: pa.DataType) -> bool:
     """Whether a map of such keys and values is made here. Of keys with floats Spark makes others: zeros are one."""
-    made = node.type
-    fits = made is None or (pat.is_map(made) and is_alike(made.key_type, key) and is_alike(made.item_type, value))
+    dtype = node.type
+    fits = dtype is None or (pat.is_map(dtype) and is_alike(dtype.key_type, key) and is_alike(dtype.item_type, value))
     told_apart = is_written(key, compared=True) and not has_floats(key) and not pat.is_null(key)
-    chosen = node.arguments[-1]
-    return fits and told_apart and isinstance(chosen, Literal) and isinstance(chosen.value, bool)
+    last_wins = node.arguments[-1]
+    return fits and told_apart and isinstance(last_wins, Literal) and isinstance(last_wins.value, bool)
 
 
 def _has_different_keys(node: Call) -> bool:

@@ -24,12 +24,12 @@ class UnsupportedPatternError(ValueError):
     """The pattern is outside the subset that is known to mean the same in Java and RE2."""
 
 
-def reads_alike(read: Callable[[Call], object]) -> Callable[[Call], bool]:
-    """Make a test of calls: whether ``read``, which raises ``UnsupportedPatternError``, reads their patterns."""
+def reads_alike(parse: Callable[[Call], object]) -> Callable[[Call], bool]:
+    """Make a test of calls: whether ``parse``, which raises ``UnsupportedPatternError``, reads their patterns."""
 
     def is_read(node: Call) -> bool:
         try:
-            read(node)
+            parse(node)
         except UnsupportedPatternError:
             return False
         return True

@@ -79,8 +79,8 @@ def rounded_decimal(dtype: pa.DataType, scale: int) -> pa.DataType:
     whole = dtype.precision - dtype.scale + 1
     if scale < 0:
         return pa.decimal128(min(max(whole, 1 - scale), MAX_PRECISION), 0)
-    kept = min(dtype.scale, scale)
-    return pa.decimal128(min(whole + kept, MAX_PRECISION), kept)
+    digits = min(dtype.scale, scale)
+    return pa.decimal128(min(whole + digits, MAX_PRECISION), digits)
 
 
 def _to_decimal(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:

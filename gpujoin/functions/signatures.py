@@ -115,8 +115,8 @@ def _paired(parameters: Sequence[Parameter], node: Call) -> list[tuple[Parameter
     """The parameter of each operand; text or bytes throughout for those that may be either."""
     pairs = list(zip(chain(parameters, repeat(parameters[-1])), node.arguments, strict=False))
     either = [type_of(a) for p, a in pairs if p is TEXT_OR_BYTES]
-    chosen = BYTES if either and all(map(is_bytes, either)) else TEXT
-    return [(chosen if p is TEXT_OR_BYTES else p, a) for p, a in pairs]
+    text_or_bytes = BYTES if either and all(map(is_bytes, either)) else TEXT
+    return [(text_or_bytes if p is TEXT_OR_BYTES else p, a) for p, a in pairs]
 
 
 def first(types: Types) -> pa.DataType:
@@ -129,15 +129,15 @@ def to(target: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> Convert:
     return lambda source, _mode: target if pat.is_null(source) or any(k(source) for k in kinds) else None
 
 
-def kept(kind: Callable[[pa.DataType], bool], others: Convert) -> Convert:
+def keep(kind: Callable[[pa.DataType], bool], others: Convert) -> Convert:
     """Make the implicit cast that leaves types of one kind as they are."""
     return lambda source, mode: source if kind(source) else others(source, mode)
 
 
 def _to_int(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
     fractional = is_float(source) or pat.is_decimal(source)
-    known = is_whole(source) or is_text(source) or pat.is_null(source)
-    return pa.int32() if known or (fractional and mode is not EvalMode.ANSI) else None
+    is_exact = is_whole(source) or is_text(source) or pat.is_null(source)
+    return pa.int32() if is_exact or (fractional and mode is not EvalMode.ANSI) else None
 
 
 def _to_long(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
@@ -153,8 +153,8 @@ _TO_TEXT = to(pa.string(), is_atomic)
 
 ANY = Parameter(lambda _: True, lambda source, _mode: source)
 BOOLEAN = Parameter(pat.is_boolean, to(pa.bool_(), pat.is_boolean))
-NUMBER = Parameter(lambda t: is_numeric(t) and not pat.is_decimal256(t), kept(is_numeric, TO_DOUBLE))
-FLOAT = Parameter(is_float, kept(is_float, TO_DOUBLE))
+NUMBER = Parameter(lambda t: is_numeric(t) and not pat.is_decimal256(t), keep(is_numeric, TO_DOUBLE))
+FLOAT = Parameter(is_float, keep(is_float, TO_DOUBLE))
 DOUBLE = Parameter(pat.is_float64, TO_DOUBLE)
 INT = Parameter(lambda t: is_whole(t) and t.bit_width <= 32, _to_int)
 LONG = Parameter(pat.is_int64, _to_long)
@@ -163,15 +163,15 @@ BYTES = Parameter(is_bytes, lambda source, _mode: source)
 TEXT_OR_BYTES = Parameter(lambda t: is_text(t) or is_bytes(t), _TO_TEXT)
 """Text, or bytes if all operands of this kind are bytes."""
 DATE = Parameter(pat.is_date, to(pa.date32(), pat.is_date, pat.is_timestamp, is_text))
-DURATION = Parameter(_is_micros, kept(_is_micros, to(pa.duration("us"))))
-TIMESTAMP = Parameter(pat.is_timestamp, kept(pat.is_timestamp, to(pa.timestamp("us"), pat.is_date)))
+DURATION = Parameter(_is_micros, keep(_is_micros, to(pa.duration("us"))))
+TIMESTAMP = Parameter(pat.is_timestamp, keep(pat.is_timestamp, to(pa.timestamp("us"), pat.is_date)))
 
 
 def _is_instant(dtype: pa.DataType) -> bool:
     return bool(pat.is_timestamp(dtype) and dtype.unit == "us" and dtype.tz is not None)
 
 
-INSTANT = Parameter(_is_instant, kept(_is_instant, lambda _source, _mode: None))
+INSTANT = Parameter(_is_instant, keep(_is_instant, lambda _source, _mode: None))
 
 
 def constant_scale(node: Expression) -> int | None:

@@ -47,7 +47,7 @@ class Nulls(Enum):
     """How a function treats null operands."""
 
     PROPAGATE = "null if an operand is"
-    READ = "by its own rule"
+    OWN_RULE = "by its own rule"
 
 
 class Order(Enum):
@@ -116,9 +116,9 @@ class FunctionSpec:
 
     def missing(self, evaluator: Evaluator) -> Missing | None:
         """Why an evaluator does not compute the function; ``None`` if it does."""
-        implementation = {Evaluator.NUMPY: self.numpy, Evaluator.POLARS: self.polars, Evaluator.CUDF: self.device}
-        found = implementation[evaluator]
-        return found if isinstance(found, Missing) else None
+        implementations = {Evaluator.NUMPY: self.numpy, Evaluator.POLARS: self.polars, Evaluator.CUDF: self.device}
+        implementation = implementations[evaluator]
+        return implementation if isinstance(implementation, Missing) else None
 
     def supports(self, node: Call) -> bool:
         """Whether a typed call has Spark's result for all data."""

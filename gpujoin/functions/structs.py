@@ -89,7 +89,7 @@ TABLE = (
     ),
     FunctionSpec(
         _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_resolve_struct, _accepts_fields, (2, MANY)),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_struct,
     ),
 )  # fmt: skip

@@ -145,10 +145,10 @@ def _by_pattern(text: Vector, patterns: Vector, matcher: Callable[[Any], Matcher
     result = np.zeros(length, np.bool_)
     values = text.expand(length).values
     for pattern, rows in _groups(patterns.values):
-        wanted = rows if valid is None else rows[np.broadcast_to(valid, length)[rows]]
-        if len(wanted):
-            hits = matcher(pattern)(values.take(pa.array(wanted)))
-            result[wanted] = as_numpy_bool(hits)
+        present = rows if valid is None else rows[np.broadcast_to(valid, length)[rows]]
+        if len(present):
+            hits = matcher(pattern)(values.take(pa.array(present)))
+            result[present] = as_numpy_bool(hits)
     return Vector(pa.bool_(), result, valid)
 
 
@@ -621,8 +621,8 @@ def _lower_octets(node: Call, values: list[Lowered]) -> Lowered:
 
 
 def _device_search(operands: Operands, node: Call, active: Active) -> Value:
-    text, wanted = (operands.text(a, active) for a in node.arguments)
-    return Value(pa.bool_(), text.search(node.function, wanted), mask_and(text.valid, wanted.valid))
+    text, pattern = (operands.text(a, active) for a in node.arguments)
+    return Value(pa.bool_(), text.search(node.function, pattern), mask_and(text.valid, pattern.valid))
 
 
 def _device_like(operands: Operands, node: Call, active: Active) -> Value:
@@ -807,7 +807,7 @@ TABLE = (
     ),
     FunctionSpec(
         _F.CONCAT_WS, ("ConcatWs",), takes(TEXT, TEXT, gives=pa.string(), optional=1, repeated=True),
-        nulls=Nulls.READ,
+        nulls=Nulls.OWN_RULE,
         numpy=_concat_ws,
     ),
     FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, partial=True, numpy=cases.initcap),

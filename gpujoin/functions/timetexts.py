@@ -216,20 +216,20 @@ _FORMS = tuple(
 
 
 @dataclass(eq=False)
-class _Read:
+class _Times:
     """Times of a clock, where ``done``; those that are no such time are left out."""
 
     micros: Array
-    done: Mask
+    is_read: Mask
 
 
-def _read(array: pa.Array, form: tuple[Fixed, ...]) -> _Read:
+def _read(array: pa.Array, form: tuple[Fixed, ...]) -> _Times:
     """Read the texts that have a form exactly."""
     starts, data = bytes_layout(array)
-    done = np.diff(starts) == sum(len(_name(piece)) for piece in form)
+    is_read = np.diff(starts) == sum(len(_name(piece)) for piece in form)
     if array.null_count:
-        done &= array.is_valid().to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(done)
+        is_read &= array.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(is_read)
     fields: dict[str, npt.NDArray[np.int64]] = {}
     good = np.ones(len(rows), np.bool_)
     at = starts[rows]
@@ -247,11 +247,11 @@ def _read(array: pa.Array, form: tuple[Fixed, ...]) -> _Read:
         at = at + len(_name(piece))
     micros, exists = _micros(fields, len(rows))
     rows = rows[good & exists]
-    done = np.zeros(len(array), np.bool_)
-    done[rows] = True
+    is_read = np.zeros(len(array), np.bool_)
+    is_read[rows] = True
     values = np.zeros(len(array), np.int64)
     values[rows] = micros[good & exists]
-    return _Read(values, done)
+    return _Times(values, is_read)
 
 
 def _micros(fields: dict[str, npt.NDArray[np.int64]], length: int) -> tuple[Array, Mask]:
@@ -281,9 +281,9 @@ def cast_texts(node: Call | Cast, array: pa.Array, *, zoned: bool, to_instants: 
     present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     local, clock = np.zeros(len(array), np.int64), np.zeros(len(array), np.bool_)
     for form in _FORMS:
-        read = _read(array, form)
-        local[read.done] = read.micros[read.done]
-        clock |= read.done
+        times = _read(array, form)
+        local[times.is_read] = times.micros[times.is_read]
+        clock |= times.is_read
     rest = np.flatnonzero(~clock if present is None else ~clock & present)
     if len(rest) == 0:
         return Vector(dtype, to_instants(local), present)
@@ -291,12 +291,12 @@ def cast_texts(node: Call | Cast, array: pa.Array, *, zoned: bool, to_instants: 
     parsed = [parse.timestamp(text, zoned=zoned) for text in encoded.dictionary.to_pylist()]
     codes = encoded.indices.to_numpy()
     micros = np.array([0 if p is None else p[0] for p in parsed], np.int64)[codes]
-    shown = np.array([p is not None and p[1] for p in parsed], np.bool_)[codes]
+    is_local = np.array([p is not None and p[1] for p in parsed], np.bool_)[codes]
     bad = np.zeros(len(array), np.bool_)
     bad[rest] = np.array([p is None for p in parsed], np.bool_)[codes]
     local[rest] = micros
     values = to_instants(local)
-    absolute = rest[~shown]
+    absolute = rest[~is_local]
     values = np.array(values)
     values[absolute] = local[absolute]
     return Vector(dtype, values, null_or_raise(node, bad, present, f"a text is not a valid {dtype}"))
@@ -304,7 +304,7 @@ def cast_texts(node: Call | Cast, array: pa.Array, *, zoned: bool, to_instants: 
 
 def _cast_in_zone(node: Call, operands: list[Vector], _length: int) -> Vector:
     rules: ZoneRules = rules_in(node)
-    return cast_texts(node, operands[0].values, zoned=True, to_instants=lambda shown: instants(shown, None, rules))
+    return cast_texts(node, operands[0].values, zoned=True, to_instants=lambda local: instants(local, None, rules))
 
 
 def _parse(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -313,12 +313,12 @@ def _parse(node: Call, operands: list[Vector], _length: int) -> Vector:
     check_utf8(array, node)
     assert form is not None
     assert node.type is not None
-    read = _read(array, form)
+    times = _read(array, form)
     present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-    bad = ~read.done if present is None else ~read.done & present
+    bad = ~times.is_read if present is None else ~times.is_read & present
     if bad.any() and (_has_words(form) or pc.any(pc.match_substring_regex(array.filter(bad), _signed(form))).as_py()):
         raise UnsupportedValueError("years with a sign, and letters in the other case, are left to Spark")
-    return Vector(node.type, read.micros, null_or_raise(node, bad, present, "a text is no such time"))
+    return Vector(node.type, times.micros, null_or_raise(node, bad, present, "a text is no such time"))
 
 
 def _fixed(node: Call) -> tuple[Fixed, ...] | None:

@@ -224,14 +224,14 @@ def scaled(value: Value, to: pa.DataType) -> Value:
     return Value(to, value.data.astype("int64") * 10 ** (to.scale - scale), value.valid)
 
 
-def choose(xp: Any, condition: Array, chosen: Value, other: Value) -> Value:
-    """``chosen`` where a condition is true, else ``other``."""
+def choose(xp: Any, condition: Array, value: Value, other: Value) -> Value:
+    """``value`` where a condition is true, else ``other``."""
     valid = None
-    if chosen.valid is not None or other.valid is not None:
-        masks = [xp.ones(1, dtype=bool) if v.valid is None else v.valid for v in (chosen, other)]
+    if value.valid is not None or other.valid is not None:
+        masks = [xp.ones(1, dtype=bool) if v.valid is None else v.valid for v in (value, other)]
         valid = xp.where(condition, masks[0], masks[1])
-    low = xp.where(condition, chosen.low, other.low) if chosen.low is not None and other.low is not None else None
-    return Value(chosen.dtype, xp.where(condition, chosen.data, other.data), valid, low)
+    low = xp.where(condition, value.low, other.low) if value.low is not None and other.low is not None else None
+    return Value(value.dtype, xp.where(condition, value.data, other.data), valid, low)
 
 
 def in_words(words: Sequence[Array], dtype: pa.DataType, valid: Array | None) -> Value:

@@ -251,8 +251,8 @@ def choose(mask: Mask, when_true: Vector, when_false: Vector, dtype: pa.DataType
     length = max(len(mask), len(when_true.values), len(when_false.values))
     constant = when_true.constant and when_false.constant and len(mask) == 1
     if when_true.in_arrow:
-        chosen = _choose_arrow(np.broadcast_to(mask, length), when_true, when_false, length, dtype)
-        return Vector(dtype, chosen, constant=constant)
+        arrow_values = _choose_arrow(np.broadcast_to(mask, length), when_true, when_false, length, dtype)
+        return Vector(dtype, arrow_values, constant=constant)
     if when_true.values.dtype != when_false.values.dtype:
         when_true, when_false = (
             Vector(v.dtype, v.values.astype(object), v.valid, v.constant) for v in (when_true, when_false)

@@ -53,8 +53,8 @@ def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
     """Fit the exact type of an arithmetic result into 38 digits, keeping at least 6 digits after the point."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
-    kept = max(MAX_PRECISION - (precision - scale), min(scale, LEAST_SCALE))
-    return pa.decimal128(MAX_PRECISION, kept)
+    digits = max(MAX_PRECISION - (precision - scale), min(scale, LEAST_SCALE))
+    return pa.decimal128(MAX_PRECISION, digits)
 
 
 def tightest(left: pa.DataType, right: pa.DataType, mode: EvalMode) -> pa.DataType | None:

@@ -188,14 +188,14 @@ def limbs(value: Words) -> tuple[Array, ...]:
 
 def carried(parts: tuple[Array, ...]) -> tuple[Array, ...]:
     """Carry, so that each part but the last fits 32 bits again."""
-    done: list[Array] = []
+    limbs: list[Array] = []
     carry: Array | None = None
     for part in parts[:-1]:
         whole = part if carry is None else part + carry
-        done.append(whole & _LOW_HALF)
+        limbs.append(whole & _LOW_HALF)
         carry = whole >> _HALF
     last = parts[-1] if carry is None else parts[-1] + carry
-    return (*done, last)
+    return (*limbs, last)
 
 
 def of_limbs(parts: tuple[Array, ...]) -> tuple[Words, Array]:

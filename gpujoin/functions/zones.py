@@ -85,20 +85,20 @@ def clock(values: Array, valid: Mask | None, rules: ZoneRules) -> Array:
     return _shifted(values, _table(rules).offset_at(values), valid)
 
 
-def instants(shown: Array, valid: Mask | None, rules: ZoneRules) -> Array:
+def instants(local: Array, valid: Mask | None, rules: ZoneRules) -> Array:
     """When a clock shows given times: the earlier instant of two, and for skipped times one as much after the change.
 
     Raises ``UnsupportedValueError`` beyond 64 bits.
     """
-    return _shifted(shown, -_table(rules).offset_of(shown), valid)
+    return _shifted(local, -_table(rules).offset_of(local), valid)
 
 
-def near(others: Array, shown: Array, otherwise: Array, valid: Mask | None, rules: ZoneRules) -> Array:
+def near(others: Array, local: Array, otherwise: Array, valid: Mask | None, rules: ZoneRules) -> Array:
     """When a clock shows given times with the offsets at other instants; ``otherwise`` where those are not its own."""
     table = _table(rules)
     offsets = table.offset_at(others)
-    kept = _shifted(shown, -offsets, valid)
-    return np.where(table.offset_at(kept) == offsets, kept, otherwise)
+    candidate = _shifted(local, -offsets, valid)
+    return np.where(table.offset_at(candidate) == offsets, candidate, otherwise)
 
 
 def starts_of_day(midnights: Array, valid: Mask | None, rules: ZoneRules) -> Array:
@@ -144,17 +144,17 @@ def _from_utc(node: Call, operands: list[Vector], _length: int) -> Vector:
     return Vector(moment.dtype, clock(moment.values, moment.valid, rules_in(node)), moment.valid)
 
 
-def _made(make: Callable[[Array, Mask | None, ZoneRules], Array]) -> Run:
+def _to_instants(make: Callable[[Array, Mask | None, ZoneRules], Array]) -> Run:
     """Make a function from times of a clock to instants."""
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        shown, _, *others = operands
+        local, _, *others = operands
         rules = rules_in(node)
-        made = make(shown.values, shown.valid, rules)
+        results = make(local.values, local.valid, rules)
         if not others:
-            return Vector(shown.dtype, made, shown.valid)
-        valid = mask_and(shown.valid, others[0].valid)
-        return Vector(shown.dtype, near(others[0].values, shown.values, made, valid, rules), valid)
+            return Vector(local.dtype, results, local.valid)
+        valid = mask_and(local.valid, others[0].valid)
+        return Vector(local.dtype, near(others[0].values, local.values, results, valid, rules), valid)
 
     return run
 
@@ -168,10 +168,10 @@ TABLE = (
     ),
     FunctionSpec(
         _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
-        exact=has_rules, numpy=_made(instants),
+        exact=has_rules, numpy=_to_instants(instants),
     ),
     FunctionSpec(
         _F.START_OF_DAY, (), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
-        exact=has_rules, numpy=_made(starts_of_day),
+        exact=has_rules, numpy=_to_instants(starts_of_day),
     ),
 )  # fmt: skip
