@@ -23,8 +23,6 @@ PUBLIC = frozenset({("gpujoin.spark.worker.record", "sent")})
 NOT_YET = (
     "gpujoin.backends.cpu",
     "gpujoin.backends.cudf",
-    "gpujoin.engine",
-    "gpujoin.model.pipeline",
 )
 """Rooms that are still to be gone through."""
 

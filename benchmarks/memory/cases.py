@@ -131,14 +131,14 @@ def _top(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
 def _exchange(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
     tree = Tree.scan(folder / "facts.parquet").relation
     yield from _outlet(tree.schema, options).split(
-        run(tree, options=options), 0, round_bytes=HostMemory.of(options.memory_budget).round_bytes
+        run(tree, options=options), 0, round_bytes=HostMemory.from_budget(options.memory_budget).round_bytes
     )
 
 
 def _exchange_text(folder: Path, options: Options) -> Iterator[pa.RecordBatch]:
     tree = Tree.scan(folder / "texts.parquet").relation
     yield from _outlet(tree.schema, options).split(
-        run(tree, options=options), 0, round_bytes=HostMemory.of(options.memory_budget).round_bytes
+        run(tree, options=options), 0, round_bytes=HostMemory.from_budget(options.memory_budget).round_bytes
     )
 
 

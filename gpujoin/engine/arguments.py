@@ -34,10 +34,10 @@ def table_of(data: Any, side: Side | None = None) -> pa.Table:
         try:
             table = pa.table(data)
         except (pa.ArrowException, AssertionError, TypeError, ValueError) as problem:  # PySpark asserts
-            told = str(problem) or type(problem).__name__
+            message = str(problem) or type(problem).__name__
             arrow = " (toArrow() gives one)" if callable(getattr(data, "toArrow", None)) else ""
             raise JoinSpecError(
-                f"{what} is a {type(data).__name__} that Arrow cannot read as a table: {told};"
+                f"{what} is a {type(data).__name__} that Arrow cannot read as a table: {message};"
                 f" give a pyarrow Table{arrow} or a data frame whose column types Arrow has"
             ) from problem
     else:
@@ -99,17 +99,17 @@ def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
         return None
 
 
-def column_names(given: Any) -> tuple[str, ...]:
+def column_names(keys: Any) -> tuple[str, ...]:
     """The names of key columns. Raises ``JoinSpecError`` if they are not given by name."""
-    if given is None:
+    if keys is None:
         return ()
-    if isinstance(given, Expression) or not isinstance(given, Iterable):
+    if isinstance(keys, Expression) or not isinstance(keys, Iterable):
         raise JoinSpecError(
-            f"key columns are given by name or as a sequence of names, got {given!r}; for an expression use condition="
+            f"key columns are given by name or as a sequence of names, got {keys!r}; for an expression use condition="
         )
-    if isinstance(given, (Mapping, AbstractSet)) and not isinstance(given, KeysView):
-        raise JoinSpecError(f"key columns are given as a sequence of names, got {given!r}{_pairs(given)}")
-    names = (given,) if isinstance(given, str) else tuple(given)
+    if isinstance(keys, (Mapping, AbstractSet)) and not isinstance(keys, KeysView):
+        raise JoinSpecError(f"key columns are given as a sequence of names, got {keys!r}{_pairs(keys)}")
+    names = (keys,) if isinstance(keys, str) else tuple(keys)
     for name in names:
         if not isinstance(name, str):
             advice = _pairs([name]) or "; for an expression use condition="
@@ -117,19 +117,19 @@ def column_names(given: Any) -> tuple[str, ...]:
     return names
 
 
-def _pairs(given: Any) -> str:
+def _pairs(names: Any) -> str:
     """What to write for pairs of names, which other libraries take; nothing for anything else."""
-    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    pairs = list(names.items() if isinstance(names, Mapping) else names)
     if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         return ""
     lefts, rights = map(list, zip(*pairs, strict=True))
     return f"; write left_on={lefts!r}, right_on={rights!r}"
 
 
-def check_metrics(given: Any) -> None:
+def check_metrics(metrics: Any) -> None:
     """Raise ``ConfigurationError`` for counters that are none."""
-    if given is not None and not isinstance(given, JoinMetrics):
-        raise ConfigurationError(f"metrics must be gpujoin.JoinMetrics(), got {given!r}")
+    if metrics is not None and not isinstance(metrics, JoinMetrics):
+        raise ConfigurationError(f"metrics must be gpujoin.JoinMetrics(), got {metrics!r}")
 
 
 def null_flags(nulls_equal: Any, keys: int) -> tuple[bool, ...]:
@@ -166,29 +166,29 @@ def named_apart(lefts: Sequence[str], rights: Sequence[str], suffixes: tuple[str
     ]
 
 
-def options_of(given: Options | None) -> Options:
+def options_of(options: Options | None) -> Options:
     """The options given, or the defaults."""
-    if given is None or isinstance(given, Options):
-        return given or Options()
-    raise ConfigurationError(f"options must be gpujoin.Options(...), got {given!r}")
+    if options is None or isinstance(options, Options):
+        return options or Options()
+    raise ConfigurationError(f"options must be gpujoin.Options(...), got {options!r}")
 
 
-def backend_choice(wanted: str | BackendChoice | AnyBackend) -> BackendChoice | AnyBackend:
+def backend_choice(backend: str | BackendChoice | AnyBackend) -> BackendChoice | AnyBackend:
     """The backend given, or the choice of one that its name is. Raises ``ConfigurationError`` if it is neither."""
-    if not isinstance(wanted, (str, BackendChoice)):
-        if not hasattr(wanted, "morsel_rows"):
-            raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {wanted!r}")
-        return wanted
+    if not isinstance(backend, (str, BackendChoice)):
+        if not hasattr(backend, "morsel_rows"):
+            raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {backend!r}")
+        return backend
     try:
-        return BackendChoice(wanted)
+        return BackendChoice(backend)
     except ValueError:
-        known = [choice.value for choice in BackendChoice]
-        raise ConfigurationError(f"unknown backend {wanted!r}.{did_you_mean(str(wanted), known)}") from None
+        choices = [choice.value for choice in BackendChoice]
+        raise ConfigurationError(f"unknown backend {backend!r}.{did_you_mean(str(backend), choices)}") from None
 
 
-def backend_of(wanted: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
+def backend_of(backend: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
     """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
-    choice = backend_choice(wanted)
+    choice = backend_choice(backend)
     if not isinstance(choice, BackendChoice):
         return choice
     if choice is BackendChoice.AUTO and options.backend is not BackendChoice.AUTO:

@@ -90,34 +90,36 @@ class GatherMaps:
             would have one name.
         """
         maps = {Side.LEFT: self.left, Side.RIGHT: self.right}
-        given = {side: data for side, data in ((Side.LEFT, left), (Side.RIGHT, right)) if data is not None}
+        inputs = {side: data for side, data in ((Side.LEFT, left), (Side.RIGHT, right)) if data is not None}
         check_suffixes(suffixes)
-        if not given or any(maps[side] is None for side in given):
+        if not inputs or any(maps[side] is None for side in inputs):
             raise JoinSpecError("give tables for which there is a map; semi and anti joins have no right one")
-        opened = {side: open_table(data) for side, data in given.items()}
+        opened = {side: open_table(data) for side, data in inputs.items()}
         if any((table is None) != (self.backend is None) for table in opened.values()):
             where = "host" if self.backend is None else "GPU"
             raise JoinSpecError(f"the maps are on the {where}; give tables that are there too")
         there = {side: table for side, table in opened.items() if table is not None}
-        tables = adopt_both(there, self.backend or BackendChoice.AUTO) if there else _host_tables(given)
+        tables = adopt_both(there, self.backend or BackendChoice.AUTO) if there else _host_tables(inputs)
         self._check_rows(tables)
         names = {side: table.column_names for side, table in tables.items()}
         renamed = named_apart(names.get(Side.LEFT, []), names.get(Side.RIGHT, []), suffixes)
         check_result_names(renamed)
-        made = [gather(tables[side], maps[side]) for side in given]
+        gathered = [gather(tables[side], maps[side]) for side in inputs]
         if not there:
-            return pa.table([column for table in made for column in table.columns], names=renamed)
-        device = made[0].device
-        frame = device.hstack([table.frame for table in made])
-        schema = pa.schema([f.with_name(n) for f, n in zip([f for t in made for f in t.schema], renamed, strict=True)])
+            return pa.table([column for table in gathered for column in table.columns], names=renamed)
+        device = gathered[0].device
+        frame = device.hstack([table.frame for table in gathered])
+        schema = pa.schema(
+            [f.with_name(n) for f, n in zip([f for t in gathered for f in t.schema], renamed, strict=True)]
+        )
         return next(iter(there.values())).to_same_kind(DeviceTable(schema, frame, device))
 
     def _check_rows(self, tables: Mapping[Side, Any]) -> None:
-        wanted = {} if self.rows is None else dict(zip(Side, self.rows, strict=True))
+        counts = {} if self.rows is None else dict(zip(Side, self.rows, strict=True))
         for side, table in tables.items():
-            if wanted.get(side, table.num_rows) != table.num_rows:
+            if counts.get(side, table.num_rows) != table.num_rows:
                 raise JoinSpecError(
-                    f"the maps were made for {wanted[side]} rows of the {side.value} side, got {table.num_rows}"
+                    f"the maps were made for {counts[side]} rows of the {side.value} side, got {table.num_rows}"
                 )
 
 
@@ -155,11 +157,11 @@ def gather(
     options, backend = options_of(options), backend_choice(backend)
     opened = open_table(table)
     if opened is not None:
-        given = opened.adopt(backend)
+        adopted = opened.adopt(backend)
         if isinstance(rows, Indices) and rows.values.dtype != np.int32:
             raise JoinSpecError("the map is on the host, the table on a GPU; give one of gather_maps(device tables)")
-        frame = given.device.backend.gather(given.frame, rows)
-        return opened.to_same_kind(dataclasses.replace(given, frame=frame))
+        frame = adopted.device.backend.gather(adopted.frame, rows)
+        return opened.to_same_kind(dataclasses.replace(adopted, frame=frame))
     if isinstance(rows, Indices) and not isinstance(rows.values, np.ndarray):
         raise JoinSpecError("the map is on a GPU, the table on the host; use GatherMaps.to_host()")
     return _gathered_on_host(table_of(table), rows, options)
@@ -195,8 +197,8 @@ def _fitting(payload: Payload, rows: RowMap, options: Options) -> Iterator[RowMa
             yield slice_map(rows, place, length)
 
 
-def _host_tables(given: Mapping[Side, Any]) -> dict[Side, pa.Table]:
-    return {side: table_of(data, side) for side, data in given.items()}
+def _host_tables(inputs: Mapping[Side, Any]) -> dict[Side, pa.Table]:
+    return {side: table_of(data, side) for side, data in inputs.items()}
 
 
 def _on_host(rows: RowMap, backend: AnyBackend) -> RowMap:

@@ -50,7 +50,7 @@ class KeyCodec:
     """Null equality of each key."""
 
     @classmethod
-    def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> KeyCodec:
+    def from_spec(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema) -> KeyCodec:
         """Make the codec of a join.
 
         Raises ``KeyTypeError`` if a pair of keys cannot be compared; the message names the columns; ``JoinSpecError``
@@ -100,8 +100,8 @@ class KeyCodec:
     def codes(self, data: pa.Table | pa.RecordBatch, side: Side) -> pa.Table:
         """Convert the keys of one side's rows to codes: int32, int64 or large_binary, the same types for both sides."""
         arrays: list[pa.Array] = []
-        for position, wanted, null_safe in zip(self.positions(side), self.types, self.null_safe, strict=True):
-            values = in_common_type(_one_chunk(data.column(position)), wide_offsets(wanted))
+        for position, dtype, null_safe in zip(self.positions(side), self.types, self.null_safe, strict=True):
+            values = in_common_type(_one_chunk(data.column(position)), wide_offsets(dtype))
             arrays += _encode(values, null_safe=null_safe)
         return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
 
@@ -135,7 +135,7 @@ def _may_hide_nulls(dtype: pa.DataType) -> bool:
     return bool(pat.is_dictionary(dtype) or pat.is_run_end_encoded(dtype) or pat.is_null(dtype))
 
 
-def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def in_common_type(array: pa.Array, common: pa.DataType) -> pa.Array:
     """Cast an array to the common type of a key (:func:`~gpujoin.plan.key_types.key_type`).
 
     Raises ``KeyTypeError`` if a value does not fit: a timestamp out of the range of the finer unit, a date with
@@ -147,19 +147,19 @@ def in_common_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         array = take(array.dictionary, array.indices)
     if pat.is_run_end_encoded(array.type):
         array = in_known_layout(array)
-    if array.type == wanted:
+    if array.type == common:
         return array
     if pat.is_null(array.type):
-        return pa.nulls(len(array), wanted)
-    if pat.is_struct(wanted):
-        fields = [in_common_type(f, w.type) for f, w in zip(_fields(array), wanted, strict=True)]
-        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=_mask(array))
+        return pa.nulls(len(array), common)
+    if pat.is_struct(common):
+        fields = [in_common_type(f, w.type) for f, w in zip(_fields(array), common, strict=True)]
+        return pa.StructArray.from_arrays(fields, fields=list(common), mask=_mask(array))
     # Integers of 64 bits lose digits in a double, as in Spark, whose own cast this is.
     try:
-        return array.cast(wanted, safe=not (pat.is_integer(array.type) and pat.is_floating(wanted)))
+        return array.cast(common, safe=not (pat.is_integer(array.type) and pat.is_floating(common)))
     except pa.ArrowInvalid as problem:
         raise KeyTypeError(
-            f"a key of type {array.type} has values that {wanted}, in which the two sides are compared, cannot hold"
+            f"a key of type {array.type} has values that {common}, in which the two sides are compared, cannot hold"
             f" ({problem}); cast both sides to one type before the join"
         ) from None
 
@@ -260,12 +260,12 @@ def _decimal_words(array: pa.Array) -> list[pa.Array]:
     if width == 64:
         return [array.view(pa.int64())]
     words = width // 64
-    used = 1 if array.type.precision <= 18 else words
+    count = 1 if array.type.precision <= 18 else words
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
-        return [pa.array([], pa.int64())] * used
+        return [pa.array([], pa.int64())] * count
     values = np.frombuffer(buffer, np.int64)[array.offset * words :][: len(array) * words].reshape(-1, words)
-    return [_with_validity(np.ascontiguousarray(values[:, i]), array, pa.int64()) for i in range(used)]
+    return [_with_validity(np.ascontiguousarray(values[:, i]), array, pa.int64()) for i in range(count)]
 
 
 def _values(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:

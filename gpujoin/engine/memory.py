@@ -80,12 +80,12 @@ class HostMemory:
     """Bytes that all work of this process may take beyond its base."""
 
     @classmethod
-    def of(cls, asked: int) -> HostMemory:
+    def from_budget(cls, budget: int) -> HostMemory:
         """Determine the budget of this process, by ``spark.gpujoin.memoryBudget`` and the limits of the system.
 
         Raises ``HostMemoryError`` if those leave too little to work with.
         """
-        return cls(min(asked, _left_by_limits()))
+        return cls(min(budget, _left_by_limits()))
 
     def piece_bytes(self, most: int) -> int:
         """Size of a piece, as decoded."""
@@ -219,38 +219,38 @@ def address_limit() -> int | None:
 
 def _left_by_limits() -> int:
     left = sys.maxsize
-    limit, taken = address_limit(), _statm()
-    if limit is not None and taken is not None:
+    limit, pages = address_limit(), _statm()
+    if limit is not None and pages is not None:
         # Memory that is held already was taken from the same budget.
         in_use = max(0, private_bytes() - base_bytes())
-        left = (limit - taken[0] * _PAGE - _RESERVE + in_use) // _FRAGMENTED
+        left = (limit - pages[0] * _PAGE - _RESERVE + in_use) // _FRAGMENTED
         if left < _LEAST_BUDGET:
             least = _RESERVE + _FRAGMENTED * _LEAST_BUDGET
             raise HostMemoryError(
                 f"the address space of this worker is limited to {limit >> 20} MiB, of which it and its libraries take"
-                f" {taken[0] * _PAGE >> 20} MiB; {least >> 20} MiB more are needed. Raise"
+                f" {pages[0] * _PAGE >> 20} MiB; {least >> 20} MiB more are needed. Raise"
                 " spark.executor.pyspark.memory, which is divided by the executor's cores"
             )
     group = _control_group()
     if group is not None:
         # Half of the free memory: workers that start later get half of the rest.
-        left = min(left, max(_LEAST_BUDGET, (group.limit - group.taken) // 2))
+        left = min(left, max(_LEAST_BUDGET, (group.limit - group.usage) // 2))
     return left
 
 
 def _near_a_limit() -> str | None:
     """Describe the limit that is near, if one is."""
-    limit, taken = address_limit(), _statm()
-    if limit is not None and taken is not None and limit - taken[0] * _PAGE < _RESERVE:
+    limit, pages = address_limit(), _statm()
+    if limit is not None and pages is not None and limit - pages[0] * _PAGE < _RESERVE:
         return (
-            f"the address space of this worker is limited to {limit >> 20} MiB, and {taken[0] * _PAGE >> 20} MiB are"
+            f"the address space of this worker is limited to {limit >> 20} MiB, and {pages[0] * _PAGE >> 20} MiB are"
             " taken. Raise spark.executor.pyspark.memory, which is divided by the executor's cores, or lower"
             " spark.gpujoin.memoryBudget"
         )
     group = _control_group()
-    if group is not None and group.limit - group.taken < min(_RESERVE, group.limit // 32):
+    if group is not None and group.limit - group.usage < min(_RESERVE, group.limit // 32):
         return (
-            f"of {group.limit >> 20} MiB that this container may take, {group.taken >> 20} MiB are taken. Raise"
+            f"of {group.limit >> 20} MiB that this container may take, {group.usage >> 20} MiB are taken. Raise"
             " spark.executor.memoryOverhead, or lower spark.gpujoin.memoryBudget or spark.executor.cores"
         )
     return None
@@ -261,7 +261,7 @@ class _ControlGroup:
     """Limit and usage of a control group, in bytes. Pages of files do not count, since the kernel can drop them."""
 
     limit: int
-    taken: int
+    usage: int
 
     @classmethod
     def read(cls, folder: Path) -> _ControlGroup | None:
@@ -272,7 +272,7 @@ class _ControlGroup:
         ):
             try:
                 limit = int((folder / most).read_text())
-                taken = int((folder / current).read_text())
+                usage = int((folder / current).read_text())
                 lines = (folder / "memory.stat").read_text().splitlines()
             except (OSError, ValueError):  # no such file, or "max"
                 continue
@@ -280,14 +280,14 @@ class _ControlGroup:
                 return None
             facts = dict(line.split() for line in lines)
             files = int(facts.get("inactive_file", 0)) + int(facts.get("active_file", 0))
-            return cls(limit, max(0, taken - files))
+            return cls(limit, max(0, usage - files))
         return None
 
 
 def _control_group() -> _ControlGroup | None:
     """The control group that leaves the least, among this process's own and its ancestors."""
     groups = [group for folder in _limited_folders() if (group := _ControlGroup.read(folder)) is not None]
-    return min(groups, key=lambda group: group.limit - group.taken, default=None)
+    return min(groups, key=lambda group: group.limit - group.usage, default=None)
 
 
 @functools.cache

@@ -56,9 +56,9 @@ class OrderCodec:
         assert self.distinct is not None
         all_values = pa.concat_arrays([self.distinct, values_once])
         order = pc.sort_indices(all_values).to_numpy()
-        known = order < len(self.distinct)
+        is_distinct = order < len(self.distinct)
         at_most = np.empty(len(all_values), np.int64)
-        at_most[order] = np.cumsum(known)
+        at_most[order] = np.cumsum(is_distinct)
         if len(values_once) == 0:
             return np.zeros(len(values), np.int64)
         # Arrow's sort is not promised to be stable: a value equal to a known one is found by equality.

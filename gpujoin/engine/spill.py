@@ -167,9 +167,9 @@ class SpillStore:
             self._files.append(file)
             self._directory, self._written = directory, 0
             return
-        wanted = f"{size:,} bytes" if size else "anything"
+        amount = f"{size:,} bytes" if size else "anything"
         raise SpillError(
-            f"spark.gpujoin.spillDir: cannot spill {wanted} ({'; '.join(self._problems)}). Free space there, name"
+            f"spark.gpujoin.spillDir: cannot spill {amount} ({'; '.join(self._problems)}). Free space there, name"
             " directories that can be written to, separated by commas, or raise spark.gpujoin.memoryBudget."
         )
 
@@ -272,8 +272,8 @@ def part_by_part(
 
 def spill_directories(options: Options) -> Sequence[str]:
     """Directories to spill to: those of the setting, else Spark's local directories in a worker, else the system's."""
-    given = options.spill_dir or os.environ.get("SPARK_LOCAL_DIRS", "")
-    return [part for part in (text.strip() for text in given.split(",")) if part] or [tempfile.gettempdir()]
+    folders = options.spill_dir or os.environ.get("SPARK_LOCAL_DIRS", "")
+    return [part for part in (text.strip() for text in folders.split(",")) if part] or [tempfile.gettempdir()]
 
 
 def _new_cipher() -> Any:

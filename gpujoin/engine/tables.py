@@ -118,15 +118,15 @@ def join_tables(
     options = options_of(options)
     check_metrics(metrics)
     join_type, opened = JoinType.parse(how), open_tables(left, right)
-    chosen = backend_of(backend, options, metrics) if opened is None else None
+    host_backend = backend_of(backend, options, metrics) if opened is None else None
     if left is right and isinstance(left, pa.RecordBatchReader):
         raise JoinSpecError("both inputs are the same stream, which can be read only once; read it into a table first")
     tables = _sides(left, right, opened, backend)
-    request = _Request.of(tables, on, left_on, right_on, join_type, condition, nulls_equal)
+    request = _Request.from_arguments(tables, on, left_on, right_on, join_type, condition, nulls_equal)
     check_suffixes(suffixes)
     plan = _plan(tables, request, suffixes)
     build_side = _build_side(tables, request.join_type, request.condition if not request.keys else None)
-    joined = _joined(plan.spec, tables, build_side, options, chosen, metrics)
+    joined = _joined(plan.spec, tables, build_side, options, host_backend, metrics)
     if opened is not None:
         return opened[Side.LEFT].to_same_kind(plan.finish_on_device(joined))
     return plan.finish(joined)
@@ -202,14 +202,14 @@ def asof_join_tables(
     options = options_of(options)
     check_metrics(metrics)
     opened = open_tables(left, right)
-    chosen = backend_of(backend, options, metrics) if opened is None else None
+    host_backend = backend_of(backend, options, metrics) if opened is None else None
     tables = _sides(left, right, opened, backend)
     schemas = tables[Side.LEFT].schema, tables[Side.RIGHT].schema
     plan = plan_as_of(
         *schemas, on=on, left_on=left_on, right_on=right_on, by=by, left_by=left_by, right_by=right_by,
         direction=direction, tolerance=tolerance, allow_exact=allow_exact, suffixes=suffixes,
     )  # fmt: skip
-    joined = _joined(plan.spec, tables, Side.RIGHT, options, chosen, metrics).rename_columns(list(plan.names))
+    joined = _joined(plan.spec, tables, Side.RIGHT, options, host_backend, metrics).rename_columns(list(plan.names))
     return joined if opened is None else opened[Side.LEFT].to_same_kind(joined)
 
 
@@ -270,8 +270,8 @@ def gather_maps(
     spec = JoinSpec(join_type, keys, left_output=(number,), right_output=right_output)
     options, build_side = options_of(options), _build_side(tables, join_type)
     rows = tables[Side.LEFT].num_rows, tables[Side.RIGHT].num_rows
-    chosen = backend_of(backend, options, None) if opened is None else None
-    joined = _joined(spec, tables, build_side, options, chosen, None)
+    host_backend = backend_of(backend, options, None) if opened is None else None
+    joined = _joined(spec, tables, build_side, options, host_backend, None)
     if opened is not None:
         return device_maps(joined, rows)
     columns = joined.columns
@@ -320,7 +320,7 @@ class _Request:
     condition: Expression | None
 
     @classmethod
-    def of(
+    def from_arguments(
         cls,
         tables: _Sides,
         on: str | Sequence[str] | None,

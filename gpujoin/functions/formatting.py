@@ -147,7 +147,7 @@ def _levenshtein(node: Call, operands: list[Vector], length: int) -> Vector:
     valid = reduce(mask_and, (operand.mask() for operand in expanded))
     for operand in expanded[:2]:
         check_utf8(operand.values, node)
-    left, right = (_Texts.of(operand.values) for operand in expanded[:2])
+    left, right = (_Texts.from_array(operand.values) for operand in expanded[:2])
     distances = np.zeros(rows, np.int32)
     for part in _parts(left.sizes, right.sizes):
         distances[part] = _distances(left, right, part)
@@ -165,7 +165,7 @@ class _Texts:
         self.sizes = sizes
 
     @classmethod
-    def of(cls, texts: pa.Array) -> _Texts:
+    def from_array(cls, texts: pa.Array) -> _Texts:
         texts = pc.fill_null(texts, "")
         starts, data = bytes_layout(texts)
         whole = data[starts[0] : starts[-1]].tobytes().decode().encode("utf-32-le")

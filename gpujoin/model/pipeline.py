@@ -209,7 +209,7 @@ class OrderedState(AggregateState[Piece, State], Protocol[Piece, State]):
 class RegroupingState(OrderedState[Piece, State], Protocol[Piece, State]):
     """States from which those of fewer keys are made."""
 
-    def regroup(self, state: State, kept: Sequence[int], numbers: Renumbering | None = None) -> State:
+    def regroup(self, state: State, keys: Sequence[int], numbers: Renumbering | None = None) -> State:
         """Merge the groups that have the kept keys, by position, in common; the other keys become null.
 
         With ``numbers``, the first key is a row's number, and is replaced first.
@@ -261,7 +261,7 @@ class PipelineBackend(Protocol[Piece]):
     def joins(self) -> AnyBackend | None:
         """Backend for joins by the gather-map engine; ``None``: the CPU backend."""
 
-    def budget(self, asked: int) -> int:
+    def budget(self, host_budget: int) -> int:
         """Bytes that a build side may take here, given its budget in host memory."""
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
@@ -362,7 +362,7 @@ class DevicePipelineBackend(Protocol[Piece]):
     def backend(self) -> AnyDeviceBackend:
         """Backend that joins the frames."""
 
-    def budget(self, asked: int) -> int:
+    def budget(self, host_budget: int) -> int:
         """Bytes that a build side may take here, given its budget in host memory."""
 
     def obstacles(self, node: Relation) -> tuple[Reason, ...]:

@@ -121,7 +121,7 @@ class SymmetricJoin:
         self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         for condition in (*self.plan.filters.values(), self.plan.spec.condition):
             check_evaluable(condition)
-        self._layouts = {side: JoinLayout.of(self.plan.spec, join.left, join.right, side) for side in Side}
+        self._layouts = {side: JoinLayout.from_spec(self.plan.spec, join.left, join.right, side) for side in Side}
         self._manifest = _manifest(join, manifest)
 
     @property

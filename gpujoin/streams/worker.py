@@ -73,8 +73,8 @@ class SplitRows:
     def run(self, batches: Batches, task: Task) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Turn rows into blob rows."""
         schema = self.join.schema(self.side)
-        codec = KeyCodec.of(plan_stream_join(self.join).spec, self.join.left, self.join.right)
-        memory, counts = HostMemory.of(self.options.memory_budget), BlobCounts()
+        codec = KeyCodec.from_spec(plan_stream_join(self.join).spec, self.join.left, self.join.right)
+        memory, counts = HostMemory.from_budget(self.options.memory_budget), BlobCounts()
         packer = BlobPacker(BlobFormat(schema, place=PLACES[self.side]), self.blob_bytes, counts)
         for rows in rounds(batches, schema, memory.round_bytes, counts):
             targets = partition_ids(codec.codes(rows, self.side), len(self.labels))
@@ -168,7 +168,7 @@ class PartitionJoin(StatefulProcessor):
         began = time.monotonic()
         acknowledge_at_once()
         new = self._new_rows(label, rows)
-        _chunks.limit = HostMemory.of(self._options.memory_budget).build_bytes
+        _chunks.limit = HostMemory.from_budget(self._options.memory_budget).build_bytes
         files = ChunkFiles.for_partition(where.query, label, self._options)
         store = SparkStore(self._state, _chunks, files)
         join = SymmetricJoin(self._join, store, store.manifest(len(self._labels)), options=self._options)

@@ -21,7 +21,7 @@ ALLOWED = {pa.int32(), pa.int64(), pa.large_binary()}
 def codes(left: pa.Array, right: pa.Array, nulls: NullEquality) -> tuple[list[Any], list[Any]]:
     tables = pa.table({"k": left}), pa.table({"k": right})
     spec = JoinSpec(JoinType.INNER, (KeyPair(0, 0, nulls),))
-    codec = KeyCodec.of(spec, tables[0].schema, tables[1].schema)
+    codec = KeyCodec.from_spec(spec, tables[0].schema, tables[1].schema)
     coded = [codec.codes(table, side) for table, side in zip(tables, Side, strict=True)]
     assert coded[0].schema.types == coded[1].schema.types
     assert set(coded[0].schema.types) <= ALLOWED
@@ -117,7 +117,7 @@ def test_slices_are_coded_as_what_they_show() -> None:
 
 def test_many_chunks_become_one_code_column() -> None:
     table = pa.table({"k": pa.chunked_array([["a"], [], ["b", None]], pa.string())})
-    codec = KeyCodec.of(JoinSpec(JoinType.INNER, (KeyPair(0, 0),)), table.schema, table.schema)
+    codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, (KeyPair(0, 0),)), table.schema, table.schema)
     assert codec.codes(table, Side.LEFT).column(0).to_pylist() == [b"a", b"b", None]
     mask = codec.null_mask(table, Side.LEFT)
     assert mask is not None
@@ -141,10 +141,10 @@ def test_more_than_two_gibibytes_of_text_are_coded(wide: pa.DataType, common: pa
 def test_incomparable_keys_are_refused_by_name() -> None:
     left, right = pa.schema([("a", pa.string())]), pa.schema([("b", pa.int32())])
     with pytest.raises(KeyTypeError, match=r"key 1, left 'a' and right 'b'"):
-        KeyCodec.of(JoinSpec(JoinType.INNER, (KeyPair(0, 0),)), left, right)
+        KeyCodec.from_spec(JoinSpec(JoinType.INNER, (KeyPair(0, 0),)), left, right)
 
 
 def test_key_positions_outside_the_schema_are_refused() -> None:
     schema = pa.schema([("a", pa.int32())])
     with pytest.raises(JoinSpecError, match="right column 3 of 1 does not exist"):
-        KeyCodec.of(JoinSpec(JoinType.INNER, (KeyPair(0, 3),)), schema, schema)
+        KeyCodec.from_spec(JoinSpec(JoinType.INNER, (KeyPair(0, 3),)), schema, schema)

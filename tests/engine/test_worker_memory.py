@@ -132,9 +132,9 @@ def test_a_containers_limit_bounds_the_budget(version: int, tmp_path: Path, monk
     assert folders == (folder,)
     monkeypatch.setattr(memory, "_limited_folders", lambda: folders)
     # 400 MiB are taken, those of files aside; half of the 600 MiB left are for this worker.
-    assert HostMemory.of(1 << 40).budget == 300 * MIB
-    assert HostMemory.of(100 * MIB).budget == 100 * MIB
-    budget = HostMemory.of(1 << 40)
+    assert HostMemory.from_budget(1 << 40).budget == 300 * MIB
+    assert HostMemory.from_budget(100 * MIB).budget == 100 * MIB
+    budget = HostMemory.from_budget(1 << 40)
     budget.watch()
     takes(990 * MIB)
     with pytest.raises(HostMemoryError, match="of 1000 MiB that this container may take, 990 MiB are taken"):

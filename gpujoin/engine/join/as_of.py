@@ -79,7 +79,7 @@ class AsOfBuild:
     """Backend that searches them."""
 
     @classmethod
-    def of(cls, coded: CodedRows[Any], terms: NearestTerms, backend: AnyBackend, *, kernels: bool) -> AsOfBuild:
+    def from_rows(cls, coded: CodedRows[Any], terms: NearestTerms, backend: AnyBackend, *, kernels: bool) -> AsOfBuild:
         """Build an index over coded rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
         search = backend.build_ranges(coded.points, grouped=coded.grouped, kernels=kernels)
         point_at = int(coded.grouped)

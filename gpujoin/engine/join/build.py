@@ -88,12 +88,12 @@ class BuiltSide:
         if layout.spec.as_of is not None:
             assert layout.as_of_type is not None
             terms = nearest_terms(layout.spec.as_of, layout.as_of_type)
-            self.as_of = AsOfBuild.of(sink.as_of(self.rows), terms, self.backend, kernels=sink.kernels)
+            self.as_of = AsOfBuild.from_rows(sink.as_of(self.rows), terms, self.backend, kernels=sink.kernels)
             return layout
         if layout.axes:
             coded = sink.ranges(self.rows, layout)
             assert coded is not None, "its operands were computed before"
-            self.ranges = BuiltRanges.of(coded, self.backend, kernels=sink.kernels)
+            self.ranges = BuiltRanges.from_rows(coded, self.backend, kernels=sink.kernels)
             return layout
         ranged = layout.ranged if self.options.range_index else None
         if layout.spec.keys:
@@ -102,7 +102,7 @@ class BuiltSide:
         if ranged is not None and (self.build is None or not self.build.unique):
             coded = sink.ranges(self.rows, ranged)
             if coded is not None and not (coded.grouped and coded.spread < LEAST_SPREAD):
-                self.build, self.ranges = None, BuiltRanges.of(coded, self.backend, kernels=sink.kernels)
+                self.build, self.ranges = None, BuiltRanges.from_rows(coded, self.backend, kernels=sink.kernels)
                 return ranged
         return dataclasses.replace(layout, ranged=None)
 
@@ -159,10 +159,10 @@ class BuiltSide:
 
     def only(self, rows: npt.NDArray[np.int64], metrics: JoinMetrics) -> BuiltSide:
         """Build the same structure over some of the rows; on the CPU where it does not fit the device."""
-        every, wanted = self.sink.to_host(self.rows), pa.array(rows)
-        columns = [take(column, wanted) for column in every.columns]
-        chosen = pa.RecordBatch.from_arrays(columns, schema=every.schema)
-        return BuiltSide.with_fallback(self.sink, chosen, metrics)
+        every, positions = self.sink.to_host(self.rows), pa.array(rows)
+        columns = [take(column, positions) for column in every.columns]
+        subset = pa.RecordBatch.from_arrays(columns, schema=every.schema)
+        return BuiltSide.with_fallback(self.sink, subset, metrics)
 
     def without_ranges(self, metrics: JoinMetrics) -> BuiltSide:
         """The same side without ranges, where all of the condition is tested pair by pair; made once."""

@@ -149,13 +149,13 @@ class UploadedRows:
 
         Raises ``KeyTypeError`` if a value does not fit its type.
         """
-        wanted = list(zip(positions, types, strict=True))
-        own = [position for position, dtype in wanted if self._is_plain(position, dtype)]
-        if len(own) == len(wanted):
+        requests = list(zip(positions, types, strict=True))
+        own = [position for position, dtype in requests if self._is_plain(position, dtype)]
+        if len(own) == len(requests):
             return self.columns(own)
         if own:
             self.columns(own)
-        converted = [column for column in dict.fromkeys(wanted) if not self._is_plain(*column)]
+        converted = [column for column in dict.fromkeys(requests) if not self._is_plain(*column)]
         missing = [column for column in converted if column not in self._converted]
         if missing:
             schema = pa.schema([(str(number), logical(dtype)) for number, (_, dtype) in enumerate(missing)])
@@ -165,7 +165,7 @@ class UploadedRows:
             ]
             frame = self.device.take_in(pa.table(arrays, names=schema.names), schema)
             self._converted.update({column: (frame, at) for at, column in enumerate(missing)})
-        columns = [self._converted[column] if column in converted else self._own[column[0]] for column in wanted]
+        columns = [self._converted[column] if column in converted else self._own[column[0]] for column in requests]
         return self.device.backend.assemble(columns)
 
     def _is_plain(self, position: int, dtype: pa.DataType) -> bool:

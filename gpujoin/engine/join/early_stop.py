@@ -57,9 +57,9 @@ class EarlyStop:
         largest = max(built.backend.morsel_rows * threads, built.num_rows)
         self._round_rows = self._round_rows or min(FIRST_ROWS, largest)
         while not self.complete and source.has_rows():
-            taken = source.take(self._round_rows - self._rows)
-            yield from in_order(partial(join, self._target), taken, threads)
-            self._rows += source.taken
+            head = source.take(self._round_rows - self._rows)
+            yield from in_order(partial(join, self._target), head, threads)
+            self._rows += source.rows_taken
             marks = self._marks()
             if self._rows < self._round_rows:
                 continue
@@ -95,7 +95,7 @@ class _MorselSource:
     def __init__(self, morsels: Iterable[pa.RecordBatch]) -> None:
         self._morsels = iter(morsels)
         self._rest: pa.RecordBatch | None = None
-        self.taken = 0
+        self.rows_taken = 0
         """Rows that the last call of :meth:`take` returned."""
 
     def has_rows(self) -> bool:
@@ -109,10 +109,10 @@ class _MorselSource:
 
     def take(self, rows: int) -> Iterator[pa.RecordBatch]:
         """Take ``rows`` rows, or fewer at the end of the stream."""
-        self.taken = 0
-        while self.taken < rows and self.has_rows():
+        self.rows_taken = 0
+        while self.rows_taken < rows and self.has_rows():
             assert self._rest is not None
-            head = self._rest.slice(0, rows - self.taken)
+            head = self._rest.slice(0, rows - self.rows_taken)
             self._rest = self._rest.slice(head.num_rows)
-            self.taken += head.num_rows
+            self.rows_taken += head.num_rows
             yield head

@@ -90,7 +90,7 @@ class HashJoin:
         check_metrics(metrics)
         self.options = options_of(options)
         self.metrics = metrics if metrics is not None else JoinMetrics()
-        self.layout = JoinLayout.of(spec, left_schema, right_schema, build_side)
+        self.layout = JoinLayout.from_spec(spec, left_schema, right_schema, build_side)
         self.backend = backend or create(BackendName.CPU, BackendRequest(threads=self.options.cpu_threads or 1))
         check_evaluable(spec.condition)
         self._sink = sink_of_batches(self.layout, self.backend, self.options)
@@ -129,8 +129,8 @@ class HashJoin:
         if opened is None:
             self._built = take_in(self._sink, self._counted(batches), self.metrics)
             return
-        wanted = self._given_backend or BackendChoice.AUTO
-        self._built = self._build_tables([table for _, table in adopt_each(opened, batches, wanted)])
+        backend = self._given_backend or BackendChoice.AUTO
+        self._built = self._build_tables([table for _, table in adopt_each(opened, batches, backend)])
 
     def _build_tables(self, tables: list[DeviceTable]) -> BuiltSide:
         """Build tables on a device.
@@ -144,7 +144,7 @@ class HashJoin:
         whole = concat(tables, layout.build.schema, device)
         self.metrics.build_rows += whole.num_rows
         self.metrics.build_bytes += whole.nbytes
-        sink = DeviceSink.of_frames(layout, device, self.options, device.budget(0))
+        sink = DeviceSink.for_frames(layout, device, self.options, device.budget(0))
         return BuiltSide(sink, ResidentRows(device, layout.build.schema, whole.frame), self.metrics)
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:

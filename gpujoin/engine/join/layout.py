@@ -54,7 +54,7 @@ class JoinLayout:
     """The same join with ranges, if its condition has any."""
 
     @classmethod
-    def of(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:
+    def from_spec(cls, spec: JoinSpec, left: pa.Schema, right: pa.Schema, build_side: Side) -> JoinLayout:
         """Derive the layout of a join.
 
         Raises ``JoinSpecError`` or ``KeyTypeError`` or ``ConditionError`` if the specification does not fit the
@@ -66,41 +66,41 @@ class JoinLayout:
                     raise JoinSpecError(f"{side.value} output column {position} of {len(schema)} does not exist")
         if spec.as_of is not None and build_side is not Side.RIGHT:
             raise JoinSpecError("an as-of join builds its right side, not its left")
-        plain = cls._of(spec, spec.condition, left, right, build_side)
+        plain = cls._from_condition(spec, spec.condition, left, right, build_side)
         _ = plain.as_of_type  # raises where there is none
         ranged_condition = None
         if not spec.join_type.null_aware:
             ranged_condition = extract_ranges(spec.condition, build_side)
         if ranged_condition is None:
             return plain
-        ranged = cls._of(spec, ranged_condition.residual, left, right, build_side)
+        ranged = cls._from_condition(spec, ranged_condition.residual, left, right, build_side)
         return dataclasses.replace(plain, ranged=dataclasses.replace(ranged, axes=ranged_condition.axes))
 
     def derived_anew(self) -> JoinLayout:
-        """The layout that :meth:`of` makes of the same join: with ranges if its condition has any."""
+        """The layout that :meth:`from_spec` makes of the same join: with ranges if its condition has any."""
         schemas = {side_layout.side: side_layout.schema for side_layout in (self.build, self.probe)}
-        return JoinLayout.of(self.spec, schemas[Side.LEFT], schemas[Side.RIGHT], self.build.side)
+        return JoinLayout.from_spec(self.spec, schemas[Side.LEFT], schemas[Side.RIGHT], self.build.side)
 
     @classmethod
-    def _of(
+    def _from_condition(
         cls, spec: JoinSpec, tested: Expression | None, left: pa.Schema, right: pa.Schema, build_side: Side
     ) -> JoinLayout:
         output = spec.output_schema(left, right)
         first_right = len(spec.left_output)
-        read = _columns_read(tested, {Side.LEFT: left, Side.RIGHT: right})
+        columns_read = _columns_read(tested, {Side.LEFT: left, Side.RIGHT: right})
         sides = {
             Side.LEFT: SideLayout(
-                Side.LEFT, left, spec.left_output, read[Side.LEFT], pa.schema(list(output)[:first_right])
+                Side.LEFT, left, spec.left_output, columns_read[Side.LEFT], pa.schema(list(output)[:first_right])
             ),
             Side.RIGHT: SideLayout(
-                Side.RIGHT, right, spec.right_output, read[Side.RIGHT],
+                Side.RIGHT, right, spec.right_output, columns_read[Side.RIGHT],
                 pa.schema(list(output)[first_right : first_right + len(spec.right_output)]),
             ),
         }  # fmt: skip
-        condition = None if tested is None else _renumber(tested, read)
+        condition = None if tested is None else _renumber(tested, columns_read)
         return cls(
             spec, sides[build_side], sides[build_side.other], derive(spec.join_type, build_side),
-            KeyCodec.of(spec, left, right), condition, output,
+            KeyCodec.from_spec(spec, left, right), condition, output,
         )  # fmt: skip
 
     @cached_property
@@ -109,12 +109,12 @@ class JoinLayout:
         spec = self.spec
         if spec.as_of is not None:
             return {Side.LEFT: (spec.as_of.left,), Side.RIGHT: (spec.as_of.right,)}
-        read: dict[Side, set[int]] = {side: set() for side in Side}
+        indices: dict[Side, set[int]] = {side: set() for side in Side}
         for axis in self.axes:
             for node in axis.expressions():
                 for column in node.columns():
-                    read[column.side].add(column.index)
-        return {side: tuple(sorted(positions)) for side, positions in read.items()}
+                    indices[column.side].add(column.index)
+        return {side: tuple(sorted(positions)) for side, positions in indices.items()}
 
     @cached_property
     def axes_of_operands(self) -> tuple[Axis, ...]:
@@ -143,12 +143,12 @@ def _columns_read(condition: Expression | None, schemas: dict[Side, pa.Schema]) 
         if not 0 <= column.index < len(schemas[column.side]):
             raise ConditionError(f"the condition's column {column} is not resolved; call gpujoin.plan.resolve first")
         positions[column.side].add(column.index)
-    return {side: tuple(sorted(read)) for side, read in positions.items()}
+    return {side: tuple(sorted(indices)) for side, indices in positions.items()}
 
 
-def _renumber(node: Expression, read: Mapping[Side, tuple[int, ...]]) -> Expression:
+def _renumber(node: Expression, columns_read: Mapping[Side, tuple[int, ...]]) -> Expression:
     if isinstance(node, ColumnRef):
-        return dataclasses.replace(node, index=read[node.side].index(node.index))
+        return dataclasses.replace(node, index=columns_read[node.side].index(node.index))
     if not node.children:
         return node
-    return node.with_children([_renumber(child, read) for child in node.children])
+    return node.with_children([_renumber(child, columns_read) for child in node.children])

@@ -81,9 +81,9 @@ class Emitter:
         if kind is Rest.FLAGGED:
             rows = self.built.rows if side is self.layout.build.side else self.rows
             return self._batches(side, Span(0, rows.num_rows), None, matched, first)
-        wanted = backend.selection(matched.on(backend), kind is Rest.MATCHED)
-        padding = AllNull(wanted.length) if kind is Rest.UNMATCHED_PADDED else None
-        return self._batches(side, wanted, padding, first=first)
+        selection = backend.selection(matched.on(backend), kind is Rest.MATCHED)
+        padding = AllNull(selection.length) if kind is Rest.UNMATCHED_PADDED else None
+        return self._batches(side, selection, padding, first=first)
 
     def pairs(self, probe: RowMap, build: RowMap) -> Iterator[Any]:
         """Output rows of pairs of probe and build rows."""
@@ -106,8 +106,8 @@ class Emitter:
         own = self.columns[layout.probe.side].frame
         other = self.columns[layout.build.side].frame if pairs else None
         with self.metrics.timing("gather"):
-            made = sink.backend.emit(probe, own, other, matched=matched)
-        return None if made is None else Emission(sink, made, sides, self.rows_per_batch, self.metrics)
+            output = sink.backend.emit(probe, own, other, matched=matched)
+        return None if output is None else Emission(sink, output, sides, self.rows_per_batch, self.metrics)
 
     def by_keys(self, keys: Any, *, padded: bool) -> Emission | None:
         """Let the backend make the output of the probe rows with these keys without a probe of the unique build side.
@@ -120,9 +120,9 @@ class Emitter:
             return None
         own, other = (self.columns[side].frame for side in (layout.probe.side, layout.build.side))
         with self.metrics.timing("gather"):
-            made = sink.backend.fetch(build, keys, own, other, padded=padded)
+            output = sink.backend.fetch(build, keys, own, other, padded=padded)
         sides = layout.probe.side, layout.build.side
-        return None if made is None else Emission(sink, made, sides, self.rows_per_batch, self.metrics)
+        return None if output is None else Emission(sink, output, sides, self.rows_per_batch, self.metrics)
 
     def _batches(
         self, side: Side, rows: RowMap, others: RowMap | None, exists: Mask | None = None, first: int = 0
@@ -145,8 +145,8 @@ class Emitter:
         if others is not None:
             maps[side.other] = slice_map(others, start, length)
         columns = {
-            which: self.columns[which].gather(wanted, self.layout.side(which).output_schema)
-            for which, wanted in maps.items()
+            which: self.columns[which].gather(row_map, self.layout.side(which).output_schema)
+            for which, row_map in maps.items()
         }
         return self.sink.assemble(columns, None if exists is None else exists.slice(start, length), length)
 
@@ -161,8 +161,8 @@ class Emitter:
         def is_too_long(start: int, length: int) -> bool:
             return any(
                 self.columns[which].longest_value * length > limit
-                and self.columns[which].gathered_bytes(slice_map(wanted, start, length)) > limit
-                for which, wanted in maps
+                and self.columns[which].gathered_bytes(slice_map(row_map, start, length)) > limit
+                for which, row_map in maps
             )
 
         return halved(start, length, is_too_long)

@@ -35,12 +35,12 @@ class Payload:
     """Makes the frame of the columns, all of which a device holds; ``None``: it is made of the table."""
 
     @classmethod
-    def of(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
+    def from_batch(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
         """Select columns of a batch by position."""
         return cls(pa.Table.from_batches([rows.select(list(positions))]), backend)
 
     @classmethod
-    def of_condition(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
+    def for_condition(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
         """Select the columns that a condition reads: all on the backend, converted to a layout that it can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
@@ -49,13 +49,13 @@ class Payload:
         for i, field in enumerate(table.schema):
             if backend.can_gather(field.type):
                 continue
-            known = in_known_layout(one_array(table.column(i)))
-            if not backend.can_gather(known.type):
+            array = in_known_layout(one_array(table.column(i)))
+            if not backend.can_gather(array.type):
                 raise ConditionError(
                     f"the condition reads column {field.name!r} of type {field.type}, of which no pairs can be made;"
                     " compute what it asks as a column before the join"
                 )
-            table = table.set_column(i, field.with_type(known.type), known)
+            table = table.set_column(i, field.with_type(array.type), array)
         return cls(table, backend)
 
     @cached_property
@@ -104,8 +104,8 @@ class Payload:
             return [in_type(self._slice(i, rows), field.type) for i, field in enumerate(schema)]
         arrays: list[pa.Array] = [None] * self.table.num_columns
         if self.by_backend:
-            wanted = pa.schema([schema.field(i) for i in self.by_backend])
-            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, kernels=self.kernels), wanted)
+            fields = pa.schema([schema.field(i) for i in self.by_backend])
+            batch = self.backend.to_arrow(self.backend.gather(self.frame, rows, kernels=self.kernels), fields)
             for position, array in zip(self.by_backend, batch.columns, strict=True):
                 arrays[position] = array
         if self.by_arrow:
@@ -134,9 +134,9 @@ class Payload:
     def _gather_by_arrow(self, rows: RowMap, schema: pa.Schema, arrays: list[pa.Array]) -> None:
         indices = self.backend.indices_to_host(rows)
         nulls = indices < 0 if isinstance(rows, Indices) else None
-        wanted = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
+        row_numbers = pa.array(indices, mask=nulls if nulls is not None and nulls.any() else None)
         for i in self.by_arrow:
-            arrays[i] = in_type(take(one_array(self.table.column(i)), wanted), schema.field(i).type)
+            arrays[i] = in_type(take(one_array(self.table.column(i)), row_numbers), schema.field(i).type)
 
 
 def _variable(dtype: pa.DataType) -> bool:

@@ -166,20 +166,20 @@ def _start(run: Run, rows: Any, deferred: Marks | None, returned: Marks | None =
 
 def rest_of_build(run: Run) -> Iterator[Any]:
     """Build rows that the join returns once all probe rows have been seen."""
-    built, done = run.built, 0
+    built, returned = run.built, 0
     kind = built.layout.derivation.build_rest
     if kind is Rest.NOTHING or not built.num_rows:
         return
     try:
         for batch in _rest_of_build(run, kind):
-            done += built.sink.count(batch)
+            returned += built.sink.count(batch)
             yield batch
         return
     except OutOfMemoryError as problem:
         if not run.holds_back:
             raise
         run.metrics.count_fallback(problem)
-    yield from _rest_of_build(run.on_cpu(), kind, done)
+    yield from _rest_of_build(run.on_cpu(), kind, returned)
 
 
 def _rest_of_build(run: Run, kind: Rest, first: int = 0) -> Iterator[Any]:
@@ -411,8 +411,8 @@ class Morsel:
     def _rest_at_once(self) -> Emission | None:
         """Let the backend make the rest of a semi or anti join without maps."""
         kind, without_patterns = self.derivation.probe_rest, self.built.null_patterns is None
-        asked = not self.derivation.pairs and self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED)
-        if not asked or not without_patterns or self.probe is None or self.built.build is None:
+        is_semi = not self.derivation.pairs and self.deferred is None and kind in (Rest.MATCHED, Rest.UNMATCHED)
+        if not is_semi or not without_patterns or self.probe is None or self.built.build is None:
             return None
         return self._emitter.at_once(self.probe, pairs=False, matched=kind is Rest.MATCHED)
 

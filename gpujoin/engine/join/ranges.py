@@ -128,7 +128,7 @@ class BuiltRanges:
     build: RangeBuild[Any, Any]
 
     @classmethod
-    def of(cls, coded: CodedRows[Any], backend: AnyBackend, *, kernels: bool) -> BuiltRanges:
+    def from_rows(cls, coded: CodedRows[Any], backend: AnyBackend, *, kernels: bool) -> BuiltRanges:
         """Build an index over coded rows; ``kernels`` as in :meth:`.Backend.build_ranges`."""
         return cls(coded.code, backend.build_ranges(coded.points, grouped=coded.grouped, kernels=kernels))
 
@@ -175,7 +175,7 @@ def group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
     return code_column(groups, None if valid.all() else valid)
 
 
-def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, side: Side) -> pa.Array:
+def _values(expression: Expression, dtype: pa.DataType, rows: pa.RecordBatch, side: Side) -> pa.Array:
     """Compute an expression over rows of one side, in the type in which it is ordered."""
     try:
         if isinstance(expression, ColumnRef):
@@ -184,7 +184,7 @@ def _values(expression: Expression, wanted: pa.DataType, rows: pa.RecordBatch, s
             column = _evaluated(expression, rows, side)
         if isinstance(column, pa.ChunkedArray):
             column = one_array(column)
-        return in_common_type(column, wide_offsets(wanted))
+        return in_common_type(column, wide_offsets(dtype))
     except (ExpressionEvaluationError, KeyTypeError) as problem:
         raise RangeEvaluationError(str(problem)) from problem
 

@@ -37,11 +37,11 @@ GROWTH = 4
 
 def probe_slices(probe: Probe[Any], limit: int, metrics: JoinMetrics) -> Iterator[PairSlice]:
     """All pairs of a probe, at most ``limit`` at a time; the limit is halved where a slice does not fit memory."""
-    done = 0
-    while done < probe.pairs:
+    returned = 0
+    while returned < probe.pairs:
         try:
-            for pairs in _without_first(probe.slices(limit), done):
-                done += pairs.length
+            for pairs in _without_first(probe.slices(limit), returned):
+                returned += pairs.length
                 yield pairs
             return
         except OutOfMemoryError as problem:

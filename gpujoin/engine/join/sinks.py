@@ -143,9 +143,9 @@ class HostSink:
             if pattern >= 0
         }
 
-    def keys_of(self, rows: pa.RecordBatch, chosen: RowMap, side_layout: SideLayout, numbers: Sequence[int]) -> Any:
+    def keys_of(self, rows: pa.RecordBatch, row_map: RowMap, side_layout: SideLayout, numbers: Sequence[int]) -> Any:
         """Key frame of chosen rows, by some of the keys."""
-        codec, indices = self.layout.codec.some(numbers), self.backend.indices_to_host(chosen)
+        codec, indices = self.layout.codec.some(numbers), self.backend.indices_to_host(row_map)
         if len(indices) < rows.num_rows:
             columns = [take(rows.column(at), pa.array(indices)) for at in codec.positions(side_layout.side)]
             rows, codec = pa.RecordBatch.from_arrays(columns, [str(at) for at in range(len(columns))]), codec.alone()
@@ -153,11 +153,11 @@ class HostSink:
 
     def output(self, rows: pa.RecordBatch, side_layout: SideLayout) -> Payload:
         """The columns that the join returns of a side."""
-        return Payload.of(rows, side_layout.output, self.backend)
+        return Payload.from_batch(rows, side_layout.output, self.backend)
 
     def condition(self, rows: pa.RecordBatch, side_layout: SideLayout) -> Payload:
         """The columns of a side that the residual condition reads."""
-        return Payload.of_condition(rows, side_layout.condition, self.backend)
+        return Payload.for_condition(rows, side_layout.condition, self.backend)
 
     # -- rows out ------------------------------------------------------------------------------------------
 
@@ -200,7 +200,9 @@ class DeviceSink:
     """``None``: a GPU computes the join."""
 
     @classmethod
-    def of_frames(cls, layout: JoinLayout, device: AnyDevicePipeline, options: Options, piece_bytes: int) -> DeviceSink:
+    def for_frames(
+        cls, layout: JoinLayout, device: AnyDevicePipeline, options: Options, piece_bytes: int
+    ) -> DeviceSink:
         """Make the sink of a join of frames: without ranges where the device does not search by them."""
         if layout.ranged is not None and not device.searches(layout.ranged.axes):
             layout = dataclasses.replace(layout, ranged=None)
@@ -316,12 +318,12 @@ class DeviceSink:
         frame = rows.operands(codec.positions(side_layout.side), codec.types)
         return self.device.rows_by_nulls(frame, codec.null_safe, None if but is None else but.on(self.backend))
 
-    def keys_of(self, rows: DeviceRows, chosen: RowMap, side_layout: SideLayout, numbers: Sequence[int]) -> Any:
+    def keys_of(self, rows: DeviceRows, row_map: RowMap, side_layout: SideLayout, numbers: Sequence[int]) -> Any:
         """Key frame of chosen rows, by some of the keys."""
         codec = self.layout.codec.some(numbers)
         frame = rows.operands(codec.positions(side_layout.side), codec.types)
-        if chosen != Span(0, rows.num_rows):
-            frame = self.backend.gather(frame, chosen)
+        if row_map != Span(0, rows.num_rows):
+            frame = self.backend.gather(frame, row_map)
         return self.device.keys(frame, codec.types, codec.null_safe)
 
     def output(self, rows: DeviceRows, side_layout: SideLayout) -> Columns:

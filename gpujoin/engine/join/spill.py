@@ -161,14 +161,14 @@ def scatter(
         order = np.argsort(ids, kind="stable")
         bounds = np.searchsorted(ids[order], np.arange(count + 1))
         for number, part in enumerate(parts):
-            chosen = pa.array(order[bounds[number] : bounds[number + 1]])
-            if not len(chosen):
+            positions = pa.array(order[bounds[number] : bounds[number + 1]])
+            if not len(positions):
                 continue
             if len(batch.schema):
-                columns = [take(column, chosen) for column in batch.columns]
+                columns = [take(column, positions) for column in batch.columns]
                 part.append(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
             else:
-                part.append(batch.slice(0, len(chosen)))
+                part.append(batch.slice(0, len(positions)))
 
 
 def _sliced(

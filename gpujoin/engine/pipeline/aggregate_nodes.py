@@ -58,7 +58,7 @@ class AggregateNodes:
 
     def _groups_of(self, node: PartialAggregate, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """Count the groups of an aggregation."""
-        return self._run.counts.given(node, pieces, self._run.backend.size)
+        return self._run.counts.pass_on(node, pieces, self._run.backend.size)
 
     def _grouped(
         self,
@@ -144,10 +144,10 @@ class AggregateNodes:
     def _aggregated_in_order(self, node: PartialAggregate) -> Iterator[Piece]:
         """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
         stopped = node in self._run.may_stop and may_raise(node)
-        read = None if stopped else scanned_keys(node, self._run.repeated)
-        if read is not None:
-            self._run.ascending[read.scan] = tuple(read.keys)
-        return self._aggregated(node, self._run.pieces(node.child), {} if read is None else read.keys)
+        ordered = None if stopped else scanned_keys(node, self._run.repeated)
+        if ordered is not None:
+            self._run.ascending[ordered.scan] = tuple(ordered.keys)
+        return self._aggregated(node, self._run.pieces(node.child), {} if ordered is None else ordered.keys)
 
     def _aggregated_late(
         self, backend: AnyPipelineBackend, node: PartialAggregate, sets: GroupingSets | None, late: LateKeys
@@ -156,13 +156,13 @@ class AggregateNodes:
         pieces, rest = self._joins.build_pieces(late.built)
         build = None if rest is not None else backend.concat(pieces, late.built.schema, self._run.metrics)
         if build is None or not backend.proves(late.keys, [build]):
-            self._run.given[late.built] = itertools.chain(pieces, rest or ())
+            self._run.computed[late.built] = itertools.chain(pieces, rest or ())
             finest = node if sets is None else sets.finest
             yield from self._grouped(backend, node, finest, sets, self._run.pieces(finest.child))
             return
         rows = backend.numbered_rows(build, late.keys)
         pieces.clear()
-        self._run.given[late.source] = iter([rows.numbered(late.build_columns)])
+        self._run.computed[late.source] = iter([rows.numbered(late.build_columns)])
         joined = self._run.collected(self._run.pieces(late.numbered.child))
         first, joined_rows = [], 0
         for piece in joined:
@@ -210,10 +210,10 @@ class AggregateNodes:
 
 def _numbered_levels(sets: GroupingSets, late: LateKeys, rows: NumberedRows[Piece]) -> list[SetLevel]:
     """The sets over groups by number; each has the numbers of the late keys that it keeps."""
-    kept = [late.standing_for(each.keys) for each in sets.sets]
-    alike = {late_kept: rows.alike(late_kept) for _, late_kept in kept if late_kept}
+    keys_of_sets = [late.standing_for(each.keys) for each in sets.sets]
+    alike = {late_kept: rows.alike(late_kept) for _, late_kept in keys_of_sets if late_kept}
     levels = []
-    for each, (keys, late_kept) in zip(sets.sets, kept, strict=True):
-        is_same = each.source is None or late_kept == kept[each.source][1]
+    for each, (keys, late_kept) in zip(sets.sets, keys_of_sets, strict=True):
+        is_same = each.source is None or late_kept == keys_of_sets[each.source][1]
         levels.append(SetLevel(each.source, keys, None if is_same else alike.get(late_kept)))
     return levels

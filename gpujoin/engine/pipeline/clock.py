@@ -19,11 +19,11 @@ def operation_names(tree: Relation) -> dict[Relation, str]:
     """Name the operations of a tree: their kind, numbered from the top down where there are several."""
     names: dict[Relation, str] = {}
     total = Counter(type(node).__name__ for node in tree.walk())
-    seen: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     for node in tree.walk():
         kind = type(node).__name__
-        seen[kind] += 1
-        names.setdefault(node, f"{kind} {seen[kind]}" if total[kind] > 1 else kind)
+        numbers[kind] += 1
+        names.setdefault(node, f"{kind} {numbers[kind]}" if total[kind] > 1 else kind)
     return names
 
 

@@ -34,7 +34,7 @@ class RunSettings:
 
     backend: AnyPipelineBackend | MixedPipeline
     options: Options
-    asked: Options
+    requested_options: Options
     """Settings before memory was looked at: what is kept is named by them, and is the same with more memory."""
     memory: HostMemory
     piece_bytes: int
@@ -62,9 +62,9 @@ class RunContext(ABC):
         self.places = Counter(tree.walk())
         """How often each node stands in the tree."""
         self.may_stop = may_stop(tree)
-        self.given: dict[Relation, Iterator[Piece]] = {}
+        self.computed: dict[Relation, Iterator[Piece]] = {}
         """Pieces of nodes that were computed by another node; taken by the first that asks for them."""
-        self.wanted: defaultdict[Relation, list[tuple[int, ValueRanges]]] = defaultdict(list)
+        self.match_ranges: defaultdict[Relation, list[tuple[int, ValueRanges]]] = defaultdict(list)
         """Values that rows of a scan need to have a match, by column."""
         self.ascending: dict[Relation, tuple[int, ...]] = {}
         """Columns of scans whose smallest value to come is asked for."""

@@ -28,20 +28,20 @@ class OperationCounts:
 
     def __init__(self, clock: OperationClock) -> None:
         self._clock = clock
-        self._given: dict[str, list[int]] = {}
-        self._taken: dict[str, list[int]] = {}
+        self._output: dict[str, list[int]] = {}
+        self._collected: dict[str, list[int]] = {}
         self._returned: dict[str, list[int]] = {}
-        self._read: dict[str, int] = {}
+        self._scanned: dict[str, int] = {}
 
     def give(self, node: Relation, rows: int, nbytes: int = 0) -> None:
         """Count rows that an operation gives."""
-        self._add(self._given, node, rows, nbytes)
+        self._add(self._output, node, rows, nbytes)
 
     def take(self, node: Relation, rows: int, nbytes: int = 0) -> None:
         """Count rows of an operation that were collected by the one above it."""
-        self._add(self._taken, node, rows, nbytes)
+        self._add(self._collected, node, rows, nbytes)
 
-    def given(self, node: Relation, items: Iterator[T], size: Callable[[T], tuple[int, int]]) -> Iterator[T]:
+    def pass_on(self, node: Relation, items: Iterator[T], size: Callable[[T], tuple[int, int]]) -> Iterator[T]:
         """Pass on what an operation gives, and count it."""
         for item in items:
             self.give(node, *size(item))
@@ -59,7 +59,7 @@ class OperationCounts:
         while True:
             before = metrics.scanned_rows
             piece = next(pieces, None)
-            self._read[name] = self._read.get(name, 0) + metrics.scanned_rows - before
+            self._scanned[name] = self._scanned.get(name, 0) + metrics.scanned_rows - before
             if piece is None:
                 return
             yield piece
@@ -83,8 +83,8 @@ class OperationCounts:
         total[1] += nbytes
 
     def _add_to(self, metrics: PipelineMetrics) -> None:
-        for name, (rows, nbytes) in {**self._taken, **self._given, **self._returned}.items():
+        for name, (rows, nbytes) in {**self._collected, **self._output, **self._returned}.items():
             metrics.rows[name] = metrics.rows.get(name, 0) + rows
             metrics.bytes[name] = metrics.bytes.get(name, 0) + nbytes
-        for name, rows in self._read.items():
+        for name, rows in self._scanned.items():
             metrics.read_rows[name] = metrics.read_rows.get(name, 0) + rows

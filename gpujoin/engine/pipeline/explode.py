@@ -29,11 +29,11 @@ def exploded(batch: pa.RecordBatch, node: Explode) -> Iterator[pa.RecordBatch]:
         before = int(ends[first - 1]) if first else 0
         last = max(first + 1, int(np.searchsorted(ends, before + _ROWS, side="right")))
         rows = np.arange(first, last)
-        yield _made(batch, node, rows, starts[rows], counts[rows], repeats[rows], elements)
+        yield _with_elements(batch, node, rows, starts[rows], counts[rows], repeats[rows], elements)
         first = last
 
 
-def _made(
+def _with_elements(
     batch: pa.RecordBatch, node: Explode, rows: _Indices, starts: _Indices, counts: _Indices, repeats: _Indices,
     elements: Sequence[pa.Array],
 ) -> pa.RecordBatch:  # fmt: skip

@@ -65,18 +65,18 @@ class JoinNodes:
         """Have scans of the streamed side leave out row groups without a row for the build side."""
         side = node.build_side.other
         streamed = ColumnTree.from_relation(node.side(side))
-        read = streamed.at(keys_of(node, side))
+        columns = streamed.at(keys_of(node, side))
         most = MOST_KEYS if node.spec.condition is None else MOST_KEYS_OF_CONDITIONS
         for of_build, of_streamed in matching_keys(node):
             scans = [
                 (scan, column)
-                for scan, column in scans_of(streamed, streamed.ids[of_streamed], read, self._run.repeated)
+                for scan, column in scans_of(streamed, streamed.ids[of_streamed], columns, self._run.repeated)
                 if self._run.places[scan] == 1  # a node that stands elsewhere, too, gives all rows there
             ]
             ranges = self._run.backend.value_ranges(build, of_build, most) if scans else None
             if ranges is not None:
                 for scan, column in scans:
-                    self._run.wanted[scan].append((column, ranges))
+                    self._run.match_ranges[scan].append((column, ranges))
 
     def streamed(self, node: Join) -> Iterator[Piece]:
         """Compute the side of a join that is not its build side."""
@@ -97,16 +97,16 @@ class JoinNodes:
         self,
         node: Join,
         built: Iterator[Piece],
-        known: Piece | None,
+        build_piece: Piece | None,
         pieces: Iterator[Piece],
         name: Hashable | None = None,
     ) -> Iterator[Piece]:
         """Build one side, which is stored under a name if there is one, and join the pieces of the other with it.
 
-        Of a build side that is ``known`` all rows are in memory, in one piece.
+        Of a build side that is ``build_piece`` all rows are in memory, in one piece.
         """
         backend, side = self._run.backend, node.build_side
-        schemas = self._schemas(node, known)
+        schemas = self._schemas(node, build_piece)
         with ExitStack() as stack:
             join = stack.enter_context(
                 HashJoin(
@@ -115,39 +115,41 @@ class JoinNodes:
                 )
             )  # fmt: skip
             join.build(batch for piece in built for batch in backend.to_join(piece, schemas[side]))
-            if join.spilled and known is not None and schemas != self._schemas(node, None):
+            if join.spilled and build_piece is not None and schemas != self._schemas(node, None):
                 # Rows that go to disk take their late columns along.
                 stack.close()
-                yield from self.gather_join(node, iter([known]), None, pieces)
+                yield from self.gather_join(node, iter([build_piece]), None, pieces)
                 return
-            if name is not None and self._reuse.store_build_side(name, join, known):
+            if name is not None and self._reuse.store_build_side(name, join, build_piece):
                 stack.pop_all()  # it stays open
             passed = join.start()
             if join.spilled:  # in one call: each call would write its own files
                 stack.callback(passed.close)
                 for _ in passed.probe(self._to_probe(pieces, schemas[side.other])):
                     raise AssertionError("a join whose build side is on disk gives rows when it is finished only")
-            yield from self._probed(node, passed, known, pieces)
+            yield from self._probed(node, passed, build_piece, pieces)
 
-    def _schemas(self, node: Join, known: Piece | None) -> dict[Side, pa.Schema]:
+    def _schemas(self, node: Join, build_piece: Piece | None) -> dict[Side, pa.Schema]:
         """The layouts of both sides' rows in a join; late columns are numbers if the build side is known."""
-        return {side: self._run.backend.join_schema(node, side, values=known is None) for side in Side}
+        return {side: self._run.backend.join_schema(node, side, values=build_piece is None) for side in Side}
 
-    def _probed(self, node: Join, passed: JoinRun, known: Piece | None, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _probed(
+        self, node: Join, passed: JoinRun, build_piece: Piece | None, pieces: Iterator[Piece]
+    ) -> Iterator[Piece]:
         """Join pieces of the streamed side with a built side."""
         backend, side = self._run.backend, node.build_side
-        schema = self._schemas(node, known)[side.other]
+        schema = self._schemas(node, build_piece)[side.other]
         for streamed in self._run.collected(pieces):
             if passed.can_stop:
                 break
             self._run.metrics.gather_joins += 1
             joined = self._pairs(node, passed.probe(backend.to_join(streamed, schema)))
-            yield from backend.from_join(joined, node, {side: known, side.other: streamed}, self._run.metrics)
+            yield from backend.from_join(joined, node, {side: build_piece, side.other: streamed}, self._run.metrics)
         last = self._pairs(node, passed.finish())
-        yield from backend.from_join(last, node, {side: known, side.other: None}, self._run.metrics)
+        yield from backend.from_join(last, node, {side: build_piece, side.other: None}, self._run.metrics)
 
     def _pairs(self, node: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._run.counts.given(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
+        return self._run.counts.pass_on(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
 
     def _to_probe(self, pieces: Iterator[Piece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for piece in self._run.collected(pieces):

@@ -91,9 +91,9 @@ class MixedPipeline:
         """Backend of joins whose rows go through Arrow."""
         return self.device.backend
 
-    def budget(self, asked: int) -> int:
+    def budget(self, host_budget: int) -> int:
         """Bytes that a build side may take."""
-        return self.device.budget(asked)
+        return self.device.budget(host_budget)
 
     # -- between device and host ---------------------------------------------------------------------------
 
@@ -252,14 +252,14 @@ class MixedPipeline:
         name = None if table is None else _join_name(node, self.options)
         if table is not None and name in table.built:
             return table.built[name].side
-        layout = JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
-        sink = DeviceSink.of_frames(layout, self.device, self.options, self.piece_bytes)
+        layout = JoinLayout.from_spec(node.spec, node.left.schema, node.right.schema, node.build_side)
+        sink = DeviceSink.for_frames(layout, self.device, self.options, self.piece_bytes)
         built = BuiltSide(sink, ResidentRows(self.device, layout.build.schema, frame), self.join_metrics)
         if sink.layout is not layout and (built.build is None or not built.build.unique):
             return None
         self.join_metrics.build_rows += built.num_rows
         if self.residents is not None and table is not None:
-            table.built[name] = ResidentBuild.of(built)
+            table.built[name] = ResidentBuild.from_built(built)
             self.residents.fit()
         return built
 
@@ -301,8 +301,10 @@ class MixedPipeline:
         metrics: PipelineMetrics,
     ) -> Iterator[MixedPiece]:  # fmt: skip
         """Rows from the gather-map engine."""
-        known = {side: None if piece is None or piece.piece is None else piece.piece for side, piece in sides.items()}
-        for piece in self.host.from_join(batches, node, known, metrics):
+        host_pieces = {
+            side: None if piece is None or piece.piece is None else piece.piece for side, piece in sides.items()
+        }
+        for piece in self.host.from_join(batches, node, host_pieces, metrics):
             self.metrics.host_steps += 1
             yield MixedPiece(node.schema, piece=piece)
 
@@ -349,7 +351,7 @@ class MixedAggregation:
         likewise if the device does not compute the arguments of these rows.
         """
         mixed, schema = self._mixed, self._node.schema
-        if self._on_device is not None and self._taken(self._on_device, piece):
+        if self._on_device is not None and self._take_on_device(self._on_device, piece):
             mixed.metrics.device_steps += 1
             for groups in self._on_device.relieve():
                 yield MixedPiece(schema, frame=groups)
@@ -357,7 +359,7 @@ class MixedAggregation:
         mixed.metrics.host_steps += 1
         yield from self._of_host(self._on_host.add(mixed.to_host(piece)))
 
-    def _taken(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
+    def _take_on_device(self, device: Aggregation[Any], piece: MixedPiece) -> bool:
         """Aggregate rows on the device; whether that succeeded."""
         frame = self._mixed.to_device(piece)
 
@@ -422,17 +424,19 @@ class _DeviceLookup:
         check_product(run.built.layout, mixed.options, run.built.num_rows, self.probe_rows)
         if frame is not None:
             mixed.metrics.device_joins += 1
-            yield from self._given(join_morsel(run, ResidentRows(mixed.device, run.built.layout.probe.schema, frame)))
+            yield from self._mixed_pieces(
+                join_morsel(run, ResidentRows(mixed.device, run.built.layout.probe.schema, frame))
+            )
             return
         cpu = run.on_cpu()
         for batch in mixed.host.give_out(piece.piece, piece.schema, mixed.piece_bytes):
-            yield from self._given(join_morsel(cpu, batch))
+            yield from self._mixed_pieces(join_morsel(cpu, batch))
 
     def finish(self) -> Iterator[MixedPiece]:
         """Build rows that are returned only after the stream side has ended."""
-        return self._given(rest_of_build(self.run))
+        return self._mixed_pieces(rest_of_build(self.run))
 
-    def _given(self, output: Iterator[Any]) -> Iterator[MixedPiece]:
+    def _mixed_pieces(self, output: Iterator[Any]) -> Iterator[MixedPiece]:
         mixed, schema = self.mixed, self.node.schema
         for rows in output:
             if isinstance(rows, pa.RecordBatch):

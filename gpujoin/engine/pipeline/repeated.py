@@ -24,7 +24,7 @@ from gpujoin.model.relations import Relation
 from gpujoin.plan.repeated import repeated_parts
 
 
-class _Kept(list[Any]):
+class _StoredPieces(list[Any]):
     """Pieces of a part, whose bytes count as held while it exists."""
 
 
@@ -45,7 +45,7 @@ class KeptParts:
         self._parts = repeated.kinds
         self._uses = Counter(repeated.uses)
         """How often each is still to be read; less than 0 where a part around it is computed again."""
-        self._kept: dict[int, _Kept] = {}
+        self._pieces: dict[int, _StoredPieces] = {}
 
     def __contains__(self, node: object) -> bool:
         return node in self._parts
@@ -68,19 +68,19 @@ class KeptParts:
         """
         part = self._parts[node]
         self._uses[part] -= 1
-        kept = self._kept.get(part) if self._uses[part] > 0 else self._kept.pop(part, None)
-        if kept is not None:
+        stored = self._pieces.get(part) if self._uses[part] > 0 else self._pieces.pop(part, None)
+        if stored is not None:
             self._metrics.parts_reused += 1
-            yield from kept
+            yield from stored
             return
-        kept, taken = _Kept(), 0
+        stored, nbytes = _StoredPieces(), 0
         for piece in computed():
-            taken += size(piece)
-            if taken <= limit and self._uses[part] > 0:
-                kept.append(piece)
+            nbytes += size(piece)
+            if nbytes <= limit and self._uses[part] > 0:
+                stored.append(piece)
             else:
-                kept.clear()
+                stored.clear()
             yield piece
-        if taken <= limit and self._uses[part] > 0:
-            hold(kept, taken)
-            self._kept[part] = kept
+        if nbytes <= limit and self._uses[part] > 0:
+            hold(stored, nbytes)
+            self._pieces[part] = stored

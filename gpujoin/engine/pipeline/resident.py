@@ -39,7 +39,7 @@ class ResidentBuild:
     """Memory of the columns that it returns or tests when it was built. They are those of the rows."""
 
     @classmethod
-    def of(cls, side: BuiltSide) -> ResidentBuild:
+    def from_built(cls, side: BuiltSide) -> ResidentBuild:
         """Take a side that was just built."""
         return cls(side, _column_bytes(side))
 

@@ -40,7 +40,7 @@ class TableReuse:
         sides = {side: unnumbered(table), side.other: ExchangeSource(0, streamed.schema)}
         named = dataclasses.replace(node, left=sides[Side.LEFT], right=sides[Side.RIGHT])
         schemas = tuple(self._run.backend.join_schema(node, side, values=False) for side in Side)
-        return type(self._run.backend), named, schemas, self._settings.asked
+        return type(self._run.backend), named, schemas, self._settings.requested_options
 
     def name_of_rows(self, node: Relation) -> Hashable | None:
         """The name under which the rows of a build side are stored; ``None`` where they are not.
@@ -49,13 +49,13 @@ class TableReuse:
         """
         scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
         is_whole = node in self._settings.stored_rows or all(scan.index in self._cache.whole for scan in scans)
-        if not scans or not is_whole or any(scan in self._run.wanted for scan in scans):
+        if not scans or not is_whole or any(scan in self._run.match_ranges for scan in scans):
             return None
         if not is_table(node) or not _is_settled(node):
             return None
-        if any(part in self._run.given or part in self._run.repeated for part in node.walk()):
+        if any(part in self._run.computed or part in self._run.repeated for part in node.walk()):
             return None
-        return "rows", type(self._run.backend), unnumbered(node), self._settings.asked
+        return "rows", type(self._run.backend), unnumbered(node), self._settings.requested_options
 
     def rows(self, name: Hashable) -> Sequence[Piece] | None:
         """The pieces of a build side that an earlier run has stored."""

@@ -103,11 +103,11 @@ def run(
     start = _start(device, rung)
     # The libraries of the backend count as base memory, which the budget does not include.
     first = _backend_of(start, options)
-    memory = HostMemory.of(options.memory_budget)
-    asked, options = options, memory.bounded(options)
-    kept = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
+    memory = HostMemory.from_budget(options.memory_budget)
+    requested_options, options = options, memory.bounded(options)
+    replay_bytes = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
     replayable = {
-        number: ReplayableInput(source, kept)
+        number: ReplayableInput(source, replay_bytes)
         for number, source in inputs.items()
         if not isinstance(source, (pa.Table, Path, Sequence))
     }
@@ -127,7 +127,15 @@ def run(
             cache.built.clear()
         stored_rows = kept_tables(tree) if cache.stores_build_sides and rung is Rung.DEVICE else ()
         of_run = RunSettings(
-            backend, settings, asked, memory, size, metrics, join_metrics, cache.on_rung(rung), frozenset(stored_rows)
+            backend,
+            settings,
+            requested_options,
+            memory,
+            size,
+            metrics,
+            join_metrics,
+            cache.on_rung(rung),
+            frozenset(stored_rows),
         )
         return Attempt(rung, _Run(tree, sources, of_run).batches(), backend.faults)
 
@@ -166,9 +174,9 @@ class _Run(RunContext):
 
     def pieces(self, node: Relation) -> Iterator[Piece]:
         """Compute a node, or give the pieces that were computed of it before."""
-        given = self.given.pop(node, None)
-        if given is not None:
-            return given
+        pieces = self.computed.pop(node, None)
+        if pieces is not None:
+            return pieces
         if node not in self.repeated:
             return self._computed(node)
         return self.repeated.pieces(
@@ -192,9 +200,11 @@ class _Run(RunContext):
             case Scan():
                 if node.slices is None:
                     raise RelationError(f"scan {node.index} has no slices; give them to run()")
-                wanted, ascending = self.wanted.get(node, ()), self.ascending.get(node, ())
-                known = wanted or ascending
-                scan = dataclasses.replace(node, match_ranges=tuple(wanted), ascending=ascending) if known else node
+                ranges, ascending = self.match_ranges.get(node, ()), self.ascending.get(node, ())
+                is_narrowed = ranges or ascending
+                scan = (
+                    dataclasses.replace(node, match_ranges=tuple(ranges), ascending=ascending) if is_narrowed else node
+                )
                 return self.counts.read(
                     node, iter(self.backend.scan(scan, self.settings.piece_bytes, self.metrics)), self.metrics
                 )
@@ -283,7 +293,7 @@ class _Run(RunContext):
         with ExitStack() as stack:
             new_store = partial(self.new_store, stack)
             run = WindowRun(node, self.backend, self.memory, self.metrics, self.options.batch_bytes, new_store)
-            yield from self.counts.given(node, run.pieces(self.pieces(node.child)), self.backend.size)
+            yield from self.counts.pass_on(node, run.pieces(self.pieces(node.child)), self.backend.size)
 
     def _top(self, node: TopN) -> Iterator[Piece]:
         best: list[Piece] = []
@@ -291,10 +301,10 @@ class _Run(RunContext):
             return
         for piece in self.pieces(node.child):
             best.append(self.backend.top(piece, node.order, node.count))
-            if sum(self.backend.size(kept)[0] for kept in best) > max(8 * node.count, 1 << 16):
+            if sum(self.backend.size(each)[0] for each in best) > max(8 * node.count, 1 << 16):
                 best = [self._best(best, node)]
         if best:
-            yield from self.counts.given(node, iter([self._best(best, node)]), self.backend.size)
+            yield from self.counts.pass_on(node, iter([self._best(best, node)]), self.backend.size)
 
     def _best(self, pieces: Sequence[Piece], node: TopN) -> Piece:
         whole = self.backend.concat(pieces, node.schema, self.metrics)
@@ -305,10 +315,10 @@ class _Run(RunContext):
         if left == 0:
             return
         for piece in self.pieces(node.child):
-            taken = self.backend.top(piece, (), left)
-            rows, nbytes = self.backend.size(taken)
+            head = self.backend.top(piece, (), left)
+            rows, nbytes = self.backend.size(head)
             self.counts.give(node, rows, nbytes)
             left -= rows
-            yield taken
+            yield head
             if left <= 0:
                 return

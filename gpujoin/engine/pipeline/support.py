@@ -35,7 +35,7 @@ def supports_node(node: Relation, backend: BackendName = BackendName.CPU) -> tup
 
 def _join_obstacles(node: Join) -> tuple[Reason, ...]:
     try:
-        JoinLayout.of(node.spec, node.left.schema, node.right.schema, node.build_side)
+        JoinLayout.from_spec(node.spec, node.left.schema, node.right.schema, node.build_side)
     except GpuJoinError as problem:
         return (Reason(ReasonKind.UNSUPPORTED, "join", str(problem)),)
     return ()

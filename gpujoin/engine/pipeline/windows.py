@@ -57,35 +57,35 @@ class WindowRun:
         backend, schema = self.backend, self.node.child.schema
         may_divide = bool(self.node.partition) and divisible(divisions, stuck=stuck)
         budget = min(backend.budget(self.memory.build_bytes), self.memory.build_bytes)
-        held: list[_Piece] = []
+        buffered: list[_Piece] = []
         rows, size, enough = 0, 0, _DROPPED_ROWS
         source = map(backend.collect, source)
         for piece in source:
-            held.append(piece)
+            buffered.append(piece)
             more_rows, more_bytes = backend.size(piece)
             rows, size = rows + more_rows, size + more_bytes
             if self.node.limit is not None and (rows >= enough or size > budget):
-                held = [self._limited(held, self.node.limit)]
-                rows, size = backend.size(held[0])
+                buffered = [self._limited(buffered, self.node.limit)]
+                rows, size = backend.size(buffered[0])
                 enough = max(_DROPPED_ROWS, 2 * rows)
             if may_divide and size > budget:
-                yield from self._divided(held, source, divisions)
+                yield from self._divided(buffered, source, divisions)
                 return
         self.metrics.oversized_parts += size > budget
-        if held:
+        if buffered:
             # Functions that may fail must not see rows that Spark has dropped.
             limit = self.node.limit if any(isinstance(each, FramedAggregate) for each in self.node.calls) else None
-            whole = backend.concat(held, schema, self.metrics) if limit is None else self._limited(held, limit)
-            held.clear()
+            whole = backend.concat(buffered, schema, self.metrics) if limit is None else self._limited(buffered, limit)
+            buffered.clear()
             self.metrics.windows += 1
             yield backend.window(whole, self.node)
 
-    def _limited(self, held: list[_Piece], limit: RankLimit) -> _Piece:
+    def _limited(self, buffered: list[_Piece], limit: RankLimit) -> _Piece:
         """Drop the rows beyond the limit."""
         backend, schema = self.backend, self.node.child.schema
         rank = WindowCall(function=limit.function, name="rank")
         ranked = dataclasses.replace(self.node, calls=(rank,), limit=None)
-        rows = backend.window(backend.concat(held, schema, self.metrics), ranked)
+        rows = backend.window(backend.concat(buffered, schema, self.metrics), ranked)
         among_first = Call(
             function=Function.LE, mode=EvalMode.ANSI, type=pa.bool_(),
             arguments=(column(ranked.schema, len(schema)), Literal(value=limit.count, type=rank.dtype)),
@@ -93,13 +93,13 @@ class WindowRun:
         first = backend.project(backend.filter(rows, among_first), [column(schema, n) for n in range(len(schema))])
         return backend.collect(first)
 
-    def _divided(self, held: list[_Piece], source: Iterator[_Piece], divisions: int) -> Iterator[_Piece]:
+    def _divided(self, buffered: list[_Piece], source: Iterator[_Piece], divisions: int) -> Iterator[_Piece]:
         schema = self.node.child.schema
         store = self.new_store()
         try:
             parts = store.new_parts(schema, FAN_OUT)
-            while held:
-                self._write(held.pop(0), parts, divisions)
+            while buffered:
+                self._write(buffered.pop(0), parts, divisions)
             for piece in source:
                 self._write(piece, parts, divisions)
 

@@ -48,12 +48,12 @@ def spread_codec(schema: pa.Schema, indeterminate: frozenset[int] = frozenset())
     for index in (place for place in range(len(schema)) if place not in indeterminate):
         pair = KeyPair(index, index, NullEquality.EQUAL)
         try:
-            KeyCodec.of(JoinSpec(JoinType.INNER, (pair,)), schema, schema)
+            KeyCodec.from_spec(JoinSpec(JoinType.INNER, (pair,)), schema, schema)
         except KeyTypeError:
             continue
         pairs.append(pair)
     # Keys come first in most schemas and are the null ones here: take the last columns.
-    return KeyCodec.of(JoinSpec(JoinType.INNER, tuple(pairs[-_SPREAD_COLUMNS:])), schema, schema)
+    return KeyCodec.from_spec(JoinSpec(JoinType.INNER, tuple(pairs[-_SPREAD_COLUMNS:])), schema, schema)
 
 
 def spread(rows: pa.RecordBatch, codec: KeyCodec, salt: int, partitions: int) -> npt.NDArray[np.int32]:

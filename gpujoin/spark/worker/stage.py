@@ -91,7 +91,7 @@ class RunStage:
         outlet, counts = self.outlet, measured.sent
         if outlet is None:
             return rows if self.arrow is None else row_packets(rows, self.arrow)
-        round_bytes = HostMemory.of(self.options.memory_budget).round_bytes
+        round_bytes = HostMemory.from_budget(self.options.memory_budget).round_bytes
         if self.transport is Transport.ROWS:
             return outlet.split(rows, task.partition, counts, round_bytes)
         packer = PacketPacker(outlet.form, outlet.blob_bytes, counts, outlet.divisions, task.partition)

@@ -321,7 +321,7 @@ def test_the_cpu_searches_rows_of_frames_by_ranges_where_the_device_did_not(side
 def test_what_codes_probe_rows_does_not_hold_the_codes_of_build_rows() -> None:
     table = pa.table({"n": range(9)})
     condition = resolve(left("n") < right("n"), table.schema, table.schema)
-    layout = JoinLayout.of(JoinSpec(JoinType.INNER, (), condition), table.schema, table.schema, Side.RIGHT)
+    layout = JoinLayout.from_spec(JoinSpec(JoinType.INNER, (), condition), table.schema, table.schema, Side.RIGHT)
     assert layout.ranged is not None
     sink = DeviceSink(layout, host_pipeline(HostBackend()), Options())
     rows = sink.take_in(table.to_batches()[0])
@@ -339,7 +339,7 @@ def test_keys_of_a_null_aware_join_do_not_stay_on_the_device() -> None:
     left_table = pa.table({"a": [1, 3, None], "b": [7, None, 2], "row": range(3)})
     right_table = pa.table({"a": [1, 1], "b": [2, None]})
     spec = JoinSpec(JoinType.NULL_AWARE_ANTI, (KeyPair(0, 0), KeyPair(1, 1)), None, (2,), ())
-    layout = JoinLayout.of(spec, left_table.schema, right_table.schema, Side.RIGHT)
+    layout = JoinLayout.from_spec(spec, left_table.schema, right_table.schema, Side.RIGHT)
     metrics = JoinMetrics()
     sink = DeviceSink(layout, host_pipeline(HostBackend()), Options())
     built = BuiltSide(sink, right_table.to_batches()[0], metrics)
