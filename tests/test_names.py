@@ -20,10 +20,7 @@ VERBS = frozenset({"read"})
 """Participles that are verbs, too, and so names of functions."""
 PUBLIC = frozenset({("gpujoin.spark.worker.record", "sent")})
 """Names that users read metrics by."""
-NOT_YET = (
-    "gpujoin.backends.cpu",
-    "gpujoin.backends.cudf",
-)
+NOT_YET = ("gpujoin.backends.cpu",)
 """Rooms that are still to be gone through."""
 
 

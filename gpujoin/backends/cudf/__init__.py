@@ -50,9 +50,9 @@ def create(request: BackendRequest) -> CudfBackend:
     Raises ``BackendUnavailableError`` if a GPU library cannot be imported, there is no such GPU, its driver is too old,
     CUDA cannot use it, or this process has lost it.
     """
-    told = lost.reason(request.device) or driver_too_old()
-    if told is not None:
-        raise BackendUnavailableError(told)
+    obstacle = lost.reason(request.device) or driver_too_old()
+    if obstacle is not None:
+        raise BackendUnavailableError(obstacle)
     with _unavailable_where_it_fails(f"GPU {request.device} cannot be used"):
         from gpujoin.backends.cudf.backend import CudfBackend
         from gpujoin.backends.cudf.device import Device
@@ -82,8 +82,8 @@ def _unavailable_where_it_fails(what: str) -> Iterator[None]:
     except BackendUnavailableError:
         raise
     except (Exception, SystemExit) as problem:
-        told = f"{what}: {type(problem).__name__}: {problem}; run `gpujoin doctor` to see what is missing"
-        raise BackendUnavailableError(told) from problem
+        message = f"{what}: {type(problem).__name__}: {problem}; run `gpujoin doctor` to see what is missing"
+        raise BackendUnavailableError(message) from problem
 
 
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:

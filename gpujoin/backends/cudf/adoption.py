@@ -164,8 +164,8 @@ def _as(column: plc.Column, dtype: pa.DataType, *, stored: bool) -> plc.Column:
 def _storage_kind(dtype: pa.DataType, own: plc.DataType) -> plc.DataType:
     if pat.is_decimal128(dtype):
         return plc.DataType(_T.DECIMAL128, 0)
-    kept = pat.is_nested(dtype) or own.id() == _T.STRING
-    return own if kept else plc.DataType(_KINDS[storage_type(dtype)])
+    is_own = pat.is_nested(dtype) or own.id() == _T.STRING
+    return own if is_own else plc.DataType(_KINDS[storage_type(dtype)])
 
 
 def _value_kind(dtype: pa.DataType, own: plc.DataType) -> plc.DataType:

@@ -133,8 +133,8 @@ class StreamCapsule:
         status = get(ctypes.byref(stream), ctypes.addressof(into))
         if status:
             address = stream.get_last_error(ctypes.byref(stream))
-            told = ctypes.string_at(address).decode(errors="replace") if address else ""
-            raise JoinSpecError(f"an Arrow device stream fails with status {status}: {told}")
+            message = ctypes.string_at(address).decode(errors="replace") if address else ""
+            raise JoinSpecError(f"an Arrow device stream fails with status {status}: {message}")
 
 
 def capsules_of(data: Any) -> TableCapsules | StreamCapsule | None:

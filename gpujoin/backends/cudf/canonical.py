@@ -67,8 +67,8 @@ def may_match(columns: tuple[KeyColumn, ...]) -> Array | None:
 def _words(xp: Any, column: KeyColumn) -> list[Array]:
     values = column.values
     if column.kind is Kind.DECIMAL:
-        used = 1 if column.digits is not None and column.digits <= ONE_WORD_DIGITS else 2
-        return [xp.ascontiguousarray(values[:, word]).view(xp.int64) for word in range(used)]
+        count = 1 if column.digits is not None and column.digits <= ONE_WORD_DIGITS else 2
+        return [xp.ascontiguousarray(values[:, word]).view(xp.int64) for word in range(count)]
     if column.kind is Kind.FLOAT:
         return [float_bits(xp, values)]
     return [values if values.dtype.itemsize >= np.dtype(np.int32).itemsize else values.astype(xp.int32)]

@@ -43,7 +43,7 @@ _BUS_ID_LENGTH = 16
 _NOT_AVAILABLE = (1 << 64) - 1
 """``NVML_VALUE_NOT_AVAILABLE``, the memory of a process where the driver does not manage it."""
 
-_KEPT = 8
+_TABLES_SHARE = 8
 """An eighth of a slot's share of the memory is for tables that workers keep between tasks, all of them together."""
 
 
@@ -58,7 +58,7 @@ class _Installed:
 
 _installed: dict[int, _Installed] = {}
 _installing = threading.Lock()
-_kept: dict[int, KeptTables] = {}
+_kept_tables: dict[int, KeptTables] = {}
 """Tables that stay on each device between tasks."""
 
 
@@ -125,8 +125,8 @@ class Device:
 def _keep_cupys_kernels() -> None:
     """Set CuPy's folder for compiled kernels, if its default cannot be written to."""
     if _CUPY_CACHE_VARIABLE not in os.environ:
-        wanted = Path("~/.cupy/kernel_cache")
-        os.environ[_CUPY_CACHE_VARIABLE] = str(usable_directory(wanted.expanduser, _CUPY_CACHE_VARIABLE))
+        default = Path("~/.cupy/kernel_cache")
+        os.environ[_CUPY_CACHE_VARIABLE] = str(usable_directory(default.expanduser, _CUPY_CACHE_VARIABLE))
 
 
 @contextmanager
@@ -165,13 +165,13 @@ def free_bytes() -> int:
     installed = _installed.get(ordinal)
     if installed is None:
         return int(rmm.mr.available_device_memory()[0])
-    kept = _kept[ordinal].nbytes if ordinal in _kept else 0
-    return installed.limit - int(installed.limiting.get_allocated_bytes()) + kept
+    table_bytes = _kept_tables[ordinal].nbytes if ordinal in _kept_tables else 0
+    return installed.limit - int(installed.limiting.get_allocated_bytes()) + table_bytes
 
 
 def keep_tables(ordinal: int, tables: KeptTables) -> None:
     """Let go of tables, one after the other, where an allocation on a device would fail, and of all if it is lost."""
-    _kept[ordinal] = tables
+    _kept_tables[ordinal] = tables
     lost.forget_with(ordinal, tables.clear)
 
 
@@ -199,9 +199,9 @@ def share_memory(ordinal: int, fraction: float, slots: int, contexts: int) -> in
                 f"the contexts of its processes take all of GPU {ordinal}: {contexts} of {total} bytes; use fewer "
                 "executor cores, or set spark.gpujoin.gpu.contextBytes if contexts are smaller"
             )
-        kept = share // _KEPT if _pools_supported(ordinal) else 0
-        _install(ordinal, share - kept)
-    return kept
+        table_bytes = share // _TABLES_SHARE if _pools_supported(ordinal) else 0
+        _install(ordinal, share - table_bytes)
+    return table_bytes
 
 
 def context_bytes(ordinal: int) -> int | None:
@@ -219,13 +219,13 @@ def context_bytes(ordinal: int) -> int | None:
         try:
             handle = nvml.device_get_handle_by_pci_bus_id_v2(bus)
             processes = nvml.device_get_compute_running_processes_v3(handle)
-            taken = [int(p.used_gpu_memory) for p in processes if p.pid == os.getpid()]
+            sizes = [int(p.used_gpu_memory) for p in processes if p.pid == os.getpid()]
         finally:
             nvml.shutdown()
     except Exception as problem:  # noqa: BLE001 - those of NVML are of a class of its binding, which may be missing
         log.debug("NVML does not tell what this process takes of GPU %d: %s", ordinal, problem)
         return None
-    return next((nbytes for nbytes in taken if 0 < nbytes != _NOT_AVAILABLE), None)
+    return next((nbytes for nbytes in sizes if 0 < nbytes != _NOT_AVAILABLE), None)
 
 
 def release_cached_memory(ordinal: int) -> None:
@@ -253,8 +253,8 @@ def _install(ordinal: int, limit: int | None) -> None:
 
 def _set_resource(ordinal: int, limit: int) -> None:
     """Install a resource. Kept tables are let go, since it would not count them."""
-    if ordinal in _kept:
-        _kept[ordinal].clear()
+    if ordinal in _kept_tables:
+        _kept_tables[ordinal].clear()
     limiting = rmm.mr.LimitingResourceAdaptor(_pool(ordinal, limit), limit)
     resource = rmm.mr.FailureCallbackResourceAdaptor(limiting, _release(ordinal))
     rmm.mr.set_per_device_resource(ordinal, resource)
@@ -269,9 +269,9 @@ def _release(ordinal: int) -> Callable[[int], bool]:
     """
 
     def release(nbytes: int) -> bool:
-        kept = _kept.get(ordinal)
+        tables = _kept_tables.get(ordinal)
         try:
-            if kept is None or not kept.drop():
+            if tables is None or not tables.drop():
                 return False
         except Exception as problem:  # noqa: BLE001 - C++ calls this, and takes no exception
             log.warning("a table that is kept on GPU %d cannot be let go: %s", ordinal, problem)

@@ -73,11 +73,11 @@ def driver_too_old() -> str | None:
     cuda, extra = driver_cuda_version(), installed_extra()
     if cuda is None or extra is None or cuda >= OLDEST_CUDA[extra]:
         return None
-    told = (
+    reason = (
         f"the NVIDIA driver is too old: it runs CUDA {cuda[0]}.{cuda[1]}, and the packages of the extra {extra} need "
         f"{OLDEST_CUDA[extra][0]}.{OLDEST_CUDA[extra][1]}; update it"
     )
-    return told if cuda < OLDEST_CUDA["cu12"] else f"{told}, or {pip_install('cu12')} in their place"
+    return reason if cuda < OLDEST_CUDA["cu12"] else f"{reason}, or {pip_install('cu12')} in their place"
 
 
 def hidden_by_environment(environment: Mapping[str, str]) -> str | None:

@@ -114,8 +114,8 @@ def fetch(
     if padded or pairs == codes.rows:
         return OutputColumns(codes.rows, None, tuple(columns))
     probe = own.fields.columns()
-    kept, _ = packed_rows.emit(device, direct.matches_of(device, marks, pairs), [*probe, *columns], None)
-    return OutputColumns(pairs, tuple(kept[: len(probe)]), tuple(kept[len(probe) :]))
+    emitted, _ = packed_rows.emit(device, direct.matches_of(device, marks, pairs), [*probe, *columns], None)
+    return OutputColumns(pairs, tuple(emitted[: len(probe)]), tuple(emitted[len(probe) :]))
 
 
 def _with_payload(device: Device, numbers: NumberTable, fields: Fields) -> FetchingTable:

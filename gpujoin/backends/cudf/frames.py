@@ -117,13 +117,13 @@ def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_struct_array(nothing).replace_schema_metadata(schema.metadata)
     arrays: list[pa.Array]
     if frame.rows == 0:
-        arrays = [pa.array([], storage_type(wanted.type)) for wanted in schema]
+        arrays = [pa.array([], storage_type(field.type)) for field in schema]
     else:
         arrays = [_own(column).to_arrow(stream=STREAM) for column in columns]
         STREAM.synchronize()
     restored = [
-        restore(array, wanted.type, frame.dictionaries.get(position))
-        for position, (array, wanted) in enumerate(zip(arrays, schema, strict=True))
+        restore(array, field.type, frame.dictionaries.get(position))
+        for position, (array, field) in enumerate(zip(arrays, schema, strict=True))
     ]
     return pa.RecordBatch.from_arrays(restored, schema=schema)
 
@@ -175,14 +175,14 @@ def as_field(column: plc.Column) -> FieldColumn:
     return FieldColumn(as_array(column), validity(column))
 
 
-def from_field(given: FieldColumn, dtype: plc.DataType) -> plc.Column:
+def from_field(source: FieldColumn, dtype: plc.DataType) -> plc.Column:
     """Convert a column that kernels have gathered to a cuDF column over the same memory; the mask is copied."""
     # Not as a column of words: two for each decimal may exceed the rows of a column.
-    data = plc.gpumemoryview(given.values) if given.values.ndim > 1 else as_column(given.values).data()
-    if given.valid is None:
-        return plc.Column(dtype, given.rows, data, None, 0, 0, [])
-    mask, nulls = plc.transform.bools_to_mask(as_column(given.valid), stream=STREAM)
-    return plc.Column(dtype, given.rows, data, mask if nulls else None, nulls, 0, [])
+    data = plc.gpumemoryview(source.values) if source.values.ndim > 1 else as_column(source.values).data()
+    if source.valid is None:
+        return plc.Column(dtype, source.rows, data, None, 0, 0, [])
+    mask, nulls = plc.transform.bools_to_mask(as_column(source.valid), stream=STREAM)
+    return plc.Column(dtype, source.rows, data, mask if nulls else None, nulls, 0, [])
 
 
 def _view(column: plc.Column, dtype: np.dtype[Any], size: int, offset: int) -> Array:

@@ -102,31 +102,31 @@ def output_at_once(
     ``entered`` makes the device current while a slice is made.
     """
     build = None if other is None else _output_side(other)
-    made = write_output(probe, _output_side(own), build, matched=matched)
-    return None if made is None else _frames_of(ops, entered, own, other, made)
+    output = write_output(probe, _output_side(own), build, matched=matched)
+    return None if output is None else _frames_of(ops, entered, own, other, output)
 
 
 def output_by_keys(
     index: Index, keys: Keys, own: CudfFrame, other: CudfFrame, *, padded: bool
 ) -> JoinOutput[CudfFrame] | None:
     """Make join output without a probe, as frames (:func:`gpujoin.backends.cudf.fetching.output_by_keys`)."""
-    made = fetching.output_by_keys(index, keys, _output_side(own), _output_side(other), padded=padded)
-    return None if made is None else _frames_of(index.ops, index.entered, own, other, made)
+    output = fetching.output_by_keys(index, keys, _output_side(own), _output_side(other), padded=padded)
+    return None if output is None else _frames_of(index.ops, index.entered, own, other, output)
 
 
 def _frames_of(
-    ops: ArrayOps, entered: EnterDevice, own: CudfFrame, other: CudfFrame | None, made: OutputColumns | RunsOutput
+    ops: ArrayOps, entered: EnterDevice, own: CudfFrame, other: CudfFrame | None, output: OutputColumns | RunsOutput
 ) -> JoinOutput[CudfFrame]:
     def frames(start: int, length: int) -> tuple[CudfFrame, CudfFrame | None]:
         with entered():
-            rows = made.slice(start, length)
+            rows = output.slice(start, length)
             if rows.probe is None:
                 of_probe = gather(ops, own, Span(start, length))
             else:
                 of_probe = _frame_of(own, rows.probe, length)
             return of_probe, None if other is None else _frame_of(other, rows.build, length)
 
-    return JoinOutput(made.rows, frames)
+    return JoinOutput(output.rows, frames)
 
 
 def _output_side(frame: CudfFrame) -> OutputSide:

@@ -234,9 +234,9 @@ class Index:
         assert places is not None
         maybe = positions(self.ops, matches.count > 0)
         wrong = maybe[~self.coding.same(keys, maybe, build, places.rows[matches.start[maybe]])]
-        lost = total(matches.count[wrong])
+        wrong_pairs = total(matches.count[wrong])
         matches.count[wrong] = 0
-        return Ranges(matches.start, matches.count, matches.pairs - lost)
+        return Ranges(matches.start, matches.count, matches.pairs - wrong_pairs)
 
 
 class IndexProbe:

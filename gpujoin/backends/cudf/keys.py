@@ -102,8 +102,8 @@ def _key_column(column: plc.Column, dtype: pa.DataType, null_safe: bool) -> KeyC
         offsets, data = text_parts(column)
         return KeyColumn(Kind.TEXT, data, valid, offsets, null_safe=null_safe)
     if kind == _T.DECIMAL128:
-        given = as_field(column).values.view(cupy.uint64)
-        return KeyColumn(Kind.DECIMAL, given, valid, null_safe=null_safe, digits=dtype.precision)
+        words = as_field(column).values.view(cupy.uint64)
+        return KeyColumn(Kind.DECIMAL, words, valid, null_safe=null_safe, digits=dtype.precision)
     values = as_array(column)
     if kind in (_T.FLOAT32, _T.FLOAT64):
         return KeyColumn(Kind.FLOAT, values, valid, null_safe=null_safe)

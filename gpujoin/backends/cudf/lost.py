@@ -55,15 +55,15 @@ def lost_errors(ordinal: int) -> Iterator[None]:
     except (MemoryError, RuntimeError) as problem:
         if not is_final(problem):
             raise
-        told = f"this process has lost GPU {ordinal}: {problem}"
-        _reasons.setdefault(ordinal, told)
-        warn_once(f"{told}; its joins go on on the CPU")
+        message = f"this process has lost GPU {ordinal}: {problem}"
+        _reasons.setdefault(ordinal, message)
+        warn_once(f"{message}; its joins go on on the CPU")
         if ordinal in _forgetting:
             _forgetting[ordinal]()
     _raise_if_lost(ordinal)
 
 
 def _raise_if_lost(ordinal: int) -> None:
-    told = reason(ordinal)
-    if told is not None:
-        raise DeviceLostError(told)
+    message = reason(ordinal)
+    if message is not None:
+        raise DeviceLostError(message)

@@ -20,7 +20,7 @@ from gpujoin.launch.rows import FieldColumn, PackedRows, RowLayout
 from gpujoin.logs import log
 from gpujoin.model.maps import Indices, MapOrder, RowMap
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 FetchingTable: TypeAlias = direct.PayloadTable | unique.PayloadTable
 """A table of unique keys that has the payload of its rows."""
@@ -141,7 +141,7 @@ def order_once(device: Device, packing: Packing, fields: Fields, order: Array) -
     return ordered
 
 
-def make_once(packing: Packing, make: Callable[[], Made]) -> Made | None:
+def make_once(packing: Packing, make: Callable[[], Result]) -> Result | None:
     """Make something of the columns; ``None``, now and ever after, if it does not fit or kernels do not compile."""
     if packing.refused:
         return None

@@ -41,14 +41,14 @@ def kernel_index(
     """
     if not _compile(device, (*_ONE_POINT, *(_TWO_POINTS if len(points) == _PAIR else ()))):
         return None
-    kept = _kept(ops, points, groups)
-    values = [p.values if kept is None else p.values[kept] for p in points]
-    own = None if groups is None else groups.values if kept is None else groups.values[kept]
+    valid_rows = _valid_rows(ops, points, groups)
+    values = [p.values if valid_rows is None else p.values[valid_rows] for p in points]
+    own = None if groups is None else groups.values if valid_rows is None else groups.values[valid_rows]
     number = 0 if own is None or not int(own.shape[0]) else int(own.max()) + 1
     if number > MAX_ROWS:
         log.warning("group %d is over the %d of kernels, so array operations search", number - 1, MAX_ROWS)
         return None
-    return KernelRangeIndex(device, ops, values, own, number, kept, rows)
+    return KernelRangeIndex(device, ops, values, own, number, valid_rows, rows)
 
 
 def _compile(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> bool:
@@ -62,7 +62,7 @@ def _compile(device: Device, kernels: Sequence[tuple[ModuleSpec, str]]) -> bool:
     return True
 
 
-def _kept(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Array | None:
+def _valid_rows(ops: OrderOps, points: Sequence[Points], groups: Points | None) -> Array | None:
     """Rows that may have a match; ``None``: all."""
     masks = [column.valid for column in points]
     if groups is not None:
@@ -93,7 +93,7 @@ class KernelRangeIndex:
         values: Sequence[Array],
         groups: Array | None,
         number: int,
-        kept: Array | None,
+        valid_rows: Array | None,
         rows: int,
     ) -> None:
         self.device, self.ops, self.rows = device, ops, rows
@@ -103,7 +103,7 @@ class KernelRangeIndex:
         self.groups: Groups | None = None
         if of_place is not None:
             self.groups = ranges.groups_of(device, of_place, number)
-        self.order = (order if kept is None else kept[order]).astype(ops.index)
+        self.order = (order if valid_rows is None else valid_rows[order]).astype(ops.index)
         self.places = self.points.places
         self.second: _Second | None = None
         self.monotone: Ordered | None = None
@@ -112,7 +112,7 @@ class KernelRangeIndex:
             if _ascends(seconds, of_place):
                 self.monotone = ranges.ordered(seconds)
             else:
-                self.second = _Second.of(ops, seconds)
+                self.second = _Second.from_points(ops, seconds)
         self._wavelet: wavelet.Matrix | None = None
         self._lock = threading.Lock()
 
@@ -142,10 +142,10 @@ class KernelRangeIndex:
             if self._wavelet is None:
                 assert self.second is not None
                 limit = self.second.distinct.places
-                made = wavelet.build(self.device, self.second.ranks, self.order, limit)
+                matrix = wavelet.build(self.device, self.second.ranks, self.order, limit)
                 # Wait for the device: another thread may read the matrix next, on its own stream.
-                self.device.download(made.zeros)
-                self._wavelet = made
+                self.device.download(matrix.zeros)
+                self._wavelet = matrix
             return self._wavelet
 
     def find(self, bounds: Sequence[Range], groups: Points | None) -> Stretches:
@@ -154,14 +154,14 @@ class KernelRangeIndex:
         masks += [] if groups is None else [groups.valid]
         group = None if groups is None else groups.values
         valid = _all_of(masks)
-        asked = [Bounds(low.values, high.values) for low, high in bounds]
-        first = Bounds(asked[0].low, asked[0].high, valid, group)
+        intervals = [Bounds(low.values, high.values) for low, high in bounds]
+        first = Bounds(intervals[0].low, intervals[0].high, valid, group)
         stretches = ranges.find(self.device, self.points, self.groups, first)
         if self.monotone is not None:
-            stretches = ranges.narrow(self.device, self.monotone, stretches, asked[1])
+            stretches = ranges.narrow(self.device, self.monotone, stretches, intervals[1])
         if self.second is None:
             return Stretches(stretches.start, stretches.count, stretches.pairs, None)
-        ranks = ranges.find(self.device, self.second.distinct, None, asked[1])
+        ranks = ranges.find(self.device, self.second.distinct, None, intervals[1])
         xp = self.ops.xp
         length = xp.where(ranks.count > 0, stretches.count, xp.int32(0))
         return Stretches(stretches.start, length, total(length), ranks)
@@ -175,14 +175,14 @@ class KernelRangeIndex:
         """Find the nearest build row of each probe row; only for indexes of one point."""
         valid = _all_of([points.valid, None if groups is None else groups.valid])
         sought = nearest.Sought(points.values, valid, None if groups is None else groups.values)
-        wanted = nearest.Terms(
+        kernel_terms = nearest.Terms(
             backward=terms.direction is not Direction.FORWARD,
             forward=terms.direction is not Direction.BACKWARD,
             exact=terms.allow_exact,
             codes=nearest.Codes(terms.float_bytes),
             tolerance=terms.tolerance,
         )
-        return nearest.find(self.device, self.points, self.groups, self.order, sought, wanted)
+        return nearest.find(self.device, self.points, self.groups, self.order, sought, kernel_terms)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Second:
         return self.distinct.nbytes + int(self.ranks.nbytes)
 
     @classmethod
-    def of(cls, ops: OrderOps, seconds: Array) -> _Second:
+    def from_points(cls, ops: OrderOps, seconds: Array) -> _Second:
         xp = ops.xp
         values, order = ops.sort(seconds)
         leads = xp.ones(values.shape[0], dtype=bool)

@@ -91,14 +91,14 @@ def restrict_matches(
     rows = {probe_side: int(matches.row.shape[0]), probe_side.other: build_rows}
     columns = [_column(ops.kernels, source, node, rows[node.side], nulls=only) for node, only in written.columns]
     try:
-        kept, failed = restrict(
+        restricted, failed = restrict(
             ops.kernels, written.text, columns, matches, build_rows, probe_is_left=probe_side is Side.LEFT,
             constants=written.constants,
         )  # fmt: skip
     except KernelCompileError as problem:
         log.warning(_INSTEAD, problem)
         return None
-    return None if failed else kept
+    return None if failed else restricted
 
 
 def _column(device: Device, source: Source, node: ColumnRef, rows: int, *, nulls: bool) -> ConditionColumn:

@@ -50,17 +50,17 @@ def may_miss(rows: RowMap) -> bool:
 
 def filtered(ops: ArrayOps, rows: RowMap, mask: Array) -> RowMap:
     """Keep the entries of a map at which a mask is true."""
-    kept = positions(ops, mask)
-    count = int(kept.shape[0])
+    places = positions(ops, mask)
+    count = int(places.shape[0])
     match rows:
         case Indices(values, _, out_of_bounds, order):
-            return Indices(values[kept], count, out_of_bounds, order)
+            return Indices(values[places], count, out_of_bounds, order)
         case Span(start, length):
-            return Span(start, length) if count == length else _ascending(kept + start)
+            return Span(start, length) if count == length else _ascending(places + start)
         case Repeat(start, _, times):
-            return _ascending(((kept.astype(ops.xp.int64) + start) // times).astype(ops.xp.int32))
+            return _ascending(((places.astype(ops.xp.int64) + start) // times).astype(ops.xp.int32))
         case Tile(start, _, period):
-            return Indices(((kept.astype(ops.xp.int64) + start) % period).astype(ops.xp.int32), count)
+            return Indices(((places.astype(ops.xp.int64) + start) % period).astype(ops.xp.int32), count)
         case AllNull():
             return AllNull(count)
 

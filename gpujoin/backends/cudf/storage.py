@@ -78,25 +78,25 @@ def store(array: pa.Array) -> pa.Array:
         return store(array.storage)
     if dtype in _VIEWS:
         array = array.cast(_VIEWS[dtype])
-    wanted = storage_type(dtype)
-    assert wanted is not None, f"{dtype} has no storage type"
-    return _store(array, wanted)
+    target = storage_type(dtype)
+    assert target is not None, f"{dtype} has no storage type"
+    return _store(array, target)
 
 
-def _store(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _store(array: pa.Array, target: pa.DataType) -> pa.Array:
     dtype = array.type
     if pat.is_struct(dtype):
-        fields = [_store(array.field(i), wanted.field(i).type) for i in range(dtype.num_fields)]
-        return _struct(fields, wanted, array)
+        fields = [_store(array.field(i), target.field(i).type) for i in range(dtype.num_fields)]
+        return _struct(fields, target, array)
     if pat.is_large_list(dtype):
         array = array.cast(pa.list_(dtype.value_field))
     if pat.is_map(dtype):
         array = _relabelled(array, pa.list_(_entries(dtype)), [_map_entries(array)])
     if pat.is_list(array.type):
-        return _relabelled(array, wanted, [_store(array.values, wanted.value_type)])
+        return _relabelled(array, target, [_store(array.values, target.value_type)])
     if pat.is_null(dtype):
-        return pa.nulls(len(array), wanted)
-    return array if array.type == wanted else _relabelled(array, wanted)
+        return pa.nulls(len(array), target)
+    return array if array.type == target else _relabelled(array, target)
 
 
 def copyable(table: pa.Table) -> pa.Table:

@@ -72,8 +72,8 @@ def restrict(
     if matches is None:
         return None
     source = FrameSource(frames, probe.rows)
-    kept = restrict_matches(ops, source, condition, matches, probe.build_rows, probe_side)
-    return None if kept is None else probe.restricted_to(kept)
+    restricted = restrict_matches(ops, source, condition, matches, probe.build_rows, probe_side)
+    return None if restricted is None else probe.restricted_to(restricted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +155,9 @@ class CudfText:
         return CudfText(_CASES[function](self.column, stream=STREAM), self.length_)
 
     def where(self, mask: Array, other: CudfText) -> CudfText:
-        given, instead = (t.content if isinstance(t.content, plc.Column) else t.scalar for t in (self, other))
+        own, instead = (t.content if isinstance(t.content, plc.Column) else t.scalar for t in (self, other))
         rows = as_column(cupy.ascontiguousarray(cupy.broadcast_to(mask, (self.length_,))))
-        return CudfText(plc.copying.copy_if_else(given, instead, rows, stream=STREAM), self.length_)
+        return CudfText(plc.copying.copy_if_else(own, instead, rows, stream=STREAM), self.length_)
 
     def is_ascii(self) -> bool:
         if isinstance(self.content, plc.Column):
@@ -184,18 +184,18 @@ class FrameSource:
 
     def column(self, node: ColumnRef) -> Value | Text:
         column, stored = self._plain(node)
-        wanted = logical(stored)
-        if pat.is_string(wanted):
+        dtype = logical(stored)
+        if pat.is_string(dtype):
             return CudfText(column, self.length)
         valid = validity(column)
         if pat.is_decimal128(stored):
-            return in_words(decimal_words(column), wanted, valid)
+            return in_words(decimal_words(column), dtype, valid)
         data = as_array(column)
         if pat.is_decimal(stored):
-            return Value(wanted, data.astype(cupy.int64), valid)
+            return Value(dtype, data.astype(cupy.int64), valid)
         if pat.is_date64(stored):
-            return Value(wanted, (data // _MILLISECONDS_OF_A_DAY).astype(cupy.int32), valid)
-        return Value(wanted, data, valid)
+            return Value(dtype, (data // _MILLISECONDS_OF_A_DAY).astype(cupy.int32), valid)
+        return Value(dtype, data, valid)
 
     def _type(self, node: ColumnRef) -> pa.DataType:
         return self.frames[node.side].types[node.index]

@@ -131,9 +131,9 @@ class FrameAggregation(Generic[Frame]):
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
             expressions += inputs_of(call)
-        taken = computed(self._columns, piece, expressions)
+        inputs = computed(self._columns, piece, expressions)
         width = len(self._node.keys)
-        keys = plain_keys(self._columns, self._columns.select(taken, range(width)))
+        keys = plain_keys(self._columns, self._columns.select(inputs, range(width)))
         place = width
 
         def ask(rows: Reducer[Frame], state: State[Frame]) -> Callable[[], Frame]:
@@ -147,7 +147,7 @@ class FrameAggregation(Generic[Frame]):
                 place += 1
             return state.reduce(rows, at, mask)
 
-        return self._state(taken, keys, ask)
+        return self._state(inputs, keys, ask)
 
     def _merge(self, states: Sequence[Frame]) -> Frame:
         whole = self._columns.concat(states)

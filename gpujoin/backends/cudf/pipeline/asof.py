@@ -40,7 +40,7 @@ class FrameGroups(Generic[Frame]):
     """The distinct keys."""
 
     @classmethod
-    def of(
+    def from_build(
         cls, columns: Columns[Frame], frame: Frame, types: Sequence[pa.DataType], null_safe: Sequence[bool]
     ) -> tuple[FrameGroups[Frame], Value]:
         """Number the keys of a build side. Also returns the number of each row, null where a key matches nothing."""
@@ -73,12 +73,12 @@ def coded_as_of(
     order_at = len(key_types)
     ranks: RankCodes[Frame] | None = None
     if is_ranked(columns.types(frame)[order_at]):
-        ranks, order = RankCodes.of(columns, columns.select(frame, (order_at,)))
+        ranks, order = RankCodes.from_build(columns, columns.select(frame, (order_at,)))
     else:
         order = order_codes(columns, frame, order_at)
     groups, numbers = None, None
     if key_types:
-        groups, numbers = FrameGroups.of(columns, frame, key_types, null_safe)
+        groups, numbers = FrameGroups.from_build(columns, frame, key_types, null_safe)
 
     def code(rows: Frame) -> Frame:
         with entered():

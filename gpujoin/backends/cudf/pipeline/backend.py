@@ -47,8 +47,8 @@ class DevicePipeline(Generic[Frame]):
     def backend(self) -> AnyDeviceBackend:
         return self.columns.backend
 
-    def budget(self, asked: int) -> int:
-        del asked
+    def budget(self, host_budget: int) -> int:
+        del host_budget
         return self._memory // _MEMORY_SHARE
 
     # -- what it can do ------------------------------------------------------------------------------------
@@ -190,12 +190,12 @@ def _carried_array(column: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArr
     """Cast values to the type in which the device carries them."""
     if pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type):
         column = column.cast(column.type.value_type)
-    wanted = carried(dtype)
-    if column.type == wanted or column.type == _large(wanted):
+    target = carried(dtype)
+    if column.type == target or column.type == _large(target):
         return column
-    if pa.types.is_decimal(wanted) and column.type != logical(wanted):
-        column = column.cast(logical(wanted))
-    return column.cast(_large(wanted))
+    if pa.types.is_decimal(target) and column.type != logical(target):
+        column = column.cast(logical(target))
+    return column.cast(_large(target))
 
 
 def _large(dtype: pa.DataType) -> pa.DataType:

@@ -48,7 +48,7 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
     """Compute one column for each expression; column references are not copied."""
     rows = columns.backend.frame_rows(frame)
     run = evaluator(columns, frame)
-    made: list[Value | Text] = []
+    values: list[Value | Text] = []
     kinds: list[pa.DataType] = []
     at: list[int] = []
     width = len(columns.types(frame))
@@ -56,11 +56,11 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
         if isinstance(node, ColumnRef):
             at.append(node.index)
             continue
-        at.append(width + len(made))
+        at.append(width + len(values))
         dtype = type_of(node)
-        made.append(run.any(node, None) if rows else _nothing(columns, frame, dtype))
+        values.append(run.any(node, None) if rows else _nothing(columns, frame, dtype))
         kinds.append(carried(dtype))
-    whole = columns.hstack([frame, columns.frame(made, kinds, rows)]) if made else frame
+    whole = columns.hstack([frame, columns.frame(values, kinds, rows)]) if values else frame
     return columns.select(whole, at)
 
 
@@ -144,20 +144,20 @@ def plain_keys(columns: Columns[Frame], frame: Frame) -> Frame:
             continue
         value = values_of(columns, frame, at)
         bits = pa.int32() if pat.is_float32(dtype) else pa.int64()
-        made = Value(bits, float_bits(xp, value.data), value.valid)
-        parts.append(columns.frame([made], [bits], rows))
+        integers = Value(bits, float_bits(xp, value.data), value.valid)
+        parts.append(columns.frame([integers], [bits], rows))
     return columns.hstack(parts)
 
 
-def key_frame(columns: Columns[Frame], frame: Frame, wanted: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Frame:
+def key_frame(columns: Columns[Frame], frame: Frame, types: Sequence[pa.DataType], null_safe: Sequence[bool]) -> Frame:
     """Make a key frame of the first columns, in the types that both sides share; the backend normalises them."""
-    parts = [widened_key(columns, frame, position, dtype) for position, dtype in enumerate(wanted)]
+    parts = [widened_key(columns, frame, position, dtype) for position, dtype in enumerate(types)]
     return columns.null_safe(columns.hstack(parts), null_safe)
 
 
-def widened_key(columns: Columns[Frame], frame: Frame, at: int, wanted: pa.DataType) -> Frame:
+def widened_key(columns: Columns[Frame], frame: Frame, at: int, common: pa.DataType) -> Frame:
     """Select a key column, in the type that both sides share."""
-    kind, own = logical(wanted), logical(columns.types(frame)[at])
+    kind, own = logical(common), logical(columns.types(frame)[at])
     if not is_whole(kind) or own == kind:
         return columns.select(frame, (at,))
     value = values_of(columns, frame, at)

@@ -30,13 +30,15 @@ class DeviationState(State[Frame]):
             valid = mask_and(valid, value.valid)
         data = [value.data for value in values]
         one = rows.xp.ones(rows.rows, dtype="float64")
-        return self._made(rows, one, valid, lambda grouped: moments.of_rows(grouped, self.call, data))
+        return self._deferred_state(rows, one, valid, lambda grouped: moments.of_rows(grouped, self.call, data))
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
         states = [rows.value(position).data for position in at]
-        return self._made(rows, states[0], states[0] > 0, lambda grouped: moments.of_states(grouped, self.call, states))
+        return self._deferred_state(
+            rows, states[0], states[0] > 0, lambda grouped: moments.of_states(grouped, self.call, states)
+        )
 
-    def _made(
+    def _deferred_state(
         self, rows: Reducer[Frame], counts: Array, valid: Array | None,
         compute: Callable[[moments.GroupedRows], list[Array]],
     ) -> Callable[[], Frame]:  # fmt: skip
@@ -48,14 +50,14 @@ class DeviationState(State[Frame]):
             sums = rows.reduce([Reduction(Reduce.SUM, values, valid) for values in columns])
             return [each.data if each.valid is None else rows.xp.where(each.valid, each.data, 0.0) for each in sums]
 
-        def made() -> Frame:
+        def state() -> Frame:
             assert rows.ids is not None
             of_groups = rows.of(count)
             grouped = moments.GroupedRows(rows.xp, rows.ids, valid, of_groups, rows.of(first), totals)
             values = [Value(pa.float64(), part) for part in compute(grouped)]
             return rows.columns.frame(values, self.types, of_groups.shape[0])
 
-        return made
+        return state
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
         return columns.select(frame, [at[number] for number in moments.buffer_parts(self.call)])

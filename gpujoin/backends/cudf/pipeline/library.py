@@ -89,8 +89,8 @@ class CudfColumns:
 
     def select(self, frame: CudfFrame, positions: Sequence[int]) -> CudfFrame:
         columns = frame.table.columns()
-        chosen = plc.Table([columns[i] for i in positions], num_rows=frame.rows)
-        return CudfFrame(chosen, tuple(frame.types[i] for i in positions))
+        table = plc.Table([columns[i] for i in positions], num_rows=frame.rows)
+        return CudfFrame(table, tuple(frame.types[i] for i in positions))
 
     def hstack(self, frames: Sequence[CudfFrame]) -> CudfFrame:
         columns = [column for frame in frames for column in frame.table.columns()]
@@ -100,8 +100,8 @@ class CudfColumns:
     def frame(self, columns: Sequence[Value | Text], types: Sequence[pa.DataType], rows: int) -> CudfFrame:
         if rows == 0 and types:
             return CudfFrame(plc.copying.slice(null_row(tuple(types)), [0, 0], stream=STREAM)[0], tuple(types))
-        made = [_column(value, rows) for value in columns]
-        return CudfFrame(plc.Table(made, num_rows=rows), tuple(types))
+        converted = [_column(value, rows) for value in columns]
+        return CudfFrame(plc.Table(converted, num_rows=rows), tuple(types))
 
     def relabelled(self, frame: CudfFrame, types: Sequence[pa.DataType]) -> CudfFrame:
         return CudfFrame(frame.table, tuple(types))
@@ -179,10 +179,10 @@ class CudfColumns:
             groups = f"{row_groups[0]} to {row_groups[-1]}"
             raise DecodeError(f"{path}: libcudf does not read row groups {groups}: {problem}") from problem
         columns = dict(zip(decoded.column_names(include_children=False), decoded.columns, strict=True))
-        taken = [_taken_in(columns[name], dtype, path) for name, dtype in zip(names, types, strict=True)]
+        typed = [_taken_in(columns[name], dtype, path) for name, dtype in zip(names, types, strict=True)]
         return CudfFrame(
-            plc.Table([column for column, _ in taken], num_rows=decoded.tbl.num_rows()),
-            tuple(dtype for _, dtype in taken),
+            plc.Table([column for column, _ in typed], num_rows=decoded.tbl.num_rows()),
+            tuple(dtype for _, dtype in typed),
         )
 
 

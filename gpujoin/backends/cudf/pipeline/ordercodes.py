@@ -47,24 +47,24 @@ class RankCodes(Generic[Frame]):
     """Codes by the distinct values of a build side."""
 
     columns: Columns[Frame]
-    known: Frame
+    distinct: Frame
     """The distinct values: a frame of one column."""
 
     @classmethod
-    def of(cls, columns: Columns[Frame], values: Frame) -> tuple[RankCodes[Frame], Value]:
+    def from_build(cls, columns: Columns[Frame], values: Frame) -> tuple[RankCodes[Frame], Value]:
         """Make the codes of a build side, of a frame of one column; also those of its rows."""
         filled = columns.backend.frame_rows(values)
-        known = columns.codes(values)[0] if filled else values
-        return cls(columns, known), Value(pa.int64(), 2 * ranks(columns, values), valid_of(columns, values, 0))
+        distinct = columns.codes(values)[0] if filled else values
+        return cls(columns, distinct), Value(pa.int64(), 2 * ranks(columns, values), valid_of(columns, values, 0))
 
     def codes(self, values: Frame) -> Value:
         """Codes of the rows of a probe side."""
         xp, rows = self.columns.ops.xp, self.columns.backend.frame_rows
-        known, valid = rows(self.known), valid_of(self.columns, values, 0)
+        count, valid = rows(self.distinct), valid_of(self.columns, values, 0)
         if not rows(values):
             return Value(pa.int64(), xp.zeros(0, dtype="int64"))
-        rank = ranks(self.columns, self.columns.concat([self.known, values]))
+        rank = ranks(self.columns, self.columns.concat([self.distinct, values]))
         marks = xp.zeros(int(rank.max()) + 1, dtype="int64")
-        marks[rank[:known]] = 1
-        sought = rank[known:]
+        marks[rank[:count]] = 1
+        sought = rank[count:]
         return Value(pa.int64(), (2 * xp.cumsum(marks, dtype="int64") - 1 - marks)[sought], valid)

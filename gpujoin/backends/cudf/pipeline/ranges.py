@@ -43,16 +43,18 @@ def can_search(axes: Sequence[Axis]) -> bool:
     )
 
 
-def _computes(node: Expression, wanted: pa.DataType) -> bool:
+def _computes(node: Expression, order_type: pa.DataType) -> bool:
     """Whether a value is computed, and converted to the type in which it is ordered without loss."""
     if node.type is None or not is_device_supported(node):
         return False
-    own, wanted = logical(node.type), logical(wanted)
-    if is_whole(own) and is_whole(wanted):
-        return bool(own.bit_width <= wanted.bit_width)
-    if pat.is_decimal(own) and pat.is_decimal(wanted):
-        return bool(own.scale <= wanted.scale and own.precision - own.scale <= wanted.precision - wanted.scale)
-    return own == wanted or bool(pat.is_float32(own) and pat.is_float64(wanted))
+    own, order_type = logical(node.type), logical(order_type)
+    if is_whole(own) and is_whole(order_type):
+        return bool(own.bit_width <= order_type.bit_width)
+    if pat.is_decimal(own) and pat.is_decimal(order_type):
+        return bool(
+            own.scale <= order_type.scale and own.precision - own.scale <= order_type.precision - order_type.scale
+        )
+    return own == order_type or bool(pat.is_float32(own) and pat.is_float64(order_type))
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class FrameRanges(Generic[Frame]):
         extents: list[Extent | None] = []
         for axis in axes:
             if is_ranked(axis.type):
-                order, codes = RankCodes.of(columns, _operand_column(columns, frame, axis.build, axis.type))
+                order, codes = RankCodes.from_build(columns, _operand_column(columns, frame, axis.build, axis.type))
                 orders.append(order)
                 points.append(codes)
                 extents.append(None)
@@ -96,7 +98,7 @@ class FrameRanges(Generic[Frame]):
             extents.append(None if axis.widest is None else _extent(columns, value))
         groups, numbers = None, None
         if key_types:
-            groups, numbers = FrameGroups.of(columns, frame, key_types, null_safe)
+            groups, numbers = FrameGroups.from_build(columns, frame, key_types, null_safe)
         whole = code_frame(columns, frame, points if numbers is None else [numbers, *points])
         codec = cls(columns, entered, tuple(axes), groups, tuple(orders), tuple(extents))
         return CodedRows(whole, groups is not None, codec.bounds, 0.0 if numbers is None else _spread(columns, numbers))
@@ -134,9 +136,9 @@ class FrameRanges(Generic[Frame]):
         return Value(pa.int64(), low, valid), Value(pa.int64(), high)
 
 
-def _operand(columns: Columns[Frame], frame: Frame, node: Expression, wanted: pa.DataType) -> Value:
+def _operand(columns: Columns[Frame], frame: Frame, node: Expression, order_type: pa.DataType) -> Value:
     """Compute an expression over the rows of one side, in the type in which it is ordered."""
-    xp, kind = columns.ops.xp, logical(wanted)
+    xp, kind = columns.ops.xp, logical(order_type)
     if columns.backend.frame_rows(frame) == 0:
         return Value(kind, xp.zeros(0, dtype=v.numpy_name(kind)))
     value = evaluator(columns, frame).fixed(_on_left(node), None)
@@ -149,9 +151,9 @@ def _operand(columns: Columns[Frame], frame: Frame, node: Expression, wanted: pa
     return Value(kind, value.data.astype(v.numpy_name(kind)), value.valid)
 
 
-def _operand_column(columns: Columns[Frame], frame: Frame, node: Expression, wanted: pa.DataType) -> Frame:
+def _operand_column(columns: Columns[Frame], frame: Frame, node: Expression, order_type: pa.DataType) -> Frame:
     """The same as a frame of one column."""
-    node, kind = _on_left(node), logical(wanted)
+    node, kind = _on_left(node), logical(order_type)
     if logical(node.type) != kind:
         node = Cast(child=node, to=kind, mode=EvalMode.LEGACY, type=kind)
     return columns.relabelled(computed(columns, frame, [node]), (carried(kind),))

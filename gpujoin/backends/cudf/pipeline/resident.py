@@ -38,8 +38,8 @@ def positions(columns: Columns[Frame], frame: Frame, at: int) -> Array:
     if columns.backend.frame_rows(frame) == 0:
         return xp.zeros(0, dtype="int32")
     value = values_of(columns, frame, at)
-    chosen = value.data if value.valid is None else xp.where(value.valid, value.data, xp.int32(-1))
-    return xp.ascontiguousarray(chosen)
+    values = value.data if value.valid is None else xp.where(value.valid, value.data, xp.int32(-1))
+    return xp.ascontiguousarray(values)
 
 
 def rows_by_nulls(

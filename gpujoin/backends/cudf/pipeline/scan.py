@@ -84,7 +84,7 @@ def _piece(
     named = {source.name: source for source in sources if source.name is not None}
     names = list(named)
     if names:
-        types = [_held(named[name]) for name in names]
+        types = [_file_type(named[name]) for name in names]
         terms = [] if len(without) else _pushed(scan, sources)  # rows that it leaves out have no number
         decoded = columns.read(part.path, names, types, run, terms)
         decoded_rows = columns.backend.frame_rows(decoded)
@@ -94,15 +94,15 @@ def _piece(
     else:
         decoded = columns.frame([], [], rows)
     parts: list[Frame] = []
-    for source, wanted in zip(sources, scan.file_columns, strict=True):
-        dtype = logical(wanted.type)
+    for source, field in zip(sources, scan.file_columns, strict=True):
+        dtype = logical(field.type)
         if source.name is None:
             parts.append(_constant(columns, decoded, None, dtype, rows))
             continue
         column = columns.select(decoded, (names.index(source.name),))
         parts.append(_conformed(columns, column, dtype, rows, part.path))
-    for value, wanted in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
-        parts.append(_constant(columns, decoded, value, logical(wanted.type), rows))
+    for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
+        parts.append(_constant(columns, decoded, value, logical(field.type), rows))
     frame = columns.hstack(parts) if parts else decoded
     if len(without):
         mask = columns.ops.xp.ones(rows, dtype=bool)
@@ -113,7 +113,7 @@ def _piece(
     return frame
 
 
-def _held(source: Source) -> pa.DataType:
+def _file_type(source: Source) -> pa.DataType:
     assert source.arrow is not None
     return source.arrow
 
@@ -121,25 +121,25 @@ def _held(source: Source) -> pa.DataType:
 def _conformed(columns: Columns[Frame], column: Frame, dtype: pa.DataType, rows: int, path: str) -> Frame:
     """Convert a decoded column to the type in which it is carried."""
     (have,) = columns.types(column)
-    wanted = carried(dtype)
-    if have == wanted:
+    target = carried(dtype)
+    if have == target:
         return column
-    same_zone = pat.is_timestamp(wanted) and pat.is_timestamp(have) and have.unit == "us"
+    same_zone = pat.is_timestamp(target) and pat.is_timestamp(have) and have.unit == "us"
     if same_zone or not _computed(have):
-        return columns.relabelled(column, (wanted,))
+        return columns.relabelled(column, (target,))
     value = values_of(columns, column, 0)
-    if pat.is_timestamp(wanted):
+    if pat.is_timestamp(target):
         beyond = (value.data > _MOST_MILLIS) | (value.data < -_MOST_MILLIS)
         if any_true(beyond if value.valid is None else beyond & value.valid):
             raise ScanError(f"{path}: a timestamp in milliseconds overflows in microseconds")
-        return columns.frame([Value(dtype, value.data * 1000, value.valid)], (wanted,), rows)
-    if pat.is_decimal(wanted):
+        return columns.frame([Value(dtype, value.data * 1000, value.valid)], (target,), rows)
+    if pat.is_decimal(target):
         # The same scale and fewer digits: only the width may differ.
         data = value.data if value.low is None else value.low.view("int64")
-        low = data.view("uint64") if not pat.is_decimal64(wanted) else None
+        low = data.view("uint64") if not pat.is_decimal64(target) else None
         words = Value(dtype, data >> 63 if low is not None else data, value.valid, low)
-        return columns.frame([value if value.low is not None and low is not None else words], (wanted,), rows)
-    return columns.frame([Value(dtype, value.data.astype(f"int{dtype.bit_width}"), value.valid)], (wanted,), rows)
+        return columns.frame([value if value.low is not None and low is not None else words], (target,), rows)
+    return columns.frame([Value(dtype, value.data.astype(f"int{dtype.bit_width}"), value.valid)], (target,), rows)
 
 
 def _computed(dtype: pa.DataType) -> bool:

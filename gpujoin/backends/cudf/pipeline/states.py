@@ -49,7 +49,7 @@ class Reducer(Generic[Frame]):
     """Group of each row, for functions that need a second pass."""
     reduce: Callable[[Sequence[Reduction]], list[Reduced]]
     """Computes reductions; all return the groups in the same order."""
-    asked: list[Reduction] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
     results: list[Reduced] = field(default_factory=list)
 
     @property
@@ -64,12 +64,12 @@ class Reducer(Generic[Frame]):
 
     def ask(self, kind: Reduce, data: Array, valid: Array | None = None) -> int:
         """Request a reduction; returns its number."""
-        self.asked.append(Reduction(kind, data, valid))
-        return len(self.asked) - 1
+        self.reductions.append(Reduction(kind, data, valid))
+        return len(self.reductions) - 1
 
     def run(self) -> None:
         """Compute the reductions that were requested."""
-        self.results = self.reduce(self.asked)
+        self.results = self.reduce(self.reductions)
 
     def of(self, number: int) -> Array:
         """Result of a reduction, zero where no row counted."""
@@ -139,8 +139,8 @@ def _framed(columns: Columns[Frame], values: Sequence[Value], rows: int) -> Fram
 
 def _zeros(columns: Columns[Frame], types: Sequence[pa.DataType]) -> Frame:
     xp = columns.ops.xp
-    made = [Value(t, xp.zeros(1, dtype="float64" if is_float(t) else "int64")) for t in types]
-    return columns.frame(made, types, 1)
+    values = [Value(t, xp.zeros(1, dtype="float64" if is_float(t) else "int64")) for t in types]
+    return columns.frame(values, types, 1)
 
 
 class CountState(State[Frame]):
@@ -163,11 +163,11 @@ class CountState(State[Frame]):
     def _counted(rows: Reducer[Frame], kind: Reduce, data: Array, valid: Array | None) -> Callable[[], Frame]:
         number = rows.ask(kind, data, valid)
 
-        def made() -> Frame:
+        def state() -> Frame:
             count = rows.of(number)
             return _framed(rows.columns, [_whole(count)], len(count))
 
-        return made
+        return state
 
 
 class ExactSumState(State[Frame]):
@@ -188,16 +188,16 @@ class ExactSumState(State[Frame]):
         if value.low is None and _sum_fits(rows.xp, value.data, valid, rows.rows):
             total = rows.ask(Reduce.SUM, value.data.astype("int64"), valid)
 
-            def whole() -> Frame:
+            def state() -> Frame:
                 totals = rows.of(total)
                 return self._framed(rows, (totals & _LOW_HALF, totals >> _HALF_BITS), rows.of(count))
 
-            return whole
-        taken = words.limbs(words.words_of(value))
+            return state
+        limbs = words.limbs(words.words_of(value))
         if self._parts == 2:
             data = value.data.astype("int64")
-            taken = (data & _LOW_HALF, data >> _HALF_BITS)
-        return self._summed(rows, taken, valid, count)
+            limbs = (data & _LOW_HALF, data >> _HALF_BITS)
+        return self._summed(rows, limbs, valid, count)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
         *parts, counts = (rows.value(position).data for position in at)
@@ -208,10 +208,10 @@ class ExactSumState(State[Frame]):
     ) -> Callable[[], Frame]:
         numbers = [rows.ask(Reduce.SUM, part, valid) for part in parts]
 
-        def made() -> Frame:
+        def state() -> Frame:
             return self._framed(rows, words.carried(tuple(map(rows.of, numbers))), rows.of(count))
 
-        return made
+        return state
 
     def _framed(self, rows: Reducer[Frame], parts: tuple[Array, ...], count: Array) -> Frame:
         """Make a state; a sum in two parts is extended to four."""
@@ -262,19 +262,19 @@ class FloatSumState(State[Frame]):
         valid = mask_and(mask, value.valid)
         total = rows.ask(Reduce.SUM, doubled(rows.xp, value), valid)
         count = rows.ask(Reduce.COUNT, rows.xp.zeros(rows.rows, dtype="int64"), valid)
-        return self._made(rows, total, count)
+        return self._deferred_state(rows, total, count)
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
         total, count = (rows.ask(Reduce.SUM, rows.value(position).data) for position in at)
-        return self._made(rows, total, count)
+        return self._deferred_state(rows, total, count)
 
     @staticmethod
-    def _made(rows: Reducer[Frame], total: int, count: int) -> Callable[[], Frame]:
-        def made() -> Frame:
+    def _deferred_state(rows: Reducer[Frame], total: int, count: int) -> Callable[[], Frame]:
+        def state() -> Frame:
             counts = rows.of(count)
             return _framed(rows.columns, [_real(rows.of(total)), _whole(counts)], len(counts))
 
-        return made
+        return state
 
     def finish(self, columns: Columns[Frame], frame: Frame, at: Sequence[int]) -> Frame:
         total, count = (values_of(columns, frame, position) for position in at)
@@ -357,12 +357,12 @@ class ExtremeState(PickState[Frame]):
         order, place = _in_order(rows, at, descending=False)
         number = rows.ask(self._kind, place, valid)
 
-        def made() -> Frame:
+        def state() -> Frame:
             if rows.rows == 0:
                 return self._gathered(rows, at, rows.of(number), None)
             return self._gathered(rows, at, order[rows.of(number)], rows.has(number))
 
-        return made
+        return state
 
     def _by_value(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
         value = rows.value(at)
@@ -370,13 +370,13 @@ class ExtremeState(PickState[Frame]):
         words = _float_words(rows.xp, value.data) if is_float(dtype) else value.data.astype("int64")
         number = rows.ask(self._kind, words, valid)
 
-        def made() -> Frame:
+        def state() -> Frame:
             best_words = rows.of(number)
             data = _floats(rows.xp, best_words, dtype) if is_float(dtype) else best_words.astype(_array_name(dtype))
             best = Value(dtype, data, rows.has(number))
             return _framed(rows.columns, [best], len(best_words))
 
-        return made
+        return state
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
         return self._null(columns, self.call.dtype)
@@ -418,13 +418,13 @@ class EndState(PickState[Frame]):
         kind = Reduce.MIN if self.call.function is AggregateFunction.FIRST else Reduce.MAX
         number = rows.ask(kind, rows.xp.arange(rows.rows, dtype="int64"), valid)
 
-        def made() -> Frame:
+        def state() -> Frame:
             index, has = rows.of(number), rows.has(number)
             present = rows.xp.ones(len(index), dtype=bool) if has is None else has
             flag = _framed(rows.columns, [Value(pa.bool_(), present)], len(index))
             return rows.columns.hstack([self._gathered(rows, at, index, has), flag])
 
-        return made
+        return state
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
         flag = Value(pa.bool_(), columns.ops.xp.zeros(1, dtype=bool))
@@ -448,11 +448,11 @@ class ExtremeByState(PickState[Frame]):
         order, place = _in_order(rows, at + 1, descending=self.call.function is AggregateFunction.MIN_BY)
         number = rows.ask(Reduce.MAX, place, valid)
 
-        def made() -> Frame:
+        def state() -> Frame:
             index, has = order[rows.of(number)], rows.has(number)
             return rows.columns.hstack([self._gathered(rows, position, index, has) for position in (at, at + 1)])
 
-        return made
+        return state
 
     def nothing(self, columns: Columns[Frame]) -> Frame:
         kinds = (self.call.dtype, self.call.ordering_type)

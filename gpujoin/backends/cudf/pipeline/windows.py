@@ -63,12 +63,12 @@ def window(columns: Columns[Frame], node: Window, frame: Frame) -> Frame:
     one after the other along a partition of too many rows.
     """
     keys = [key.expression for key in node.order]
-    inputs = [expression for call in node.calls for expression in _inputs(call)]
-    order, taken = columns_of(columns, frame, keys), columns_of(columns, frame, inputs)
+    expressions = [expression for call in node.calls for expression in _inputs(call)]
+    order, inputs = columns_of(columns, frame, keys), columns_of(columns, frame, expressions)
     if not columns.backend.frame_rows(frame):
         return columns.hstack([frame, nothing(columns, [field.type for call in node.calls for field in call.outputs])])
     with np.errstate(over="ignore", invalid="ignore"):
-        return columns.hstack([frame, *_FrameWindow(columns, node, frame, order).results(taken)])
+        return columns.hstack([frame, *_FrameWindow(columns, node, frame, order).results(inputs)])
 
 
 def _inputs(call: WindowCall | FramedAggregate) -> Sequence[Expression]:
@@ -217,7 +217,7 @@ class _FrameWindow(Generic[Frame]):
         """Values in the window's order, moved to their rows."""
         return values if self._place is None else values[self._place]
 
-    def results(self, taken: Frame) -> list[Frame]:
+    def results(self, inputs: Frame) -> list[Frame]:
         """The columns of all calls, given those of their arguments."""
         start = 0
         results: list[list[Frame]] = []
@@ -226,36 +226,40 @@ class _FrameWindow(Generic[Frame]):
             at = range(start, start + len(_inputs(call)))
             start = at.stop
             if is_framed(call, _OF_PARTITIONS):
-                results.append(self._computed(call, taken, at))
+                results.append(self._computed(call, inputs, at))
                 continue
             assert isinstance(call, FramedAggregate)
             results.append([])
             aggregated.setdefault(call.frame, []).append(_Aggregated(number, call, at))
         for frame, calls in aggregated.items():
-            used = self._columns.select(taken, [position for each in calls for position in each.at])
-            made = self._of_partitions(calls, used) if frame.is_partition else self._of_frames(calls, used)
+            inputs_of_frame = self._columns.select(inputs, [position for each in calls for position in each.at])
+            aggregates = (
+                self._of_partitions(calls, inputs_of_frame)
+                if frame.is_partition
+                else self._of_frames(calls, inputs_of_frame)
+            )
             first = 0
             for each in calls:
                 width = len(each.call.outputs)
-                results[each.number].append(self._columns.select(made, range(first, first + width)))
+                results[each.number].append(self._columns.select(aggregates, range(first, first + width)))
                 first += width
         return [frame for each in results for frame in each]
 
-    def _computed(self, call: WindowCall | FramedAggregate, taken: Frame, at: range) -> list[Frame]:
+    def _computed(self, call: WindowCall | FramedAggregate, inputs: Frame, at: range) -> list[Frame]:
         mask: Array | None = None
         if isinstance(call, FramedAggregate) and call.call.filter is not None:
-            passed, at = values_of(self._columns, taken, at[-1]), at[:-1]
+            passed, at = values_of(self._columns, inputs, at[-1]), at[:-1]
             mask = passed.data if passed.valid is None else passed.data & passed.valid
-        arguments = [_Argument(self._columns, taken, position, self._rows, mask) for position in at]
+        arguments = [_Argument(self._columns, inputs, position, self._rows, mask) for position in at]
         condition = None if mask is None else self._rows.in_order(mask)
         results = computed(call, arguments, condition, self._rows, self._span)
         return [
-            self._column(call, result, field.type, taken, at)
+            self._column(call, result, field.type, inputs, at)
             for result, field in zip(results, call.outputs, strict=True)
         ]
 
     def _column(
-        self, call: WindowCall | FramedAggregate, result: Result, dtype: pa.DataType, taken: Frame, at: range
+        self, call: WindowCall | FramedAggregate, result: Result, dtype: pa.DataType, inputs: Frame, at: range
     ) -> Frame:
         columns, xp = self._columns, self._columns.ops.xp
         if isinstance(result, Numbers):
@@ -264,10 +268,10 @@ class _FrameWindow(Generic[Frame]):
         places = xp.where(result.valid, result.at, 0)
         index = self._rows.numbers_at(places)
         index, valid = self._moved(index), self._moved(result.valid)
-        value_column = columns.select(taken, (at[0],))
+        value_column = columns.select(inputs, (at[0],))
         if not isinstance(call, WindowCall) or call.default is None:
             return rows_at(columns, value_column, xp.where(valid, index, -1), missing=True)
-        either = columns.concat([value_column, columns.select(taken, (at[1],))])
+        either = columns.concat([value_column, columns.select(inputs, (at[1],))])
         row = xp.arange(self._count, 2 * self._count, dtype="int64")
         return rows_at(columns, either, xp.where(valid, index, row))
 
@@ -280,26 +284,26 @@ class _FrameWindow(Generic[Frame]):
 
     # -- aggregates by the rows of their frames ------------------------------------------------------------
 
-    def _of_partitions(self, calls: Sequence[_Aggregated], taken: Frame) -> Frame:
+    def _of_partitions(self, calls: Sequence[_Aggregated], inputs: Frame) -> Frame:
         """Aggregates of whole partitions."""
         partition = self._moved(self._rows.partition)
-        return rows_at(self._columns, self._aggregated(calls, taken, partition), partition)
+        return rows_at(self._columns, self._aggregated(calls, inputs, partition), partition)
 
-    def _of_frames(self, calls: Sequence[_Aggregated], taken: Frame) -> Frame:
+    def _of_frames(self, calls: Sequence[_Aggregated], inputs: Frame) -> Frame:
         """Aggregates of short frames: the rows of each frame are a group, some frames at a time."""
         columns, span = self._columns, self._span(calls[0].call.frame)
         step = max(1, _FRAMED_ROWS // max(1, int(span.sizes.max())))
-        empty = self._aggregated(calls, taken, None)
+        empty = self._aggregated(calls, inputs, None)
         parts: list[Frame] = []
         for start in range(0, self._count, step):
             rows = Members.from_sizes(self._rows.ops, span.lows[start : start + step], span.sizes[start : start + step])
             index = self._rows.numbers_at(rows.places)
-            results = [self._aggregated(calls, rows_at(columns, taken, index), rows.groups)] if index.shape[0] else []
+            results = [self._aggregated(calls, rows_at(columns, inputs, index), rows.groups)] if index.shape[0] else []
             parts.append(rows_at(columns, columns.concat([*results, empty]), rows.number))
         place = self._rows.places if self._place is None else self._place
         return rows_at(columns, columns.concat(parts), place)
 
-    def _aggregated(self, calls: Sequence[_Aggregated], taken: Frame, groups: Array | None) -> Frame:
+    def _aggregated(self, calls: Sequence[_Aggregated], inputs: Frame, groups: Array | None) -> Frame:
         """Aggregate rows by the number of their group, to a frame with a row for each; ``None``: no rows."""
         columns = self._columns
         types = [expression.type for each in calls for expression in _inputs(each.call)]
@@ -315,7 +319,7 @@ class _FrameWindow(Generic[Frame]):
         if groups is None:
             return aggregation.finish(aggregation.nothing())
         numbers = columns.frame([Value(pa.int64(), groups)], (pa.int64(),), groups.shape[0])
-        states = aggregation.reduce(columns.hstack([taken, numbers]))
+        states = aggregation.reduce(columns.hstack([inputs, numbers]))
         state = aggregation.finish(states[0] if len(states) == 1 else aggregation.merge(states))
         index = columns.ops.xp.argsort(values_of(columns, state, 0).data)
         return rows_at(columns, columns.select(state, range(1, len(columns.types(state)))), index)
