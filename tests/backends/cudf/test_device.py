@@ -159,7 +159,7 @@ def test_a_table_that_cannot_be_let_go_makes_no_room(
         def drop(self) -> bool:
             raise RuntimeError("the device is gone")
 
-    monkeypatch.setitem(module._kept, 7, Stuck())
+    monkeypatch.setitem(module._kept_tables, 7, Stuck())
     with caplog.at_level(logging.WARNING, "gpujoin"):
         assert module._release(7)(100) is False
     assert "cannot be let go: the device is gone" in caplog.text
