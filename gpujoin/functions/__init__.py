@@ -35,6 +35,7 @@ from gpujoin.functions import (
     maths,
     nestedbytes,
     rounding,
+    splitting,
     structs,
     text,
     timetexts,
@@ -56,7 +57,7 @@ FAMILIES: dict[str, tuple[FunctionSpec, ...]] = {
     "Encodings": encodings.TABLE,
     "Dates and timestamps": (*dates.TABLE, *timetexts.TABLE, *zones.TABLE),
     "Structs": structs.TABLE,
-    "Arrays and maps": (*lists.TABLE, *maps.TABLE, *lambdas.TABLE, *nestedbytes.TABLE),
+    "Arrays and maps": (*lists.TABLE, *splitting.TABLE, *maps.TABLE, *lambdas.TABLE, *nestedbytes.TABLE),
 }
 SPARK_ONLY: tuple[SparkOnly, ...] = (*maths.SPARK_ONLY, *dates.SPARK_ONLY)
 

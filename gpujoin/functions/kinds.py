@@ -7,7 +7,7 @@ import pyarrow.types as pat
 
 from gpujoin.functions.signatures import Types
 from gpujoin.model.expressions import EvalMode
-from gpujoin.model.types import is_bytes, is_float, is_numeric, is_text, is_whole, logical
+from gpujoin.model.types import is_bytes, is_float, is_list, is_numeric, is_text, is_whole, logical
 
 
 def comparable(dtype: pa.DataType) -> bool:
@@ -28,7 +28,7 @@ def is_written(dtype: pa.DataType, *, compared: bool = False) -> bool:
     dtype = logical(dtype)
     if pat.is_map(dtype):
         return not compared and all(is_written(part) for part in (dtype.key_type, dtype.item_type))
-    if pat.is_struct(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype):
+    if pat.is_struct(dtype) or is_list(dtype):
         return all(is_written(dtype.field(i).type, compared=compared) for i in range(dtype.num_fields))
     return comparable(dtype) or pat.is_null(dtype)
 

@@ -9,19 +9,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.errors import UnsupportedValueError
+from gpujoin.functions.elements import Lists, concatenated, equality_codes, order_codes, zipped
 from gpujoin.functions.implementation import Evaluate, Lazy
 from gpujoin.functions.kinds import has_floats, is_alike, is_written
-from gpujoin.functions.lists import (
-    Gives,
-    Lists,
-    concatenated,
-    equality_words,
-    is_list,
-    of_types,
-    order_words,
-    same_list,
-    zipped,
-)
+from gpujoin.functions.lists import Gives, of_types, same_list
 from gpujoin.functions.logic import is_false, is_true
 from gpujoin.functions.maps import maps_of
 from gpujoin.functions.rows import Rows, scatter
@@ -29,6 +20,7 @@ from gpujoin.functions.signatures import Signature, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, can_raise
 from gpujoin.functions.vector import Vector, from_arrow, is_present, mask_and, nulls, to_arrow
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
+from gpujoin.model.types import is_list
 
 
 def _with_lambda(
@@ -152,7 +144,7 @@ def _sort_by(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     if nulls is None and not is_present(results.mask(), len(lists.elements))[lists.counts[lists.rows] > 1].all():
         raise UnsupportedValueError(f"{node}: where elements without a key go is left to Spark")
     keys = to_arrow(results, results.dtype, len(lists.elements))
-    order = lists.order(order_words(keys, ascending=not descending, nulls_first=nulls == "first"))
+    order = lists.order(order_codes(keys, ascending=not descending, nulls_first=nulls == "first"))
     return lists.take(order).to_vector(node.type)
 
 
@@ -184,7 +176,7 @@ def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
         [Lists.from_vector(each, items=part).where_valid(valid) for each in maps] for part in (False, True)
     )  # fmt: skip
     both = concatenated(keys, node.type.key_type)
-    first = both.first_equal(equality_words(both.elements))
+    first = both.first_equal(equality_codes(both.elements))
     members = first == np.arange(len(first))
     entries, of_second = both.where(members), both.positions >= np.repeat(keys[0].counts, both.counts)
     values = []

@@ -1,43 +1,41 @@
-"""Lists: their elements, and lists made of others."""
+"""Functions of lists, and of the keys and values of maps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.comparison import compare
+from gpujoin.functions.elements import (
+    FIRST_CODE,
+    LAST_CODE,
+    Indices,
+    Lists,
+    check_count,
+    concatenated,
+    element_codes,
+    equality_codes,
+    mask_at,
+    order_codes,
+    ranges,
+    zipped,
+)
 from gpujoin.functions.implementation import Run, fail, null_or_raise, operands_of, rows_of
 from gpujoin.functions.kinds import alike, comparable, fits_as_bytes, has_floats, is_alike, is_written
 from gpujoin.functions.logic import is_true
-from gpujoin.functions.nestedbytes import to_bytes
-from gpujoin.functions.regex import Groups, UnsupportedPatternError, java_to_groups, only_text, reads_alike
-from gpujoin.functions.signatures import INT, MANY, TEXT, Signature, cast_to, over, takes, type_of, typed, types_of
+from gpujoin.functions.signatures import INT, MANY, Signature, cast_to, over, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, Order, Raises
 from gpujoin.functions.structs import field_position, structs_of
-from gpujoin.functions.text import has_constants
-from gpujoin.functions.utf8 import check_utf8
-from gpujoin.functions.values import Value
-from gpujoin.functions.values import ordered as ordered_words
 from gpujoin.functions.vector import Mask, Vector, from_arrow, is_present, mask_and, mask_and_not, to_arrow
 from gpujoin.functions.widening import tightest, wider_of
 from gpujoin.model.expressions import Call, EvalMode, Function, Literal
-from gpujoin.model.layouts import in_type
-from gpujoin.model.types import is_float, is_text, is_whole, logical
-
-
-def is_list(dtype: pa.DataType) -> bool:
-    """Whether values of a type are lists."""
-    return bool(pat.is_list(dtype) or pat.is_large_list(dtype))
-
+from gpujoin.model.types import is_float, is_list, is_text, is_whole, logical
 
 Gives: TypeAlias = Callable[..., pa.DataType | None]
 """The result type by those of the operands; ``None`` where a function does not take them."""
@@ -229,246 +227,6 @@ _SEQUENCE = _signature(
 )
 
 
-# -- lists as arrays of elements ---------------------------------------------------------------------------------------
-
-
-Indices: TypeAlias = npt.NDArray[np.int64]
-
-_FIRST_WORD, _LAST_WORD = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_FEW = 16
-"""An element in so many is looked for among the offsets as fast as the rows of all elements are written down."""
-_SHORT = 16
-"""Elements of a list up to which all pairs of them are compared; a sort takes as long as some 20 comparisons."""
-
-
-@dataclass(frozen=True, eq=False)
-class Lists:
-    """Lists, or the keys or values of maps: the elements of all rows in one array, without gaps.
-
-    An example, ``[7, null]``, null, ``[]`` and ``[8]``::
-
-        offsets     0, 2, 2, 2, 3
-        valid       true, false, true, true
-        elements    7, null, 8
-    """
-
-    offsets: Indices
-    """Index in ``elements`` of the first element of each row, and the number of all."""
-    valid: Mask | None
-    """Rows that are not null; ``None``: no row is."""
-    elements: pa.Array
-
-    @classmethod
-    def from_vector(cls, vector: Vector, *, items: bool = False) -> Lists:
-        """Read lists, or the keys of maps, or their values with ``items``. Rows that are null have no elements."""
-        values, valid = vector.values, vector.mask()
-        elements = values.values if not pat.is_map(values.type) else values.items if items else values.keys
-        offsets = values.offsets.to_numpy().astype(np.int64) if len(values) else np.zeros(1, np.int64)
-        counts = np.diff(offsets)
-        if valid is not None and counts[~valid].any():
-            counts = np.where(valid, counts, 0)
-            return cls.from_counts(counts, valid, elements.take(pa.array(ranges(offsets[:-1], counts))))
-        first = int(offsets[0])
-        return cls(offsets - first, valid, elements.slice(first, int(offsets[-1]) - first))
-
-    @classmethod
-    def from_counts(cls, counts: Indices, valid: Mask | None, elements: pa.Array) -> Lists:
-        """Divide elements into lists of so many."""
-        return cls(np.concatenate([[0], np.cumsum(counts)]), valid, elements)
-
-    def to_vector(self, dtype: pa.DataType, valid: Mask | None = None) -> Vector:
-        """Make lists of a type, null where ``valid`` is false as well."""
-        check_count(len(self.elements))
-        valid = mask_and(self.valid, valid)
-        absent = None if valid is None else pa.array(np.resize(~valid, len(self.counts)))
-        offsets, elements = pa.array(self.offsets.astype(np.int32)), in_type(self.elements, dtype.value_type)
-        return Vector(dtype, pa.ListArray.from_arrays(offsets, elements, dtype, mask=absent))
-
-    @cached_property
-    def counts(self) -> Indices:
-        """How many elements each row has."""
-        return np.diff(self.offsets)
-
-    @cached_property
-    def rows(self) -> Indices:
-        """The row of each element."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
-
-    @cached_property
-    def positions(self) -> Indices:
-        """Position of each element in its row, from 0 on."""
-        return np.arange(len(self.elements)) - np.repeat(self.offsets[:-1], self.counts)
-
-    @cached_property
-    def present(self) -> Mask | None:
-        """Elements that are not null; ``None``: no element is."""
-        return from_arrow(self.elements).mask()
-
-    # -- elements in a mask --
-
-    def where(self, mask: Mask) -> Lists:
-        """Lists of the elements in a mask alone."""
-        before = np.zeros(len(mask) + 1, np.int64)
-        np.cumsum(mask, out=before[1:])
-        return Lists(before[self.offsets], self.valid, self.elements.filter(pa.array(np.ascontiguousarray(mask))))
-
-    def where_valid(self, valid: Mask | None) -> Lists:
-        """Lists that are null, and without elements, where a mask of rows is false."""
-        if valid is None:
-            return self
-        lists = self.where(np.repeat(valid, self.counts))
-        return Lists(lists.offsets, mask_and(self.valid, valid), lists.elements)
-
-    def has(self, mask: Mask) -> Mask:
-        """Rows of which an element is in a mask."""
-        return mask_at(self._rows_at(np.flatnonzero(mask)), len(self.counts))
-
-    def first(self, mask: Mask) -> Indices:
-        """Position in each row of its first element in a mask; -1 where there is none."""
-        places = np.flatnonzero(mask)[::-1]
-        rows = self._rows_at(places)
-        positions = np.full(len(self.counts), -1)
-        positions[rows] = places - self.offsets[rows]
-        return positions
-
-    def _rows_at(self, places: Indices) -> Indices:
-        """The rows of the elements at some places, by search where they are few."""
-        if len(places) < len(self.elements) // _FEW:
-            return np.searchsorted(self.offsets, places, side="right") - 1
-        return self.rows[places]
-
-    # -- elements at places --
-
-    def at(self, positions: Indices, present: Mask) -> Vector:
-        """The element at a position of each row; null where ``present`` is false."""
-        places = np.where(present, self.offsets[:-1] + positions, 0)
-        elements = from_arrow(self.elements)
-        if elements.in_arrow or not len(self.elements):
-            return from_arrow(self.elements.take(pa.array(places, mask=~present)))
-        values = elements.take(places)
-        return values.with_valid(mask_and(values.valid, present))
-
-    def take(self, order: Indices) -> Lists:
-        """Lists of as many elements each, taken from other places."""
-        return Lists(self.offsets, self.valid, self.elements.take(pa.array(order)))
-
-    # -- elements compared with others of their row --
-
-    def order(self, words: Indices) -> Indices:
-        """Places of the elements, row by row in the order of their words; of equal ones the first comes first.
-
-        The rank of an element is the number of elements that come before it. Those of short lists are counted by
-        comparing all elements with the next ones, then with those after the next, and so on.
-        """
-        ranks = np.zeros(len(words), np.int8)
-        for distance, same_row in self._distances():
-            after = (words[:-distance] <= words[distance:]) & same_row
-            ranks[distance:] += after
-            ranks[:-distance] += same_row & ~after
-        order = np.empty(len(words), np.int64)
-        numbers = np.arange(len(words))
-        order[numbers - self.positions + ranks] = numbers
-        places, sorted_places = self._long_lists(words)
-        order[places] = sorted_places
-        return order
-
-    def first_equal(self, words: Indices) -> Indices:
-        """Place of the first element of the same row whose word is equal, for each element."""
-        first = np.arange(len(words))
-        for distance, same_row in self._distances():
-            equal = np.flatnonzero((words[:-distance] == words[distance:]) & same_row)
-            first[equal + distance] = equal
-        places, order = self._long_lists(words)
-        begins = np.ones(len(order), np.bool_)
-        begins[1:] = words[order[1:]] != words[order[:-1]]
-        begins |= self.positions[places] == 0
-        first[order] = order[begins][np.cumsum(begins) - 1]
-        return first
-
-    def _distances(self) -> Iterator[tuple[int, Mask]]:
-        """Distances of two elements of a short list, and which elements have one of their row at that distance."""
-        before = np.minimum(self.positions, _SHORT).astype(np.int8)
-        for distance in range(1, min(int(self.counts.max(initial=0)), _SHORT)):
-            yield distance, before[distance:] >= distance
-
-    def _long_lists(self, words: Indices) -> tuple[Indices, Indices]:
-        """Places of the elements of lists that are not short, and the same as by :meth:`order`."""
-        if self.counts.max(initial=0) <= _SHORT:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        places = np.flatnonzero(np.repeat(self.counts > _SHORT, self.counts))
-        return places, places[np.lexsort((words[places], self.rows[places]))]
-
-
-def ranges(starts: Indices, counts: Indices) -> Indices:
-    """So many numbers from each start on, one range after the other."""
-    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-
-
-def mask_at(places: Indices, length: int) -> Mask:
-    """A mask that is true at some places."""
-    mask = np.zeros(length, np.bool_)
-    mask[places] = True
-    return mask
-
-
-def equality_words(elements: pa.Array) -> Indices:
-    """Integers that are equal where elements are, nulls included."""
-    return _with_nulls(_words(elements, ordered=False), elements, _FIRST_WORD)
-
-
-def order_words(elements: pa.Array, *, ascending: bool, nulls_first: bool) -> Indices:
-    """Integers in the order of elements, with nulls at either end."""
-    words = _words(elements, ordered=True)
-    return _with_nulls(words if ascending else ~words, elements, _FIRST_WORD if nulls_first else _LAST_WORD)
-
-
-def _with_nulls(words: Indices, elements: pa.Array, null: int) -> Indices:
-    present = from_arrow(elements).mask()
-    if present is None:
-        return words
-    if (present & (words == null)).any():
-        words = np.unique(words, return_inverse=True)[1]
-    return np.where(present, words, null)
-
-
-def _words(elements: pa.Array, *, ordered: bool) -> Indices:
-    """Integers that are equal as elements are, and ordered as they are if ``ordered``; any integers for nulls."""
-    vector = from_arrow(elements)
-    if pat.is_null(vector.dtype):
-        return np.zeros(len(elements), np.int64)
-    if not vector.in_arrow and vector.values.dtype.kind in "bi":
-        return vector.values.astype(np.int64, copy=False)
-    if is_float(vector.dtype):
-        return ordered_words(np, Value(vector.dtype, vector.values))[0].astype(np.int64, copy=False)
-    values = vector.values if vector.in_arrow else elements
-    encoded = (to_bytes(values, compared=True) if pat.is_nested(vector.dtype) else values).dictionary_encode()
-    indices = encoded.indices.fill_null(0).to_numpy().astype(np.int64)
-    if not ordered:
-        return indices
-    ranks = np.zeros(max(1, len(encoded.dictionary)), np.int64)
-    ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
-    return ranks[indices]
-
-
-def concatenated(lists: Sequence[Lists], element: pa.DataType) -> Lists:
-    """The elements of several lists of each row, one list's after the other's, as elements of a type."""
-    elements = pa.concat_arrays([in_type(each.elements, element) for each in lists])
-    counts = reduce(np.add, (each.counts for each in lists))
-    together = Lists.from_counts(counts, reduce(mask_and, (each.valid for each in lists)), elements)
-    order, begins, first = np.empty(len(elements), np.int64), together.offsets[:-1], 0
-    for each in lists:
-        numbers = np.arange(len(each.elements))
-        order[np.repeat(begins - each.offsets[:-1], each.counts) + numbers] = first + numbers
-        begins, first = begins + each.counts, first + len(numbers)
-    return together.take(order)
-
-
-def check_count(count: int) -> None:
-    """Raise ``MemoryError`` if the offsets of lists do not reach to so many elements."""
-    if count > np.iinfo(np.int32).max:
-        raise MemoryError(f"{count} values in lists of one Arrow column")
-
-
 # -- values of elements ------------------------------------------------------------------------------------------------
 
 
@@ -536,11 +294,11 @@ def _size(_node: Call, operands: list[Vector], _length: int) -> Vector:
 def _least_or_greatest(extreme: np.ufunc, last: int) -> Run:
     def run(_node: Call, operands: list[Vector], _length: int) -> Vector:
         lists = Lists.from_vector(operands[0])
-        rows, words = np.flatnonzero(lists.counts), _words(lists.elements, ordered=True)
+        rows, codes = np.flatnonzero(lists.counts), element_codes(lists.elements, ordered=True)
         if lists.present is not None:
-            words = np.where(lists.present, words, last)
-        extremes = extreme.reduceat(words, lists.offsets[rows]) if len(rows) else words
-        extremal = words == np.repeat(extremes, lists.counts[rows])
+            codes = np.where(lists.present, codes, last)
+        extremes = extreme.reduceat(codes, lists.offsets[rows]) if len(rows) else codes
+        extremal = codes == np.repeat(extremes, lists.counts[rows])
         positions = lists.first(extremal if lists.present is None else extremal & lists.present)
         return lists.at(positions, positions >= 0)
 
@@ -558,92 +316,6 @@ def _join(_node: Call, operands: list[Vector], length: int) -> Vector:
     valid = reduce(mask_and, (operand.mask() for operand in (separator, *replacement)))
     texts = lists.to_vector(pa.list_(pa.string()), valid)
     return from_arrow(pc.binary_join(texts.values, separator.values.cast(pa.string())))
-
-
-# -- lists of texts ----------------------------------------------------------------------------------------------------
-
-
-_MARKS = "\x00\x01\x02\x1e\x1f"
-"""Characters by which matches are marked, the first that no text has."""
-_MOST_GROUPS = 9
-"""RE2's replacements name groups by one digit."""
-
-
-def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    regex, most = _separator(node)
-    text = operands[0].values
-    check_utf8(text, node)
-    literal = only_text(node.arguments[1].value) if isinstance(node.arguments[1], Literal) else None
-    splits = most - 1 if most > 0 else None
-    if literal is None:
-        parts = pc.split_pattern_regex(text, regex, max_splits=splits)
-    else:
-        parts = pc.split_pattern(text, literal, max_splits=splits)
-    return Vector(node.type, parts.cast(node.type), constant=operands[0].constant)
-
-
-def _separator(node: Call) -> tuple[str, int]:
-    """RE2's pattern of a ``split``, and how many parts there are at most.
-
-    Raises ``UnsupportedPatternError`` if they are no constants, or mean something else in Java.
-    """
-    pattern, most = (*node.arguments[1:], Literal(value=-1))[:2]
-    if not isinstance(pattern, Literal) or not isinstance(most, Literal):
-        raise UnsupportedPatternError(f"{pattern}: no constant")
-    if not isinstance(pattern.value, str) or not isinstance(most.value, int):
-        raise UnsupportedPatternError(f"{pattern}: no constant")
-    groups = java_to_groups(pattern.value)
-    if groups.least_width == 0 or groups.at_line_end:
-        raise UnsupportedPatternError(f"{pattern}: a separator that may be empty")
-    return groups.unnamed, most.value
-
-
-def _extract_all(node: Call, operands: list[Vector], _length: int) -> Vector:
-    """Give a group of each match: all matches are marked, and the texts divided at the marks.
-
-    An example, ``regexp_extract_all('a1 b22', '([a-z])([0-9]+)', 2)`` with the mark ``|``::
-
-        a1 b22      |1| |22|      "" 1 " " 22 ""      [1, 22]
-    """
-    assert node.type is not None
-    pattern, group = _pattern_and_group(node)
-    text = operands[0].values
-    check_utf8(text, node)
-    mark = _unused(text, node)
-    marked = pc.replace_substring_regex(text, pattern.unnamed, rf"{mark}\{group}{mark}")
-    parts = Lists.from_vector(from_arrow(pc.split_pattern(marked, mark)))
-    matches = parts.where(parts.positions % 2 == 1).to_vector(node.type)
-    return Vector(node.type, matches.values, constant=operands[0].constant)
-
-
-def _unused(text: pa.Array, node: Call) -> str:
-    """A character that is in none of some texts."""
-    for mark in _MARKS:
-        if not pc.any(pc.match_substring(text, mark)).as_py():
-            return mark
-    raise UnsupportedValueError(f"{node}: texts with control characters are left to Spark")
-
-
-def _pattern_and_group(node: Call) -> tuple[Groups, int]:
-    """The pattern of a ``regexp_extract_all``, and the group that is wanted.
-
-    Raises ``UnsupportedPatternError`` if they are no constants, mean something else in Java, or may match nothing.
-    """
-    pattern, group = (*node.arguments[1:], Literal(value=1))[:2]
-    values = [operand.value if isinstance(operand, Literal) else None for operand in (pattern, group)]
-    if not isinstance(values[0], str) or not isinstance(values[1], int):
-        raise UnsupportedPatternError(f"{pattern}: no constant")
-    groups = java_to_groups(values[0])
-    if groups.least_width == 0 or groups.at_line_end or not 0 <= values[1] <= min(groups.count, _MOST_GROUPS):
-        raise UnsupportedPatternError(f"{pattern}: a match that may be empty, or a group that there is not")
-    return groups, values[1]
-
-
-exact_separator = reads_alike(_separator)
-"""Whether ``split`` has constants that mean the same in Java and RE2, and no empty separator."""
-exact_matches = reads_alike(_pattern_and_group)
-"""Whether ``regexp_extract_all`` has constants that mean the same in Java and RE2, and no empty match."""
 
 
 # -- lists of others ---------------------------------------------------------------------------------------------------
@@ -685,14 +357,14 @@ def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
 def _sorted(node: Call, values: Vector, *, ascending: bool, nulls_first: bool) -> Vector:
     assert node.type is not None
     lists = Lists.from_vector(values)
-    order = lists.order(order_words(lists.elements, ascending=ascending, nulls_first=nulls_first))
+    order = lists.order(order_codes(lists.elements, ascending=ascending, nulls_first=nulls_first))
     return lists.take(order).to_vector(node.type)
 
 
 def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
     assert node.type is not None
     lists = Lists.from_vector(operands[0])
-    first = lists.first_equal(equality_words(lists.elements))
+    first = lists.first_equal(equality_codes(lists.elements))
     return lists.where(first == np.arange(len(first))).to_vector(node.type)
 
 
@@ -783,7 +455,7 @@ def _set_operation(node: Call, operands: list[Vector], length: int) -> Vector:
 def _members(left: Lists, right: Lists, element: pa.DataType) -> tuple[Lists, Mask, Mask]:
     """Elements of two sets of each row, the first of all that are equal, and those that the right one has too."""
     both = concatenated([left, right], element)
-    first = both.first_equal(equality_words(both.elements))
+    first = both.first_equal(equality_codes(both.elements))
     of_right = both.positions >= np.repeat(left.counts, both.counts)
     return both, first == np.arange(len(first)), mask_at(first[of_right], len(first))
 
@@ -797,24 +469,6 @@ def _overlap(_node: Call, operands: list[Vector], length: int) -> Vector:
     overlap = both.has(shared & both.present)
     unknown = both.has(~both.present) & (left.counts > 0) & (right.counts > 0)
     return Vector(pa.bool_(), overlap, mask_and(both.valid, overlap | ~unknown))
-
-
-def zipped(lists: Sequence[Lists]) -> tuple[Lists, list[pa.Array]]:
-    """Lists of every position that any list of a row has, and the elements there of each, or nulls."""
-    valid = reduce(mask_and, (each.valid for each in lists))
-    counts = reduce(np.maximum, (each.counts for each in lists))
-    counts = counts if valid is None else np.where(valid, counts, 0)
-    together = Lists.from_counts(counts, valid, pa.nulls(int(counts.sum())))
-    rows, positions = together.rows, together.positions
-    elements = []
-    for each in lists:
-        if np.array_equal(each.counts, counts):
-            elements.append(each.elements)
-            continue
-        absent = positions >= each.counts[rows]
-        places = np.where(absent, 0, each.offsets[rows] + positions)
-        elements.append(each.elements.take(pa.array(places, mask=absent)))
-    return together, elements
 
 
 def _zip(node: Call, operands: list[Vector], length: int) -> Vector:
@@ -851,11 +505,6 @@ _F = Function
 
 TABLE = (
     FunctionSpec(
-        _F.REGEXP_EXTRACT_ALL, ("RegExpExtractAll",), takes(TEXT, TEXT, INT, gives=pa.list_(pa.string()), optional=1),
-        raises=Raises.ALWAYS, safe=has_constants,
-        exact=exact_matches, partial=True, numpy=_extract_all,
-    ),
-    FunctionSpec(
         _F.GET_ITEM, ("GetArrayItem",), _NUMBERED,
         raises=Raises.ANSI,
         numpy=_get_item,
@@ -876,8 +525,8 @@ TABLE = (
     FunctionSpec(_F.ARRAY_POSITION, ("ArrayPosition",), _SEARCH, numpy=_position),
     FunctionSpec(_F.SORT_ARRAY, ("SortArray",), Signature(same_list, _accepts_told_apart, (1, 2)), numpy=_sort_array),
     FunctionSpec(_F.ARRAY_SORT, ("ArraySort",), Signature(same_list, _accepts_ordered, (1, 1)), numpy=_array_sort),
-    FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(np.minimum, _LAST_WORD)),
-    FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(np.maximum, _FIRST_WORD)),
+    FunctionSpec(_F.ARRAY_MIN, ("ArrayMin",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(np.minimum, LAST_CODE)),
+    FunctionSpec(_F.ARRAY_MAX, ("ArrayMax",), _LEAST_OR_GREATEST, numpy=_least_or_greatest(np.maximum, FIRST_CODE)),
     FunctionSpec(
         _F.ARRAY_DISTINCT, ("ArrayDistinct",), Signature(same_list, _accepts_told_apart, (1, 1)),
         numpy=_distinct,
@@ -916,8 +565,4 @@ TABLE = (
     FunctionSpec(_F.MAP_KEYS, ("MapKeys",), _KEYS, numpy=_map_part(items=False)),
     FunctionSpec(_F.MAP_VALUES, ("MapValues",), _VALUES, numpy=_map_part(items=True)),
     FunctionSpec(_F.GET_FIELDS, ("GetArrayStructFields",), _FIELDS, numpy=_fields),
-    FunctionSpec(
-        _F.SPLIT, ("StringSplit",), takes(TEXT, TEXT, INT, gives=pa.list_(pa.string()), optional=1),
-        exact=exact_separator, numpy=_split,
-    ),
 )  # fmt: skip

@@ -7,15 +7,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from gpujoin.functions.elements import Lists, check_count, equality_codes
 from gpujoin.functions.implementation import fail, operands_of
 from gpujoin.functions.kinds import has_floats, is_alike, is_written
-from gpujoin.functions.lists import Lists, check_count, equality_words, is_list
 from gpujoin.functions.signatures import Signature, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.structs import structs_of
 from gpujoin.functions.vector import Vector, mask_and
 from gpujoin.model.expressions import Call, Function, Literal
 from gpujoin.model.layouts import in_type
+from gpujoin.model.types import is_list
 
 
 def _resolve_entries(node: Call) -> Call | None:
@@ -107,7 +108,7 @@ def _with_different_keys(node: Call, keys: Lists, items: pa.Array) -> Vector:
     assert isinstance(last_counts, Literal)
     if keys.elements.null_count:
         fail(node, "a key is null")
-    first, places = keys.first_equal(equality_words(keys.elements)), np.arange(len(items))
+    first, places = keys.first_equal(equality_codes(keys.elements)), np.arange(len(items))
     if (first != places).any():
         if not last_counts.value:
             fail(node, "a key is there twice")

@@ -18,7 +18,7 @@ from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout, from_arrow
 from gpujoin.model.expressions import Call, Function
-from gpujoin.model.types import LONG_DIGITS, is_bytes, is_text
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_list, is_text
 
 
 def _resolve_bytes(node: Call) -> Call | None:
@@ -92,7 +92,7 @@ def _body(array: pa.Array, valid: Mask | None, *, compared: bool) -> list[_Part]
     if pat.is_struct(dtype):
         fields = (array.field(i) for i in range(dtype.num_fields))
         return [part for field in fields for part in _field(field, valid, compared=compared)]
-    if pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype):
+    if is_list(dtype) or pat.is_map(dtype):
         return _list(array, valid, compared=compared)
     if is_text(dtype) or is_bytes(dtype):
         return _text(array, valid)
@@ -275,7 +275,7 @@ class _Reader:
             if not fields:
                 return pa.array([{}] * length, dtype) if valid is None else _empty_structs(valid, dtype)
             return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=absent)
-        if pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_map(dtype):
+        if is_list(dtype) or pat.is_map(dtype):
             return self._list(dtype, absent)
         if is_text(dtype) or is_bytes(dtype):
             return self._text(dtype, valid)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.model.layouts import in_known_layout, in_type, nulls
-from gpujoin.model.types import wide_offsets
+from gpujoin.model.types import is_list, wide_offsets
 
 Sizes = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def row_bytes(array: pa.Array) -> Sizes | None:
         return _sum([sizes for sizes in fields if sizes is not None])
     if pat.is_map(dtype):
         return _list_bytes(array, _entries(array))
-    if pat.is_list(dtype) or pat.is_large_list(dtype):
+    if is_list(dtype):
         return _list_bytes(array, array.values)
     if pat.is_fixed_size_list(dtype):
         items = row_bytes(array.values)
@@ -102,7 +102,7 @@ def most_values(array: pa.Array) -> int:
     children: list[pa.Array] = []
     if pat.is_struct(dtype):
         children = [array.field(i) for i in range(dtype.num_fields)]
-    elif len(array) and (pat.is_map(dtype) or pat.is_list(dtype) or pat.is_large_list(dtype)):
+    elif len(array) and (pat.is_map(dtype) or is_list(dtype)):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         items = [array.keys, array.items] if pat.is_map(dtype) else [array.values]
         children = [each.slice(first, last - first) for each in items]

@@ -64,6 +64,11 @@ def is_bytes(dtype: pa.DataType) -> bool:
     )
 
 
+def is_list(dtype: pa.DataType) -> bool:
+    """Whether values of a type are lists."""
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype))
+
+
 def is_float(dtype: pa.DataType) -> bool:
     """Whether a type is float or double."""
     return pat.is_float32(dtype) or pat.is_float64(dtype)

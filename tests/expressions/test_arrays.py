@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from gpujoin.errors import ExpressionEvaluationError, UnsupportedValueError
+from gpujoin.functions.elements import Lists
 from gpujoin.functions.evaluate import evaluate_column
-from gpujoin.functions.lists import Lists
 from gpujoin.functions.maps import maps_of
 from gpujoin.functions.support import is_supported
 from gpujoin.model.expressions import EvalMode, Expression, Function, Variable, call, coalesce, left, lit, when

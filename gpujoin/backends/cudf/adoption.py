@@ -19,6 +19,7 @@ from gpujoin.backends.cudf.frames import CudfFrame, upload
 from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.storage import storage_type
 from gpujoin.errors import JoinSpecError
+from gpujoin.model.types import is_list
 
 if TYPE_CHECKING:
     from pylibcudf.column import SupportsCudaArrayInterface
@@ -149,7 +150,7 @@ def arrow_type(column: plc.Column) -> pa.DataType | None:
 def _as(column: plc.Column, dtype: pa.DataType, *, stored: bool) -> plc.Column:
     """View a column as its storage type, or as libcudf's type of its values."""
     children = column.children()
-    if pat.is_list(dtype) or pat.is_large_list(dtype):
+    if is_list(dtype):
         children = [children[0], _as(children[1], dtype.value_type, stored=stored)]
     elif pat.is_struct(dtype):
         children = [_as(child, f.type, stored=stored) for child, f in zip(children, dtype, strict=True)]
@@ -177,7 +178,7 @@ def _value_kind(dtype: pa.DataType, own: plc.DataType) -> plc.DataType:
 
 
 def _has_kind(dtype: pa.DataType) -> bool:
-    if pat.is_list(dtype) or pat.is_large_list(dtype):
+    if is_list(dtype):
         return _has_kind(dtype.value_type)
     if pat.is_struct(dtype):
         return all(_has_kind(f.type) for f in dtype)

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.model.types import is_list
+
 _INTEGERS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 _WIDE = pa.decimal128(38, 0)
 _UNCHANGED = frozenset(
@@ -44,7 +46,7 @@ def _inner_storage(dtype: pa.DataType) -> pa.DataType | None:
         return pa.string()
     if pat.is_large_binary(dtype):
         return pa.large_string()
-    if pat.is_list(dtype) or pat.is_large_list(dtype):
+    if is_list(dtype):
         item = _inner_storage(dtype.value_type)
         return None if item is None else pa.list_(item)
     if pat.is_map(dtype):
@@ -212,7 +214,7 @@ def _relabelled(array: pa.Array, dtype: pa.DataType, children: list[pa.Array] | 
 def _own_buffers(array: pa.Array) -> list[pa.Buffer | None]:
     """Buffers of the array itself, without those of its children."""
     buffers: list[pa.Buffer | None] = array.buffers()
-    if pat.is_list(array.type) or pat.is_map(array.type) or pat.is_large_list(array.type):
+    if is_list(array.type) or pat.is_map(array.type):
         return buffers[:2]
     return buffers
 
@@ -220,7 +222,7 @@ def _own_buffers(array: pa.Array) -> list[pa.Buffer | None]:
 def _children(array: pa.Array) -> list[pa.Array] | None:
     if pat.is_map(array.type):
         return [_map_entries(array)]
-    return [array.values] if pat.is_list(array.type) or pat.is_large_list(array.type) else None
+    return [array.values] if is_list(array.type) else None
 
 
 def _struct(fields: list[pa.Array], dtype: pa.DataType, like: pa.Array) -> pa.Array:
