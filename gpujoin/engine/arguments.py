@@ -21,7 +21,7 @@ from gpujoin.model.jointype import Side
 
 
 def table_of(data: Any, side: Side | None = None) -> pa.Table:
-    """Convert an input to a table, whose column names are unique and whose columns have one dictionary each.
+    """Convert an input to a table with unique column names and one dictionary per column.
 
     Raises ``JoinSpecError`` if it is no table.
     """
@@ -127,7 +127,7 @@ def _pairs(names: Any) -> str:
 
 
 def check_metrics(metrics: Any) -> None:
-    """Raise ``ConfigurationError`` for counters that are none."""
+    """Raise ``ConfigurationError`` for anything but ``JoinMetrics`` or ``None``."""
     if metrics is not None and not isinstance(metrics, JoinMetrics):
         raise ConfigurationError(f"metrics must be gpujoin.JoinMetrics(), got {metrics!r}")
 
@@ -167,14 +167,14 @@ def named_apart(lefts: Sequence[str], rights: Sequence[str], suffixes: tuple[str
 
 
 def options_of(options: Options | None) -> Options:
-    """The options given, or the defaults."""
+    """Check options; ``None`` stands for the defaults."""
     if options is None or isinstance(options, Options):
         return options or Options()
     raise ConfigurationError(f"options must be gpujoin.Options(...), got {options!r}")
 
 
 def backend_choice(backend: str | BackendChoice | AnyBackend) -> BackendChoice | AnyBackend:
-    """The backend given, or the choice of one that its name is. Raises ``ConfigurationError`` if it is neither."""
+    """Parse the name of a choice; a backend is returned as it is. Raises ``ConfigurationError`` for anything else."""
     if not isinstance(backend, (str, BackendChoice)):
         if not hasattr(backend, "morsel_rows"):
             raise ConfigurationError(f"backend must be 'auto', 'gpu', 'cpu' or a Backend, got {backend!r}")
@@ -187,7 +187,7 @@ def backend_choice(backend: str | BackendChoice | AnyBackend) -> BackendChoice |
 
 
 def backend_of(backend: str | BackendChoice | AnyBackend, options: Options, metrics: JoinMetrics | None) -> AnyBackend:
-    """The backend asked for; with ``auto`` that of the CPU if a GPU cannot be used, which is noted in the metrics."""
+    """Make the backend of a choice: for ``auto`` the CPU's if no GPU can be used, with the reason in the metrics."""
     choice = backend_choice(backend)
     if not isinstance(choice, BackendChoice):
         return choice

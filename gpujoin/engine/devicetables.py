@@ -295,7 +295,7 @@ def adopt_both(
 
 
 def device_of(backend: str | BackendChoice | AnyBackend) -> AnyDevicePipeline:
-    """The pipelines of a GPU; of the first one, which are made once, where no backend is given."""
+    """Pipelines of a backend's GPU, or of the first GPU if no backend is given; the latter are made once."""
     check_backend(backend)
     if isinstance(backend, (str, BackendChoice)):
         return _first_device()

@@ -106,7 +106,7 @@ class KeyCodec:
         return pa.Table.from_arrays(arrays, names=[f"k{i}" for i in range(len(arrays))])
 
     def null_mask(self, data: pa.Table | pa.RecordBatch, side: Side) -> npt.NDArray[np.bool_] | None:
-        """Mask of the rows that match nothing because a key that is not null-safe is null; ``None``: there are none."""
+        """Mask of the rows that match nothing because of a null in a key that is not null-safe; ``None`` if none do."""
         mask: npt.NDArray[np.bool_] | None = None
         for position, null_safe in zip(self.positions(side), self.null_safe, strict=True):
             array = data.column(position)
@@ -276,7 +276,7 @@ def _values(array: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:
 
 
 def _with_validity(values: npt.NDArray[Any], like: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Make an array of ``values`` that is null where ``like`` is."""
+    """Make an array of values with the nulls of another array."""
     if like.null_count == 0:
         return pa.Array.from_buffers(dtype, len(values), [None, pa.py_buffer(values)])
     validity = pc.is_valid(like)

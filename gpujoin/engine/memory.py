@@ -1,4 +1,4 @@
-"""Watches the memory of this process: what work may take, what it takes, and what allocators can give back.
+"""Watches the memory of this process: the budget of its work, its use, and the release of unused memory.
 
 A worker's *budget* is the lesser of ``spark.gpujoin.memoryBudget`` and what limits of the system leave: the address
 space (``RLIMIT_AS``, which PySpark sets from ``spark.executor.pyspark.memory`` divided by the executor's cores) and
@@ -47,10 +47,10 @@ _PIECES = 32
 _BUILDS = 4
 _STATES = 6
 _ROUNDS = 16
-"""Share of the budget that a mapper gathers before it splits rows. With the default budget it is above the fixed limit,
+"""A mapper gathers this part of the budget before it splits rows. With the default budget the fixed limit is lower,
 :data:`gpujoin.spark.shuffle.scattering.ROUND_BYTES`."""
 _LEAST_SHARE = 4
-"""Least part of the share of all build sides that a single one gets, however much the others hold."""
+"""A single build side gets at least this part of the share of all, whatever the others hold."""
 _LEAST_PIECE = 1 << 20
 """Least size of a piece: smaller ones cost more in calls than they save."""
 _LEAST_BUDGET = 32 << 20
@@ -63,7 +63,7 @@ buffers."""
 _FRAGMENTED = 3
 """Bytes of address space for each byte of the budget: allocators leave gaps, and merging holds states twice."""
 _RELEASE_SECONDS = 0.5
-"""Least seconds between two calls that let allocators give memory back; Polars' allocator does it as often."""
+"""Least seconds between two releases of unused memory; Polars' allocator does it as often."""
 _ONE_ARENA = 1
 _M_ARENA_MAX = -8
 """Option of ``mallopt``, from glibc's ``malloc.h``."""
@@ -99,12 +99,12 @@ class HostMemory:
 
     @property
     def tables_bytes(self) -> int:
-        """Bytes that build sides may take that are kept from run to run: all the share of build sides."""
+        """Bytes of build sides that may be kept from run to run: the share of all build sides."""
         return self.budget // _BUILDS
 
     @property
     def round_bytes(self) -> int:
-        """Bytes of rows that a mapper may gather before it splits them; each row is held six times until it is sent."""
+        """Bytes of rows that a mapper gathers before it splits them. Each row is held six times until it is sent."""
         return max(_LEAST_PIECE, self.budget // _ROUNDS)
 
     @property
@@ -113,7 +113,7 @@ class HostMemory:
         return max(1, self.budget // _STATES)
 
     def bounded(self, options: Options) -> Options:
-        """Settings with this budget, and with batches of a size that suits it."""
+        """Settings with this budget, and batches small enough for it."""
         threads = options.cpu_threads or 1
         ahead = max(2 * (threads + 1), AHEAD) if threads > 1 else _STATES
         return options.replace(
@@ -122,7 +122,7 @@ class HostMemory:
         )
 
     def watch(self) -> None:
-        """Check the memory taken, and let allocators give unused memory back where it is over the budget.
+        """Check the memory in use; beyond the budget, have allocators release unused memory.
 
         Raises ``HostMemoryError`` if a limit of the system is near.
         """
@@ -158,7 +158,7 @@ def held_bytes() -> int:
 
 
 def private_bytes() -> int:
-    """Resident memory of this process that no file backs; 0 where the system does not report it."""
+    """Resident memory of this process that no file backs; 0 if the system does not report it."""
     pages = _statm()
     return 0 if pages is None else (pages[1] - pages[2]) * _PAGE
 
@@ -196,7 +196,7 @@ def _release_now_and_then() -> None:
 
 
 def prepare_libraries() -> None:
-    """Limit the address space that libraries reserve, where it is limited. Call before Polars is first imported.
+    """Have libraries reserve less address space if it is limited. Must be called before Polars is imported.
 
     glibc reserves 64 MiB of addresses for each thread, Polars' allocator keeps all that it ever had, and Arrow's
     allocator takes a gigabyte at a time.
@@ -265,7 +265,7 @@ class _ControlGroup:
 
     @classmethod
     def read(cls, folder: Path) -> _ControlGroup | None:
-        """Read a control group's folder; ``None`` where it has no limit."""
+        """Read a control group's folder; ``None`` for a group without limit."""
         for most, current in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),  # version 1

@@ -85,7 +85,7 @@ class JoinMetrics:
                 setattr(self, item.name, own + added)
 
     def count_fallback(self, problem: OutOfMemoryError | DeviceValueError) -> None:
-        """Count that work goes on on the CPU; the reason is kept where a device was lost.
+        """Count a fallback to the CPU; a lost device is kept as the reason.
 
         Rows with a value that a device does not compute are a matter of the log.
         """

@@ -51,7 +51,7 @@ def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> 
 
 
 def drain(items: list[T]) -> Iterator[T]:
-    """Yield the items of a list, removing each from it, so that none is held longer than its consumer needs it."""
+    """Yield and remove the items of a list, so that the list keeps none alive that its consumer has dropped."""
     items.reverse()
     while items:
         yield items.pop()
@@ -188,11 +188,11 @@ class _ResultQueue(Generic[T]):
 
 
 LEAST_ROWS = 1024
-"""Rows of the smallest range that is halved where memory runs out: fewer take so little that the memory is full."""
+"""Ranges of at most so many rows are not halved when memory runs out: they take so little that halving cannot help."""
 
 
 def may_halve(problem: Exception, length: int, metrics: JoinMetrics) -> bool:
-    """Whether work that failed is repeated on halves of its rows, since memory ran out; that counts as a retry."""
+    """Whether failed work is to be repeated on halves of its rows: if memory ran out. Counts a retry."""
     if length <= LEAST_ROWS or not isinstance(problem, OutOfMemoryError) or isinstance(problem, DeviceLostError):
         return False
     metrics.retries += 1

@@ -110,7 +110,7 @@ def _float_codes(values: pa.Array) -> Codes:
 
 
 def _raw(values: pa.Array, dtype: npt.DTypeLike, words: int = 1) -> npt.NDArray[Any]:
-    """Data of a fixed-width array; arbitrary where it is null."""
+    """Data of a fixed-width array, arbitrary for nulls."""
     buffer = values.buffers()[1]
     if buffer is None or len(values) == 0:
         return np.zeros(len(values) * words, dtype)

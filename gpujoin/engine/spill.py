@@ -44,7 +44,7 @@ from gpujoin.model.hostgather import one_batch
 T = TypeVar("T")
 
 _BUFFERED = 1 << 20
-"""Bytes of a part that are gathered before they are written, so that small batches do not become small blobs.
+"""Bytes of a part that are gathered before they are written, so that blobs are not small.
 
 Fewer where the budget is small: all parts together take at most a quarter of it."""
 _SEALED = 64 << 20
@@ -53,7 +53,7 @@ MAX_DIVISIONS = 4
 """Most divisions by hash: 16**4 parts, enough for 128 TiB at the default budget of 2 GiB. A part that is too large even
 then has few keys, which no hash divides."""
 _STUCK = 0.8
-"""A part that keeps more than this share of the rows that were divided is not divided by hash again."""
+"""A part with more than this share of the divided rows is not divided by hash again."""
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 
@@ -117,7 +117,7 @@ class SpillStore:
         self.close()
 
     def write(self, header: bytes, message: pa.Buffer) -> _Blob:
-        """Write the message of a blob; to the next directory where one fails.
+        """Write the message of a blob. If a directory fails, the next one is used.
 
         Raises ``SpillError`` if no directory is left.
         """

@@ -374,7 +374,7 @@ class _Plan:
     order: tuple[int, ...]
     """Position in the join's output of each column of the result."""
     merged: tuple[tuple[int, int], ...]
-    """Positions in the join's output of the left and the right column of each key that is merged into one column."""
+    """Positions in the join's output of both columns of each merged key."""
 
     def finish(self, table: pa.Table) -> pa.Table:
         for target, source in self.merged:
@@ -439,7 +439,7 @@ def _indices(column: pa.ChunkedArray) -> Indices:
 
 
 def _batches(table: pa.Table | DeviceTable) -> list[Any]:
-    """Batches of a table; one on a GPU as it is."""
+    """Batches of a table; a table on a GPU is one."""
     if isinstance(table, DeviceTable):
         return [table]
     if table.num_columns == 0:
@@ -449,7 +449,7 @@ def _batches(table: pa.Table | DeviceTable) -> list[Any]:
 
 
 def _build_side(tables: _Sides, join_type: JoinType, condition: Expression | None = None) -> Side:
-    """Choose the build side: one whose ranges can be searched, else the smaller one; the right one in doubt."""
+    """Choose the build side: the one that ranges can search, else the smaller one, else the right one."""
     if join_type.null_aware:
         return Side.RIGHT
     better = better_build_side(condition, (Side.RIGHT, Side.LEFT))

@@ -446,7 +446,7 @@ def _device_checked(compute: Callable[..., tuple[Array, Array | None]], kernel: 
 
 
 def _device_division(operands: Operands, node: Call, active: Active) -> Value:
-    """Evaluate the divisor first, as Spark does: the dividend is not evaluated where it is null or zero."""
+    """Divide. As in Spark, the divisor is evaluated first, and the dividend only where the divisor is not null or 0."""
     assert node.type is not None
     right = operands.fixed(node.arguments[1], active)
     zero = right.data == 0

@@ -100,7 +100,7 @@ def _bitmap_position(values: Array) -> Array:
 
 
 def _bit_get(node: Call, operands: list[Vector], length: int) -> Vector:
-    """One bit of an integer; in every mode an error where it has none of that number."""
+    """Bit of an integer at a position. A position beyond its width is an error in every mode."""
     values, positions = operands
     valid = mask_and(values.valid, positions.valid)
     outside = np.asarray((positions.values < 0) | (positions.values >= values.dtype.bit_width))
@@ -131,7 +131,7 @@ def _device_bit_count(_: Any, value: Value) -> Array:
 
 
 def _device_bit_get(operands: Operands, node: Call, active: Active) -> Value:
-    """One bit of an integer; in every mode an error where it has none of that number."""
+    """Bit of an integer at a position. A position beyond its width is an error in every mode."""
     value = operands.fixed(node.arguments[0], active)
     position = operands.fixed(node.arguments[1], mask_and(active, value.valid))
     valid = mask_and(value.valid, position.valid)

@@ -25,7 +25,7 @@ from gpujoin.functions.vector import Vector, from_arrow, per_distinct
 from gpujoin.model.expressions import Call
 
 _NOT_LOWERED = frozenset("\u03a3\u0130")
-"""Capital sigma, whose lower case follows from its place in a word; the dotted capital i, whose has two characters."""
+"""Capitals without one small letter: sigma's depends on its place in a word, the dotted i's has two characters."""
 _CASED = ("Lu", "Ll", "Lt")
 
 

@@ -150,7 +150,7 @@ def cast(node: Cast, vector: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """One conversion: the cast that it is part of, the values, and the source and target types."""
+    """One conversion of values, as a cast or a part of one."""
 
     node: Cast
     vector: Vector
@@ -280,7 +280,7 @@ def _to_decimal(step: _Step) -> Vector:
 
 
 def _float_to_decimal(step: _Step) -> Vector:
-    """Round the decimals that are printed of floats; of NaN and the infinities there is none, which is no error."""
+    """Round the decimals that floats are printed as. NaN and the infinities become null, without an error."""
     printed = round_double(step.vector.values.astype(np.float64), step.target.scale)
     finite = np.isfinite(printed)
     fits = finite & (np.abs(printed) < 10.0 ** (step.target.precision - step.target.scale))
@@ -531,9 +531,9 @@ def _lower_to_decimal(value: Lowered, target: pa.DataType) -> Lowered:
 
 
 _PRINTED_DIGITS = 14
-"""Most digits of decimals that are made of doubles: halves of the last place have one more, and are exact up to 15."""
+"""Most digits of a decimal cast from a double: halves of its last place have one more, and doubles are exact to 15."""
 _EXACT_DIGITS = 15
-"""Most digits of decimals that are converted to doubles by dividing two exact doubles, which rounds once."""
+"""Most digits of a decimal cast to a double: a quotient of two exact doubles then, which is rounded once."""
 
 
 def is_constant_cast(node: Cast) -> bool:
@@ -648,7 +648,7 @@ def _is_not_zero(xp: Any, value: Value) -> Array:
 
 
 def _of_float(xp: Any, value: Value, bits: int) -> tuple[Array, Array]:
-    """Truncate floats to integers of 32 or 64 bits, and tell which do not fit; NaN, which does not, becomes 0."""
+    """Truncate floats to integers of 32 or 64 bits; NaN becomes 0. Also the mask of floats that do not fit, as NaN."""
     near = v.widened(xp, value.data) if pat.is_float32(value.dtype) else value.data
     high, low = float((1 << (bits - 1)) - 1), float(-(1 << (bits - 1)))
     bad = ~((xp.floor(near) <= high) & (xp.ceil(near) >= low))

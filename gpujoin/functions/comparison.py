@@ -332,7 +332,7 @@ def _membership(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
 
 
 def _literal_membership(value: Vector, elements: list[Literal]) -> Vector | None:
-    """Look all values up in a set; ``None`` for types whose equality is not that of the set."""
+    """Look all values up in a set. ``None`` for types that a set compares differently from Spark."""
     if is_float(value.dtype) or pat.is_nested(value.dtype) or pat.is_decimal(value.dtype):
         return None
     members = [e.value for e in elements if e.value is not None]

@@ -217,7 +217,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):(\d{2})\Z", re.ASCII)
 
 
 def zone_offset(dtype: pa.DataType) -> int | None:
-    """Offset from UTC of a timestamp type, in seconds, where it is the same for all times; 0 without a zone.
+    """Offset from UTC of a timestamp type, in seconds: 0 without a zone, ``None`` if the zone's offset varies.
 
     ``None`` for zones whose offset changes: the rules of the JVM and of this machine may differ, so nothing that
     needs them is computed here.
@@ -276,7 +276,7 @@ def _named(names: tuple[str, ...], position: Callable[[Array], Array]) -> Run:
 
 
 def _dates_within(node: Call, days: Array, valid: Mask | None) -> Vector:
-    """Dates from day numbers; one that does not fit 32 bits is an error in every mode."""
+    """Make dates of day numbers. Overflow of 32 bits is an error in every mode."""
     outside = np.asarray(days != days.astype(np.int32))
     if (outside if valid is None else outside & valid).any():
         fail(node, "the date does not fit 32 bits")
@@ -336,7 +336,7 @@ def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _from_epoch(unit: int) -> Run:
-    """Make timestamps of units since 1970; one that does not fit 64 bits is an error in every mode."""
+    """Make timestamps of units since 1970. Overflow of 64 bits is an error in every mode."""
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
         (count,) = operands
@@ -460,7 +460,7 @@ _MOST_DAYS = ((1 << 63) - 1) // _DAY_MICROS - 1
 
 
 def _within(node: Call, days: Array, micros: Array, valid: Mask | None) -> Vector:
-    """Timestamps from days and microseconds of the day; one that does not fit 64 bits is an error in every mode."""
+    """Make timestamps of days and microseconds of the day. Overflow of 64 bits is an error in every mode."""
     assert node.type is not None
     outside = np.abs(days) > _MOST_DAYS
     if outside.any() and (outside if valid is None else outside & valid).any():

@@ -44,7 +44,7 @@ class Text(Protocol):
         """Number of bytes, as int32; arbitrary where the text is null."""
 
     def concatenated(self, others: Sequence[Any]) -> Any:
-        """Put texts together, others after this one; null where one is null."""
+        """Append other texts to this one. The result is null where any of them is null."""
 
     def substring(self, start: int, stop: int) -> Any:
         """Text of the characters from ``start``, counted from 0, to before ``stop``."""
@@ -56,7 +56,7 @@ class Text(Protocol):
         """Text in capitals (``UPPER``) or small letters (``LOWER``); only for text that is ASCII."""
 
     def where(self, mask: Array, other: Any) -> Any:
-        """Text where a mask is true, and another text elsewhere; the mask has one value, or one for each row."""
+        """Text where a mask is true, another text elsewhere. The mask has one value, or one for each row."""
 
     def is_ascii(self) -> bool:
         """Whether all texts are ASCII; maybe ``False`` for bytes under a null."""
@@ -117,7 +117,7 @@ class Operands(ABC):
         return value.data if value.valid is None else value.data & value.valid
 
     def pair(self, node: Call, active: Active) -> tuple[Value, Value, Array | None]:
-        """Evaluate two operands, the second only where the first is not null; also return where neither is null."""
+        """Evaluate two operands, the second only where the first is not null; also return the mask of both."""
         left = self.fixed(node.arguments[0], active)
         right = self.fixed(node.arguments[1], mask_and(active, left.valid))
         return left, right, mask_and(left.valid, right.valid)

@@ -121,7 +121,7 @@ def rounded(operands: Operands, node: Call, active: Active) -> Value:
 
 
 def _divided(operands: Operands, node: Call, active: Active) -> Value:
-    """Evaluate the divisor first, as Spark does: the dividend is not evaluated where it is null or zero."""
+    """Divide. As in Spark, the divisor is evaluated first, and the dividend only where the divisor is not null or 0."""
     xp, target = operands.xp, logical(node.type)
     right = operands.fixed(node.arguments[1], active)
     zero = right.data == 0 if right.low is None else (right.data == 0) & (right.low == 0)

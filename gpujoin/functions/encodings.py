@@ -36,7 +36,7 @@ _URL = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
 
 
 def _unhex(text: str) -> bytes | None:
-    """Bytes of hexadecimal digits, of which the first may be one of its own; null if any character is none."""
+    """Bytes of hexadecimal digits; the first of an odd number stands alone. ``None`` if a character is no digit."""
     if not _HEX.fullmatch(text):
         return None
     return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
@@ -47,7 +47,7 @@ def _conv(node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _converted(node: Call, text: str, base: int, to_base: int) -> str | None:
-    """Write a number of one base in another, as an unsigned 64-bit integer, or a signed one for a base below 0.
+    """Convert a number between bases, as an unsigned 64-bit integer, or a signed one if the target base is negative.
 
     What follows the first character that is no digit is ignored. A number that is too large is the largest one, or an
     error in ANSI mode. The negative of a number is, unsigned, what is missing to 2**64::
@@ -114,7 +114,7 @@ def _encode(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _decode(node: Call, operands: list[Vector], _length: int) -> Vector:
-    """Read bytes as UTF-8; in every mode an error for those that are none."""
+    """Read bytes as UTF-8. Others are an error in every mode."""
     values = operands[0].values
     text = values.cast(pa.large_binary()).view(pa.large_string()) if not is_text(values.type) else values
     if not is_utf8(text):
@@ -183,7 +183,7 @@ _KEY = re.compile(r"[A-Za-z0-9_.\-]*")
 
 
 def _url_parts(url: str) -> dict[str, str | None] | None:
-    """Split a URL into its parts, of which some may be missing; ``None`` if it is none."""
+    """Split a URL into its parts; ``None`` if a text is no URL. Parts may be missing."""
     parts: dict[str, str | None] = dict.fromkeys(_URL_PARTS)
     scheme = re.match("([^/?#:]*):", url)
     if scheme is not None:
@@ -210,7 +210,7 @@ def _url_parts(url: str) -> dict[str, str | None] | None:
 
 
 def _add_authority(parts: dict[str, str | None], authority: str) -> bool:
-    """Add the parts of an authority; those of one that names no server are missing."""
+    """Add the parts of an authority. Those of an authority without a server are missing."""
     if "[" in authority or "]" in authority:
         raise UnsupportedValueError(f"parse_url of an address of IPv6, {authority[:50]!r}, is left to Spark")
     if not _AUTHORITY.fullmatch(authority):

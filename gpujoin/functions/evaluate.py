@@ -78,7 +78,7 @@ def _relabelled(vector: Vector, node: ColumnRef | Variable) -> Vector:
 
 
 def _operands(node: Call, rows: Rows) -> list[Vector]:
-    """Evaluate operands. An operand that might raise is evaluated only where those before it are not null."""
+    """Evaluate operands. An operand that might raise is evaluated only on rows where earlier ones are not null."""
     spec = SPECS[node.function]
     all_rows = spec.nulls is Nulls.OWN_RULE or spec.order is Order.ALL
     if all_rows or not any(can_raise(a) for a in node.arguments[:2]):

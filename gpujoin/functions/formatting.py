@@ -88,7 +88,7 @@ def _luhn_check(text: str) -> bool:
 
 
 def _format_number(value: int | Decimal, digits: int) -> str | None:
-    """Round half to even, and write with commas; a negative number stays negative even where it rounds to zero."""
+    """Round half to even, and write with commas. A negative number keeps its sign if it rounds to zero."""
     if digits < 0:
         return None
     if digits > _MOST_DIGITS:
@@ -224,7 +224,7 @@ class _Directive:
     """One ``%…`` of a pattern of ``java.util.Formatter``."""
 
     argument: int
-    """Operand that it writes, counted from 0."""
+    """Number of its operand, from 0 on."""
     flags: str
     width: int
     precision: int | None
@@ -232,11 +232,11 @@ class _Directive:
 
     @property
     def plain(self) -> bool:
-        """Whether it writes all of a text or number, and nothing beside it."""
+        """Whether it writes its operand as it is."""
         return not self.flags and not self.width and self.precision is None and self.conversion in "sd"
 
     def takes(self, dtype: pa.DataType) -> bool:
-        """Whether it writes values of a type, and is one of those that are written here."""
+        """Whether it is supported for values of a type."""
         flags = frozenset(self.flags)
         padded = not flags & set("-0") or (self.width > 0 and not flags >= set("-0"))
         fits = padded and len(flags) == len(self.flags) and not flags >= set("+ ")
@@ -309,7 +309,7 @@ _DIRECTIVE = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(<]*)([1-9]\d*)?(?:\.(\d+))?([a-z
 
 @lru_cache
 def _directives(pattern: str) -> tuple[str | _Directive, ...] | None:
-    """Split a pattern into literal texts and directives; ``None`` if it has any that are not written here."""
+    """Split a pattern into literal texts and directives. ``None`` for a pattern with directives of other kinds."""
     pieces: list[str | _Directive] = []
     end, ordinary = 0, 0
     for percent in re.finditer("%", pattern):

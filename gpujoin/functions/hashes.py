@@ -38,7 +38,7 @@ def _to_hex(source: pa.DataType, mode: EvalMode) -> pa.DataType | None:
 _DIGITS = Parameter(lambda t: pat.is_int64(t) or is_text(t) or is_bytes(t), _to_hex)
 _HASHED = Parameter(_is_hashed, lambda source, _mode: source if _is_hashed(logical(source)) else None)
 BYTES_OF_TEXT = Parameter(is_bytes, lambda s, mode: s if is_bytes(s) else to(pa.binary(), is_text)(s, mode))
-"""Bytes; those of a text if one is given."""
+"""Bytes, or text in place of its bytes."""
 
 
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ Evaluate: TypeAlias = Callable[[Expression, Rows], Vector]
 
 @dataclass(frozen=True)
 class Lazy:
-    """A function that evaluates its operands itself, each on the rows that need it."""
+    """A function that evaluates its operands itself, on some of the rows."""
 
     run: Callable[[Call, Rows, Evaluate], Vector]
     """Computes a call."""
@@ -64,7 +64,7 @@ def null_or_raise(node: Call | Cast, bad: Mask, valid: Mask | None, why: str) ->
 
 
 def rows_of(operands: list[Vector], length: int) -> int:
-    """Number of rows that a call is computed for: of constants alone one."""
+    """Number of rows of a call's result: one if all operands are constant."""
     return 1 if all(operand.constant for operand in operands) else length
 
 

@@ -1,4 +1,4 @@
-"""Kinds of types: which are compared, written as bytes, and cast, and which casts succeed whatever the value."""
+"""Kinds of types: comparable ones, those written as bytes, and casts that never fail."""
 
 from __future__ import annotations
 

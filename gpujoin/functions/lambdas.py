@@ -239,7 +239,7 @@ def _aggregate(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
 
 
 def never_raises(node: Call) -> bool:
-    """Whether the body cannot raise: Spark does not evaluate it for the elements after the one that decides."""
+    """Whether the body cannot raise. Spark stops at the first element that decides; here all are evaluated."""
     return not can_raise(node.arguments[1])
 
 

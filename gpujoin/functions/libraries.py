@@ -1,4 +1,4 @@
-"""Polars, imported when an expression of it is first made: rows are read by processes that compute nothing."""
+"""Polars, imported by the first expression of it: processes that only read the rows of functions do not need it."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ from gpujoin.model.expressions import Call, EvalMode, Function, Literal
 from gpujoin.model.types import is_float, is_list, is_text, is_whole, logical
 
 Gives: TypeAlias = Callable[..., pa.DataType | None]
-"""The result type by those of the operands; ``None`` where a function does not take them."""
+"""Gives the result type for types of operands; ``None`` for operands that the function does not take."""
 
 
 def of_types(gives: Gives) -> Callable[[Call], Call | None]:
-    """Type a call by the types of its operands, which are taken as they are; ``None`` where there is no such call."""
+    """Type a call by the types of its operands, without casts."""
 
     def resolve(node: Call) -> Call | None:
         dtype = gives(*map(type_of, node.arguments))
@@ -103,7 +103,7 @@ def _resolve_array(node: Call) -> Call | None:
 
 
 def _united(types: Sequence[pa.DataType], mode: EvalMode) -> pa.DataType | None:
-    """The type of values of types that differ in where there may be nulls, and in the case of fields' names."""
+    """Common type of types that differ only in nullability and in the case of field names; else ``None``."""
     common = wider_of(types, mode, tightest)
     return common if common is not None and all(is_alike(common, dtype) for dtype in types) else None
 
@@ -174,7 +174,7 @@ def _is_list_of_lists(dtype: pa.DataType) -> bool:
 
 
 def _never_fails(node: Call) -> bool:
-    """Whether ``slice`` has constants of which it takes a part."""
+    """Whether the start and length of a ``slice`` are valid constants."""
     start, length = (a.value if isinstance(a, Literal) else None for a in node.arguments[1:])
     return isinstance(start, int) and isinstance(length, int) and start != 0 and length >= 0
 
@@ -453,7 +453,7 @@ def _set_operation(node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _members(left: Lists, right: Lists, element: pa.DataType) -> tuple[Lists, Mask, Mask]:
-    """Elements of two sets of each row, the first of all that are equal, and those that the right one has too."""
+    """Elements of two lists of each row, and two masks: the first of equal ones, and those that the right list has."""
     both = concatenated([left, right], element)
     first = both.first_equal(equality_codes(both.elements))
     of_right = both.positions >= np.repeat(left.counts, both.counts)

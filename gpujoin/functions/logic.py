@@ -56,11 +56,11 @@ _TESTED = takes(ANY, gives=pa.bool_())
 
 
 _WORTH_SELECTING = 8
-"""An expensive operand is computed on selected rows only if at most one row in this many needs it."""
+"""An expensive operand is computed on selected rows if at most one row in this many needs it."""
 
 
 def partly(node: Expression, rows: Rows, mask: Mask | None, evaluate: Evaluate) -> Vector:
-    """Evaluate a node on the rows that need it; the result is arbitrary elsewhere, possibly null."""
+    """Evaluate a node on the rows of a mask. The result is arbitrary elsewhere, possibly null."""
     assert node.type is not None
     if mask is None:
         return evaluate(node, rows)
@@ -133,7 +133,7 @@ def _coalesce(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
 
 
 def _nanvl(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
-    """Take the second operand where the first is NaN; null where the first is."""
+    """The first operand, or the second where the first is NaN."""
     assert node.type is not None
     first = evaluate(node.arguments[0], rows)
     nan = np.isnan(first.values)
@@ -231,7 +231,7 @@ def _device_coalesce(operands: Operands, node: Call, active: Active) -> Value | 
 
 
 def _device_nanvl(operands: Operands, node: Call, active: Active) -> Value | Text:
-    """The second operand where the first is NaN; null where the first is."""
+    """The first operand, or the second where the first is NaN."""
     first = operands.fixed(node.arguments[0], active)
     nan = v.equal(operands.xp, first, v.constant(operands.xp, float("nan"), first.dtype))
     nan = nan if first.valid is None else nan & first.valid

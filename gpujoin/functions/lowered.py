@@ -111,7 +111,7 @@ class Column:
     wide: bool = False
     """Whether values are carried in the wider of two forms: decimals in 128 bits, text as bytes."""
     constant: bool = False
-    """Whether it has one value for all rows, of which Polars may know."""
+    """Whether all rows have one value. (Polars may know it as a literal.)"""
 
 
 _PLAIN = {
@@ -249,7 +249,7 @@ def fitted(value: Lowered, *, wide: bool) -> pl.Expr:
 
 
 def bounds_of(value: Lowered) -> Bounds:
-    """The bounds of values; raises ``NotLowered`` if there are none."""
+    """Bounds of values. Raises ``NotLowered`` if none are known."""
     bounds = value.bounds.get() if isinstance(value.bounds, LazyBounds) else value.bounds
     if bounds is None:
         raise NotLowered(f"no bounds for {value.dtype}")

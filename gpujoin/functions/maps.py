@@ -102,7 +102,7 @@ def _of_entries(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _with_different_keys(node: Call, keys: Lists, items: pa.Array) -> Vector:
-    """Maps in which a key that is there twice is an error, or has its last value in the place of its first one."""
+    """Make maps. A repeated key is an error, or has its last value in its first place."""
     assert node.type is not None
     last_counts = node.arguments[-1]
     assert isinstance(last_counts, Literal)

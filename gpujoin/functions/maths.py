@@ -1,4 +1,4 @@
-"""Functions of floating-point numbers whose results are Java's: those of IEEE 754 arithmetic, or of fdlibm."""
+"""Functions of floating-point numbers with Java's results: by IEEE 754 arithmetic, or by fdlibm."""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ _Indices: TypeAlias = npt.NDArray[np.int64]
 _NULL, _PRESENT, _END, _ESCAPE = 1, 2, 0, 255
 _ZERO, _ESCAPED_ZERO = bytes([_END]), bytes([_END, _ESCAPE])
 _FEW = 32
-"""Number of lists from which on these are looked through one by one, and not element by element of all."""
+"""Up to so many lists are searched one after the other; more are searched together, an element of each at a time."""
 _WINDOW = 1 << 16
-"""Elements of one list that are looked through at a time."""
+"""Elements of one list that are searched at a time."""
 
 
 # -- values to bytes ---------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _validity(array: pa.Array) -> Mask | None:
 
 
 def _field(array: pa.Array, above: Mask | None, *, compared: bool) -> list[_Part]:
-    """A part that may be null, where what it is part of is not."""
+    """Write a nullable value: a mark, then its bytes. ``above`` is the mask of the rows whose parent is not null."""
     own = _validity(array)
     valid = above if own is None else own if above is None else own & above
     marks = np.full((len(array), 1), _PRESENT, np.uint8)
@@ -100,7 +100,7 @@ def _body(array: pa.Array, valid: Mask | None, *, compared: bool) -> list[_Part]
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Values in the layout and the type in which they are written, which Spark's own have already."""
+    """Convert values to the layout and type in which they are written: Spark's own."""
     dtype = array.type
     if pat.is_dictionary(dtype):
         return _plain(array.dictionary_decode())
@@ -237,7 +237,7 @@ def _as_binary(part: _Part) -> pa.Array:
 
 
 def from_bytes(written: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Make values of the bytes that :func:`to_bytes` wrote of them; null where the bytes are.
+    """Read the values that :func:`to_bytes` wrote. Null bytes are null values.
 
     Of bytes of a value that were written twice, the first time to be compared, the second ones count.
     """
@@ -351,7 +351,7 @@ class _Reader:
         return kind.from_arrays(indices, values, dtype, mask=absent)
 
     def _elements(self, dtype: pa.DataType) -> tuple[_Indices, _Indices, _Indices]:
-        """Row and position of each element of the lists that begin here, row by row, and where these end."""
+        """Row and position of each element of the lists at the current positions, and the positions after the lists."""
         position, active = self.position.copy(), np.arange(len(self.position))
         rows: list[_Indices] = [np.zeros(0, np.int64)]
         places: list[_Indices] = [np.zeros(0, np.int64)]
@@ -403,7 +403,7 @@ class _Reader:
 
 
 def _element_type(dtype: pa.DataType) -> pa.DataType:
-    """Give the type of the elements of a list; of those of a map it is a struct of a key and a value."""
+    """Type of the elements of a list, or of the entries of a map: structs of key and value."""
     return pa.struct([dtype.key_field, dtype.item_field]) if pat.is_map(dtype) else dtype.value_type
 
 

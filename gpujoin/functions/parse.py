@@ -1,4 +1,4 @@
-"""Parses text by Spark's rules. Each function takes one text, and returns ``None`` if it is malformed.
+"""Parses text by Spark's rules. Each function takes one text, and returns ``None`` if the text is malformed.
 
 They are called once per distinct text: no vectorised parser accepts exactly what Spark accepts.
 """
@@ -13,7 +13,7 @@ from gpujoin.functions.decimals import divide_half_up_int
 from gpujoin.model.types import MAX_PRECISION
 
 BLANK = "".join(map(chr, range(0x21))) + "\x7f"
-"""Characters that Spark strips before it parses: ASCII white space and control characters."""
+"""Characters that Spark strips before parsing: ASCII white space and control characters."""
 
 _JAVA_BLANK = "".join(map(chr, range(0x21)))
 _LEGACY_WHOLE = re.compile(r"([+-]?)(\d*)(?:\.\d*)?\Z", re.ASCII)
@@ -56,7 +56,7 @@ def double(text: str) -> float | None:
 
 
 def decimal(text: str, precision: int, scale: int) -> int | None:
-    """Parse a decimal and give it unscaled, rounded half up; ``None`` also if it has too many digits."""
+    """Parse a decimal to its unscaled value, rounded half up; ``None`` also for too many digits."""
     match = _DECIMAL.match(text.strip(_JAVA_BLANK))
     if match is None or not all(ord(c) < 0x10000 for c in match[0]):
         return None
@@ -81,7 +81,7 @@ def decimal(text: str, precision: int, scale: int) -> int | None:
 
 
 def date(text: str) -> int | None:
-    """Parse a date, ignoring a time after it, and give it as days since 1970."""
+    """Parse a date to days since 1970. A time after it is ignored."""
     match = _DATE.match(text.strip(BLANK))
     if match is None:
         return None
@@ -112,7 +112,7 @@ _UTC_NAMES = frozenset({"Z", "UTC", "GMT"})
 
 
 def timestamp(text: str, *, zoned: bool) -> tuple[int, bool] | None:
-    """Parse a timestamp, and give it as microseconds since 1970, and whether they are those of a clock without a zone.
+    """Parse a timestamp to microseconds since 1970, and whether these are a clock's, without a zone.
 
     If it is to have no zone, a zone in the text is ignored. Raises ``UnsupportedValueError`` over a time without a date
     and over the name of a zone.

@@ -24,14 +24,14 @@ from gpujoin.functions.words import Words
 _DIGIT_BITS = 46
 _HALF_DIGIT_BITS = _DIGIT_BITS // 2
 _DIGIT_PLACES = 14
-"""Sizes of digits: below 2**47, so that an estimate by doubles, which is off by 2**-50 of it, is off by one at most."""
+"""Sizes of digits. They are below 2**47, so an estimate by doubles (relative error 2**-50) is off by one at most."""
 _LARGEST = 10**38
 """Largest divisor: three times as much is less than 2**128."""
 _LAST_BITS = 14
-"""Bits of the last digit of a quotient that becomes a double: with them it has more than the 53 that a double has and
-the one that rounds it, and no more than fit int64."""
+"""Bits of the last digit of a quotient that becomes a double. It then has more than 54 bits (those of a double, and one
+that rounds it), and fits int64."""
 _BIAS, _MANTISSA = 1023, 52
-"""What the exponent of a double is counted from, and how many bits stand below it."""
+"""Bias of a double's exponent, and number of bits below the exponent."""
 
 
 def rounded(xp: Any, dividend: Words, divisor: Words, dividend_digits: int, places: int) -> tuple[Words, Array]:
@@ -140,7 +140,7 @@ def _product_digits(xp: Any, left: Words, right: Words) -> list[Array]:
 
 
 def split(xp: Any, value: Words, digits: int, places: int) -> tuple[Words, Words]:
-    """Split magnitudes of at most ``digits`` digits into what stands before the last decimal places, and these."""
+    """Split magnitudes of at most ``digits`` digits before their last decimal places."""
     front, rest, _ = _divided(xp, value, words.constant(xp, 10**places), digits, 0)
     return front, rest
 
@@ -189,7 +189,7 @@ def _digit(xp: Any, rest: Words, base: int, following: Array | None, divisor: Wo
 
 
 def _less_once(xp: Any, value: Words, divisor: Words) -> tuple[Words, Array]:
-    """Subtract the divisor where it is not the greater one; also how often that was, 0 or 1, as uint64."""
+    """Subtract the divisor from the values that are not less. Also the number of subtractions, 0 or 1, as uint64."""
     fits = ~words.unsigned_less(value, divisor)
     less = words.subtract(value, divisor)
     left = Words(xp.where(fits, less.high, value.high), xp.where(fits, less.low, value.low))

@@ -239,7 +239,7 @@ def _single(
 
 
 _MOST_ZEROS = 18
-"""Most digits before the point that are rounded away: a power of ten up to it is one 64-bit integer."""
+"""Most digits before the point that are rounded away: the largest power of ten that fits 64 bits."""
 
 
 def _device_round(operands: Operands, node: Call, active: Active) -> Value:

@@ -1,4 +1,4 @@
-"""Signatures: how many operands a function takes, of which types, by which implicit casts, and what it gives.
+"""Signatures: number and types of a function's operands, their implicit casts, and the type of the result.
 
 Most are lists of parameters. ``date_add`` is ``takes(DATE, INT, gives=pa.date32())``: a timestamp given as its first
 operand is cast to a date, as Spark does, and a boolean as its second is refused. Operators whose operands meet in a
@@ -75,7 +75,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """What operands a function may be called with, and what type it returns."""
+    """The operands that a function takes, and the type of its result."""
 
     resolve: Callable[[Call], Expression | None]
     """Inserts implicit casts into a call and sets its type; returns ``None`` where the operands' types do not fit."""

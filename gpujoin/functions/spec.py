@@ -51,7 +51,7 @@ class Nulls(Enum):
 
 
 class Order(Enum):
-    """Order in which Spark evaluates operands, each only on the rows where those before it are not null."""
+    """Order in which Spark evaluates operands, each on the rows where earlier ones are not null."""
 
     LEFT_FIRST = "left first"
     RIGHT_FIRST = "right first"
@@ -64,14 +64,14 @@ class Evaluator(Enum):
     NUMPY = "CPU"
     """NumPy and Arrow over batches: the reference, and what the others fall back to."""
     POLARS = "CPU, fused by Polars"
-    """Expressions of one lazy Polars query, where the bounds of the columns prove that nothing raises."""
+    """Expressions of one lazy Polars query, used where the bounds of the columns prove that nothing raises."""
     CUDF = "GPU"
     """CuPy and libcudf."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Stands in a row for an implementation that there is none of."""
+    """The reason why a function has no implementation by some library."""
 
     why: str
     """What keeps the library from computing the function."""

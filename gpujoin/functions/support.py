@@ -1,6 +1,6 @@
-"""Tells which expressions are computed exactly as Spark does, for all data, and which part keeps another from it.
+"""Tells whether an expression is computed exactly as Spark does, for all data, and if not, because of which part.
 
-A row of a function tells it of its calls; what is asked here of a node is asked of its operands too.
+The row of a function answers for a call; an expression is supported if all of its operands are.
 """
 
 from __future__ import annotations

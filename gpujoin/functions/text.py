@@ -112,7 +112,7 @@ _PADDED = takes(TEXT, INT, TEXT, gives=first, optional=1)
 _INT_MAX = (1 << 31) - 1
 _COMPARED_BYTES = 1 << 22
 _MOST_CHARACTERS = 1 << 28
-"""Longest text that is made here of a shorter one; Spark fails at some eight times that."""
+"""Longest text that ``repeat``, ``lpad`` and the like make here. Spark fails at about eight times that."""
 
 Matcher = Callable[[pa.Array], pa.Array]
 

@@ -217,7 +217,7 @@ _FORMS = tuple(
 
 @dataclass(eq=False)
 class _Times:
-    """Times of a clock, where ``done``; those that are no such time are left out."""
+    """Times of a clock, as microseconds, and the mask of the texts that were read as such."""
 
     micros: Array
     is_read: Mask

@@ -1,4 +1,4 @@
-"""What a clock shows in a time zone, and the instants at which it does, by a table of the zone's changes.
+"""Converts between instants and the times of a clock in a time zone, by a table of the zone's changes.
 
 Both directions are a search in sorted bounds. Of a clock's time the bound of a change is the later of what the clock
 shows before and after it. Below the bound the offset before the change holds, which is Java's rule for both oddities.
@@ -86,7 +86,7 @@ def clock(values: Array, valid: Mask | None, rules: ZoneRules) -> Array:
 
 
 def instants(local: Array, valid: Mask | None, rules: ZoneRules) -> Array:
-    """When a clock shows given times: the earlier instant of two, and for skipped times one as much after the change.
+    """Instants at which a clock shows times: the earlier of two; for skipped times, one as much after the change.
 
     Raises ``UnsupportedValueError`` beyond 64 bits.
     """
@@ -94,7 +94,7 @@ def instants(local: Array, valid: Mask | None, rules: ZoneRules) -> Array:
 
 
 def near(others: Array, local: Array, otherwise: Array, valid: Mask | None, rules: ZoneRules) -> Array:
-    """When a clock shows given times with the offsets at other instants; ``otherwise`` where those are not its own."""
+    """Instants of a clock's times by the offsets at other instants, or ``otherwise`` where those do not hold."""
     table = _table(rules)
     offsets = table.offset_at(others)
     candidate = _shifted(local, -offsets, valid)

@@ -80,7 +80,7 @@ class PipelineMetrics:
     evaluated: int = 0
     """Expressions computed outside the backend's query, once for each piece."""
     ordered_pieces: int = 0
-    """Pieces in the order of the keys by which they were grouped, so that each run of equal keys is a group."""
+    """Pieces in the order of their grouping keys, so that each run of equal keys is a group."""
     query_joins: int = 0
     gather_joins: int = 0
     """Pieces joined within the query, and by the gather-map engine."""
@@ -128,17 +128,17 @@ class PipelineMetrics:
     the time counts in which it is waited for."""
     rows: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
-    """Rows and bytes that operations gave, under the same names; of those whose rows were in memory by themselves."""
+    """Rows and bytes of the operations whose rows were in memory by themselves, under the same names."""
     read_rows: dict[str, int] = field(default_factory=dict)
     """Rows of the row groups that each scan read, before its filters."""
 
     def count(self, name: str) -> None:
-        """Count one more. Several threads may count what pieces take that are computed ahead."""
+        """Count one more, under a lock: pieces that are computed ahead are counted by other threads."""
         with _counting:
             setattr(self, name, getattr(self, name) + 1)
 
     def count_device_retry(self, problem: DeviceMemoryError) -> None:
-        """Count work that a device did not take; the reason is kept where the device was lost."""
+        """Count work that did not fit a device; a lost device is kept as the reason."""
         self.device_retries += 1
         if isinstance(problem, DeviceLostError):
             why = f"on the CPU: {problem}"
@@ -203,14 +203,14 @@ class OrderedState(AggregateState[Piece, State], Protocol[Piece, State]):
         """Divide a state into the groups whose key, by position, is less than a floor, and all others."""
 
     def merge_ascending(self, states: Sequence[State], key: int) -> Sequence[State]:
-        """Merge states into some that have each group once, with little work where their keys, by position, ascend."""
+        """Merge states so that each group is there once, with little work if the keys at some positions ascend."""
 
 
 class RegroupingState(OrderedState[Piece, State], Protocol[Piece, State]):
-    """States from which those of fewer keys are made."""
+    """States that groups of fewer keys can be made of."""
 
     def regroup(self, state: State, keys: Sequence[int], numbers: Renumbering | None = None) -> State:
-        """Merge the groups that have the kept keys, by position, in common; the other keys become null.
+        """Merge the groups with equal values of some keys, by position; the other keys become null.
 
         With ``numbers``, the first key is a row's number, and is replaced first.
         """
@@ -234,14 +234,14 @@ class NumberedRows(Protocol[Piece]):
         """Give each row the number of the first row equal to it in some late columns; rows of nulls alone get null."""
 
     def renumbered(self, piece: Piece, numbers: Renumbering) -> Piece:
-        """Replace the numbers that are a piece's last column. A null stays one."""
+        """Replace the numbers in a piece's last column. Nulls stay nulls."""
 
     def appended(self, piece: Piece, position: int) -> Piece:
         """Append the late columns to a piece, by its column of numbers; nulls for null."""
 
 
 class Lookup(Protocol[Piece]):
-    """A join whose build side is ready and that the backend runs within its own query."""
+    """A join with a ready build side that the backend runs within its own query."""
 
     def join(self, piece: Piece) -> Iterator[Piece]:
         """Join rows of the stream side; output as the join's schema says."""
@@ -304,7 +304,7 @@ class PipelineBackend(Protocol[Piece]):
         """The first rows in an order, collected; any ``count`` rows if it is empty."""
 
     def lookup(self, node: Join, build: Piece) -> Lookup[Piece] | None:
-        """Prepare a join within the backend's query; ``None`` where that would be inexact or slow."""
+        """Prepare a join within the backend's query; ``None`` if that would be inexact or slow."""
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         """Rows that the commonest key of a collected piece has at least, by a sample or the number of possible keys."""
@@ -313,19 +313,19 @@ class PipelineBackend(Protocol[Piece]):
         """Number the rows of a collected piece; late columns are computed of all of them."""
 
     def value_ranges(self, piece: Piece, column: int, most: int) -> ValueRanges | None:
-        """Ranges that hold a column's values, but for null, of a collected piece; ``None`` where none are made.
+        """Ranges of a column's values, nulls aside, in a collected piece; ``None`` if none are made.
 
         Of more than ``most`` rows only the least and the greatest value are told.
         """
 
     def floor(self, piece: Piece) -> Floor | None:
-        """What is known of the rows that come after a piece of filtered or projected rows of a scan."""
+        """Lower bound of a scan's column in the rows after a piece; ``None`` if none is known."""
 
     def proves(self, expressions: Sequence[Expression], pieces: Sequence[Piece]) -> bool:
         """Whether expressions over the columns of two pieces cannot fail, whichever rows are paired."""
 
     def join_schema(self, node: Join, side: Side, *, values: bool) -> pa.Schema:
-        """The layout in which one side's rows go to the gather-map engine.
+        """Layout of one side's rows for the gather-map engine.
 
         With ``values`` rows have all that they need; else a backend may keep columns that neither keys nor the
         condition read, and have numbers of their values in the rows.
@@ -438,20 +438,20 @@ class DevicePipelineBackend(Protocol[Piece]):
         """Whether keys of two types are compared on the device, without a cast of values."""
 
     def row_numbers(self, rows: int) -> Piece:
-        """Frame of one int32 column, which numbers rows from 0."""
+        """Frame of one int32 column of row numbers."""
 
     def positions(self, frame: Piece, at: int) -> Any:
-        """Values of an int32 column as a vector of :attr:`backend`, −1 where it is null."""
+        """Values of an int32 column as a vector of :attr:`backend`, with −1 for null."""
 
     def rows_by_nulls(self, keys: Piece, null_safe: Sequence[bool], but: Any | None) -> dict[int, RowMap]:
-        """Divide rows by which of their key columns are null: bit ``i`` of the number is set where key ``i`` is null.
+        """Divide rows by null pattern, a number whose bit ``i`` is set if key ``i`` is null.
 
         Only numbers that occur; rows ascend. A null-safe key counts as not null. Rows that a mask ``but`` marks are
         left out.
         """
 
     def coalesce(self, frame: Piece, first: int, second: int, dtype: pa.DataType) -> Piece:
-        """Frame of one column: that of one key column, or of another where the first is null, in their common type."""
+        """Coalesce two key columns, in their common type, to a frame of one column."""
 
     def searches(self, axes: Sequence[Axis]) -> bool:
         """Whether rows are searched by these ranges on the device."""

@@ -101,7 +101,7 @@ def algorithm_rule(algorithm: Algorithm) -> str:
 
 
 def device_pipeline(backend: AnyBackend) -> AnyDevicePipeline:
-    """Make the pipeline of a backend. Raises ``BackendUnavailableError`` if that is not one of a GPU."""
+    """Make the pipeline of a backend. Raises ``BackendUnavailableError`` if the backend has no GPU."""
     pipeline: AnyDevicePipeline | None = backend.pipeline
     if pipeline is None:
         raise BackendUnavailableError(f"the {backend.name.value} backend has no device; use backend='gpu'")
@@ -163,7 +163,7 @@ def _device_module() -> Any:
 
 
 def lost_reason(device: int) -> str | None:
-    """Why this process cannot use a GPU any more, which it has used; ``None`` if it can, as far as known."""
+    """Why this process cannot use a GPU any more; ``None`` if it can, as far as known."""
     return lost.reason(device)
 
 

@@ -11,7 +11,7 @@ RANDOM = 40e9
 LOOKUPS = 142e9
 """Sectors a second that stay in L2."""
 L2_SHARE = 0.5
-"""Share of L2 that serves all multiprocessors at that rate: of a table of 60 MB it is 82 G lookups a second."""
+"""Share of L2 that serves all multiprocessors at that rate. A table of 60 MB has 82 G lookups a second."""
 
 
 def share_in_l2(table_bytes: float, l2_bytes: float) -> float:

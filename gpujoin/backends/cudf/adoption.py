@@ -132,7 +132,7 @@ def export_arrow(frame: CudfFrame, schema: pa.Schema) -> tuple[Any, Any]:
 
 
 def arrow_type(column: plc.Column) -> pa.DataType | None:
-    """Arrow type of a column; ``None`` if it is none that is taken in."""
+    """Arrow type of a column; ``None`` for columns that are not adopted."""
     dtype = column.type()
     kind = dtype.id()
     if kind in _DECIMALS:

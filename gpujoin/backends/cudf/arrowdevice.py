@@ -23,7 +23,7 @@ _ARRAY_BYTES = 80
 _SCHEMA_BYTES = 72
 _DEVICE_ARRAY_BYTES = 128
 _RELEASE = 64
-"""Position of the function that releases an array; null where there is no array: the end of a stream."""
+"""Position of the function that releases an array. It is null at the end of a stream."""
 _SCHEMA_RELEASE = 56
 _DEVICE_TYPE = _ARRAY_BYTES + 8
 
@@ -57,7 +57,7 @@ class SchemaCapsule:
 
     schema: Any
     memory: Any = None
-    """Memory of the structure, where it was read into it."""
+    """Memory of a structure that was read into memory of our own."""
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema
@@ -65,14 +65,14 @@ class SchemaCapsule:
 
 @dataclass(frozen=True, eq=False)
 class TableCapsules:
-    """A table, or a part of one, that was given out already, for one reader."""
+    """Capsules of a table, or of a part of one, for one reader."""
 
     schema: Any
     array: Any
     source: Any = None
     """The object that gave them out."""
     memory: tuple[Any, ...] = ()
-    """Memory of the structures, where a stream was read into it."""
+    """Memory of structures that were read from a stream."""
 
     @property
     def device_type(self) -> int:
@@ -90,7 +90,7 @@ class TableCapsules:
 
 @dataclass(frozen=True, eq=False)
 class StreamCapsule:
-    """A stream of parts of a table that was given out already, for one reader."""
+    """The capsule of a stream of parts of a table, for one reader."""
 
     capsule: Any
 

@@ -30,7 +30,7 @@ def takes_key(dtype: pa.DataType) -> bool:
 
 
 def words(xp: Any, column: KeyColumn) -> list[Array]:
-    """Encode a key column of fixed width as int32 or int64 words, which are equal exactly where the keys are.
+    """Encode a key column of fixed width as int32 or int64 words that are equal exactly if the keys are.
 
     Words of null rows that match nothing are arbitrary. In a null-safe column, nulls have words of zero, and an
     additional word tells nulls from zeros.
@@ -47,7 +47,7 @@ def words(xp: Any, column: KeyColumn) -> list[Array]:
 
 
 def null_flag(xp: Any, column: KeyColumn) -> Array:
-    """Word of a null-safe column: 1 where it is null, else 0."""
+    """Word of the nulls of a null-safe column: 1 for null, else 0."""
     if column.valid is None:
         return xp.zeros(column.rows, dtype=xp.int32)
     return (~column.valid).astype(xp.int32)

@@ -193,7 +193,7 @@ def _gathering(rows: int, build: GatherFacts) -> float:
 
 
 def _share(packing: float, rows: int, build: GatherFacts) -> float:
-    """Time of packing that falls to some output rows: it is divided among all entries so far, these included."""
+    """Share of some output rows in the time of packing, which is divided among all rows so far."""
     return packing * rows / max(1, build.entries)
 
 
@@ -208,7 +208,7 @@ def _ordering(build: GatherFacts, row_bytes: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFacts:
-    """Facts of a join by unique keys, before it is probed, whose matches' payload could be read with the keys."""
+    """Facts of a join by unique keys before its probe, for the choice to read payload with the keys."""
 
     rows: int
     """Build rows."""

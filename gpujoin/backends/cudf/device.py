@@ -38,10 +38,10 @@ _OUT_OF_MEMORY = ("out_of_memory", "out of memory", "bad_alloc", "cudaErrorMemor
 _CUDA_OUT_OF_MEMORY = 2
 _POOL_ALIGNMENT = 256
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode of the namespace in which processes have the numbers that NVML knows (``PROC_PID_INIT_INO`` of Linux)."""
+"""Inode of the namespace with NVML's process numbers (``PROC_PID_INIT_INO`` of Linux)."""
 _BUS_ID_LENGTH = 16
 _NOT_AVAILABLE = (1 << 64) - 1
-"""``NVML_VALUE_NOT_AVAILABLE``, the memory of a process where the driver does not manage it."""
+"""``NVML_VALUE_NOT_AVAILABLE``, the memory of a process if the driver does not manage it."""
 
 _TABLES_SHARE = 8
 """An eighth of a slot's share of the memory is for tables that workers keep between tasks, all of them together."""
@@ -49,7 +49,7 @@ _TABLES_SHARE = 8
 
 @dataclass(frozen=True)
 class _Installed:
-    """RMM's resource of a device, and the adaptor in it that bounds what this process takes."""
+    """RMM's resource of a device, and its adaptor that bounds this process."""
 
     limit: int
     limiting: rmm.mr.LimitingResourceAdaptor
@@ -63,7 +63,7 @@ _kept_tables: dict[int, KeptTables] = {}
 
 
 class Device:
-    """A GPU, by its number among those visible to CUDA, of whose memory a bounded share is used.
+    """A GPU, by its number among those visible to CUDA, with a bounded share of its memory.
 
     The bound is a number of bytes, or a share of all memory, or by default four fifths of what is free now. libcudf
     takes temporary memory from RMM's resource of the device, which is one for the whole process. So the resource is
@@ -160,7 +160,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 
 def free_bytes() -> int:
-    """Bytes that RMM's resource of the current device can still provide, as far as it knows, kept tables let go."""
+    """Bytes that RMM's resource of the current device can still provide if kept tables are let go."""
     ordinal = int(cupy.cuda.runtime.getDevice())
     installed = _installed.get(ordinal)
     if installed is None:
@@ -170,7 +170,7 @@ def free_bytes() -> int:
 
 
 def keep_tables(ordinal: int, tables: KeptTables) -> None:
-    """Let go of tables, one after the other, where an allocation on a device would fail, and of all if it is lost."""
+    """Have tables make room for allocations on a device, one after the other. If it is lost, all are let go."""
     _kept_tables[ordinal] = tables
     lost.forget_with(ordinal, tables.clear)
 

@@ -49,7 +49,7 @@ def suggested_extra() -> str:
 
 
 def installed_extra() -> str | None:
-    """Which of gpujoin's extras for GPUs is installed; ``None`` without pylibcudf, or with one of another origin."""
+    """The installed one of gpujoin's extras for GPUs; ``None`` without pylibcudf, or with another build of it."""
     for extra in OLDEST_CUDA:
         try:
             importlib.metadata.distribution(f"pylibcudf-{extra}")

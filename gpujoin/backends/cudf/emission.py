@@ -1,4 +1,4 @@
-"""Writes the output of a join without gather maps, where that is faster.
+"""Writes the output of a join without gather maps, if that is faster.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """

@@ -1,4 +1,4 @@
-"""Reads the payload of unique build keys with the keys, where that is faster.
+"""Reads the payload of unique build keys together with the keys, if that is faster.
 
 A probe of a table of row numbers finds the build row of each probe row, by which columns are gathered. Where all that
 is wanted is the output of an inner or left join, a table that has the payload itself answers without numbers::
@@ -29,7 +29,7 @@ from gpujoin.launch.rows import FieldColumn, RowLayout
 from gpujoin.logs import log
 
 NumberTable: TypeAlias = direct.UniqueTable | unique.HashTable
-"""A table of row numbers from which one with payload can be made."""
+"""A table of row numbers that a table with payload can be made of."""
 
 
 def output_by_keys(

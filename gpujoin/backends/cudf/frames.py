@@ -90,7 +90,7 @@ def upload(table: pa.Table) -> CudfFrame:
 
 
 def assembled(columns: Sequence[tuple[CudfFrame, int]]) -> CudfFrame:
-    """Make a frame of columns of frames of one length, which it shares with them."""
+    """Make a frame of columns of other frames of one length, without copies."""
     table = plc.Table([frame.table.columns()[at] for frame, at in columns], num_rows=columns[0][0].rows)
     dictionaries = {i: frame.dictionaries[at] for i, (frame, at) in enumerate(columns) if at in frame.dictionaries}
     return CudfFrame(table, tuple(frame.types[at] for frame, at in columns), dictionaries)
@@ -129,7 +129,7 @@ def download(frame: CudfFrame, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _own(column: plc.Column) -> plc.Column:
-    """The column, or a copy of a slice of texts, with which all bytes of the column it was cut from would be copied."""
+    """The column itself, or a copy of a slice of texts: libcudf would copy all bytes of its parent."""
     if column.type().id() != _T.STRING or column.num_children() == 0:
         return column
     whole = column.offset() == 0 and column.child(0).size() == column.size() + 1
@@ -210,7 +210,7 @@ def retyped(column: plc.Column, dtype: plc.DataType) -> plc.Column:
 
 
 def column_bytes(column: plc.Column) -> int:
-    """Device memory of the rows of a column; for variable width, that of the column that they were sliced from."""
+    """Device memory of a column's rows. A slice of variable width counts as its parent."""
     if column.num_children() or column.type().id() == _T.STRING:
         return column.device_buffer_size()
     mask = (column.size() + 7) // 8 if column.null_count() else 0

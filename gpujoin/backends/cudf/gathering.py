@@ -68,7 +68,7 @@ def gather(ops: ArrayOps, frame: CudfFrame, rows: RowMap, *, kernels: bool = Fal
 
 
 def _by_rows(ops: ArrayOps, frame: CudfFrame, rows: RowMap) -> dict[int, plc.Column]:
-    """Gather from packed rows the columns for which that is faster, by position."""
+    """Gather columns from packed rows, by position, if that is faster."""
     if ops.kernels is None:
         return {}
     columns = frame.table.columns()
@@ -202,5 +202,5 @@ def value_bytes(ops: ArrayOps, column: plc.Column) -> Array:
 
 
 def _offsets(column: plc.Column) -> Array:
-    """Offsets of a text or list column that is not empty, one more than rows."""
+    """Offsets of a text or list column with rows: one more than these."""
     return as_array(column.child(0))[column.offset() : column.offset() + column.size() + 1]

@@ -142,7 +142,7 @@ def group_rows(ops: ArrayOps, built: KeyCodes, *, exact: bool) -> tuple[Locator,
 
 
 def _by_slot(ops: ArrayOps, row_ids: Array, slots: Array, size: int) -> Groups:
-    """Make groups by direct address. Keys are unique if every row remains in the slot that it was written to."""
+    """Make groups by direct address. Keys are unique if no row was overwritten in its slot."""
     table = ops.xp.full(size, -1, dtype=ops.xp.int32)
     table[slots] = row_ids
     if all_true(table[slots] == row_ids):

@@ -286,7 +286,7 @@ class IndexProbe:
         return self._matches, places
 
     def marked(self) -> UniqueMatches:
-        """Matches that only say which probe rows have one: build row 0 stands for any."""
+        """Matches that only tell matched probe rows: build row 0 stands for any."""
         matches, xp = self._matches, self._index.ops.xp
         if isinstance(matches, UniqueMatches):
             return matches

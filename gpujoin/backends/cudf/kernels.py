@@ -47,7 +47,7 @@ class ManyTable(Protocol):
 
 @dataclass(frozen=True)
 class UniqueMatcher:
-    """Matcher for unique keys, or one that only finds which probe rows have a match."""
+    """Matcher for unique keys, or for marks of matched probe rows."""
 
     device: Device
     table: UniqueTable

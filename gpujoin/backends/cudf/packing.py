@@ -1,4 +1,4 @@
-"""Gathers fixed-width columns from packed rows, where that is faster.
+"""Gathers fixed-width columns from packed rows, if that is faster.
 
 Nothing here imports CuPy; see :mod:`gpujoin.backends.cudf.arrays`.
 """
@@ -37,7 +37,7 @@ class Packing:
     ordered: tuple[Array, PackedRows] | None = None
     """The same rows in the order of an index's places, with the map of that order."""
     fetching: tuple[object, FetchingTable] | None = None
-    """A table with the columns of unique keys, and the table of row numbers that it was made of."""
+    """A table with the payload of unique keys, and the table of row numbers that it was made of."""
     probed: int = 0
     """Probe rows so far for which such a table was thought of."""
     refused: bool = False
@@ -56,7 +56,7 @@ class Packing:
         return self.ordered[1] if self.ordered is not None and self.ordered[0] is order else None
 
     def fetching_of(self, numbers: object) -> FetchingTable | None:
-        """The table with the columns that was made of a table of row numbers, if it is there."""
+        """The table with payload that was made of a table of row numbers, if there is one."""
         return self.fetching[1] if self.fetching is not None and self.fetching[0] is numbers else None
 
 

@@ -210,7 +210,7 @@ class _Second:
 
 
 def _order(ops: OrderOps, keys: Sequence[Array]) -> Array:
-    """Stable ascending order by several keys, of which the last one is the most significant."""
+    """Stable ascending order by several keys, the last one being the most significant."""
     _, order = ops.sort(keys[0])
     for key in keys[1:]:
         _, inner = ops.sort(key[order])

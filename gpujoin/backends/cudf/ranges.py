@@ -32,7 +32,7 @@ def order_ops(ops: ArrayOps, entered: Callable[[], AbstractContextManager[Any]])
 
 
 class DeviceRangeBuild:
-    """A build side on the device that is searched by order: groups if ``grouped``, and one or two points."""
+    """A build side on the device, searched by group, if ``grouped``, and by one or two points."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class DeviceRangeBuild:
 
     @property
     def algorithm(self) -> str:
-        """Name of the index; it starts with ``cudf`` where array operations search and not gpujoin's kernels."""
+        """Name of the index. It starts with ``cudf`` if array operations search in place of gpujoin's kernels."""
         name = self._index.algorithm
         return name if isinstance(self._index, KernelRangeIndex) else f"cudf {name}"
 

@@ -32,7 +32,7 @@ from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
 
 FEWEST_PAIRS = 1 << 16
-"""Least pairs for which a kernel is compiled, which may take half a second for a new condition."""
+"""Least pairs that a kernel is compiled for: a new condition may take half a second."""
 
 MOST_TEXT = 1 << 12
 """Most characters of a condition in C++: longer ones take seconds to compile."""

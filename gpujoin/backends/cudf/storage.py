@@ -102,7 +102,7 @@ def _store(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def copyable(table: pa.Table) -> pa.Table:
-    """Replace those arrays of a table of storage types that cuDF fails to copy to the device.
+    """Replace arrays of storage types that cuDF fails to copy to the device.
 
     cuDF (26.10) copies bits from the byte that holds the first one, but allocates memory for the bits alone: 4 bytes
     for each 32 Booleans, 64 for each 512 rows of a validity mask. A slice that begins within a byte may need one byte
@@ -120,7 +120,7 @@ def _at_bit_0(array: pa.Array) -> pa.Array:
 
 
 def _copy_overruns(array: Any) -> bool:
-    """Whether cuDF would copy more bits of an array, or of one within it, than it allocates."""
+    """Whether cuDF would copy more bits of an array, or of a nested one, than it allocates."""
     dtype, bits = array.type, len(array)
     first = array.offset % 8
     if bits and array.buffers()[0] is not None and _bytes_of(first + bits, 1) > _bytes_of(bits, _MASK_UNIT):

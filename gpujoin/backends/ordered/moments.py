@@ -72,7 +72,7 @@ def parts(call: AggregateCall) -> int:
 
 
 def buffer_parts(call: AggregateCall) -> Sequence[int]:
-    """The columns of a state that are those of Spark's buffer."""
+    """Positions of the state's columns that make up Spark's buffer."""
     return _OF_PAIRS if call.function in REGRESSIONS else range(parts(call))
 
 
@@ -87,7 +87,7 @@ def of_rows(rows: GroupedRows, call: AggregateCall, values: Sequence[Array]) -> 
 
 
 def of_states(rows: GroupedRows, call: AggregateCall, states: Sequence[Array]) -> list[Array]:
-    """States of groups of states, whose columns these are."""
+    """Merge states by group, given their columns."""
     xp, (count, *rest) = rows.xp, states
     means, sums = rest[: len(call.arguments)], rest[len(call.arguments) :]
     merged = _about_means(rows, call, count, means, dict(zip(_SUMS[call.function], sums, strict=True)))

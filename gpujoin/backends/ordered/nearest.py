@@ -61,7 +61,7 @@ def nearest_rows(
 def _edge(
     xp: Any, find: Callable[[Range], OrderedProbe], points: Points, terms: NearestTerms, *, backward: bool
 ) -> Array:
-    """The last build row up to each point, or the first one from it on, −1 where there is none."""
+    """The last build row up to each point, or the first from it on; −1 for none."""
     bound, valid = points.values, points.valid
     if not terms.allow_exact:
         inner = bound != (LEAST if backward else MOST)  # There is no code beyond the outermost one.
@@ -73,7 +73,7 @@ def _edge(
 
 
 class LookupProbe:
-    """A probe whose matches are known, at most one for each probe row: its build row, or −1."""
+    """A probe with known matches, at most one for each probe row: its build row, or −1."""
 
     def __init__(self, ops: OrderOps, build_rows: Array, pairs: int) -> None:
         self._ops = ops
@@ -86,7 +86,7 @@ class LookupProbe:
             return self._build_rows >= 0
 
     def lookup(self) -> Indices:
-        """Map from each probe row to its build row, −1 where it has none."""
+        """Map from each probe row to its build row, or −1."""
         return Indices(self._build_rows, self.rows, OutOfBounds.NULLIFY)
 
     def slices(self, max_pairs: int) -> Iterator[PairSlice]:

@@ -34,7 +34,7 @@ class Stretches:
     total: int
     """Sum of the lengths."""
     second: Any | None
-    """Range of the second point, if there is one that the stretch does not imply."""
+    """Range of the second point, unless the stretch implies it."""
 
 
 class OrderedIndex(Protocol):

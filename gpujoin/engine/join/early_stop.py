@@ -40,7 +40,7 @@ class EarlyStop:
         self._target = run
         """The run that joins further probe rows: over all build rows, or over those without a match."""
         self._numbers: npt.NDArray[np.int64] | None = None
-        """Numbers of its build rows; ``None``: it has all."""
+        """Numbers of its build rows; ``None`` for all."""
         self._round_rows = 0
         self._rows = 0
         """Probe rows of this round, and how many of them have come."""
@@ -77,7 +77,7 @@ class EarlyStop:
         return marks.on_host
 
     def _leave_out(self, waiting: npt.NDArray[np.int64]) -> None:
-        """Build the search structure anew over the rows that wait for a match, where that pays."""
+        """Rebuild the search structure over the rows without a match, if that pays."""
         built, rows = self._run.built, self._target.built.num_rows
         matched = rows - len(waiting)
         self.complete = not len(waiting)

@@ -38,8 +38,8 @@ from gpujoin.model.backend import Build, PairSlice, Probe
 from gpujoin.model.maps import RowMap
 
 PatternPair: TypeAlias = tuple[RowMap, RowMap, Probe[Any] | None]
-"""Build rows of one null pattern, probe rows of another one, and their search by the keys that are null in neither;
-``None``: there are no such keys, so that all pairs match."""
+"""Build rows of one null pattern, probe rows of another one, and their search by the keys that are null in neither.
+The search is ``None`` if there are no such keys, so that all pairs match."""
 
 
 class NullPatterns:
@@ -58,7 +58,7 @@ class NullPatterns:
         self._lock = threading.Lock()
 
     def with_matches(self, rows: Any, matched: Mask) -> Mask:
-        """Add the probe rows that match because of a null to those that match by equal keys."""
+        """Add the probe rows with a match because of a null to those with a match by equal keys."""
         backend = self._sink.backend
         marks = backend.marks(rows.num_rows)
         backend.mark(marks, backend.selection(matched.on(backend), True))

@@ -73,7 +73,7 @@ class Emitter:
         return max(sizes.least_rows, int(sizes.batch_bytes / max(1.0, size)))
 
     def rest(self, side: Side, kind: Rest, matched: Mask, first: int = 0) -> Iterator[Any]:
-        """Rows of one side that the join returns besides pairs, given which of them have a match.
+        """Rows of one side that the join returns besides pairs, by the mask of rows with a match.
 
         They come in the order of the side's rows; the ``first`` of them are left out.
         """

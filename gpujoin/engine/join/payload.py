@@ -1,4 +1,4 @@
-"""Columns of one side in host memory that are gathered, by a backend where it can hold them, else by Arrow.
+"""Gathers columns of one side from host memory: by a backend if it can hold them, else by Arrow.
 
 Rows that follow one another are slices of the columns on the host, which need not be on the backend for that.
 """
@@ -23,16 +23,16 @@ from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
 @dataclass(frozen=True)
 class Payload:
-    """Columns of one side that will be gathered."""
+    """Columns of one side that are to be gathered."""
 
     table: pa.Table
     """The columns, in order, each of one chunk."""
     backend: AnyBackend
-    """Backend that gathers them where it can."""
+    """Backend that gathers the columns that it can hold."""
     kernels: bool = False
     """Whether a device may gather by gpujoin's own kernels."""
     upload: Callable[[], Any] | None = None
-    """Makes the frame of the columns, all of which a device holds; ``None``: it is made of the table."""
+    """Makes the frame of columns that are all on a device; ``None`` if the frame is made of the table."""
 
     @classmethod
     def from_batch(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
@@ -41,7 +41,7 @@ class Payload:
 
     @classmethod
     def for_condition(cls, rows: pa.RecordBatch, positions: tuple[int, ...], backend: AnyBackend) -> Payload:
-        """Select the columns that a condition reads: all on the backend, converted to a layout that it can hold.
+        """Select the columns of a condition, converted to layouts that the backend can hold.
 
         Raises ``ConditionError`` if the backend can hold a column in no layout.
         """

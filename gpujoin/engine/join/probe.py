@@ -59,12 +59,12 @@ Marks: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One pass of probe rows over a build side: the marks of build rows with a match, and one thread's counters."""
+    """One pass of probe rows over a build side, with marks of matched build rows and one thread's counters."""
 
     built: BuiltSide
     metrics: JoinMetrics
     marks: BuildMarks | None
-    """Build rows that have a match; ``None`` where the join does not ask."""
+    """Build rows with a match; ``None`` if the join does not need them."""
 
     @classmethod
     def start(cls, built: BuiltSide, metrics: JoinMetrics) -> Run:
@@ -128,7 +128,7 @@ def join_morsel(run: Run, rows: Any, deferred: Marks | None = None) -> Iterator[
 
 
 def _attempt(run: Run, rows: Any, deferred: Marks | None) -> tuple[Iterator[Any] | None, int]:
-    """Join a morsel on its backend. Returns its output, or none and the number of parts in which it has to come."""
+    """Join a morsel on its backend. Returns its output, or ``None`` and the number of parts to divide it into."""
     morsel = _start(run, rows, deferred)
     if not run.holds_back:
         return morsel.output(), 1
@@ -194,7 +194,7 @@ def _rest_of_build(run: Run, kind: Rest, first: int = 0) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Pairs of probe rows that have at most one match each, by one map of each side."""
+    """Pairs of probe rows with at most one match each: one map of each side."""
 
     probe: RowMap
     build: RowMap
@@ -215,9 +215,9 @@ class Residual:
 class Morsel:
     """A morsel of probe rows on its way from its candidates to its output; see the module.
 
-    ``deferred`` is as for :func:`join_morsel`. ``returned`` is given for a single row: its pairs with
-    the build rows that are marked there are left out, and those that are returned are marked. Both methods raise
-    ``OutOfMemoryError`` where it does not fit.
+    ``deferred`` is as for :func:`join_morsel`. ``returned``, for a morsel of a single row, marks build rows: pairs with
+    them are left out, and pairs that are returned mark theirs. Both methods raise ``OutOfMemoryError`` if the morsel
+    does not fit memory.
     """
 
     def __init__(self, run: Run, rows: Any, deferred: Marks | None, returned: Marks | None) -> None:
@@ -234,15 +234,15 @@ class Morsel:
         self.returned = returned
         self._emitter = Emitter(run.built, rows, run.metrics)
         self.probe: Probe[Any] | None = None
-        """Candidates; ``None``: every build row is one of every row, or output needs none."""
+        """Candidates; ``None`` if every pair is one, or if the output is made without them."""
         self.pairs: Emission | Lookup | Slices | Residual | None = None
-        """How pairs come; ``None``: none are asked for."""
+        """How pairs are returned; ``None`` if the join returns none."""
         self.rest: Emission | Mask | None = None
-        """The rest, or the rows with a match that it is derived from; ``None``: there is none."""
+        """The rest, or the mask of matched rows that it is derived from; ``None`` if there is no rest."""
         self._build_marks: Any = None
 
     def start(self) -> Self:
-        """Find the candidates of the rows, and decide how the output comes of them."""
+        """Find the candidates of the rows, and decide how output is made of them."""
         with self.metrics.timing("probe"):
             self.pairs = self._find_candidates()
         condition = self._restrict() if self.pairs is None else None
@@ -298,7 +298,7 @@ class Morsel:
             yield from self._emitter.rest(self.layout.probe.side, self.derivation.probe_rest, self.rest)
 
     def _output_of(self, pairs: PairSlice) -> Iterator[Any]:
-        """Output of pairs, without those that were returned before."""
+        """Output of pairs; pairs that were returned before are left out."""
         if self.returned is None:
             yield from self._emitter.pairs(pairs.probe, pairs.build)
             return
@@ -417,7 +417,7 @@ class Morsel:
         return self._emitter.at_once(self.probe, pairs=False, matched=kind is Rest.MATCHED)
 
     def _rows_with_match(self) -> Mask:
-        """Rows that have a match, where there is no condition."""
+        """Rows with a match, if there is no condition."""
         if self.probe is None:
             return Mask(np.full(self.num_rows, self.built.num_rows > 0), None)
         matched = Mask(self.probe.matched(), self.backend)
@@ -461,7 +461,7 @@ class Morsel:
             yield from patterns.candidates(self.rows, tested, self._probe_marks, limit, self.metrics)
 
     def _rounds(self, limit: int) -> Iterator[PairSlice] | None:
-        """Candidates of the rows that have no match yet, in rounds; ``None`` where the join needs all pairs."""
+        """Candidates of rows without a match so far, in rounds; ``None`` if the join needs all pairs."""
         of_probe_rows = self.derivation.build_rest is Rest.NOTHING
         if self.derivation.pairs:
             return None

@@ -176,7 +176,7 @@ def group_column(grouper: Grouper, codes: pa.Table) -> pa.Array:
 
 
 def _values(expression: Expression, dtype: pa.DataType, rows: pa.RecordBatch, side: Side) -> pa.Array:
-    """Compute an expression over rows of one side, in the type in which it is ordered."""
+    """Compute an expression over rows of one side, in the type that orders it."""
     try:
         if isinstance(expression, ColumnRef):
             column = rows.column(expression.index)

@@ -1,4 +1,4 @@
-"""Rounds of candidates: rows that only ask whether they have a match are searched no further than their first one.
+"""Rounds of candidates: a row that only asks for a match is searched no further than its first one.
 
 The first round takes four candidates of every row. Each further round takes four times as many, of the rows that are
 still without a match. At most about four times as many pairs are evaluated as needed, and never more at a time than in
@@ -27,12 +27,12 @@ from gpujoin.model.maps import Indices, OutOfBounds, slice_map
 
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 Matched: TypeAlias = Callable[[], npt.NDArray[np.bool_]]
-"""Gives the mask of the rows that have a match so far; it is asked after each round."""
+"""Returns the mask of the rows with a match so far; called after each round."""
 
 FIRST_CANDIDATES = 4
 """Candidates of a row that the first round looks at."""
 GROWTH = 4
-"""Factor by which each round is larger than the one before."""
+"""Factor by which rounds grow."""
 
 
 def probe_slices(probe: Probe[Any], limit: int, metrics: JoinMetrics) -> Iterator[PairSlice]:

@@ -125,7 +125,7 @@ class HostSink:
             return None
 
     def rows_by_nulls(self, rows: pa.RecordBatch, side_layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
-        """Divide rows by which of their keys are null: bit ``i`` of the number is set where key ``i`` is.
+        """Divide rows by null pattern, a number whose bit ``i`` is set if key ``i`` is null.
 
         A null-safe key never is. Rows that are marked in ``but`` are left out.
         """
@@ -358,7 +358,7 @@ class DeviceSink:
     # -- on the CPU ----------------------------------------------------------------------------------------
 
     def on_cpu(self) -> HostSink:
-        """The same join on the CPU, which may search by ranges where the device does not."""
+        """The same join on the CPU, with ranges if its condition has any."""
         return HostSink(self.layout.derived_anew(), _cpu(), self.options)
 
     def to_host(self, rows: pa.RecordBatch | DeviceRows) -> pa.RecordBatch:

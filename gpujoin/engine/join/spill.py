@@ -1,4 +1,4 @@
-"""Joins whose build side exceeds its share of memory: rows go to disk in parts, and parts are joined one by one.
+"""Joins by way of the disk, for build sides beyond their share of memory: rows are divided into parts, joined in turn.
 
 *By hash* (:attr:`Division.HASH`): both sides are divided by their keys, and parts of the same number are joined one
 after the other. A part that is still too large is divided again, with a fresh hash. With a fan-out of 2::
@@ -231,7 +231,7 @@ class SpilledRun:
         self.close()
 
     def _joined(self, parts: Sequence[SpillPart], stuck: bool) -> Iterator[pa.RecordBatch]:
-        """Join the parts of one number; divide them again where the build side still does not fit."""
+        """Join two parts of one number. If the build side still does not fit, both are divided again."""
         build, probe = parts
         sink, depth = self.spilled.sink, self.spilled.depth + 1
         built = take_in(sink, build.read(), self.metrics, depth=depth, stuck=stuck)

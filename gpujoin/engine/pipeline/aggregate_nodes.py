@@ -68,7 +68,7 @@ class AggregateNodes:
         sets: GroupingSets | None,
         pieces: Iterator[Piece],
     ) -> Iterator[Piece]:
-        """Aggregate rows by all keys or, where there are sets, by all of these; groups count as those of ``node``."""
+        """Aggregate rows by all keys, or by grouping sets. Groups count as output of ``node``."""
         if sets is None:
             yield from self._groups_of(node, self._aggregated(finest, pieces))
             return
@@ -77,7 +77,7 @@ class AggregateNodes:
             yield backend.project(groups, sets.sets[place].outputs)
 
     def _aggregated_eagerly(self, node: PartialAggregate, eager: EagerAggregation) -> Iterator[Piece]:
-        """Aggregate over a join, with eager aggregation of the build side where it has keys of many rows."""
+        """Aggregate over a join, with eager aggregation of the build side if some of its keys have many rows."""
         backend, join = self._run.backend, eager.join
         side = join.build_side
         pieces, rest = self._joins.build_pieces(join.side(side))
@@ -123,7 +123,7 @@ class AggregateNodes:
     def _aggregated(
         self, node: PartialAggregate, pieces: Iterator[Piece], scanned: Mapping[int, int] = MappingProxyType({})
     ) -> Iterator[Piece]:
-        """Aggregate pieces. ``scanned`` are keys, by columns of a scan, that may tell which groups are complete."""
+        """Aggregate pieces. ``scanned`` maps columns of a scan, which tell complete groups, to keys."""
         backend, budget = self._run.backend, 2 * self._run.memory.state_bytes
         with ExitStack() as stack:
             new_store = partial(self._run.new_store, stack)
@@ -142,7 +142,7 @@ class AggregateNodes:
             yield from aggregation.finish()
 
     def _aggregated_in_order(self, node: PartialAggregate) -> Iterator[Piece]:
-        """Aggregate, and give out groups once the files that are scanned tell that no more rows of theirs come."""
+        """Aggregate, and return a group early if the scanned files tell that it is complete."""
         stopped = node in self._run.may_stop and may_raise(node)
         ordered = None if stopped else scanned_keys(node, self._run.repeated)
         if ordered is not None:
@@ -152,7 +152,7 @@ class AggregateNodes:
     def _aggregated_late(
         self, backend: AnyPipelineBackend, node: PartialAggregate, sets: GroupingSets | None, late: LateKeys
     ) -> Iterator[Piece]:
-        """Aggregate over a join by numbers of the build side's rows, where more rows come than half of these."""
+        """Aggregate over a join by row numbers of the build side, unless fewer pairs come than half of its rows."""
         pieces, rest = self._joins.build_pieces(late.built)
         build = None if rest is not None else backend.concat(pieces, late.built.schema, self._run.metrics)
         if build is None or not backend.proves(late.keys, [build]):
@@ -195,7 +195,7 @@ class AggregateNodes:
         levels: Sequence[SetLevel],
         pieces: Iterator[Piece],
     ) -> Iterator[tuple[int, Piece]]:
-        """Aggregate rows by several sets; groups come with the place of their set, and count as those of ``node``."""
+        """Aggregate rows by grouping sets. Groups come with their set's number, and count as output of ``node``."""
         budget = 2 * self._run.memory.state_bytes // most_held(finest, [level.source for level in levels])
         with ExitStack() as stack:
             state = backend.aggregate(finest, self._run.metrics)
@@ -209,7 +209,7 @@ class AggregateNodes:
 
 
 def _numbered_levels(sets: GroupingSets, late: LateKeys, rows: NumberedRows[Piece]) -> list[SetLevel]:
-    """The sets over groups by number; each has the numbers of the late keys that it keeps."""
+    """Levels of grouping sets over groups by row number, each with the numbers that its late keys leave."""
     keys_of_sets = [late.standing_for(each.keys) for each in sets.sets]
     alike = {late_kept: rows.alike(late_kept) for _, late_kept in keys_of_sets if late_kept}
     levels = []

@@ -31,9 +31,9 @@ from gpujoin.plan.runtime_filters import may_raise
 Piece = TypeVar("Piece")
 
 _USELESS = 0.9
-"""Merging stops where it leaves more than this share of the rows: groups are then returned as they are."""
+"""Merging that leaves more than this share of the rows is useless: groups are then returned as they are."""
 _PAUSE = 8
-"""Merging is tried again after so many times the rows for which it was no use."""
+"""After useless merging, so many times its rows pass before merging is tried again."""
 
 
 class Aggregation(Generic[Piece]):
@@ -78,7 +78,7 @@ class Aggregation(Generic[Piece]):
         self._floor: Floor | None = None
         """All groups below it were returned; its column is a key, by position."""
         self._merging_is_useless = False
-        """Whether the last merging left most of the rows. States that go to disk are not merged before, then."""
+        """Whether the last merging left most of the rows. States then go to disk without being merged."""
 
     def add(self, piece: Piece) -> Iterator[Piece]:
         """Aggregate the rows of a piece; return groups where there are too many to hold."""
@@ -86,7 +86,7 @@ class Aggregation(Generic[Piece]):
         yield from self.relieve()
 
     def add_groups(self, states: Sequence[Any], floor: Floor | None = None) -> Iterator[Piece]:
-        """Take groups of rows; return those that are complete, and others where there are too many to hold.
+        """Add states of rows. Returns complete groups, and others if there are too many to hold.
 
         ``floor`` is what is known of a key, by position, of the rows that come after. Raises ``DecodeError`` if a group
         comes that was complete.
@@ -109,7 +109,7 @@ class Aggregation(Generic[Piece]):
                 )
 
     def _complete(self, ordered: OrderedState[Piece, Any], floor: Floor) -> Iterator[Piece]:
-        """Return the groups below a floor, unless most of those that are held were looked at before."""
+        """Return the groups below a floor, unless most of the held groups were compared with a floor before."""
         is_higher = self._floor is None or floor.value > self._floor.value
         if not is_higher or self._new_rows < self._merged_rows:
             return
@@ -174,7 +174,7 @@ class Aggregation(Generic[Piece]):
             yield from self._let_go()
 
     def finish(self) -> Iterator[Piece]:
-        """Return all groups that are held; without keys one row, also for no input."""
+        """Return all groups; without keys that is one row, even for no input."""
         if self._store is None:
             if not self._states and not self._node.keys:
                 self._states = [self._state.nothing()]
@@ -266,23 +266,23 @@ class SetLevel:
     """How the groups of a grouping set are made."""
 
     source: int | None
-    """The set that it is merged from; ``None``: it is made of rows."""
+    """The set that it is merged from; ``None`` for the set made of rows."""
     keys: tuple[int, ...]
-    """The keys that it keeps."""
+    """Positions of its keys; the other keys of its source become null."""
     numbers: Renumbering | None = None
-    """What replaces the first key of its source, if that is a row's number and stands for keys that it drops."""
+    """New values of its source's first key, if that is a row number and the set drops some of the late keys."""
 
 
 @dataclass(frozen=True)
 class CoarserSets(Generic[Piece]):
-    """Grouping sets that are merged from the groups of a finer one, which must be the aggregation of all keys."""
+    """Grouping sets that are merged from the groups of a finer set."""
 
     state: RegroupingState[Piece, Any]
     sets: tuple[tuple[Aggregation[Piece], SetLevel], ...]
-    """Their aggregations, and how groups become theirs."""
+    """Aggregation and level of each set."""
 
     def take(self, groups: Any) -> None:
-        """Merge a state of the finer set into those of these sets."""
+        """Merge a state of the finer set into the sets."""
         for aggregation, level in self.sets:
             aggregation.hold(self.state.regroup(groups, level.keys, level.numbers))
 
@@ -296,9 +296,9 @@ def aggregated_by_sets(
     metrics: PipelineMetrics,
     new_store: Callable[[], SpillStore],
 ) -> Iterator[tuple[int, Piece]]:
-    """Merge groups of the finest set, piece by piece; those that a set returns go to the sets that are merged from it.
+    """Merge groups of the finest set, piece by piece. Groups that a set returns are merged into its coarser sets.
 
-    Groups come with the place of their set, the finest one's being 0. ``memory_budget`` is that of each set.
+    Groups come with the number of their set; the finest set has 0. ``memory_budget`` is that of each set.
     """
     metrics.regrouped_sets += sum(level.source is not None for level in levels)
     sets: dict[int, Aggregation[Piece]] = {}

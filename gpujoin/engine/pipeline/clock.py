@@ -12,7 +12,7 @@ from gpujoin.model.relations import Relation
 T = TypeVar("T")
 
 OUTPUT = "output"
-"""Under which a clock has the seconds in which the rows of a run leave it."""
+"""Name of the operation that returns a run's rows."""
 
 
 def operation_names(tree: Relation) -> dict[Relation, str]:

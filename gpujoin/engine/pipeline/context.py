@@ -1,4 +1,4 @@
-"""What all nodes of one run of a tree share: backend, settings, memory, counters, and what nodes tell one another."""
+"""The context of one run of a tree, shared by its nodes: backend, settings, memory, counters, and common results."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a run is given besides its tree and inputs."""
+    """Arguments of a run besides its tree and inputs."""
 
     backend: AnyPipelineBackend | MixedPipeline
     options: Options
     requested_options: Options
-    """Settings before memory was looked at: what is kept is named by them, and is the same with more memory."""
+    """Settings before the system's limits: stored tables are named by these, and are the same with more memory."""
     memory: HostMemory
     piece_bytes: int
     """Bytes of the pieces that scans and sources are cut into."""
     metrics: PipelineMetrics
     join_metrics: JoinMetrics
     cache: TableCache
-    """What it may take of earlier runs where it runs, and store for later ones."""
+    """Tables of earlier runs, and room for those of later ones."""
     stored_rows: frozenset[Relation]
-    """Build sides whose rows are stored whatever they are made of."""
+    """Build sides whose rows are stored, even if not all of their scans are replicated."""
 
 
 class RunContext(ABC):
-    """One run of a tree, as its nodes see it."""
+    """The state of one run of a tree."""
 
     def __init__(self, tree: Relation, settings: RunSettings) -> None:
         self.settings = settings
@@ -63,11 +63,11 @@ class RunContext(ABC):
         """How often each node stands in the tree."""
         self.may_stop = may_stop(tree)
         self.computed: dict[Relation, Iterator[Piece]] = {}
-        """Pieces of nodes that were computed by another node; taken by the first that asks for them."""
+        """Pieces of a node that another node has computed, for the first reader."""
         self.match_ranges: defaultdict[Relation, list[tuple[int, ValueRanges]]] = defaultdict(list)
         """Values that rows of a scan need to have a match, by column."""
         self.ascending: dict[Relation, tuple[int, ...]] = {}
-        """Columns of scans whose smallest value to come is asked for."""
+        """Columns of scans whose least values to come are needed."""
 
     @abstractmethod
     def pieces(self, node: Relation) -> Iterator[Piece]:
@@ -78,7 +78,7 @@ class RunContext(ABC):
         return self.ahead(self.backend.collect, pieces)
 
     def ahead(self, work: Callable[[Piece], _T], pieces: Iterator[Piece]) -> Iterator[_T]:
-        """Give results of work on pieces: with several threads that on the next piece is done while one is used."""
+        """Return results of work on pieces. With several threads, work on the next piece begins ahead."""
         is_on_device = isinstance(self.backend, MixedPipeline)
         return ahead(work, pieces, 0 if is_on_device or (self.options.cpu_threads or 1) == 1 else 1)
 

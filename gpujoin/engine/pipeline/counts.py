@@ -22,8 +22,8 @@ T = TypeVar("T")
 class OperationCounts:
     """Rows and bytes of the operations of one run of a tree.
 
-    An operation is counted when it gives its rows, or when the operation above it collects them. Where both do, what
-    it gives counts; of the topmost one, what the run returns.
+    An operation is counted when it returns its rows, or when its consumer collects them. The former wins if both occur;
+    for the topmost operation, what the run returns wins over both.
     """
 
     def __init__(self, clock: OperationClock) -> None:
@@ -34,27 +34,27 @@ class OperationCounts:
         self._scanned: dict[str, int] = {}
 
     def give(self, node: Relation, rows: int, nbytes: int = 0) -> None:
-        """Count rows that an operation gives."""
+        """Count rows that an operation returns."""
         self._add(self._output, node, rows, nbytes)
 
     def take(self, node: Relation, rows: int, nbytes: int = 0) -> None:
-        """Count rows of an operation that were collected by the one above it."""
+        """Count rows of an operation that its consumer has collected."""
         self._add(self._collected, node, rows, nbytes)
 
     def pass_on(self, node: Relation, items: Iterator[T], size: Callable[[T], tuple[int, int]]) -> Iterator[T]:
-        """Pass on what an operation gives, and count it."""
+        """Pass on the output of an operation, and count it."""
         for item in items:
             self.give(node, *size(item))
             yield item
 
     def returned(self, tree: Relation, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass on what a run returns, and count it."""
+        """Pass on the output of a run, and count it."""
         for batch in batches:
             self._add(self._returned, tree, batch.num_rows, batch.nbytes)
             yield batch
 
     def read(self, node: Relation, pieces: Iterator[Any], metrics: PipelineMetrics) -> Iterator[Any]:
-        """Pass on the pieces of a scan, and count the rows of the row groups that it reads."""
+        """Pass on the pieces of a scan, and count the rows of its row groups."""
         name = self._clock.name(node)
         while True:
             before = metrics.scanned_rows
@@ -66,10 +66,7 @@ class OperationCounts:
 
     @contextmanager
     def added_to(self, metrics: PipelineMetrics) -> Iterator[None]:
-        """Add what is counted in a ``with`` block to a task's counters, unless an error ends it.
-
-        What ends in an error is computed again, and counted then.
-        """
+        """Add the counts of a ``with`` block to a task's counters, unless an error ends it: it is repeated then."""
         try:
             yield
         except GeneratorExit:

@@ -14,13 +14,13 @@ from gpujoin.model.hostgather import take
 from gpujoin.model.relations import Explode
 
 _ROWS = 1 << 20
-"""Most rows that are made at a time, but for those of one row of the input."""
+"""Rows made at a time; a row of the input with more elements gives more."""
 
 _Indices = npt.NDArray[np.int64]
 
 
 def exploded(batch: pa.RecordBatch, node: Explode) -> Iterator[pa.RecordBatch]:
-    """Make the rows of a batch of the node's input."""
+    """Explode the rows of a batch."""
     starts, counts, elements = _elements(batch.column(node.column))
     repeats = np.maximum(counts, 1) if node.outer else counts
     ends = np.cumsum(repeats)

@@ -62,7 +62,7 @@ class JoinNodes:
             yield from self.gather_join(node, iter([build]), build, self.streamed(node), name)
 
     def skip_without_match(self, node: Join, build: Piece) -> None:
-        """Have scans of the streamed side leave out row groups without a row for the build side."""
+        """Have scans of the stream side skip row groups without a match for the build side."""
         side = node.build_side.other
         streamed = ColumnTree.from_relation(node.side(side))
         columns = streamed.at(keys_of(node, side))
@@ -101,9 +101,9 @@ class JoinNodes:
         pieces: Iterator[Piece],
         name: Hashable | None = None,
     ) -> Iterator[Piece]:
-        """Build one side, which is stored under a name if there is one, and join the pieces of the other with it.
+        """Build one side, and join the pieces of the other with it. A build side with a name is stored for later runs.
 
-        Of a build side that is ``build_piece`` all rows are in memory, in one piece.
+        ``build_piece`` has all rows of the build side, if these are in memory.
         """
         backend, side = self._run.backend, node.build_side
         schemas = self._schemas(node, build_piece)

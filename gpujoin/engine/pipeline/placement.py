@@ -120,9 +120,9 @@ class MixedPipeline:
         return self.on_device(lambda: self.device.take_in(whole, schema))
 
     def on_device(self, work: Callable[[], _T]) -> _T | None:
-        """Do work on the device; ``None`` if it does not fit there, or has values that the device does not compute.
+        """Do work on the device; ``None`` if it does not fit there, or has values that are left to the CPU.
 
-        Such are texts that are no UTF-8.
+        Such values are texts that are no UTF-8.
         """
         try:
             return work()
@@ -135,7 +135,7 @@ class MixedPipeline:
     def _step(
         self, piece: MixedPiece, schema: pa.Schema, work: Callable[[Any, _Inner], _Inner], *, on_device: bool
     ) -> MixedPiece:
-        """Have a backend do work on a piece: the device, if it computes that and the rows fit, else the host."""
+        """Do work on a piece: on the device, if it computes that and the rows fit, else on the host."""
         frame = self.to_device(piece) if on_device else None
         result = None if frame is None else self.on_device(lambda: work(self.device, frame))
         if result is not None:
@@ -147,7 +147,7 @@ class MixedPipeline:
     # -- sources -------------------------------------------------------------------------------------------
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[MixedPiece]:
-        """Read files, on the device where it can."""
+        """Read files, on the device if it can."""
         if self.device.obstacles(node):
             for piece in self.host.scan(node, piece_bytes, metrics):
                 self.metrics.host_steps += 1
@@ -268,7 +268,7 @@ class MixedPipeline:
         return 0
 
     def value_ranges(self, piece: MixedPiece, column: int, most: int) -> ValueRanges | None:
-        """Ranges that hold a column's values; none of many values on the device, which would have to be copied."""
+        """Ranges of a column's values. Many values on the device have none: they would have to be copied."""
         table = None if self.residents is None else self.residents.of(piece)
         if table is None:
             return self._value_ranges(piece, column, most)
@@ -289,7 +289,7 @@ class MixedPipeline:
         return False
 
     def join_schema(self, node: Join, side: Side, *, values: bool) -> pa.Schema:
-        """The layout in which one side's rows go to the gather-map engine."""
+        """Layout of one side's rows for the gather-map engine."""
         return self.host.join_schema(node, side, values=values)
 
     def to_join(self, piece: MixedPiece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -39,12 +39,12 @@ from gpujoin.logs import log
 from gpujoin.model.pipeline import PipelineMetrics, Rung
 
 _HELD_BYTES = 8 << 20
-"""Bytes of output that are kept back before the first batch is returned: less than a default batch (`batchBytes`)."""
+"""Bytes of output that are held back before the first batch is returned: less than a default batch (`batchBytes`)."""
 _HELD_BATCHES = 16
-"""Batches that are kept back at most, so that a consumer of few rows does not wait for many pieces."""
+"""Most batches that are held back, so that a consumer of few rows does not wait for many pieces."""
 
 KEPT_INPUT_BYTES = 64 << 20
-"""Bytes of an input that are kept to be read again at most: one piece of the CPU's pipeline."""
+"""Most bytes of an input that are kept for a second run: one piece of the CPU's pipeline."""
 
 
 class Fault(Enum):
@@ -87,7 +87,7 @@ def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) ->
 
 
 class ReplayableInput:
-    """An input of batches that can be read again while it has at most ``limit`` bytes; beyond, nothing is kept."""
+    """An input of batches that can be read again if it has at most ``limit`` bytes."""
 
     def __init__(self, source: Iterable[pa.RecordBatch], limit: int) -> None:
         self._source = iter(source)
@@ -98,13 +98,13 @@ class ReplayableInput:
 
     @property
     def repeatable(self) -> bool:
-        """Whether all batches that were read can be read again."""
+        """Whether all batches so far can be read again."""
         return not self._lost
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The batches that were kept, then the rest.
+        """Batches of earlier passes, then the rest.
 
-        Raises ``RelationError`` if a batch that was read was not kept, or the source has failed.
+        Raises ``RelationError`` if the input was too large to be kept, or has failed.
         """
         if self._lost:
             raise RelationError("an input that was too large to be kept, or failed, cannot be read again")

@@ -25,7 +25,7 @@ from gpujoin.plan.repeated import repeated_parts
 
 
 class _StoredPieces(list[Any]):
-    """Pieces of a part, whose bytes count as held while it exists."""
+    """Pieces of a part; their bytes count as held until the list is dropped."""
 
 
 class KeptParts:
@@ -44,7 +44,7 @@ class KeptParts:
         repeated = repeated_parts(tree)
         self._parts = repeated.kinds
         self._uses = Counter(repeated.uses)
-        """How often each is still to be read; less than 0 where a part around it is computed again."""
+        """Reads to come of each part; less than 0 if a part around it is computed again."""
         self._pieces: dict[int, _StoredPieces] = {}
 
     def __contains__(self, node: object) -> bool:

@@ -1,4 +1,4 @@
-"""Tables that stay on a device from task to task: the rows of build sides, and what joins have built over them.
+"""Tables that stay on a device from task to task: rows of build sides, and search structures over them.
 
 A worker runs many tasks, one after the other, and each task of a stage joins its own rows with the same small tables.
 The first task decodes such a table on the device and builds its search structure there; later ones take both::
@@ -34,18 +34,18 @@ class ResidentBuild:
     """The built side of a join over the rows of a table."""
 
     side: BuiltSide
-    """Which any number of passes may probe."""
+    """The side; any number of passes may probe it."""
     column_bytes: int
-    """Memory of the columns that it returns or tests when it was built. They are those of the rows."""
+    """Memory of the columns of the rows when the side was built. They belong to the table."""
 
     @classmethod
     def from_built(cls, side: BuiltSide) -> ResidentBuild:
-        """Take a side that was just built."""
+        """Wrap a side that was just built."""
         return cls(side, _column_bytes(side))
 
     @property
     def nbytes(self) -> int:
-        """Memory of the search structure, and of packed copies of columns, which are made when they pay."""
+        """Memory of the search structure, and of packed copies of columns."""
         return self.side.search_bytes + _column_bytes(self.side) - self.column_bytes
 
 
@@ -55,7 +55,7 @@ def _column_bytes(side: BuiltSide) -> int:
 
 @dataclass(frozen=True)
 class ResidentTable:
-    """The rows of a table on a device, in one piece, with what was made of them."""
+    """The rows of a table on a device, in one piece, with the built sides over them."""
 
     piece: Any
     """The rows as the pipeline has them."""
@@ -64,7 +64,7 @@ class ResidentTable:
     built: dict[Hashable, ResidentBuild] = field(default_factory=dict)
     """Built sides of joins over the rows, by what the joins are."""
     ranges: dict[tuple[int, int], ValueRanges | None] = field(default_factory=dict)
-    """Ranges of values on the host, by column and the most that are told one by one."""
+    """Ranges of values on the host, by column and the limit on values listed one by one."""
 
     @property
     def nbytes(self) -> int:
@@ -88,19 +88,19 @@ class ResidentTables:
             return sum(table.nbytes for table in self._tables.values())
 
     def get(self, name: Hashable) -> ResidentTable | None:
-        """Give a table that is kept."""
+        """The table of a name, if it is kept."""
         with self._lock:
             if name in self._tables:
                 self._tables.move_to_end(name)
             return self._tables.get(name)
 
     def of(self, piece: Any) -> ResidentTable | None:
-        """Give the table whose rows a piece is, if it is kept."""
+        """The table with a piece as its rows, if it is kept."""
         with self._lock:
             return next((table for table in self._tables.values() if table.piece is piece), None)
 
     def put(self, name: Hashable, table: ResidentTable) -> None:
-        """Keep a table, and as many of the others as there is room for. One that is too large is not kept."""
+        """Keep a table, and as many of the others as there is room for. A table that is too large is not kept."""
         with self._lock:
             self._tables.pop(name, None)
             if table.nbytes <= self.limit // _LARGEST:

@@ -16,11 +16,11 @@ from gpujoin.model.relations import ExchangeSource, Join, Relation, Scan
 from gpujoin.plan.distribution import is_table
 
 _OF_TABLES = 8
-"""A table that takes more than this part of the memory for tables is read by each task: others would have no room."""
+"""A table of more than this part of the memory for tables is not stored: others would have no room."""
 
 
 class TableReuse:
-    """The build sides of one run that later runs use again: which those are, by which name, and where they are stored.
+    """Decides which build sides of a run are stored for later runs, under which name, and where.
 
     On the CPU they are in :class:`~gpujoin.engine.pipeline.tables.BuiltTables`, on a device in what belongs to that
     device.
@@ -32,7 +32,7 @@ class TableReuse:
         self._cache = run.settings.cache
 
     def name_of_build_side(self, node: Join) -> Hashable | None:
-        """The name under which a join's build side is stored; ``None`` where it is not."""
+        """Name of a join's build side, if it is stored; else ``None``."""
         side = node.build_side
         table, streamed = node.side(side), node.side(side.other)
         if not self._cache.stores_build_sides or not is_table(table) or is_table(streamed) or not _is_settled(table):
@@ -43,13 +43,17 @@ class TableReuse:
         return type(self._run.backend), named, schemas, self._settings.requested_options
 
     def name_of_rows(self, node: Relation) -> Hashable | None:
-        """The name under which the rows of a build side are stored; ``None`` where they are not.
+        """Name of the rows of a build side, if they are stored; else ``None``.
 
-        Not those of which this run reads only a part, or that it has or keeps otherwise.
+        Rows are not stored if this run reads only a part of them, or has or keeps them otherwise.
         """
         scans = [scan for scan in node.walk() if isinstance(scan, Scan)]
-        is_whole = node in self._settings.stored_rows or all(scan.index in self._cache.whole for scan in scans)
-        if not scans or not is_whole or any(scan in self._run.match_ranges for scan in scans):
+        replicated = all(scan.index in self._cache.replicated for scan in scans)
+        if (
+            not scans
+            or not (replicated or node in self._settings.stored_rows)
+            or any(scan in self._run.match_ranges for scan in scans)
+        ):
             return None
         if not is_table(node) or not _is_settled(node):
             return None
@@ -58,7 +62,7 @@ class TableReuse:
         return "rows", type(self._run.backend), unnumbered(node), self._settings.requested_options
 
     def rows(self, name: Hashable) -> Sequence[Piece] | None:
-        """The pieces of a build side that an earlier run has stored."""
+        """Pieces of a build side that an earlier run has stored."""
         if self._cache.resident is not None:
             table = self._cache.resident.get(name)
             return None if table is None else (table.piece,)
@@ -66,7 +70,7 @@ class TableReuse:
         return None if rows is None else rows.pieces
 
     def store_rows(self, name: Hashable, node: Relation, pieces: list[Piece], size: int) -> list[Piece]:
-        """Store the pieces of a build side for later runs, on the device as one; gives them as they are stored."""
+        """Store the pieces of a build side for later runs. Returns the stored pieces: one on the device."""
         backend, memory = self._run.backend, self._run.memory
         if self._cache.resident is not None:
             whole = backend.concat(pieces, node.schema, self._run.metrics)
@@ -78,11 +82,11 @@ class TableReuse:
         return pieces
 
     def build_side(self, name: Hashable | None) -> BuiltTable | None:
-        """Give a built side that an earlier run has stored, by its name, if it has one."""
+        """The built side that an earlier run has stored under a name."""
         return None if name is None or self._cache.built is None else self._cache.built.get(name)
 
     def store_build_side(self, name: Hashable, join: HashJoin, piece: Piece | None) -> bool:
-        """Store a built side, with its rows as the pipeline has them; the join then stays open. ``False`` if not."""
+        """Store a built side, with its rows in the pipeline's form. If it is stored, the join stays open."""
         if self._cache.built is None or join.spilled:
             return False
         # The join's rows are those of the piece, but for the values of late columns, which the piece alone counts.
@@ -97,6 +101,6 @@ class TableReuse:
 
 
 def _is_settled(table: Relation) -> bool:
-    """Whether no later version of a file that a table is made of could be taken for what is read now."""
+    """Whether a later change of a table's files will show in their times."""
     now_ms = time.time_ns() // 1_000_000
     return all(part.is_settled(now_ms) for scan in table.walk() if isinstance(scan, Scan) for part in scan.slices or ())

@@ -60,7 +60,7 @@ CAREFUL_PIECE_BYTES = 8 << 20
 """Bytes of pieces on the lowest rung, where memory may have been short: an eighth of :data:`PIECE_BYTES`."""
 
 DEVICE_PIECE_BYTES = 512 << 20
-"""Bytes of pieces for a device: enough rows that launching a kernel takes little time compared with running it."""
+"""Bytes of pieces for a device: launching a kernel takes little time compared with running it over so many."""
 
 
 def run(
@@ -149,7 +149,7 @@ def _start(device: AnyDevicePipeline | None, rung: Rung | None) -> Rung:
 
 
 def _backend_of(rung: Rung, options: Options) -> AnyPipelineBackend:
-    """The CPU's pipeline for a rung, which also computes what a device does not."""
+    """The CPU's pipeline for a rung, also used beside a device."""
     threads = 1 if rung is Rung.CAREFUL else options.cpu_threads or 1
     return create_pipeline(BackendRequest(threads=threads), Rung.FAST if rung is Rung.DEVICE else rung)
 
@@ -173,7 +173,7 @@ class _Run(RunContext):
             yield from self.backend.give_out(piece, self._tree.schema, self.options.batch_bytes)
 
     def pieces(self, node: Relation) -> Iterator[Piece]:
-        """Compute a node, or give the pieces that were computed of it before."""
+        """Compute a node, or return its pieces if they were computed before."""
         pieces = self.computed.pop(node, None)
         if pieces is not None:
             return pieces

@@ -1,4 +1,4 @@
-"""Answers the planner's questions: which nodes run exactly as in Spark, and what the files of a scan hold."""
+"""Tells the planner which nodes run exactly as in Spark, and reads what it needs of a scan's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpujoin.model.relations import FileFooter, Join, Relation, Scan
 
 
 def supports(tree: Relation, backend: BackendName = BackendName.CPU) -> tuple[Reason, ...]:
-    """Reasons why a tree cannot be run exactly as Spark would run it; empty if it can be run.
+    """Reasons why a tree cannot be run exactly as in Spark; none if it can.
 
     Depends on the tree alone, not on data, files, or whether there is a GPU. Any subtree may be asked about. For
     ``GPU``: reasons why nodes are not computed by a GPU. Such nodes run on the CPU, in the same pipeline.

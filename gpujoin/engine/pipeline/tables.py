@@ -29,9 +29,9 @@ class BuiltTable:
     """A built side of a join."""
 
     join: HashJoin
-    """Which any number of passes may probe."""
+    """The join; any number of passes may probe it."""
     piece: Any
-    """The rows as the pipeline has them."""
+    """The rows in the pipeline's form."""
     nbytes: int
     """Bytes of the rows, and of their search structure."""
 
@@ -58,11 +58,11 @@ class BuiltTables:
         self._rows: Cache[Hashable, TableRows] = Cache(0, _nbytes)
 
     def get(self, name: Hashable) -> BuiltTable | None:
-        """Give a built side that is kept."""
+        """The built side of a name, if it is kept."""
         return self._built.get(name)
 
     def rows(self, name: Hashable) -> TableRows | None:
-        """Give rows that are kept."""
+        """The rows of a name, if they are kept."""
         return self._rows.get(name)
 
     def put(self, name: Hashable, table: BuiltTable | TableRows, limit: int) -> None:
@@ -83,11 +83,11 @@ class BuiltTables:
                 self._rows.put(name, table)
 
     def drop(self) -> bool:
-        """Keep the table no longer that was not used for the longest, rows first; ``False`` if there is none."""
+        """Let go of the table that was not used for the longest, rows first; ``False`` if there is none."""
         return self._rows.drop() or self._built.drop()
 
     def clear(self) -> None:
-        """Keep nothing: memory is short."""
+        """Let go of all tables."""
         self._built.clear()
         self._rows.clear()
 
@@ -97,26 +97,26 @@ def _nbytes(table: BuiltTable | TableRows) -> int:
 
 
 TABLES = BuiltTables()
-"""Those of this process."""
+"""The tables of this process."""
 
 
 @dataclass(frozen=True)
 class TableCache:
-    """The tables that a run takes from earlier runs, and those that it may store for later ones."""
+    """Tables of earlier runs, which a run may use, and room for its own."""
 
     built: BuiltTables | None = None
-    """Tables of the CPU; ``None``: none. They make room for build sides that need it."""
+    """Tables of the CPU, if any. They make room for build sides."""
     resident: ResidentTables | None = None
-    """Tables of the device that the run has."""
+    """Tables of the run's device."""
     stores_build_sides: bool = False
-    """Whether build sides are stored that are made of files alone, and probed by others."""
-    whole: Collection[int] = ()
-    """Scans, by index, that all tasks read whole: rows of build sides that are made of these alone are stored."""
+    """Whether build sides are stored that are made of files alone and probed by other rows."""
+    replicated: Collection[int] = ()
+    """Indices of replicated scans: rows of build sides that are made of these alone are stored."""
 
     def on_rung(self, rung: Rung) -> TableCache:
-        """What of it is used on a rung. A run that is cautious stores nothing."""
+        """The part of it that is used on a rung. A careful run stores nothing."""
         if rung is Rung.DEVICE:
-            return TableCache(None, self.resident, whole=self.whole)
+            return TableCache(None, self.resident, replicated=self.replicated)
         return dataclasses.replace(self, resident=None) if rung is Rung.FAST else TableCache(self.built)
 
 

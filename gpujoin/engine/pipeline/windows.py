@@ -34,7 +34,7 @@ from gpujoin.model.windows import FramedAggregate, RankLimit, WindowCall
 _Piece: TypeAlias = Any
 
 _DROPPED_ROWS = 1 << 18
-"""Rows of which those beyond the limit of ranks are dropped at a time, or twice the rows held if that is more."""
+"""After so many rows, or twice the rows held if that is more, those beyond the limit of ranks are dropped."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class WindowRun:
     new_store: Callable[[], SpillStore]
 
     def pieces(self, source: Iterator[_Piece], divisions: int = 0, *, stuck: bool = False) -> Iterator[_Piece]:
-        """Compute the window over all rows of a source, which has all rows of each partition it has rows of.
+        """Compute the window over all rows of a source, which has whole partitions.
 
         ``divisions`` counts the divisions of the rows so far. ``stuck``: the last one did not make the parts smaller.
         """

@@ -221,7 +221,7 @@ def in_a_slot(number, used=file):
         rows = sales(number)
         list(run(
             tree(), {0: rows}, {0: [used]}, metrics=metrics, options=place.options, device=place.device,
-            cache=TableCache(resident=place.allocation.residents, whole=[0]),
+            cache=TableCache(resident=place.allocation.residents, replicated=[0]),
         ))
         limit = place.allocation.residents.limit
         told.setdefault("memory", place.allocation.backend.device.memory_limit)

@@ -151,7 +151,7 @@ def read_by_all(tree: Relation, part: int, file: FileSlice, tables: BuiltTables,
         {0: batch(part)},
         {0: [file]},
         metrics=metrics,
-        cache=TableCache(tables, whole=[0]),
+        cache=TableCache(tables, replicated=[0]),
         **named,  # type: ignore[arg-type]
     )
     expected, _ = given(tree, batch(part), file, None)
@@ -163,7 +163,7 @@ def test_64_tasks_of_a_worker_read_a_small_table_once(tmp_path: Path) -> None:
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
     metrics = PipelineMetrics()
     for part in range(63):
-        for _ in run(tree, {0: batch(part)}, {0: [file]}, metrics=metrics, cache=TableCache(tables, whole=[0])):
+        for _ in run(tree, {0: batch(part)}, {0: [file]}, metrics=metrics, cache=TableCache(tables, replicated=[0])):
             pass
     assert (metrics.scanned_rows, metrics.tables_kept) == (30, 62)
     assert read_by_all(tree, 63, file, tables).tables_kept == 1
@@ -199,7 +199,7 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
     metrics = PipelineMetrics()
     for _ in range(2):
         for _ in run(
-            tree, {0: batch(0)}, {0: [file]}, options=options, metrics=metrics, cache=TableCache(tables, whole=[0])
+            tree, {0: batch(0)}, {0: [file]}, options=options, metrics=metrics, cache=TableCache(tables, replicated=[0])
         ):
             pass
     assert (metrics.scanned_rows, metrics.tables_kept) == (400_000, 0)
@@ -213,7 +213,7 @@ def test_rows_of_large_tables_and_of_a_task_that_failed_before_are_not_kept(tmp_
 
 def test_a_run_that_goes_on_on_the_cpu_uses_tables_of_the_cpu(tmp_path: Path) -> None:
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
-    cache = TableCache(tables, ResidentTables(), whole=[0])
+    cache = TableCache(tables, ResidentTables(), replicated=[0])
     for kept in (0, 1):
         metrics = PipelineMetrics()
         list(run(tree, {0: batch(0)}, {0: [file]}, metrics=metrics, cache=cache, rung=Rung.FAST))
@@ -222,12 +222,12 @@ def test_a_run_that_goes_on_on_the_cpu_uses_tables_of_the_cpu(tmp_path: Path) ->
 
 def test_a_run_that_ended_early_keeps_no_part_of_a_table(tmp_path: Path) -> None:
     tables, tree, file = BuiltTables(), joined(JoinType.INNER, ranged=False), written(tmp_path / "0", 30)
-    rows = run(tree, {0: batch(0)}, {0: [file]}, cache=TableCache(tables, whole=[0]))
+    rows = run(tree, {0: batch(0)}, {0: [file]}, cache=TableCache(tables, replicated=[0]))
     next(rows, None)
     rows.close()  # type: ignore[attr-defined]
     gone = FileSlice(str(tmp_path / "gone"), 10, 10)
     with pytest.raises(ScanError):
-        list(run(tree, {0: batch(0)}, {0: [gone]}, cache=TableCache(tables, whole=[0])))
+        list(run(tree, {0: batch(0)}, {0: [gone]}, cache=TableCache(tables, replicated=[0])))
     read_by_all(tree, 0, file, tables)
     assert read_by_all(tree, 1, file, tables).tables_kept == 1
 
@@ -240,7 +240,7 @@ def test_rows_that_a_run_with_lists_kept_are_taken_by_one_without(tmp_path: Path
     rows = batch(0).append_column("l", pa.array([[row] for row in range(20)], pa.list_(pa.int64())))
     for kept in (0, 1):
         metrics = PipelineMetrics()
-        batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, cache=TableCache(tables, whole=[0]))
+        batches = run(tree, {0: rows}, {0: [file]}, metrics=metrics, cache=TableCache(tables, replicated=[0]))
         assert sum(part.num_rows for part in batches) > 0
         assert metrics.tables_kept == kept
     assert read_by_all(joined(JoinType.INNER, ranged=False), 0, file, tables).tables_kept == 1

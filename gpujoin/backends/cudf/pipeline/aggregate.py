@@ -45,7 +45,7 @@ _FAN_OUTS = (FAN_OUT, 17, 19, 23)
 libcudf has a single hash and divides by its remainder. The numbers have no common divisor, so the rows of a part are
 divided evenly by the next number."""
 _FEWEST = 1024
-"""Rows down to which a piece that does not fit is halved."""
+"""Pieces of at most so many rows are not halved if they do not fit."""
 
 
 class FrameAggregation(Generic[Frame]):
@@ -65,7 +65,7 @@ class FrameAggregation(Generic[Frame]):
         self._states: list[State[Frame]] = [_state_of(call) for call in node.aggregates]
 
     def reduce(self, piece: Frame) -> list[Frame]:
-        """Aggregate a piece into states; into those of its halves if it does not fit."""
+        """Aggregate a piece into states: one, or several if it has to be halved to fit."""
         backend = self._columns.backend
         states: list[Frame] = []
         waiting = [piece] if backend.frame_rows(piece) else []

@@ -104,7 +104,7 @@ def inputs_of(call: AggregateCall) -> list[Expression]:
 
 
 def _guarded(argument: Expression, condition: Expression) -> Expression:
-    """Make an argument null, without evaluating it, where a filter is not true."""
+    """Make an argument null if a filter is not true, without evaluating it."""
     nothing = Literal(value=None, type=argument.type)
     return Case(conditions=(condition,), values=(argument,), otherwise=nothing, type=argument.type)
 

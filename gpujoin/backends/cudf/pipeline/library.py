@@ -217,7 +217,7 @@ def _text_column(value: Text, rows: int) -> plc.Column:
 
 
 def _taken_in(column: plc.Column, file_type: pa.DataType, path: str) -> tuple[plc.Column, pa.DataType]:
-    """Convert a decoded column to a storage type; also returns the type that it stands for.
+    """Convert a decoded column to a storage type. Also returns the type that this stands for.
 
     Raises ``DecodeError`` if it was not decoded to its file's type.
     """

@@ -1,4 +1,4 @@
-"""Codes of 64 bits that order as values, of types that do not fit these: text, bytes and wide decimals.
+"""Order codes: 64-bit integers in the order of texts, bytes or wide decimals.
 
 A code is twice the value's rank among the distinct values of the build side, so that odd ones are left for probe values
 that lie between two of them. An example::
@@ -52,7 +52,7 @@ class RankCodes(Generic[Frame]):
 
     @classmethod
     def from_build(cls, columns: Columns[Frame], values: Frame) -> tuple[RankCodes[Frame], Value]:
-        """Make the codes of a build side, of a frame of one column; also those of its rows."""
+        """Make the codes of a build side's values, a frame of one column. Also returns the codes of its rows."""
         filled = columns.backend.frame_rows(values)
         distinct = columns.codes(values)[0] if filled else values
         return cls(columns, distinct), Value(pa.int64(), 2 * ranks(columns, values), valid_of(columns, values, 0))

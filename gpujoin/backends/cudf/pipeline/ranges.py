@@ -44,7 +44,7 @@ def can_search(axes: Sequence[Axis]) -> bool:
 
 
 def _computes(node: Expression, order_type: pa.DataType) -> bool:
-    """Whether a value is computed, and converted to the type in which it is ordered without loss."""
+    """Whether the device computes a value, and converts it to the type of its order without loss."""
     if node.type is None or not is_device_supported(node):
         return False
     own, order_type = logical(node.type), logical(order_type)
@@ -137,7 +137,7 @@ class FrameRanges(Generic[Frame]):
 
 
 def _operand(columns: Columns[Frame], frame: Frame, node: Expression, order_type: pa.DataType) -> Value:
-    """Compute an expression over the rows of one side, in the type in which it is ordered."""
+    """Compute an expression over the rows of one side, in the type of its order."""
     xp, kind = columns.ops.xp, logical(order_type)
     if columns.backend.frame_rows(frame) == 0:
         return Value(kind, xp.zeros(0, dtype=v.numpy_name(kind)))

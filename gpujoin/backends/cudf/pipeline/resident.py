@@ -28,7 +28,7 @@ def same_codes(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def row_numbers(columns: Columns[Frame], rows: int) -> Frame:
-    """Frame of one int32 column, which numbers rows from 0."""
+    """Frame of one int32 column of row numbers."""
     return columns.frame([Value(pa.int32(), columns.ops.xp.arange(rows, dtype="int32"))], (pa.int32(),), rows)
 
 
@@ -45,7 +45,7 @@ def positions(columns: Columns[Frame], frame: Frame, at: int) -> Array:
 def rows_by_nulls(
     columns: Columns[Frame], keys: Frame, null_safe: Sequence[bool], but: Array | None
 ) -> dict[int, RowMap]:
-    """Rows by the number whose bits say which of the key columns are null, as far as they are not null-safe."""
+    """Divide rows by null pattern, a number whose bit ``i`` is set if key ``i`` is null and not null-safe."""
     backend, xp = columns.backend, columns.ops.xp
     rows = backend.frame_rows(keys)
     patterns = xp.zeros(rows, dtype="int64")
@@ -66,7 +66,7 @@ def rows_by_nulls(
 
 
 def coalesced(columns: Columns[Frame], frame: Frame, first: int, second: int, dtype: pa.DataType) -> Frame:
-    """Frame of one column: that of one column, or of another where the first is null, in their common type."""
+    """Coalesce two columns, in their common type, to a frame of one column."""
     rows = columns.backend.frame_rows(frame)
     valid = valid_of(columns, frame, first) if rows else None
     if valid is None:

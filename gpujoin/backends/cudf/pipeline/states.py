@@ -383,7 +383,7 @@ class ExtremeState(PickState[Frame]):
 
 
 def _float_words(xp: Any, data: Array) -> Array:
-    """Convert floats to int64 words of Spark's order, in which −0.0 is just below 0.0, so that its sign is kept."""
+    """Convert floats to int64 words in Spark's order. −0.0 is just below 0.0, so that its sign is kept."""
     width = 8 * data.dtype.itemsize
     bits = data.view(f"int{width}")
     magnitude = bits & bits.dtype.type((1 << (width - 1)) - 1)

@@ -1,4 +1,4 @@
-"""Window functions over frames: rows stay where they are, and get what :mod:`gpujoin.backends.ordered.windows` gives.
+"""Computes window functions over frames, by :mod:`gpujoin.backends.ordered.windows`. Rows keep their order.
 
 Results are in the window's order, in which place ``p`` has row ``permutation[p]``. Numbers are moved to their rows, and
 places become the numbers of the rows from which values are gathered. Of ``lag(v)`` over rows ordered by ``t``::
@@ -90,7 +90,7 @@ def row_ops(ops: ArrayOps) -> RowOps:
 
 
 def _running_sum(numbers: Array, rows: SortedRows) -> Array:
-    """Add along all partitions at a time, the largest ones first, so that those with a row at a place are the first."""
+    """Add along all partitions at a time. The largest come first, so that those with a row at a place are a prefix."""
     if rows.longest > _MOST_ADDITIONS:
         raise DeviceValueError(f"doubles are added along {rows.longest} rows of a partition")
     xp = rows.ops.xp

@@ -52,7 +52,7 @@ class Codes:
 
     values: Array
     bits: int
-    """Bits that the greatest one takes."""
+    """Bits of the greatest one."""
 
 
 @dataclass(frozen=True)

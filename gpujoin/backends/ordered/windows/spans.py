@@ -65,7 +65,7 @@ def running(ops: RowOps, values: Array) -> Array:
 
 @dataclass(frozen=True)
 class RangeKey:
-    """The order key of a window, in the window's order, where distances of it bound ranges."""
+    """The order key of a window whose ranges are bounded by distances, in the window's order."""
 
     values: Array
     """Numbers; those of nulls mean nothing."""
@@ -125,7 +125,7 @@ class Span:
 
     @cached_property
     def last(self) -> Array:
-        """Last place of each frame; that of an empty one means nothing."""
+        """Last place of each frame; arbitrary for an empty one."""
         return (self.highs - 1).clip(0)
 
 
