@@ -51,10 +51,10 @@ def validity(array: pa.Array) -> npt.NDArray[np.bool_] | None:
 def take_bits(buffer: pa.Buffer, offset: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Gather bits of a bitmap as bytes of 0 or 1; negative positions read the first bit."""
     at = indices + offset if offset else indices
-    taken = np.take(np.frombuffer(buffer, np.uint8), at >> 3, mode="clip")
-    taken >>= (at & 7).astype(np.uint8)
-    taken &= 1
-    return taken
+    bits = np.take(np.frombuffer(buffer, np.uint8), at >> 3, mode="clip")
+    bits >>= (at & 7).astype(np.uint8)
+    bits &= 1
+    return bits
 
 
 def packed(mask: npt.NDArray[Any]) -> pa.Buffer:

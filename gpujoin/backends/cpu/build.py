@@ -27,7 +27,7 @@ from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
 DENSE_FACTOR = 6
 """Most positions of a direct-address table for each build row; see `benchmarks/engine/README.md`, "direct or hash"."""
 DENSE_ANYWAY = 1 << 18
-"""Positions up to which a direct-address table is always used: it stays in the second-level cache."""
+"""Tables of at most so many positions are always addressed directly: they stay in the second-level cache."""
 
 Locator: TypeAlias = DirectRows | DirectOffset | DirectGroups | Cascade
 
@@ -127,7 +127,7 @@ def make_locator(keys: Frame) -> tuple[KeyLayout, Locator | None]:
         words = encoded.words[0] if rows is None else np.take(encoded.words[0], rows)
         low, high = bounds(words, None)
         if high - low + 1 <= max(DENSE_FACTOR * len(words), DENSE_ANYWAY):
-            return layout, DirectGroups(Address.of(low, high))
+            return layout, DirectGroups(Address.from_bounds(low, high))
     return layout, _numbered(encoded, rows, keys.rows, scramble_words).cascade
 
 

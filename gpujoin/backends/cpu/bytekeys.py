@@ -29,7 +29,7 @@ class Bytes:
     """The buffer, at least eight bytes long."""
 
     @classmethod
-    def of(cls, array: pa.Array) -> Bytes:
+    def from_array(cls, array: pa.Array) -> Bytes:
         """The strings of a large_binary array, without copying."""
         _, offsets, data = array.buffers()
         if offsets is None or not len(array):

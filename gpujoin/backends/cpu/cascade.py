@@ -35,20 +35,20 @@ Scramble: TypeAlias = Callable[[tuple[Words, ...]], npt.NDArray[np.uint64]]
 
 _CHUNK = 1 << 16
 _FEW = 1 << 10
-"""Rows of a chunk below which they wait for those of other chunks, instead of a round of their own."""
+"""Fewer rows of a chunk wait for rows of other chunks, in place of a round of their own."""
 SLOTS_PER_ROW = 4
 """Slots for each row of a table; measured in `benchmarks/engine/README.md`, "slots per row"."""
 _FEWEST_SLOTS = 16
 _MOST_SLOTS = (1 << 32) - 1
 _PATIENCE = 24
-"""Tables after which the remaining rows are assumed to have equal hashes, so that larger tables would not help."""
+"""After so many tables the remaining rows are assumed to have equal hashes, so that larger tables would not help."""
 _MULTIPLIERS = np.random.default_rng(0x6A6F696E).integers(0, 1 << 63, 64, np.uint64) * np.uint64(2) + np.uint64(1)
 _WORD_PRIME = np.uint64(0xC6A4A7935BD1E995)
 _HALF = np.uint64(32)
 
 
 def scramble_words(words: tuple[Words, ...]) -> npt.NDArray[np.uint64]:
-    """Hash several words to one; a single word is returned as it is, since each table multiplies it anyway."""
+    """Hash several words to one. A single word is returned as it is: each table multiplies it anyway."""
     mixed = _unsigned(words[0])
     for word in words[1:]:
         mixed *= _WORD_PRIME
@@ -125,10 +125,10 @@ class Cascade:
             if keys.valid is not None:
                 pending = pending[keys.valid[pending]]
             for chunk in _chunks(len(pending)):
-                chosen = pending[chunk]
-                candidates, left = self._round(level, keys.take(chosen), entries)
-                entry_of_row[chosen] = candidates
-                waiting[number + 1].append(chosen[left])
+                rows_of_chunk = pending[chunk]
+                candidates, left = self._round(level, keys.take(rows_of_chunk), entries)
+                entry_of_row[rows_of_chunk] = candidates
+                waiting[number + 1].append(rows_of_chunk[left])
         return entry_of_row
 
     def _first_rounds(
@@ -156,7 +156,7 @@ class Cascade:
             keys = keys.take(left)
 
     def _round(self, level: Level, keys: KeyRows, entries: KeyRows) -> tuple[IndexArray, npt.NDArray[np.int64]]:
-        """Entry of each key in one table, −1 if none, and the keys whose slot has the entry of another key."""
+        """Entry of each key in one table, or −1, and the keys whose slot has another key's entry."""
         met = np.take(level.slots, level.slots_of(self.scramble(keys.words)), mode="clip")
         # The −1 of an empty slot is compared with entry 0; the result does not matter, since it stays −1.
         same = entries.equal(met.astype(np.int64, copy=False), keys)
@@ -190,11 +190,11 @@ def build_cascade(keys: KeyRows, rows: IndexArray | None, scramble: Scramble = s
         losers = []
         for chunk, part in _row_chunks(keys, rows, index):
             winners = np.take(level.slots, level.slots_of(scramble(part.words)), mode="clip")
-            lost = np.flatnonzero(winners != chunk)
-            if not len(lost):
+            losing = np.flatnonzero(winners != chunk)
+            if not len(losing):
                 continue
-            lost_rows, lost_to = chunk[lost], winners[lost]
-            same = keys.equal(lost_to.astype(np.int64), part.take(lost))
+            lost_rows, lost_to = chunk[losing], winners[losing]
+            same = keys.equal(lost_to.astype(np.int64), part.take(losing))
             if same.any():
                 duplicates.append(lost_rows[same])
                 originals.append(lost_to[same])
@@ -227,8 +227,8 @@ def renumbered(cascade: Cascade, numbers: IndexArray, entries: npt.NDArray[Any])
 
 
 def _empty_level(number: int, rows: int, index: type[np.signedinteger[Any]]) -> Level:
-    wanted = rows * SLOTS_PER_ROW if number < _PATIENCE else 0
-    slots = np.full(min(max(_FEWEST_SLOTS, wanted), _MOST_SLOTS), -1, index)
+    count = rows * SLOTS_PER_ROW if number < _PATIENCE else 0
+    slots = np.full(min(max(_FEWEST_SLOTS, count), _MOST_SLOTS), -1, index)
     return Level(_MULTIPLIERS[number % len(_MULTIPLIERS)], slots)
 
 

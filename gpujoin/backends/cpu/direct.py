@@ -26,7 +26,7 @@ class Address:
     """Greatest key less least key, plus one."""
 
     @classmethod
-    def of(cls, low: int, high: int) -> Address:
+    def from_bounds(cls, low: int, high: int) -> Address:
         """The address of keys in ``low … high``."""
         return cls((low - 1) % (1 << 64), high - low + 1)
 
@@ -122,7 +122,7 @@ class DirectGroups:
 
 def direct_unique(words: Words, rows: IndexArray | None, low: int, high: int) -> DirectRows | DirectOffset | None:
     """Build a table of the unique keys of the given rows, or of all; ``None`` if a key occurs twice."""
-    address = Address.of(low, high)
+    address = Address.from_bounds(low, high)
     if rows is None and address.size == len(words) and _consecutive(words, low):
         return DirectOffset(address)
     if address.size < len(words):
@@ -142,7 +142,7 @@ def direct_unique(words: Words, rows: IndexArray | None, low: int, high: int) ->
 
 def direct_groups(words: Words, rows: IndexArray | None, low: int, high: int) -> tuple[DirectGroups, Groups]:
     """Build a table of keys with duplicates; parameters as for :func:`direct_unique`."""
-    address = Address.of(low, high)
+    address = Address.from_bounds(low, high)
     groups = np.empty(len(words), index_type(address.size + 2))
     for start in range(0, len(words), _CHUNK):
         groups[start : start + _CHUNK] = address.positions(words[start : start + _CHUNK])

@@ -23,7 +23,7 @@ from gpujoin.model.maps import AllNull, Indices, OutOfBounds, RowMap, Span, Tile
 
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
 _TILE_PIECES = 64
-"""Most slices from which a tiled side is concatenated; with more, it is gathered by index."""
+"""A tiled side of at most so many slices is concatenated; one of more slices is gathered by index."""
 
 
 def can_gather(dtype: pa.DataType) -> bool:
@@ -64,19 +64,19 @@ def gather(frame: Frame, rows: RowMap) -> Frame:
             return Frame(tuple(_tiled(column, start, length, period) for column in frame.columns), length)
         case Indices(_, length, OutOfBounds.NULLIFY) if frame.rows == 0:
             return Frame(tuple(nulls(length, column.type) for column in frame.columns), length)
-    return Frame(_gathered(frame, Taken(rows)), rows.length)
+    return Frame(_gathered(frame, RowPositions(rows)), rows.length)
 
 
-def _gathered(frame: Frame, taken: Taken) -> tuple[pa.Array, ...]:
+def _gathered(frame: Frame, row_positions: RowPositions) -> tuple[pa.Array, ...]:
     widths = [fixed_width(column.type) if len(column) else None for column in frame.columns]
     flat = {i: values_of(frame.columns[i], width) for i, width in enumerate(widths) if width is not None}
-    store = frame.store.get(list(flat.values()), len(taken.indices))
+    store = frame.store.get(list(flat.values()), len(row_positions.indices))
     if store is not None:
-        values = dict(zip(flat, store.take(taken.positions), strict=True))
+        values = dict(zip(flat, store.take(row_positions.positions), strict=True))
     else:
-        values = {i: taken.values(source) for i, source in flat.items()}
+        values = {i: row_positions.values(source) for i, source in flat.items()}
     return tuple(
-        taken.with_validity(column, values[i]) if i in values else taken.column(column)
+        row_positions.with_validity(column, values[i]) if i in values else row_positions.column(column)
         for i, column in enumerate(frame.columns)
     )
 
@@ -99,7 +99,7 @@ def _tiled(column: pa.Array, start: int, length: int, period: int) -> pa.Array:
     return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
 
-class Taken:
+class RowPositions:
     """The indices of a map, in the forms that columns of various types need; each form is made once."""
 
     def __init__(self, rows: RowMap) -> None:

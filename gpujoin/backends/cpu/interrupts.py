@@ -1,4 +1,4 @@
-"""Imports Polars in such a way that Ctrl-C still ends what the program waits for.
+"""Imports Polars so that Ctrl-C still interrupts system calls, which Polars would have begin again.
 
 Polars handles SIGINT itself once it is imported, and has system calls begin again after it (``SA_RESTART``). Python
 then raises ``KeyboardInterrupt`` only when the call returns by itself: a program that waits for Spark's driver, in

@@ -110,7 +110,7 @@ class FixedBytes:
 
     def encode(self, column: pa.Array) -> KeyRows:
         """Words of the bytes."""
-        data = Bytes.of(column)
+        data = Bytes.from_array(column)
         valid = validity(column)
         if valid is not None or not data.all_of_length(self.length):
             fits = data.lengths() == self.length
@@ -126,7 +126,7 @@ class PaddedBytes:
 
     def encode(self, column: pa.Array) -> KeyRows:
         """Words of the bytes, the length in the last."""
-        data = Bytes.of(column)
+        data = Bytes.from_array(column)
         valid = validity(column)
         fits = data.lengths() < 8 * self.words
         if not fits.all():
@@ -160,7 +160,7 @@ class Packing:
         return total
 
     @classmethod
-    def of(cls, keys: KeyRows) -> Packing | None:
+    def from_keys(cls, keys: KeyRows) -> Packing | None:
         """The packing of build keys; ``None`` if they do not fit 62 bits."""
         least, ranges, total = [], [], 1
         for words in keys.words:
@@ -202,7 +202,7 @@ class KeyLayout:
 
     columns: tuple[ColumnLayout, ...]
     packing: Packing | None
-    """Packs all words into one, where they fit."""
+    """Packs all words into one, if they fit."""
 
     @classmethod
     def fit(cls, frame: Frame) -> tuple[KeyLayout, KeyRows]:
@@ -211,7 +211,7 @@ class KeyLayout:
         keys = _joined([layout.encode(column) for layout, column in zip(columns, frame.columns, strict=True)])
         if len(keys.words) == 1 or keys.tails or not any_valid(keys):
             return cls(columns, None), keys
-        packing = Packing.of(keys)
+        packing = Packing.from_keys(keys)
         if packing is None:
             return cls(columns, None), keys
         return cls(columns, packing), packing.pack(keys)
@@ -237,7 +237,7 @@ def bounds(words: Words, valid: Mask | None) -> tuple[int, int]:
 def _column_layout(column: pa.Array) -> ColumnLayout:
     if not pat.is_large_binary(column.type):
         return IntegerColumn()
-    data = Bytes.of(column)
+    data = Bytes.from_array(column)
     lengths = data.lengths()
     valid = validity(column)
     if valid is not None:

@@ -22,7 +22,7 @@ _LEAST_PRODUCT = 64
 
 
 class UniqueProbe:
-    """A probe whose rows have at most one match: ``build_rows`` has each one's, or −1."""
+    """A probe with at most one match per row: ``build_rows`` has the build row of each, or −1."""
 
     def __init__(self, build_rows: IndexArray) -> None:
         self._build_rows = build_rows
@@ -70,7 +70,7 @@ class UniqueProbe:
 
 
 class GroupProbe:
-    """A probe whose rows match the rows of one group each: −1 or an empty group where there is no match."""
+    """A probe whose rows match one group each; −1 or an empty group stands for no match."""
 
     def __init__(self, located: IndexArray, groups: Groups) -> None:
         self._order = groups.order
@@ -151,8 +151,8 @@ class GroupProbe:
             return PairSlice(none, none)
         part = expand(0, starts_of(ranges) + offset, counts, length, self._order, self.rows)
         local = part.probe
-        taken = rows[local.start : local.start + length] if isinstance(local, Span) else rows[local.values]  # type: ignore[union-attr]
-        return PairSlice(Indices(taken, length), part.build)
+        probe_rows = rows[local.start : local.start + length] if isinstance(local, Span) else rows[local.values]  # type: ignore[union-attr]
+        return PairSlice(Indices(probe_rows, length), part.build)
 
     @memory_errors
     def mark_build(self, marks: Mask) -> None:

@@ -80,7 +80,7 @@ def _sorted_digit(
 
 
 def _search(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64], including: bool) -> npt.NDArray[np.int64]:
-    """Binary searches, in ascending order of the values, so that each uses the cache lines of the one before."""
+    """Search in ascending order of the values, so that each search uses the cache lines of the last one."""
     side: Any = "right" if including else "left"
     if len(ordered) <= _FEW or len(values) < _FEW:
         return np.searchsorted(ordered, values, side=side)

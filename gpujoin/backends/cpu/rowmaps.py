@@ -41,29 +41,29 @@ def as_indices(rows: RowMap) -> IndexArray:
 
 def filtered(rows: RowMap, mask: Mask) -> RowMap:
     """Keep the entries of a map at which a mask is true."""
-    kept = np.flatnonzero(mask)
-    if len(kept) == len(mask):
+    positions = np.flatnonzero(mask)
+    if len(positions) == len(mask):
         return rows
     match rows:
         case AllNull():
-            return AllNull(len(kept))
+            return AllNull(len(positions))
         case Span(start, _):
-            return Indices(kept + start, len(kept), OutOfBounds.NEVER)
+            return Indices(positions + start, len(positions), OutOfBounds.NEVER)
         case Repeat(start, _, times):
-            return Indices((kept + start) // times, len(kept), OutOfBounds.NEVER)
-        case Tile(start, _, period, chosen):
-            inner = (kept + start) % period
-            return Indices(inner if chosen is None else np.take(chosen, inner), len(kept), OutOfBounds.NEVER)
+            return Indices((positions + start) // times, len(positions), OutOfBounds.NEVER)
+        case Tile(start, _, period, order):
+            inner = (positions + start) % period
+            return Indices(inner if order is None else np.take(order, inner), len(positions), OutOfBounds.NEVER)
         case Indices(values, _, out_of_bounds):
-            return Indices(np.take(values, kept), len(kept), out_of_bounds)
+            return Indices(np.take(values, positions), len(positions), out_of_bounds)
 
 
 def selected(mask: Mask) -> RowMap:
     """Positions at which a mask is true, ascending."""
-    kept = np.flatnonzero(mask)
-    if len(kept) == len(mask):
+    positions = np.flatnonzero(mask)
+    if len(positions) == len(mask):
         return Span(0, len(mask))
-    return Indices(kept, len(kept), OutOfBounds.NEVER)
+    return Indices(positions, len(positions), OutOfBounds.NEVER)
 
 
 def set_marks(marks: Mask, rows: RowMap) -> None:

@@ -38,7 +38,7 @@ _RUN = "run"
 _SLICE_BYTES = 1 << 23
 """A state is copied to be divided, and converted to Arrow, in slices of about so many bytes."""
 _SAMPLE = 1_000
-"""Rows whose order is looked at before that of all."""
+"""Rows of a sample whose order is tested before that of all rows."""
 _ORDERED = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.Date, pl.Datetime("us"))
 _LOW = "_low"
 """Suffix of the column with the low half of a 128-bit integer on disk: Arrow has no such integers."""
@@ -84,12 +84,12 @@ class PolarsAggregation:
         expressions = [key.expression for key in self._node.keys]
         for call in self._node.aggregates:
             expressions += guarded(call)
-        taken = piece.compute(expressions, extent=self._extent)
-        if not all(column.bounds.measured for column in taken.columns) and any(
+        inputs = piece.compute(expressions, extent=self._extent)
+        if not all(column.bounds.measured for column in inputs.columns) and any(
             isinstance(state, ExactSum) for state in self._states
         ):
-            taken = taken.collect()
-        columns = iter(taken.columns)
+            inputs = inputs.collect()
+        columns = iter(inputs.columns)
         keys = [key_of(next(columns)).alias(name) for name in self._keys]
         prepared: list[pl.Expr] = []
         added: list[pl.Expr] = []
@@ -100,16 +100,16 @@ class PolarsAggregation:
                 prepared.append(pl.col(argument.name).alias(state.argument(i)))
             if mask is not None:
                 prepared.append(mask.alias(f"{state.prefix}_m"))
-            added += state.reduce(arguments, taken.rows)
+            added += state.reduce(arguments, inputs.rows)
         rows = [] if keys or prepared else [pl.first().is_null().alias("row")]
-        frame = taken.frame.select([*keys, *prepared, *rows])
+        frame = inputs.frame.select([*keys, *prepared, *rows])
         runs = None if self._segment_states else self._runs(piece)
         if runs is not None:
             self._metrics.count("ordered_pieces")
             # Of rows in memory alone Polars knows that they are sorted by a column.
-            grouped = taken.run(frame).with_columns(runs).lazy().group_by(_RUN)
+            grouped = inputs.run(frame).with_columns(runs).lazy().group_by(_RUN)
             return [self._normalised(grouped.agg(pl.col(self._keys).first(), *added).drop(_RUN)).collect()]
-        return [self._grouped(frame, self._keys, added, taken.run, lambda state, rows: state.reduce_segments(rows))]
+        return [self._grouped(frame, self._keys, added, inputs.run, lambda state, rows: state.reduce_segments(rows))]
 
     def _runs(self, piece: Piece) -> pl.Series | None:
         """Numbers of the runs of equal keys, if a piece in memory has its rows in the order of the keys."""
@@ -136,9 +136,9 @@ class PolarsAggregation:
         rows = run(frame)
         if keys:
             state = rows.lazy().with_row_index(_ROWS).group_by(keys).agg(*simple, pl.col(_ROWS)).collect()
-            segments = Segments.of_lists(rows, state[_ROWS])
+            segments = Segments.from_lists(rows, state[_ROWS])
         elif rows.height:
-            state, segments = rows.select(*simple, pl.len().alias(_ROWS)), Segments.of_one(rows)
+            state, segments = rows.select(*simple, pl.len().alias(_ROWS)), Segments.from_frame(rows)
         else:
             return self.nothing()
         columns = [series for each in self._segment_states for series in of_segments(each, segments)]
@@ -166,13 +166,13 @@ class PolarsAggregation:
         merged = self.merge([*earlier, last.filter(keys <= edge)])
         return [state for state in (merged, last.filter(keys > edge)) if state.height]
 
-    def regroup(self, state: pl.DataFrame, kept: Sequence[int], numbers: pl.Series | None = None) -> pl.DataFrame:
+    def regroup(self, state: pl.DataFrame, keys: Sequence[int], numbers: pl.Series | None = None) -> pl.DataFrame:
         if not state.height:
             return state
         if numbers is not None:
             first = self._keys[0]
             state = state.with_columns(numbers.gather(state[first]).alias(first))
-        merged = self._merged(state, [self._keys[n] for n in kept])
+        merged = self._merged(state, [self._keys[n] for n in keys])
         nulls = [pl.lit(None, dtype).alias(name) for name, dtype in state.schema.items() if name not in merged.columns]
         return merged.with_columns(nulls).select(state.columns)
 
@@ -261,7 +261,7 @@ def _runs_of(keys: Sequence[pl.Series]) -> pl.Series | None:
     Only whole numbers, dates and timestamps without nulls are looked at.
     """
     equal = np.ones(max(0, len(keys[0]) - 1), np.bool_)
-    """Whether each row and the one after it have the same keys, as far as those that were looked at."""
+    """For each row whether it has the keys of the row before it, as far as keys were compared."""
     for series in keys:
         if series.dtype not in _ORDERED or series.null_count():
             return None

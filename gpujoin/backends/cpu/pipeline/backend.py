@@ -118,7 +118,11 @@ class CpuPipeline:
 
     def lookup(self, node: Join, build: Piece) -> OneRowJoin | QueryJoin | None:
         """Prepare a join within the query."""
-        return None if self._rung is Rung.CAREFUL else OneRowJoin.of(node, build) or QueryJoin.of(node, build)
+        return (
+            None
+            if self._rung is Rung.CAREFUL
+            else OneRowJoin.from_node(node, build) or QueryJoin.from_node(node, build)
+        )
 
     def heaviest(self, piece: Piece, keys: Sequence[int]) -> int:
         columns = [piece.columns[i] for i in keys]

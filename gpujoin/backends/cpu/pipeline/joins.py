@@ -41,7 +41,7 @@ class QueryJoin:
     """Most build rows of one key."""
 
     @classmethod
-    def of(cls, node: Join, build: Piece) -> QueryJoin | None:
+    def from_node(cls, node: Join, build: Piece) -> QueryJoin | None:
         """Prepare a join; ``None`` if Polars would not be exact, or if the gather-map engine is faster."""
         spec, side = node.spec, node.build_side
         stream = side.other
@@ -103,10 +103,10 @@ class QueryJoin:
             JoinType.INNER: "inner", JoinType.LEFT: "left", JoinType.RIGHT: "left",
             JoinType.LEFT_SEMI: "semi", JoinType.LEFT_ANTI: "anti",
         }[spec.join_type]  # fmt: skip
-        wanted = spec.output_of(side)
-        read = set(wanted) | _read(spec.condition, side)
+        output = spec.output_of(side)
+        columns_read = set(output) | _read(spec.condition, side)
         # The same build relation may be joined several times, so its columns get new names each time.
-        renamed = {i: dataclasses.replace(built[i], name=fresh()) for i in read}
+        renamed = {i: dataclasses.replace(built[i], name=fresh()) for i in columns_read}
         build = self.build.frame.select(
             [*extra_build, *(pl.col(built[i].name).alias(column.name) for i, column in renamed.items())]
         )
@@ -127,7 +127,7 @@ class OneRowJoin:
     build: Piece
 
     @classmethod
-    def of(cls, node: Join, build: Piece) -> OneRowJoin | None:
+    def from_node(cls, node: Join, build: Piece) -> OneRowJoin | None:
         """Prepare a join; ``None`` if there are keys, not one row, or rows are returned without a match."""
         spec = node.spec
         fits = spec.join_type in (JoinType.INNER, JoinType.CROSS) and not spec.keys
@@ -153,7 +153,7 @@ class OneRowJoin:
 
 
 def _output(pairs: Piece, spec: JoinSpec, sides: dict[Side, dict[int, Column]]) -> Piece:
-    """The output of a join whose keys match in all pairs: those that fulfil its condition, with its columns."""
+    """Output columns of a join, for the pairs with matching keys that fulfil its condition."""
     matching = pairs if spec.condition is None else _filtered(pairs, spec.condition, sides)
     columns = tuple(sides[side][i] for side in Side for i in spec.output_of(side))
     return dataclasses.replace(matching, columns=columns)

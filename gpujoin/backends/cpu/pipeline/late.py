@@ -39,16 +39,16 @@ NUMBER = pa.int64()
 """Type of the numbers that a piece has in place of values."""
 _ROW_BITS = 32
 MOST_TOGETHER = 1 << 30
-"""Bytes, and items of lists, that are put together in one array at most; offsets reach to twice as many."""
+"""Most bytes, and items of lists, of one array of concatenated values; offsets reach to twice as many."""
 _LEAST_TOGETHER = 8 << 20
-"""Bytes up to which arrays of one piece are put together: a piece of 64 MiB has some eight of them then."""
+"""Arrays of one piece are concatenated up to so many bytes: a piece of 64 MiB then has some eight of them."""
 _SPARSE = 4
-"""A column of which so many times its rows are in memory is gathered: what is held is what its rows need, about."""
+"""A column with so many times more values in memory than rows is gathered, so that memory follows its rows."""
 _numbers = itertools.count()
 
 
 def held_type(dtype: pa.DataType) -> pl.DataType | type[pl.DataType]:
-    """Type of what a frame has of a column: values, or numbers of these."""
+    """Type of a column in a frame: that of its values, or of numbers for a late column."""
     return pl.Int64() if is_late(dtype) else polars_type(dtype)
 
 
@@ -100,15 +100,10 @@ class LateColumn(Column):
     def gather(self, numbers: pl.Series, dtype: pa.DataType | None = None) -> pa.Array:
         """Gather the values of rows, in the column's type or another layout of it."""
         dtype = self.dtype if dtype is None else dtype
-        words = _words(numbers)
-        if len(words) and words[-1] - words[0] == len(words) - 1 and bool((words[1:] - words[:-1] == 1).all()):
-            number, row = divmod(int(words[0]), 1 << _ROW_BITS)
-            if number in self.arrays and row + len(words) <= len(self.arrays[number].array):
-                return in_type(self.arrays[number].array.slice(row, len(words)), dtype)  # which is no copy
         parts: list[pa.Array] = []
         places: list[npt.NDArray[np.int64]] = []
-        for number_, at, rows in self._by_array(words):
-            part = nulls(len(rows), dtype) if number_ is None else take(self.arrays[number_].array, pa.array(rows))
+        for number, at, rows in self._by_array(_words(numbers)):
+            part = nulls(len(rows), dtype) if number is None else _rows_of(self.arrays[number].array, rows)
             parts.append(in_type(part, dtype))
             places.append(at)
         if len(parts) < 2:
@@ -124,21 +119,20 @@ class LateColumn(Column):
     def distinct(
         self, numbers: pl.Series, dtype: pa.DataType, *, copy: bool
     ) -> tuple[list[pa.Array], npt.NDArray[np.int64] | None]:
-        """Give the values of rows, each once, and the place of each row among them, unless that is its own.
+        """Distinct values of rows, and each row's place among them: ``None`` if they are those of the rows in order.
 
-        Without ``copy``, runs of rows are slices of the arrays, which stay in memory as a whole then.
+        Without ``copy``, rows that follow one another are slices, so that their whole array stays in memory.
         """
         words = _words(numbers)
         parts: list[pa.Array] = []
         places, count = np.empty(len(words), np.int64), 0
         for number, at, rows in self._by_array(words):
             if number is None:
-                part, among = nulls(1, dtype), np.zeros(len(at), np.int64)
+                part, among = nulls(1, dtype), np.zeros(len(rows), np.int64)
             else:
                 array = self.arrays[number].array
-                wanted, among = _each_once(rows, len(array))
-                is_run = int(wanted[-1]) - int(wanted[0]) == len(wanted) - 1
-                part = array.slice(wanted[0], len(wanted)) if is_run and not copy else take(array, pa.array(wanted))
+                distinct_rows, among = _each_once(rows, len(array))
+                part = take(array, pa.array(distinct_rows)) if copy else _rows_of(array, distinct_rows)
             parts.append(in_type(part, dtype))
             places[at] = count + among
             count += len(part)
@@ -147,7 +141,7 @@ class LateColumn(Column):
     def _by_array(
         self, words: npt.NDArray[np.int64]
     ) -> Iterator[tuple[int | None, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """The arrays that numbers name, ``None`` for null: at which places, and which of their rows.
+        """Divide numbers by array (``None`` for nulls): its number, the places of the numbers, and their rows in it.
 
         Raises ``AssertionError`` if the column has no such array.
         """
@@ -167,8 +161,16 @@ class LateColumn(Column):
             raise AssertionError(f"{missing} rows of a late column have numbers of an array that it does not have")
 
 
+def _rows_of(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Values of rows of an array: a slice of it, which is no copy, if the rows follow one another."""
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first == len(rows) - 1 and last < len(array) and bool((rows[1:] > rows[:-1]).all()):
+        return array.slice(first, len(rows))
+    return take(array, pa.array(rows))
+
+
 def _each_once(rows: npt.NDArray[np.int64], most: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Give numbers below ``most``, each once and ascending, and the place of each among these."""
+    """The distinct ones of numbers below ``most``, ascending, and the place of each number among them."""
     if bool((rows[1:] > rows[:-1]).all()):
         return rows, np.arange(len(rows))
     is_there = np.zeros(most, np.bool_)
@@ -224,7 +226,7 @@ def late_column(name: str, dtype: pa.DataType, arrays: Mapping[int, Any] | None 
 
 
 def _concatenated(arrays: Sequence[pa.Array], together: int) -> Iterator[pa.Array]:
-    """Concatenate arrays that follow one another, as long as they have at most so many bytes, and items, together.
+    """Concatenate neighbouring arrays, up to so many bytes and items.
 
     Items may take less than a byte each, but the offsets of lists count them.
     """
@@ -242,7 +244,7 @@ def _concatenated(arrays: Sequence[pa.Array], together: int) -> Iterator[pa.Arra
 
 
 def compacted(column: LateColumn, numbers: pl.Series) -> tuple[pl.Series, LateColumn] | None:
-    """Copy the values of a late column of which many more are in memory than its rows need; else ``None``.
+    """Copy the values of a late column, if many more are in memory than its rows need; else ``None``.
 
     A value that several rows have is copied once, so that there are never more of them than before.
     """
@@ -253,7 +255,7 @@ def compacted(column: LateColumn, numbers: pl.Series) -> tuple[pl.Series, LateCo
 
 
 def portions(frame: pl.DataFrame, late: Mapping[str, LateColumn], most: int) -> Iterator[pl.DataFrame]:
-    """Halve rows until the values of each late column, by its name, have at most so many bytes."""
+    """Halve rows until the values of each late column have at most so many bytes."""
     if frame.height < 2 or all(column.fits(frame[name], most) for name, column in late.items()):
         yield frame
         return
@@ -266,7 +268,7 @@ def portions(frame: pl.DataFrame, late: Mapping[str, LateColumn], most: int) -> 
 
 
 def over_numbers(node: Expression, width: int) -> Expression:
-    """Have an expression over ``width`` columns pass on numbers, those of each late column as one more column."""
+    """Rewrite an expression over ``width`` columns to pass on numbers, those of late column ``i`` as ``width + i``."""
     if not passes_on(node):
         return node
     if isinstance(node, Case):

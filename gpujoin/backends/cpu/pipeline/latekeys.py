@@ -49,15 +49,15 @@ class NumberedRows:
         return keys.with_columns(numbers).select(pl.when(is_known).then(first)).to_series()
 
     def renumbered(self, piece: Piece, numbers: pl.Series) -> Piece:
-        taken = piece.collect()
-        frame = taken.rows_of_query()
-        *others, old = taken.columns
+        rows = piece.collect()
+        frame = rows.rows_of_query()
+        *others, old = rows.columns
         new = dataclasses.replace(old, name=fresh())
         replaced = numbers.gather(frame[old.name]).alias(new.name)
-        return taken.with_rows(frame.with_columns(replaced), (*others, new))
+        return rows.with_rows(frame.with_columns(replaced), (*others, new))
 
     def appended(self, piece: Piece, position: int) -> Piece:
-        """Gathering is part of the piece's query, so that filters come before it and only what is read is gathered."""
+        """Append late columns within the piece's query, so that only rows and columns that are needed are gathered."""
         number = pl.col(piece.columns[position].name)
         renamed = [dataclasses.replace(column, name=fresh()) for column in self.late.columns]
         values = [self._values[column.name] for column in self.late.columns]
@@ -69,7 +69,7 @@ class NumberedRows:
 
     @cached_property
     def _values(self) -> pl.DataFrame:
-        """The late keys in one chunk each, from which values are gathered several times as fast as from many.
+        """The late keys in one chunk each: gathering from many chunks takes several times as long.
 
         Floats are as keys of groups are: without negative zeros.
         """
@@ -79,6 +79,6 @@ class NumberedRows:
 
 
 def _is_key(values: pl.Series) -> bool:
-    """Whether no two rows have one value, and none is null; a sample tells of most columns that two have."""
+    """Whether values are distinct and none is null. For most columns a sample shows that two are equal."""
     sample = values.head(_SAMPLE)
     return sample.n_unique() == len(sample) and not values.null_count() and values.n_unique() == len(values)

@@ -59,7 +59,7 @@ def _uncomputed(node: Expression) -> str:
 
 
 def _computed_parts(node: Expression) -> Iterator[Expression]:
-    """The parts of a projected expression that are computed: of one that passes late values on, its conditions."""
+    """The parts of a projected expression that are computed. If it passes late values on, these are its conditions."""
     if not passes_on(node):
         yield node
     elif isinstance(node, Case):
@@ -69,7 +69,7 @@ def _computed_parts(node: Expression) -> Iterator[Expression]:
 
 
 def _late_obstacles(node: Relation) -> Iterator[str]:
-    """Tell why a node cannot be run because of late columns that it does more with than to pass them on."""
+    """Say why a node cannot be run because of late columns that it does not merely pass on."""
     match node:
         case Scan():
             for each in node.schema:
@@ -77,7 +77,7 @@ def _late_obstacles(node: Relation) -> Iterator[str]:
                     yield f"{value_name(each)} is not read from files here"
         case PartialAggregate():
             lists = {each.name for call in node.aggregates if call.gives_list for each in call.buffer}
-            yield from _used(node, node.expressions(), "is not aggregated here")
+            yield from _late_uses(node, node.expressions(), "is not aggregated here")
             for each in node.schema:
                 if is_late(each.type) and each.name not in lists:
                     yield f"{value_name(each)} is not aggregated here"
@@ -86,10 +86,10 @@ def _late_obstacles(node: Relation) -> Iterator[str]:
             for at in node.partition if isinstance(node, Window) else ():
                 if is_late(node.child.schema.field(at).type):
                     yield f"{value_name(node.child.schema.field(at))} {why}"
-            yield from _used(node, node.expressions(), why)
+            yield from _late_uses(node, node.expressions(), why)
 
 
-def _used(node: OneInput, expressions: Iterable[Expression], why: str) -> Iterator[str]:
+def _late_uses(node: OneInput, expressions: Iterable[Expression], why: str) -> Iterator[str]:
     for each in expressions:
         if each.type is None or not is_late(each.type):
             continue

@@ -1,4 +1,4 @@
-"""What the state of an aggregate function is, and the form in which states keep values."""
+"""The interface of states of aggregate functions, and the form of the values in them."""
 
 from __future__ import annotations
 

@@ -18,16 +18,16 @@ from gpujoin.model.types import is_float, logical
 class _Values(State):
     """The values of a group as a list."""
 
-    def _taken(self, values: pl.Expr) -> pl.Expr:
+    def _members(self, values: pl.Expr) -> pl.Expr:
         return values
 
     def reduce(self, arguments: Sequence[Column], rows: int) -> list[pl.Expr]:
         del arguments, rows
         values = one_width(self.value, self.call.dtype).drop_nulls()
-        return [self._taken(values).implode().alias(self.name("v"))]
+        return [self._members(values).implode().alias(self.name("v"))]
 
     def merge(self) -> list[pl.Expr]:
-        return [self._taken(self.column("v").explode().drop_nulls()).implode().alias(self.name("v"))]
+        return [self._members(self.column("v").explode().drop_nulls()).implode().alias(self.name("v"))]
 
     def nothing(self) -> list[pl.Expr]:
         kind = pl.select(null_of(self.call.dtype)).to_series().dtype
@@ -37,7 +37,7 @@ class _Values(State):
 class Collected(_Values):
     """``collect_list`` and ``collect_set``."""
 
-    def _taken(self, values: pl.Expr) -> pl.Expr:
+    def _members(self, values: pl.Expr) -> pl.Expr:
         return values if self.call.function is AggregateFunction.COLLECT_LIST else values.unique(maintain_order=True)
 
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
@@ -68,8 +68,8 @@ class Percentile(_Values):
         return pl.when(below == above).then(low).otherwise(between)
 
     def _discrete(self, ordered: pl.Expr, percentage: float) -> pl.Expr:
-        wanted = (ordered.list.len().cast(pl.Float64) * percentage).ceil().cast(pl.Int64)
-        place = pl.max_horizontal(wanted - 1, pl.lit(0, pl.Int64))
+        rank = (ordered.list.len().cast(pl.Float64) * percentage).ceil().cast(pl.Int64)
+        place = pl.max_horizontal(rank - 1, pl.lit(0, pl.Int64))
         return ordered.list.get(place, null_on_oob=True).cast(pl.Float64)
 
 

@@ -33,14 +33,14 @@ class Segments:
     """Positions in the order at which the groups begin; every group has a row."""
 
     @classmethod
-    def of_lists(cls, columns: pl.DataFrame, rows: pl.Series) -> Segments:
+    def from_lists(cls, columns: pl.DataFrame, rows: pl.Series) -> Segments:
         """Take the rows of each group from a list."""
         lengths = rows.list.len().cast(pl.Int64).to_numpy()
         return cls(columns, rows.explode(empty_as_null=False).to_numpy(), np.cumsum(lengths) - lengths)
 
     @classmethod
-    def of_one(cls, columns: pl.DataFrame) -> Segments:
-        """Take all rows, of which there are some, for one group."""
+    def from_frame(cls, columns: pl.DataFrame) -> Segments:
+        """Take all rows as one group. There must be some."""
         return cls(columns, None, np.zeros(1, np.int64))
 
     @cached_property
@@ -60,7 +60,7 @@ class Segments:
         return mask if self.order is None else mask[self.order]
 
     def grouped(self, counted: npt.NDArray[np.bool_], counts: Doubles | None = None) -> GroupedRows:
-        """The rows of which a mask is true, each of which stands for a number of values, or one."""
+        """The rows of a mask, grouped. Each stands for as many values as ``counts`` says, or for one."""
         rows = np.where(counted, np.arange(len(counted)), len(counted))
         first = np.minimum.reduceat(rows, self.starts) if len(self.starts) else rows
         return GroupedRows(

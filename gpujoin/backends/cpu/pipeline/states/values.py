@@ -1,4 +1,4 @@
-"""States that keep a value of the group: an extreme one, that of a certain row, or a combination of all."""
+"""States of one value of a group: an extreme, a row's, or a combination of all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _extreme(value: pl.Expr, dtype: pa.DataType, *, least: bool) -> pl.Expr:
 
 
 class _Combined(State):
-    """One value, combined from the values of a group as it is from those of its parts."""
+    """One value that combines those of a group, or those of its parts."""
 
     @abstractmethod
     def _combine(self, value: pl.Expr) -> pl.Expr:
@@ -109,8 +109,8 @@ class Edge(State):
         return mask
 
     def merge(self) -> list[pl.Expr]:
-        taken = self._pick(self.column("v").filter(self.column("set")))
-        return [taken, self.column("set").any()]
+        value = self._pick(self.column("v").filter(self.column("set")))
+        return [value, self.column("set").any()]
 
     def nothing(self) -> list[pl.Expr]:
         return [null_of(self.call.dtype).alias(self.name("v")), pl.lit(value=False).alias(self.name("set"))]

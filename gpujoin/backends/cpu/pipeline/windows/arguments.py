@@ -58,12 +58,12 @@ class SeriesArgument:
     def codes(self, *, descending: bool) -> Codes:
         return series_codes(self.series, self.column.dtype, descending=descending, nulls_first=False)
 
-    def taken(self, places: Places) -> pl.Series:
-        """The values at places; null where those are not valid."""
+    def values_at(self, places: Places) -> pl.Series:
+        """Values at places, null for places that are not valid."""
         if places.valid.all():
             return self.series.gather(places.at)
-        chosen = pl.Series(np.where(places.valid, places.at, 0))
-        return _where(places.valid, self.series.gather(chosen))
+        positions = pl.Series(np.where(places.valid, places.at, 0))
+        return _where(places.valid, self.series.gather(positions))
 
 
 def range_key(series: pl.Series, dtype: pa.DataType, *, descending: bool, nulls_first: bool) -> RangeKey:
@@ -79,7 +79,7 @@ def range_key(series: pl.Series, dtype: pa.DataType, *, descending: bool, nulls_
 
 
 def series_of_numbers(numbers: Numbers) -> pl.Series:
-    """Convert numbers; decimals to those of 128 bits where they need them."""
+    """Convert numbers. Decimals that need 128 bits get them."""
     if numbers.low is None:
         series = pl.Series(numbers.data)
     else:

@@ -37,12 +37,12 @@ def window(piece: Piece, node: Window, extent: Extent, metrics: PipelineMetrics)
     """Compute window functions; rows come out by partition, in order."""
     own: list[Expression] = [_column(column, i) for i, column in enumerate(piece.columns)]
     arguments = [expression for call in node.calls for expression in _arguments(call)]
-    taken = piece.compute([*own, *(key.expression for key in node.order), *arguments], extent=extent).collect()
-    frame = taken.rows_of_query()
-    columns = taken.columns
+    inputs = piece.compute([*own, *(key.expression for key in node.order), *arguments], extent=extent).collect()
+    frame = inputs.rows_of_query()
+    columns = inputs.columns
     if not frame.height:
         nothing = [pl.Series([], dtype=polars_type(field.type)) for call in node.calls for field in call.outputs]
-        return _with(taken, frame, columns[: len(own)], nothing, node)
+        return _with(inputs, frame, columns[: len(own)], nothing, node)
     keys, values = columns[len(own) : len(own) + len(node.order)], columns[len(own) + len(node.order) :]
     rows = sort_rows(
         OPS,
@@ -55,17 +55,15 @@ def window(piece: Piece, node: Window, extent: Extent, metrics: PipelineMetrics)
     )
     by_distance = any(call.frame.has_distance for call in node.calls)
     if rows.permutation is not None:
-        needed = dict.fromkeys(
-            column.name for column in (*columns[: len(own)], *values, *(keys if by_distance else ()))
-        )
+        names = dict.fromkeys(column.name for column in (*columns[: len(own)], *values, *(keys if by_distance else ())))
         places = pl.Series(rows.permutation, dtype=pl.UInt32)
-        frame = frame.select(pl.col(name).gather(places) for name in needed)
+        frame = frame.select(pl.col(name).gather(places) for name in names)
     ranged = None
     if by_distance:
         key, column = node.order[0], keys[0]
         ranged = range_key(frame[column.name], column.dtype, descending=key.descending, nulls_first=key.nulls_first)
     results = _Calls(frame, rows, ranged, extent, metrics).results(node.calls, values)
-    return _with(taken, frame, columns[: len(own)], results, node)
+    return _with(inputs, frame, columns[: len(own)], results, node)
 
 
 def _column(column: Column, index: int) -> ColumnRef:
@@ -122,11 +120,11 @@ class _Calls:
         aggregated: dict[Frame, list[_Numbered]] = {}
         with np.errstate(invalid="ignore", over="ignore"):
             for number, call in enumerate(calls):
-                taken = [next(rest) for _ in _arguments(call)]
-                results.append(self._computed(call, taken) if is_framed(call) else [])
+                inputs = [next(rest) for _ in _arguments(call)]
+                results.append(self._computed(call, inputs) if is_framed(call) else [])
                 if not is_framed(call):
                     assert isinstance(call, FramedAggregate)
-                    aggregated.setdefault(call.frame, []).append((number, call, taken))
+                    aggregated.setdefault(call.frame, []).append((number, call, inputs))
         for frame, of_frame in aggregated.items():
             columns_of = self._of_partitions if frame.is_partition else self._of_frames
             for number, series in columns_of(of_frame):
@@ -146,7 +144,7 @@ class _Calls:
     ) -> pl.Series:
         if not isinstance(result, Places):
             return series_of_numbers(result)
-        series = arguments[0].taken(result)
+        series = arguments[0].values_at(result)
         if not isinstance(call, WindowCall) or call.default is None or result.valid.all():
             return series
         default = arguments[1].series
@@ -183,7 +181,7 @@ class _Calls:
 
     def _aggregated(self, calls: Sequence[_Numbered], frame: pl.DataFrame, groups: Integers | None) -> list[pl.Series]:
         """Aggregate rows by the number of their group, to columns with a row for each; ``None``: all rows."""
-        columns = {column.name: column for _, _, taken in calls for column in taken}.values()
+        columns = {column.name: column for _, _, inputs in calls for column in inputs}.values()
         key = []
         if groups is not None:
             frame = frame.with_columns(pl.Series(_GROUP, groups, dtype=pl.Int64))
@@ -192,8 +190,8 @@ class _Calls:
         refs = {column.name: _column(column, i) for i, column in enumerate(piece.columns)}
         source = ExchangeSource(0, pa.schema([(column.name, column.dtype) for column in piece.columns]))
         renamed = []
-        for number, call, taken in calls:
-            rest = iter(taken)
+        for number, call, inputs in calls:
+            rest = iter(inputs)
             moved = call.mapped(lambda _, rest=rest: refs[next(rest).name])  # type: ignore[misc]
             renamed.append(dataclasses.replace(moved.call, name=f"a{number}"))
         keys = tuple(Output(column.name, refs[column.name]) for column in key)
@@ -209,7 +207,7 @@ class _Calls:
 
 
 def _stacked(pieces: Sequence[pl.Series]) -> pl.Series:
-    """One column of several, in the wider form where they differ: bytes for text, 128 bits for integers."""
+    """Concatenate columns. If their forms differ, the wider one is used: bytes for text, 128 bits for integers."""
     kinds = {piece.dtype for piece in pieces}
     if len(kinds) == 1:
         return pl.concat(pieces)

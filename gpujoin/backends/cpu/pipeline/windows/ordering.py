@@ -36,7 +36,7 @@ OPS = RowOps(np, _sorted, owners, np.minimum.accumulate, _running_sum)
 
 
 def series_codes(series: pl.Series, dtype: pa.DataType, *, descending: bool = False, nulls_first: bool = True) -> Codes:
-    """Convert a column to unsigned integers that are ordered as Spark orders its values, and equal where they are.
+    """Convert a column to unsigned integers in Spark's order of its values.
 
     NaN is the greatest float, all NaNs are equal, and so are −0.0 and 0.0; text is ordered by bytes.
     """
