@@ -99,7 +99,10 @@ class GatherMaps:
             where = "host" if self.backend is None else "GPU"
             raise JoinSpecError(f"the maps are on the {where}; give tables that are there too")
         there = {side: table for side, table in opened.items() if table is not None}
-        tables = adopt_both(there, self.backend or BackendChoice.AUTO) if there else _host_tables(inputs)
+        if there:
+            tables: Mapping[Side, Any] = adopt_both(there, self.backend or BackendChoice.AUTO)
+        else:
+            tables = {side: table_of(data, side) for side, data in inputs.items()}
         self._check_rows(tables)
         names = {side: table.column_names for side, table in tables.items()}
         renamed = named_apart(names.get(Side.LEFT, []), names.get(Side.RIGHT, []), suffixes)
@@ -195,10 +198,6 @@ def _fitting(payload: Payload, rows: RowMap, options: Options) -> Iterator[RowMa
     for start in range(0, rows.length, most):
         for place, length in halved(start, min(most, rows.length - start), is_too_long):
             yield slice_map(rows, place, length)
-
-
-def _host_tables(inputs: Mapping[Side, Any]) -> dict[Side, pa.Table]:
-    return {side: table_of(data, side) for side, data in inputs.items()}
 
 
 def _on_host(rows: RowMap, backend: AnyBackend) -> RowMap:

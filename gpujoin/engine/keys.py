@@ -180,7 +180,7 @@ def _encode(array: pa.Array, *, null_safe: bool) -> list[pa.Array]:
     if not null_safe:
         return codes
     if pat.is_null(array.type):
-        return [_zeros(len(array))]
+        return [pa.array(np.zeros(len(array), np.int32))]
     return _null_safe(codes)
 
 
@@ -208,10 +208,6 @@ def _null_safe(codes: Sequence[pa.Array]) -> list[pa.Array]:
         return [*codes, flag]
     zero = pa.scalar(b"", pa.large_binary()) if pat.is_large_binary(first.type) else pa.scalar(0, first.type)
     return [*(pc.fill_null(code, zero) for code in codes), flag]
-
-
-def _zeros(length: int) -> pa.Array:
-    return pa.array(np.zeros(length, np.int32))
 
 
 def _words(array: pa.Array) -> list[pa.Array]:

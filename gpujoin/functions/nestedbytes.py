@@ -16,7 +16,7 @@ from gpujoin.functions.implementation import Run
 from gpujoin.functions.kinds import is_written
 from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec
-from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout, from_arrow
+from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout, from_arrow, is_present
 from gpujoin.model.expressions import Call, Function
 from gpujoin.model.types import LONG_DIGITS, is_bytes, is_list, is_text
 
@@ -273,7 +273,7 @@ class _Reader:
         if pat.is_struct(dtype):
             fields = [self._field(field.type) for field in dtype]
             if not fields:
-                return pa.array([{}] * length, dtype) if valid is None else _empty_structs(valid, dtype)
+                return pa.array([{} if present else None for present in is_present(valid, length)], dtype)
             return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=absent)
         if is_list(dtype) or pat.is_map(dtype):
             return self._list(dtype, absent)
@@ -405,10 +405,6 @@ class _Reader:
 def _element_type(dtype: pa.DataType) -> pa.DataType:
     """Type of the elements of a list, or of the entries of a map: structs of key and value."""
     return pa.struct([dtype.key_field, dtype.item_field]) if pat.is_map(dtype) else dtype.value_type
-
-
-def _empty_structs(valid: Mask, dtype: pa.DataType) -> pa.Array:
-    return pa.array([{} if present else None for present in valid], dtype)
 
 
 def _bitmap(valid: Mask | None) -> pa.Buffer | None:
