@@ -122,7 +122,7 @@ class CudaDevice:
             compilation.result()
 
     def _load(self, module: ModuleSpec, name: str) -> LoadedModule:
-        """Load the module that came with the package, or else compile it; ``name`` is one of its kernels."""
+        """Load the image of a module that came with the package, or else compile it; ``name`` is one of its kernels."""
         for image in images.shipped(module, self._capability):
             try:
                 path = kept_image(f"{image.name}.{image.architecture}{image.suffix}", image.content)
@@ -156,11 +156,10 @@ class CudaDevice:
     def full(self, shape: int | tuple[int, ...], value: Any, dtype: Any) -> Array:
         with _memory_errors():
             array = cupy.empty(shape, dtype=dtype)
-            repeated = set(np.full(1, value, dtype).tobytes())
-            if (
-                len(repeated) == 1 and array.nbytes
-            ):  # by the driver, CuPy's kernel fills at less than half the rate of a copy
-                array.data.memset_async(repeated.pop(), array.nbytes)
+            # CuPy's kernel fills at less than half the rate of a copy, the driver repeats a byte at that rate.
+            value_bytes = set(np.full(1, value, dtype).tobytes())
+            if len(value_bytes) == 1 and array.nbytes:
+                array.data.memset_async(value_bytes.pop(), array.nbytes)
             else:
                 array.fill(value)
             return array
@@ -177,7 +176,7 @@ class CudaDevice:
         for position, array in enumerate(columns):
             if array is None:
                 continue
-            if not self._here(array):
+            if not self._is_here(array):
                 raise KernelArgumentError(
                     f"Array {position} of a pointer table does not lie on GPU {self._ordinal}; copy it there first."
                 )
@@ -216,13 +215,13 @@ class CudaDevice:
             return argument.addresses
         if isinstance(argument, np.generic):
             return argument
-        if not self._here(argument):
+        if not self._is_here(argument):
             raise KernelArgumentError(
                 f"kernel {kernel.name} of {kernel.module}: argument {position} does not lie on GPU {self._ordinal}."
             )
         return argument
 
-    def _here(self, array: Any) -> bool:
+    def _is_here(self, array: Any) -> bool:
         return isinstance(array, cupy.ndarray) and array.device.id == self._ordinal
 
 

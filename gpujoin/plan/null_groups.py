@@ -1,12 +1,12 @@
-"""Leaves out the group of null above an aggregation if that makes it like another one.
+"""Moves a filter ``key IS NOT NULL`` above an aggregation by the key, if the aggregation then equals another one.
 
-A query that joins a view by a key of its aggregation needs no group of null, and Spark leaves out its rows far below.
-Where the query uses the view once more, it does not::
+Where a query joins a view by a key of its aggregation, Spark filters nulls of the key in the scan below. Where the
+query uses the view once more, Spark does not::
 
     join ── sum by supplier ── scan lines where day > … and supplier is not null
       └──── max ── sum by supplier ── scan lines where day > …
 
-Both are one (`plan/repeated`) if the group is left out above::
+With the filter above, both aggregations are equal, and computed once (`plan/repeated`)::
 
     join ── filter supplier is not null ── sum by supplier ── scan lines where day > …
       └──── max ────────────────────────── sum by supplier ── scan lines where day > …
@@ -32,9 +32,10 @@ from gpujoin.plan.runtime_filters import may_raise
 
 
 def with_null_groups(tree: Relation) -> Relation:
-    """Compute the groups of null in aggregations that are then like another one, and filter them out above.
+    """Move filters of null keys above aggregations that then equal another one of the tree.
 
-    Not those that may then fail, unless another one, of whose rows all are read, fails as well.
+    An aggregation that may fail over rows with a null key is left alone, unless an equal one reads all of its rows, and
+    so fails as well.
     """
     aggregations = [node for node in tree.walk() if isinstance(node, PartialAggregate)]
     filtered: dict[Relation, Filter] = {
@@ -54,22 +55,22 @@ def with_null_groups(tree: Relation) -> Relation:
 
 
 def _filter_above(node: PartialAggregate) -> Filter | None:
-    """Move the filter of groups of null above an aggregation; ``None`` if there is none."""
+    """Move the filters of null keys above an aggregation; ``None`` if it has none."""
     tree = ColumnTree.from_relation(node)
     (child,) = tree.inputs
     keys = {id_: n for n, id_ in enumerate(tree.ids[: len(node.keys)]) if id_ in child.positions}
     below, null_keys = _without_null_tests(child, keys)
     if not null_keys:
         return None
-    whole = dataclasses.replace(node, child=below)
-    there = (column(whole.schema, keys[id_]) for id_ in child.positions if id_ in null_keys)
-    condition = all_of(Call(function=Function.IS_NOT_NULL, arguments=(key,), type=pa.bool_()) for key in there)
+    unfiltered = dataclasses.replace(node, child=below)
+    key_columns = (column(unfiltered.schema, keys[id_]) for id_ in child.positions if id_ in null_keys)
+    condition = all_of(Call(function=Function.IS_NOT_NULL, arguments=(key,), type=pa.bool_()) for key in key_columns)
     assert condition is not None
-    return Filter(whole, condition)
+    return Filter(unfiltered, condition)
 
 
 def _without_null_tests(tree: ColumnTree, columns: Collection[ColumnId]) -> tuple[Relation, frozenset[ColumnId]]:
-    """Give the rows without tests of columns for null, and the columns whose tests were left out."""
+    """Remove the tests that columns are not null. Returns the relation, and the columns whose tests were removed."""
     match node := tree.relation:
         case Scan():
             rest, null_columns = _split_null_tests(node.filters, tree, columns)
@@ -88,12 +89,12 @@ def _without_null_tests(tree: ColumnTree, columns: Collection[ColumnId]) -> tupl
 def _split_null_tests(
     parts: Sequence[Expression], tree: ColumnTree, columns: Collection[ColumnId]
 ) -> tuple[tuple[Expression, ...], frozenset[ColumnId]]:
-    """Split a condition into the tests that some columns are not null and the rest; give the rest and the columns."""
-    tested = {n: part.arguments[0] for n, part in enumerate(parts) if _asks_for_a_value(part)}
+    """Remove the tests that some columns are not null from a condition. Returns the rest, and the tested columns."""
+    tested = {n: part.arguments[0] for n, part in enumerate(parts) if _tests_not_null(part)}
     ids = {n: tree.ids[key.index] for n, key in tested.items() if isinstance(key, ColumnRef)}
-    left_out = {n: id_ for n, id_ in ids.items() if id_ in columns}
-    return tuple(part for n, part in enumerate(parts) if n not in left_out), frozenset(left_out.values())
+    removed = {n: id_ for n, id_ in ids.items() if id_ in columns}
+    return tuple(part for n, part in enumerate(parts) if n not in removed), frozenset(removed.values())
 
 
-def _asks_for_a_value(part: Expression) -> TypeGuard[Call]:
+def _tests_not_null(part: Expression) -> TypeGuard[Call]:
     return isinstance(part, Call) and part.function is Function.IS_NOT_NULL

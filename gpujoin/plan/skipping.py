@@ -1,4 +1,4 @@
-"""Finds scans that may leave out rows without a match in a join above.
+"""Finds scans that may skip rows without a match in a join above them.
 
 The values of a build side are known before the other side is read. Files and row groups without any of them are left
 out, so a dimension with a filter saves reading most of a fact table that was written in its order::
@@ -26,7 +26,7 @@ from gpujoin.plan.runtime_filters import PASSES, required_of_inputs
 
 
 def matching_keys(join: Join) -> tuple[tuple[int, int], ...]:
-    """Give pairs of a built and a streamed column; streamed rows whose value is in no built row change nothing."""
+    """Pairs of a build and a stream column. Stream rows with a value that no build row has do not change the result."""
     built, streamed = join.build_side, join.build_side.other
     join_type = join.spec.join_type
     returns_unmatched = join_type is JoinType.LEFT_ANTI and streamed is Side.LEFT
@@ -47,9 +47,9 @@ def _comparable(join: Join, left: int, right: int) -> bool:
 def scans_of(
     tree: ColumnTree, column_id: ColumnId, required: frozenset[ColumnId], shared: Container[Relation]
 ) -> Iterator[tuple[Scan, int]]:
-    """Give the scans, each with its column, whose rows may be left out by the values of a column.
+    """Find the scans that may skip rows by the values of a column, each with its own column.
 
-    The caller has no use for rows with another value in the column, and needs the ``required`` columns of the others.
+    Rows with another value in the column are of no use to the caller. It needs the ``required`` columns of the others.
     Scans below ``shared`` parts are left as they are.
     """
     node = tree.relation

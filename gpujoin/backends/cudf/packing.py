@@ -31,7 +31,7 @@ class Packing:
     """The packed rows of a frame, and the counts that decide when they are made. May be shared by threads."""
 
     entries: int = 0
-    """Entries of all maps so far that were not ascending."""
+    """Number of entries of all maps so far that were not ascending."""
     packed: PackedRows | None = None
     """Fixed-width columns as packed rows, once packing pays."""
     ordered: tuple[Array, PackedRows] | None = None
@@ -39,7 +39,7 @@ class Packing:
     fetching: tuple[object, FetchingTable] | None = None
     """A table with the payload of unique keys, and the table of row numbers that it was made of."""
     probed: int = 0
-    """Probe rows so far for which such a table was thought of."""
+    """Number of probe rows so far that such a table could have served."""
     refused: bool = False
     """Whether packing failed and must not be tried again."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -52,7 +52,7 @@ class Packing:
         return sum(packed.nbytes for packed in (self.packed, ordered, fetching) if packed is not None)
 
     def ordered_by(self, order: Array) -> PackedRows | None:
-        """The rows in the order of a map, if they are there."""
+        """The packed rows in the order of a map, if they were made."""
         return self.ordered[1] if self.ordered is not None and self.ordered[0] is order else None
 
     def fetching_of(self, numbers: object) -> FetchingTable | None:
@@ -142,7 +142,7 @@ def order_once(device: Device, packing: Packing, fields: Fields, order: Array) -
 
 
 def make_once(packing: Packing, make: Callable[[], Result]) -> Result | None:
-    """Make something of the columns; ``None``, now and ever after, if it does not fit or kernels do not compile."""
+    """Make a packed form of the columns; ``None``, from then on, if it does not fit or kernels do not compile."""
     if packing.refused:
         return None
     try:
@@ -156,7 +156,7 @@ def make_once(packing: Packing, make: Callable[[], Result]) -> Result | None:
 
 
 def wait_for(device: Device, packed: PackedRows) -> PackedRows:
-    """Packed rows once they are there: another thread may read them next, on its own stream."""
+    """Wait for packed rows: another thread may read them next, on its own stream."""
     device.download(packed.layout_on_device)
     return packed
 

@@ -1,13 +1,13 @@
-"""Changes two things in a worker's process, which is PySpark's and runs the user's code too.
+"""Saves time in a worker's process: delays of its connection to the JVM, and collections of libraries' garbage.
 
-Both need what PySpark's daemon knows of the worker that it has forked, and offers to nobody: it is read from the
-variables of the two functions that every task is called by::
+The process is PySpark's, and runs the user's code too, so nothing else of it is changed. PySpark tells nobody which
+socket is the task's, nor whether the process is new: both are variables of functions that call every task::
 
     pyspark/daemon.py    manager()    while True: code = worker(sock, authenticated)
     pyspark/daemon.py    worker()     worker_main(infile, outfile)
     pyspark/worker.py    main()       runs the function of a task
 
-Where they are not there (Windows, ``spark.python.use.daemon=false``, another daemon), nothing is changed.
+Without these callers (Windows, ``spark.python.use.daemon=false``, another daemon) nothing is changed.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def acknowledge_at_once() -> None:
 
 
 def is_new() -> bool:
-    """Tell whether the process was forked for its present task, so that no other code has run in it."""
+    """Whether the process was forked for its present task, so that no other code has run in it."""
     frame = _daemon_frame("manager")
     return frame is not None and "code" not in frame.f_locals
 
 
 def freeze_libraries() -> None:
-    """Leave what is in use at the end of a new process's first task out of all collections of cyclic garbage.
+    """Exempt all objects of a new process, at the end of its first task, from collections of cyclic garbage.
 
-    PySpark collects garbage after each task, and looks at every object of the imported libraries: some 20 ms. After
-    the first task of a new process there is nothing else than libraries; the user's objects are never left out.
+    PySpark collects garbage after each task, and visits every object of the imported libraries: some 20 ms. After the
+    first task of a new process there are no other objects; the user's are never exempt.
     """
     gc.collect()
     gc.freeze()
