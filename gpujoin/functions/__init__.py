@@ -9,7 +9,7 @@ A function is a member of :class:`~gpujoin.model.expressions.Function` and a row
 ``weekday``, in ``functions/dates.py``::
 
     FunctionSpec(
-        _F.WEEKDAY, ("WeekDay",), _PART,
+        Function.WEEKDAY, ("WeekDay",), _PART,
         numpy=of_arrays(weekday), polars=_lower_part(lambda date: date.dt.weekday() - 1, 0, 6),
         device=of_either(weekday),
     ),

@@ -508,17 +508,15 @@ def _write(integers: str | None, doubles: str) -> Kernel:
     return write_arithmetic
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.ADD, ("Add",), _PAIR,
+        Function.ADD, ("Add",), _PAIR,
         raises=Raises.OVERFLOW, safe=_has_room,
         numpy=_binary, polars=_lower_arithmetic,
         device=with_decimals(_device_checked(lambda _, left, right: v.add(left, right), _write("add", "plus"))),
     ),
     FunctionSpec(
-        _F.SUBTRACT, ("Subtract",), _PAIR,
+        Function.SUBTRACT, ("Subtract",), _PAIR,
         raises=Raises.OVERFLOW, safe=_has_room,
         numpy=_binary, polars=_lower_arithmetic,
         device=with_decimals(
@@ -526,67 +524,67 @@ TABLE = (
         ),
     ),
     FunctionSpec(
-        _F.MULTIPLY, ("Multiply",), _PAIR,
+        Function.MULTIPLY, ("Multiply",), _PAIR,
         raises=Raises.OVERFLOW, safe=_has_room,
         numpy=_binary, polars=_lower_arithmetic,
         device=with_decimals(_device_checked(v.multiply, _write(None, "times"))),
     ),
     FunctionSpec(
-        _F.DIVIDE, ("Divide",), _PAIR,
+        Function.DIVIDE, ("Divide",), _PAIR,
         raises=Raises.ANSI, order=Order.RIGHT_FIRST,
         numpy=_binary, polars=_lower_division,
         device=with_decimals(Offer(_device_division, _double)),
     ),
     FunctionSpec(
-        _F.INTEGRAL_DIVIDE, ("IntegralDivide",), _PAIR,
+        Function.INTEGRAL_DIVIDE, ("IntegralDivide",), _PAIR,
         raises=Raises.ANSI_OR_DECIMAL, order=Order.RIGHT_FIRST,
         numpy=_binary, device=Offer(_device_division, _whole),
     ),
     FunctionSpec(
-        _F.REMAINDER, ("Remainder",), _PAIR,
+        Function.REMAINDER, ("Remainder",), _PAIR,
         raises=Raises.ANSI_OR_DECIMAL, order=Order.RIGHT_FIRST,
         numpy=_binary, device=Offer(_device_division, _of_one_type),
     ),
     FunctionSpec(
-        _F.PMOD, ("Pmod",), _PAIR,
+        Function.PMOD, ("Pmod",), _PAIR,
         raises=Raises.ANSI_OR_DECIMAL, order=Order.RIGHT_FIRST,
         numpy=_binary, device=Offer(_device_division, _of_one_type),
     ),
     FunctionSpec(
-        _F.NEGATE, ("UnaryMinus",), _SIGN,
+        Function.NEGATE, ("UnaryMinus",), _SIGN,
         raises=Raises.ANSI_OR_DECIMAL,
         numpy=_signed(np.negative, decimals.negate), polars=_lower_negation,
         device=with_decimals(_device_checked(v.negate), signed, keeps_digits),
     ),
     FunctionSpec(
-        _F.ABS, ("Abs",), _SIGN,
+        Function.ABS, ("Abs",), _SIGN,
         raises=Raises.ANSI_OR_DECIMAL,
         numpy=_signed(np.abs, decimals.absolute), polars=_lower_absolute,
         device=with_decimals(_device_checked(v.absolute), signed, keeps_digits),
     ),
     FunctionSpec(
-        _F.FLOOR, ("Floor",), _INTEGRAL,
+        Function.FLOOR, ("Floor",), _INTEGRAL,
         raises=Raises.ANSI,
         numpy=_floor_or_ceil, device=Offer(_device_integral, _to_whole),
     ),
     FunctionSpec(
-        _F.CEIL, ("Ceil",), _INTEGRAL,
+        Function.CEIL, ("Ceil",), _INTEGRAL,
         raises=Raises.ANSI,
         numpy=_floor_or_ceil, device=Offer(_device_integral, _to_whole),
     ),
     FunctionSpec(
-        _F.SQRT, ("Sqrt",), takes(DOUBLE, gives=pa.float64()),
+        Function.SQRT, ("Sqrt",), takes(DOUBLE, gives=pa.float64()),
         numpy=of_arrays(np.sqrt), polars=of_values(lambda value: value.sqrt(), pa.float64()),
         device=strict(lambda xp, value: xp.sqrt(value.data)),
     ),
     FunctionSpec(
-        _F.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()),
+        Function.IS_NAN, ("IsNaN",), takes(FLOAT, gives=pa.bool_()),
         nulls=Nulls.OWN_RULE,
         numpy=_is_nan, polars=of_values(lambda value: value.is_nan().fill_null(value=False), pa.bool_()),
         device=Offer(_device_is_nan, kernel=suffix("is_nan()")),
     ),
     FunctionSpec(
-        _F.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64()),
+        Function.UNSCALED_VALUE, ("UnscaledValue",), takes(_LONG_DECIMAL, gives=pa.int64()),
         numpy=of_arrays(lambda unscaled: unscaled),
         polars=lambda _node, values: Lowered(fitted(values[0], wide=False), pa.int64(), values[0].bounds),
         device=strict(lambda _, value: value.data),

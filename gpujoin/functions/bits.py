@@ -143,40 +143,40 @@ def _device_bit_get(operands: Operands, node: Call, active: Active) -> Value:
     return Value(pa.int8(), bit.astype("int8"), valid)
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.BITMAP_BUCKET_NUMBER, (), takes(LONG, gives=pa.int64()),
+        Function.BITMAP_BUCKET_NUMBER, (), takes(LONG, gives=pa.int64()),
         numpy=of_arrays(_bitmap_number), device=of_either(_bitmap_number),
     ),
     FunctionSpec(
-        _F.BITMAP_BIT_POSITION, (), takes(LONG, gives=pa.int64()),
+        Function.BITMAP_BIT_POSITION, (), takes(LONG, gives=pa.int64()),
         numpy=of_arrays(_bitmap_position), device=of_either(_bitmap_position),
     ),
-    FunctionSpec(_F.BIT_AND, ("BitwiseAnd",), _PAIR, numpy=of_arrays(and_), device=of_either(and_)),
-    FunctionSpec(_F.BIT_OR, ("BitwiseOr",), _PAIR, numpy=of_arrays(or_), device=of_either(or_)),
-    FunctionSpec(_F.BIT_XOR, ("BitwiseXor",), _PAIR, numpy=of_arrays(xor), device=of_either(xor)),
+    FunctionSpec(Function.BIT_AND, ("BitwiseAnd",), _PAIR, numpy=of_arrays(and_), device=of_either(and_)),
+    FunctionSpec(Function.BIT_OR, ("BitwiseOr",), _PAIR, numpy=of_arrays(or_), device=of_either(or_)),
+    FunctionSpec(Function.BIT_XOR, ("BitwiseXor",), _PAIR, numpy=of_arrays(xor), device=of_either(xor)),
     FunctionSpec(
-        _F.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first),
+        Function.BIT_NOT, ("BitwiseNot",), takes(_INTEGER, gives=first),
         numpy=of_arrays(invert), device=of_either(invert),
     ),
-    FunctionSpec(_F.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, numpy=of_arrays(_shift_left), device=of_either(_shift_left)),
     FunctionSpec(
-        _F.SHIFT_RIGHT, ("ShiftRight",), _SHIFT,
+        Function.SHIFT_LEFT, ("ShiftLeft",), _SHIFT, numpy=of_arrays(_shift_left), device=of_either(_shift_left),
+    ),
+    FunctionSpec(
+        Function.SHIFT_RIGHT, ("ShiftRight",), _SHIFT,
         numpy=of_arrays(_shift_right), device=of_either(_shift_right),
     ),
     FunctionSpec(
-        _F.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT,
+        Function.SHIFT_RIGHT_UNSIGNED, ("ShiftRightUnsigned",), _SHIFT,
         numpy=of_arrays(_shift_right_unsigned), device=of_either(_shift_right_unsigned),
     ),
     FunctionSpec(
-        _F.BIT_GET, ("BitwiseGet",), takes(_INTEGER, INT, gives=pa.int8()),
+        Function.BIT_GET, ("BitwiseGet",), takes(_INTEGER, INT, gives=pa.int8()),
         raises=Raises.ALWAYS, safe=_is_low_bit,
         numpy=_bit_get, device=Offer(_device_bit_get),
     ),
     FunctionSpec(
-        _F.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()),
+        Function.BIT_COUNT, ("BitwiseCount",), takes(_COUNTED, gives=pa.int32()),
         numpy=of_arrays(_bit_count), device=strict(_device_bit_count),
     ),
 )  # fmt: skip

@@ -487,55 +487,53 @@ def _write_in(writer: KernelWriter, node: Call) -> str | None:
     return first + "".join(f".either({test})" for test in rest)
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.EQ, ("EqualTo",), _PAIR,
+        Function.EQ, ("EqualTo",), _PAIR,
         selectivity=0.1,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("eq")),
     ),
     FunctionSpec(
-        _F.NE, (), _PAIR,
+        Function.NE, (), _PAIR,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("ne")),
     ),
     FunctionSpec(
-        _F.LT, ("LessThan",), _PAIR,
+        Function.LT, ("LessThan",), _PAIR,
         selectivity=0.5,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("lt")),
     ),
     FunctionSpec(
-        _F.LE, ("LessThanOrEqual",), _PAIR,
+        Function.LE, ("LessThanOrEqual",), _PAIR,
         selectivity=0.5,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, chain("le")),
     ),
     FunctionSpec(
-        _F.GT, ("GreaterThan",), _PAIR,
+        Function.GT, ("GreaterThan",), _PAIR,
         selectivity=0.5,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, swapped("lt")),
     ),
     FunctionSpec(
-        _F.GE, ("GreaterThanOrEqual",), _PAIR,
+        Function.GE, ("GreaterThanOrEqual",), _PAIR,
         selectivity=0.5,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_comparison, same_types, swapped("le")),
     ),
     FunctionSpec(
-        _F.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR,
+        Function.EQ_NULL_SAFE, ("EqualNullSafe",), _PAIR,
         nulls=Nulls.OWN_RULE, selectivity=0.1,
         numpy=_compared, polars=_lower_comparison, device=Offer(_device_null_safe, same_types, chain("same")),
     ),
     FunctionSpec(
-        _F.IN, ("In", "InSet"), Signature(_resolve_in, _is_comparable, (1, MANY)),
+        Function.IN, ("In", "InSet"), Signature(_resolve_in, _is_comparable, (1, MANY)),
         nulls=Nulls.OWN_RULE, selectivity=0.2,
         numpy=Lazy(_membership), polars=_lower_in, device=Offer(_device_in, same_types, _write_in),
     ),
     FunctionSpec(
-        _F.GREATEST, ("Greatest",), _EXTREME,
+        Function.GREATEST, ("Greatest",), _EXTREME,
         nulls=Nulls.OWN_RULE,
         numpy=_extreme, device=Offer(_device_extreme, same_as_result),
     ),
     FunctionSpec(
-        _F.LEAST, ("Least",), _EXTREME,
+        Function.LEAST, ("Least",), _EXTREME,
         nulls=Nulls.OWN_RULE,
         numpy=_extreme, device=Offer(_device_extreme, same_as_result),
     ),

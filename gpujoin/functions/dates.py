@@ -644,57 +644,55 @@ def _device_from_epoch(unit: int) -> Offer:
     return Offer(evaluate)
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.YEAR, ("Year",), _PART,
+        Function.YEAR, ("Year",), _PART,
         numpy=of_arrays(year_of), polars=_lower_part(lambda date: date.dt.year(), 1, 9999),
         device=of_either(year_of),
     ),
     FunctionSpec(
-        _F.QUARTER, ("Quarter",), _PART,
+        Function.QUARTER, ("Quarter",), _PART,
         numpy=of_arrays(quarter_of),
         polars=_lower_part(lambda date: date.dt.quarter(), 1, 4),
         device=of_either(quarter_of),
     ),
     FunctionSpec(
-        _F.MONTH, ("Month",), _PART,
+        Function.MONTH, ("Month",), _PART,
         numpy=of_arrays(month_of), polars=_lower_part(lambda date: date.dt.month(), 1, 12),
         device=of_either(month_of),
     ),
     FunctionSpec(
-        _F.DAY, ("DayOfMonth",), _PART,
+        Function.DAY, ("DayOfMonth",), _PART,
         numpy=of_arrays(day_of_month), polars=_lower_part(lambda date: date.dt.day(), 1, 31),
         device=of_either(day_of_month),
     ),
     FunctionSpec(
-        _F.DAY_OF_WEEK, ("DayOfWeek",), _PART,
+        Function.DAY_OF_WEEK, ("DayOfWeek",), _PART,
         numpy=of_arrays(_day_of_week),
         polars=_lower_part(lambda date: date.dt.weekday() % 7 + 1, 1, 7),
         device=of_either(_day_of_week),
     ),
     FunctionSpec(
-        _F.WEEKDAY, ("WeekDay",), _PART,
+        Function.WEEKDAY, ("WeekDay",), _PART,
         numpy=of_arrays(weekday), polars=_lower_part(lambda date: date.dt.weekday() - 1, 0, 6),
         device=of_either(weekday),
     ),
     FunctionSpec(
-        _F.DAY_OF_YEAR, ("DayOfYear",), _PART,
+        Function.DAY_OF_YEAR, ("DayOfYear",), _PART,
         numpy=of_arrays(day_of_year), polars=_lower_part(lambda date: date.dt.ordinal_day(), 1, 366),
         device=of_either(day_of_year),
     ),
     FunctionSpec(
-        _F.WEEK_OF_YEAR, ("WeekOfYear",), _PART,
+        Function.WEEK_OF_YEAR, ("WeekOfYear",), _PART,
         numpy=of_arrays(week_of_year), device=of_either(week_of_year),
     ),
-    FunctionSpec(_F.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), numpy=_named(_DAY_NAMES, weekday)),
+    FunctionSpec(Function.DAY_NAME, ("DayName",), takes(DATE, gives=pa.string()), numpy=_named(_DAY_NAMES, weekday)),
     FunctionSpec(
-        _F.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()),
+        Function.MONTH_NAME, ("MonthName",), takes(DATE, gives=pa.string()),
         numpy=_named(_MONTH_NAMES, lambda days: month_of(days) - 1),
     ),
     FunctionSpec(
-        _F.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32()),
+        Function.LAST_DAY, ("LastDay",), takes(DATE, gives=pa.date32()),
         numpy=of_arrays(last_day),
         polars=_lower_date(
             lambda date: date.dt.month_end(), pa.date32(), lambda days: (days[0], min(days[1] + 30, _CALENDAR[1]))
@@ -702,125 +700,126 @@ TABLE = (
         device=of_either(last_day),
     ),
     FunctionSpec(
-        _F.NEXT_DAY, ("NextDay",), takes(DATE, TEXT, gives=pa.date32()),
+        Function.NEXT_DAY, ("NextDay",), takes(DATE, TEXT, gives=pa.date32()),
         raises=Raises.ANSI, safe=_names_a_day,
         exact=exact_next_day, numpy=_next_day,
         device=Offer(_device_next_day),
     ),
     FunctionSpec(
-        _F.TRUNC, ("TruncDate",), takes(DATE, TEXT, gives=pa.date32()),
+        Function.TRUNC, ("TruncDate",), takes(DATE, TEXT, gives=pa.date32()),
         exact=exact_trunc, numpy=_trunc,
         device=Offer(_device_trunc),
     ),
     FunctionSpec(
-        _F.DATE_TRUNC, ("TruncTimestamp",), takes(TEXT, INSTANT, gives=lambda types: types[1]),
+        Function.DATE_TRUNC, ("TruncTimestamp",), takes(TEXT, INSTANT, gives=lambda types: types[1]),
         zoned=True,
         exact=exact_date_trunc, numpy=_date_trunc,
         device=Offer(_device_date_trunc, lambda node: _is_local(operand_types(node)[1])),
     ),
     FunctionSpec(
-        _F.HOUR, ("Hour",), _TIME,
+        Function.HOUR, ("Hour",), _TIME,
         zoned=True,
         exact=has_fixed_offset, numpy=_time_part(3600, 24), device=_device_time_part(3600, 24),
     ),
     FunctionSpec(
-        _F.MINUTE, ("Minute",), _TIME,
+        Function.MINUTE, ("Minute",), _TIME,
         zoned=True,
         exact=has_fixed_offset, numpy=_time_part(60, 60), device=_device_time_part(60, 60),
     ),
     FunctionSpec(
-        _F.SECOND, ("Second",), _TIME,
+        Function.SECOND, ("Second",), _TIME,
         zoned=True,
         exact=has_fixed_offset, numpy=_time_part(1, 60), device=_device_time_part(1, 60),
     ),
     FunctionSpec(
-        _F.DATE_ADD, ("DateAdd",), _SHIFT,
+        Function.DATE_ADD, ("DateAdd",), _SHIFT,
         numpy=of_arrays(_later), polars=_lower_shift(1), device=of_either(_later),
     ),
     FunctionSpec(
-        _F.DATE_SUB, ("DateSub",), _SHIFT,
+        Function.DATE_SUB, ("DateSub",), _SHIFT,
         numpy=of_arrays(_earlier), polars=_lower_shift(-1), device=of_either(_earlier),
     ),
     FunctionSpec(
-        _F.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()),
+        Function.DATE_DIFF, ("DateDiff",), takes(DATE, DATE, gives=pa.int32()),
         zoned=True,
         numpy=of_arrays(sub), polars=_lower_difference, device=of_either(sub),
     ),
     FunctionSpec(
-        _F.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
+        Function.ADD_MONTHS, ("AddMonths", "DateAddYMInterval"), takes(DATE, INT, gives=pa.date32()),
         raises=Raises.VARIABLE, safe=shifts_little,
         exact=exact_months, numpy=_add_months, device=Offer(_device_add_months),
     ),
     FunctionSpec(
-        _F.MONTHS_BETWEEN, ("MonthsBetween",), takes(INSTANT, INSTANT, BOOLEAN, TEXT, gives=pa.float64(), optional=1),
+        Function.MONTHS_BETWEEN, ("MonthsBetween",), takes(INSTANT, INSTANT, BOOLEAN, TEXT, gives=pa.float64(),
+        optional=1),
         zoned=True,
         exact=exact_months_between, numpy=_months_between,
     ),
     FunctionSpec(
-        _F.MAKE_DATE, ("MakeDate",), takes(INT, INT, INT, gives=pa.date32()),
+        Function.MAKE_DATE, ("MakeDate",), takes(INT, INT, INT, gives=pa.date32()),
         raises=Raises.ALWAYS,
         numpy=_make_date,
     ),
     FunctionSpec(
-        _F.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()),
+        Function.UNIX_DATE, ("UnixDate",), takes(_DATE_ONLY, gives=pa.int32()),
         numpy=of_arrays(_unchanged), device=of_either(_unchanged),
     ),
     FunctionSpec(
-        _F.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(INT, gives=pa.date32()),
+        Function.DATE_FROM_UNIX_DATE, ("DateFromUnixDate",), takes(INT, gives=pa.date32()),
         numpy=of_arrays(_unchanged), device=of_either(_unchanged),
     ),
     FunctionSpec(
-        _F.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(INSTANT, gives=pa.int64()),
+        Function.UNIX_TIMESTAMP, ("UnixTimestamp", "ToUnixTimestamp"), takes(INSTANT, gives=pa.int64()),
         numpy=of_arrays(_in_seconds), device=of_either(_in_seconds),
     ),
     FunctionSpec(
-        _F.UNIX_SECONDS, ("UnixSeconds",), takes(INSTANT, gives=pa.int64()),
+        Function.UNIX_SECONDS, ("UnixSeconds",), takes(INSTANT, gives=pa.int64()),
         numpy=of_arrays(_in_units(10**6)), device=of_either(_in_units(10**6)),
     ),
     FunctionSpec(
-        _F.UNIX_MILLIS, ("UnixMillis",), takes(INSTANT, gives=pa.int64()),
+        Function.UNIX_MILLIS, ("UnixMillis",), takes(INSTANT, gives=pa.int64()),
         numpy=of_arrays(_in_units(10**3)), device=of_either(_in_units(10**3)),
     ),
     FunctionSpec(
-        _F.UNIX_MICROS, ("UnixMicros",), takes(INSTANT, gives=pa.int64()),
+        Function.UNIX_MICROS, ("UnixMicros",), takes(INSTANT, gives=pa.int64()),
         numpy=of_arrays(_in_units(1)), device=of_either(_in_units(1)),
     ),
     FunctionSpec(
-        _F.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(WHOLE, gives=UTC),
+        Function.TIMESTAMP_SECONDS, ("SecondsToTimestamp",), takes(WHOLE, gives=UTC),
         raises=Raises.ALWAYS, safe=_fits_micros,
         numpy=_from_epoch(MICROS), device=_device_from_epoch(MICROS),
     ),
     FunctionSpec(
-        _F.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(WHOLE, gives=UTC),
+        Function.TIMESTAMP_MILLIS, ("MillisToTimestamp",), takes(WHOLE, gives=UTC),
         raises=Raises.ALWAYS, safe=_fits_micros,
         numpy=_from_epoch(10**3), device=_device_from_epoch(1_000),
     ),
     FunctionSpec(
-        _F.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(WHOLE, gives=UTC),
+        Function.TIMESTAMP_MICROS, ("MicrosToTimestamp",), takes(WHOLE, gives=UTC),
         numpy=_from_epoch(1), device=_device_from_epoch(1),
     ),
     FunctionSpec(
-        _F.TIMESTAMP_ADD_MONTHS, ("TimestampAddYMInterval",), takes(_MICROS, INT, gives=first),
+        Function.TIMESTAMP_ADD_MONTHS, ("TimestampAddYMInterval",), takes(_MICROS, INT, gives=first),
         raises=Raises.VARIABLE, safe=shifts_little,
         exact=exact_months, numpy=_add_months_to_timestamp,
     ),
     FunctionSpec(
-        _F.TIMESTAMP_DIFF, ("TimestampDiff",), takes(TEXT, INSTANT, INSTANT, gives=pa.int64()),
+        Function.TIMESTAMP_DIFF, ("TimestampDiff",), takes(TEXT, INSTANT, INSTANT, gives=pa.int64()),
         zoned=True,
         exact=exact_difference, partial=True, numpy=_timestamp_difference,
     ),
     FunctionSpec(
-        _F.MAKE_TIMESTAMP, ("MakeTimestamp",), takes(INT, INT, INT, INT, INT, _SECONDS, gives=UTC),
+        Function.MAKE_TIMESTAMP, ("MakeTimestamp",), takes(INT, INT, INT, INT, INT, _SECONDS, gives=UTC),
         raises=Raises.ALWAYS,
         partial=True, numpy=_make_timestamp,
     ),
     FunctionSpec(
-        _F.SECOND_WITH_FRACTION, ("SecondWithFraction",), takes(_MICROS, gives=pa.decimal128(8, 6)),
+        Function.SECOND_WITH_FRACTION, ("SecondWithFraction",), takes(_MICROS, gives=pa.decimal128(8, 6)),
         zoned=True,
         numpy=_second_with_fraction,
     ),
     FunctionSpec(
-        _F.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
+        Function.TIMESTAMP_ADD, ("TimestampAddInterval", "TimeAdd"), _TIMESTAMP_SHIFT,
         raises=Raises.VARIABLE, zoned=True,
         exact=exact_shift, numpy=_timestamp_add,
     ),

@@ -245,29 +245,30 @@ def exact_url_part(node: Call) -> bool:
     return len(names) == len(node.arguments) - 1 and all(map(_KEY.fullmatch, names[1:]))
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.PARSE_URL, ("ParseUrl",), takes(TEXT, TEXT, TEXT, gives=pa.string(), optional=1),
+        Function.PARSE_URL, ("ParseUrl",), takes(TEXT, TEXT, TEXT, gives=pa.string(), optional=1),
         raises=Raises.ANSI,
         exact=exact_url_part, partial=True, numpy=_parse_url,
     ),
     FunctionSpec(
-        _F.CONV, ("Conv",), takes(TEXT, INT, INT, gives=pa.string()), raises=Raises.ANSI, partial=True, numpy=_conv,
+        Function.CONV, ("Conv",), takes(TEXT, INT, INT, gives=pa.string()), raises=Raises.ANSI, partial=True,
+        numpy=_conv,
     ),
-    FunctionSpec(_F.UNHEX, ("Unhex",), takes(TEXT, gives=pa.binary()), numpy=of_python(_unhex)),
-    FunctionSpec(_F.BASE64, (), takes(BYTES_OF_TEXT, gives=pa.string()), numpy=_of_bytes(_base64)),
-    FunctionSpec(_F.UNBASE64, ("UnBase64",), takes(TEXT, gives=pa.binary()), partial=True, numpy=of_python(_unbase64)),
-    FunctionSpec(_F.ENCODE, (), takes(TEXT, TEXT, gives=pa.binary()), exact=is_utf8_named, numpy=_encode),
+    FunctionSpec(Function.UNHEX, ("Unhex",), takes(TEXT, gives=pa.binary()), numpy=of_python(_unhex)),
+    FunctionSpec(Function.BASE64, (), takes(BYTES_OF_TEXT, gives=pa.string()), numpy=_of_bytes(_base64)),
     FunctionSpec(
-        _F.DECODE, (), takes(BYTES_OF_TEXT, TEXT, gives=pa.string()),
+        Function.UNBASE64, ("UnBase64",), takes(TEXT, gives=pa.binary()), partial=True, numpy=of_python(_unbase64),
+    ),
+    FunctionSpec(Function.ENCODE, (), takes(TEXT, TEXT, gives=pa.binary()), exact=is_utf8_named, numpy=_encode),
+    FunctionSpec(
+        Function.DECODE, (), takes(BYTES_OF_TEXT, TEXT, gives=pa.string()),
         raises=Raises.ALWAYS,
         exact=is_utf8_named, numpy=_decode,
     ),
-    FunctionSpec(_F.URL_ENCODE, (), takes(TEXT, gives=pa.string()), numpy=of_python(_url_encode)),
+    FunctionSpec(Function.URL_ENCODE, (), takes(TEXT, gives=pa.string()), numpy=of_python(_url_encode)),
     FunctionSpec(
-        _F.URL_DECODE, (), takes(TEXT, gives=pa.string()),
+        Function.URL_DECODE, (), takes(TEXT, gives=pa.string()),
         raises=Raises.ALWAYS, partial=True, numpy=of_python(_url_decode),
     ),
 )  # fmt: skip

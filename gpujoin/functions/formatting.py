@@ -367,31 +367,29 @@ def _format_string(node: Call, operands: list[Vector], length: int) -> Vector:
     return from_arrow(pc.binary_join_element_wise(*columns, nothing, null_handling="replace", null_replacement="null"))
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.FORMAT_STRING, ("FormatString",), takes(TEXT, _WRITTEN, gives=pa.string(), optional=1, repeated=True),
+        Function.FORMAT_STRING, ("FormatString",), takes(TEXT, _WRITTEN, gives=pa.string(), optional=1, repeated=True),
         nulls=Nulls.OWN_RULE,
         exact=exact_directives, partial=True, numpy=_format_string,
     ),
-    FunctionSpec(_F.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), numpy=of_python(_soundex)),
+    FunctionSpec(Function.SOUNDEX, ("SoundEx",), takes(TEXT, gives=pa.string()), numpy=of_python(_soundex)),
     FunctionSpec(
-        _F.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
+        Function.LEVENSHTEIN, ("Levenshtein",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
         exact=constant_limit, numpy=_levenshtein,
     ),
     FunctionSpec(
-        _F.MASK, ("Mask",), takes(TEXT, TEXT, TEXT, TEXT, TEXT, gives=first, optional=4),
+        Function.MASK, ("Mask",), takes(TEXT, TEXT, TEXT, TEXT, TEXT, gives=first, optional=4),
         nulls=Nulls.OWN_RULE,
         exact=constant_masks, partial=True, numpy=_mask,
     ),
-    FunctionSpec(_F.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), partial=True, numpy=of_python(_luhn_check)),
+    FunctionSpec(Function.LUHN_CHECK, (), takes(TEXT, gives=pa.bool_()), partial=True, numpy=of_python(_luhn_check)),
     FunctionSpec(
-        _F.QUOTE, (), takes(TEXT, gives=pa.string()),
+        Function.QUOTE, (), takes(TEXT, gives=pa.string()),
         numpy=of_python(lambda text: "'" + text.replace("'", "\\'") + "'"),
     ),
     FunctionSpec(
-        _F.FORMAT_NUMBER, ("FormatNumber",), takes(_EXACT_NUMBER, INT, gives=pa.string()),
+        Function.FORMAT_NUMBER, ("FormatNumber",), takes(_EXACT_NUMBER, INT, gives=pa.string()),
         partial=True, numpy=of_python(_format_number),
     ),
 )  # fmt: skip

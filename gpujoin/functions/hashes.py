@@ -323,28 +323,26 @@ def _hex(node: Call, operands: list[Vector], length: int) -> Vector:
     return (_hex_of_bytes if operands[0].in_arrow else _hex_of_integers)(node, operands, length)
 
 
-_F = Function
-
 TABLE = (
-    FunctionSpec(_F.HEX, ("Hex",), takes(_DIGITS, gives=pa.string()), numpy=_hex),
-    FunctionSpec(_F.BIN, ("Bin",), takes(LONG, gives=pa.string()), numpy=_digits("b")),
+    FunctionSpec(Function.HEX, ("Hex",), takes(_DIGITS, gives=pa.string()), numpy=_hex),
+    FunctionSpec(Function.BIN, ("Bin",), takes(LONG, gives=pa.string()), numpy=_digits("b")),
     FunctionSpec(
-        _F.MD5, ("Md5",), takes(BYTES_OF_TEXT, gives=pa.string()),
+        Function.MD5, ("Md5",), takes(BYTES_OF_TEXT, gives=pa.string()),
         numpy=_of_bytes(lambda value: hashlib.md5(value, usedforsecurity=False).hexdigest()),
     ),
     FunctionSpec(
-        _F.SHA1, ("Sha1",), takes(BYTES_OF_TEXT, gives=pa.string()),
+        Function.SHA1, ("Sha1",), takes(BYTES_OF_TEXT, gives=pa.string()),
         numpy=_of_bytes(lambda value: hashlib.sha1(value, usedforsecurity=False).hexdigest()),
     ),
-    FunctionSpec(_F.SHA2, ("Sha2",), takes(BYTES_OF_TEXT, INT, gives=pa.string()), numpy=_of_bytes(_sha2)),
-    FunctionSpec(_F.CRC32, ("Crc32",), takes(BYTES_OF_TEXT, gives=pa.int64()), numpy=_of_bytes(zlib.crc32)),
+    FunctionSpec(Function.SHA2, ("Sha2",), takes(BYTES_OF_TEXT, INT, gives=pa.string()), numpy=_of_bytes(_sha2)),
+    FunctionSpec(Function.CRC32, ("Crc32",), takes(BYTES_OF_TEXT, gives=pa.int64()), numpy=_of_bytes(zlib.crc32)),
     FunctionSpec(
-        _F.HASH, ("Murmur3Hash",), takes(_HASHED, gives=pa.int32(), repeated=True),
+        Function.HASH, ("Murmur3Hash",), takes(_HASHED, gives=pa.int32(), repeated=True),
         nulls=Nulls.OWN_RULE,
         numpy=_chained(_Murmur3()),
     ),
     FunctionSpec(
-        _F.XXHASH64, ("XxHash64",), takes(_HASHED, gives=pa.int64(), repeated=True),
+        Function.XXHASH64, ("XxHash64",), takes(_HASHED, gives=pa.int64(), repeated=True),
         nulls=Nulls.OWN_RULE,
         numpy=_chained(_XxHash64()),
     ),

@@ -243,28 +243,28 @@ def never_raises(node: Call) -> bool:
     return not can_raise(node.arguments[1])
 
 
-_F = Function
-
 TABLE = (
-    FunctionSpec(_F.ARRAY_SORT_BY, (), _SORT_BY, nulls=Nulls.OWN_RULE, partial=True, numpy=Lazy(_sort_by)),
-    FunctionSpec(_F.ZIP_WITH, ("ZipWith",), _ZIP_WITH, nulls=Nulls.OWN_RULE, numpy=Lazy(_zip_with)),
-    FunctionSpec(_F.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP_WITH, nulls=Nulls.OWN_RULE, numpy=Lazy(_map_zip_with)),
-    FunctionSpec(_F.MAP_FILTER, ("MapFilter",), _MAP_FILTER, nulls=Nulls.OWN_RULE, numpy=Lazy(_map_of_entries)),
+    FunctionSpec(Function.ARRAY_SORT_BY, (), _SORT_BY, nulls=Nulls.OWN_RULE, partial=True, numpy=Lazy(_sort_by)),
+    FunctionSpec(Function.ZIP_WITH, ("ZipWith",), _ZIP_WITH, nulls=Nulls.OWN_RULE, numpy=Lazy(_zip_with)),
     FunctionSpec(
-        _F.TRANSFORM_VALUES, ("TransformValues",), _TRANSFORM_VALUES,
+        Function.MAP_ZIP_WITH, ("MapZipWith",), _MAP_ZIP_WITH, nulls=Nulls.OWN_RULE, numpy=Lazy(_map_zip_with),
+    ),
+    FunctionSpec(Function.MAP_FILTER, ("MapFilter",), _MAP_FILTER, nulls=Nulls.OWN_RULE, numpy=Lazy(_map_of_entries)),
+    FunctionSpec(
+        Function.TRANSFORM_VALUES, ("TransformValues",), _TRANSFORM_VALUES,
         nulls=Nulls.OWN_RULE,
         numpy=Lazy(_map_of_entries),
     ),
-    FunctionSpec(_F.AGGREGATE, ("ArrayAggregate",), _FOLD, nulls=Nulls.OWN_RULE, numpy=Lazy(_aggregate)),
-    FunctionSpec(_F.TRANSFORM, ("ArrayTransform",), _TRANSFORM, nulls=Nulls.OWN_RULE, numpy=Lazy(_transform)),
-    FunctionSpec(_F.FILTER, ("ArrayFilter",), _FILTER, nulls=Nulls.OWN_RULE, numpy=Lazy(_filter)),
+    FunctionSpec(Function.AGGREGATE, ("ArrayAggregate",), _FOLD, nulls=Nulls.OWN_RULE, numpy=Lazy(_aggregate)),
+    FunctionSpec(Function.TRANSFORM, ("ArrayTransform",), _TRANSFORM, nulls=Nulls.OWN_RULE, numpy=Lazy(_transform)),
+    FunctionSpec(Function.FILTER, ("ArrayFilter",), _FILTER, nulls=Nulls.OWN_RULE, numpy=Lazy(_filter)),
     FunctionSpec(
-        _F.EXISTS, ("ArrayExists",), _QUANTIFIED,
+        Function.EXISTS, ("ArrayExists",), _QUANTIFIED,
         nulls=Nulls.OWN_RULE,
         exact=never_raises, numpy=Lazy(_quantified(deciding=True)),
     ),
     FunctionSpec(
-        _F.FORALL, ("ArrayForAll",), _QUANTIFIED,
+        Function.FORALL, ("ArrayForAll",), _QUANTIFIED,
         nulls=Nulls.OWN_RULE,
         exact=never_raises, numpy=Lazy(_quantified(deciding=False)),
     ),

@@ -244,45 +244,43 @@ def _write_null_test(writer: KernelWriter, node: Call) -> str:
     return test if node.function is Function.IS_NULL else f"{test}.negated()"
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.AND, ("And",), _CONNECTED,
+        Function.AND, ("And",), _CONNECTED,
         nulls=Nulls.OWN_RULE,
         numpy=Lazy(_connect), polars=of_values(lambda *operands: reduce(and_, operands), pa.bool_()),
         device=Offer(_device_and, kernel=chain("both")),
     ),
     FunctionSpec(
-        _F.OR, ("Or",), _CONNECTED,
+        Function.OR, ("Or",), _CONNECTED,
         nulls=Nulls.OWN_RULE,
         numpy=Lazy(_connect), polars=of_values(lambda *operands: reduce(or_, operands), pa.bool_()),
         device=Offer(_device_or, kernel=chain("either")),
     ),
     FunctionSpec(
-        _F.NOT, ("Not",), takes(BOOLEAN, gives=pa.bool_()),
+        Function.NOT, ("Not",), takes(BOOLEAN, gives=pa.bool_()),
         numpy=of_arrays(np.logical_not), polars=of_values(lambda operand: ~operand, pa.bool_()),
         device=strict(lambda _, value: ~value.data, kernel=suffix("negated()")),
     ),
     FunctionSpec(
-        _F.IS_NULL, ("IsNull",), _TESTED,
+        Function.IS_NULL, ("IsNull",), _TESTED,
         nulls=Nulls.OWN_RULE, selectivity=0.05,
         numpy=_null_test, polars=of_values(lambda operand: operand.is_null(), pa.bool_()),
         device=Offer(_device_null_test, kernel=_write_null_test),
     ),
     FunctionSpec(
-        _F.IS_NOT_NULL, ("IsNotNull",), _TESTED,
+        Function.IS_NOT_NULL, ("IsNotNull",), _TESTED,
         nulls=Nulls.OWN_RULE, selectivity=1.0,
         numpy=_null_test, polars=of_values(lambda operand: operand.is_not_null(), pa.bool_()),
         device=Offer(_device_null_test, kernel=_write_null_test),
     ),
     FunctionSpec(
-        _F.COALESCE, ("Coalesce",), Signature(_resolve_coalesce, _alike_values, (1, MANY)),
+        Function.COALESCE, ("Coalesce",), Signature(_resolve_coalesce, _alike_values, (1, MANY)),
         nulls=Nulls.OWN_RULE,
         numpy=Lazy(_coalesce), polars=_lower_coalesce, device=Offer(_device_coalesce, same_as_result),
     ),
     FunctionSpec(
-        _F.NANVL, ("NaNvl",), Signature(_resolve_nanvl, _alike_floats, parameters=(FLOAT, FLOAT)),
+        Function.NANVL, ("NaNvl",), Signature(_resolve_nanvl, _alike_floats, parameters=(FLOAT, FLOAT)),
         nulls=Nulls.OWN_RULE,
         numpy=Lazy(_nanvl), device=Offer(_device_nanvl, same_as_result),
     ),

@@ -125,21 +125,19 @@ def _entries(node: Call, operands: list[Vector], _length: int) -> Vector:
     return Lists(keys.offsets, keys.valid, structs).to_vector(node.type)
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.MAP_ENTRIES, ("MapEntries",),
+        Function.MAP_ENTRIES, ("MapEntries",),
         Signature(_resolve_entries, lambda node: pat.is_map(types_of(node)[0]), (1, 1)),
         numpy=_entries,
     ),
     FunctionSpec(
-        _F.MAP_FROM_ARRAYS, (), Signature(_map_of_lists, _accepts_keys_and_values, (3, 3)),
+        Function.MAP_FROM_ARRAYS, (), Signature(_map_of_lists, _accepts_keys_and_values, (3, 3)),
         raises=Raises.ALWAYS, safe=_has_different_keys,
         numpy=_of_arrays,
     ),
     FunctionSpec(
-        _F.MAP_FROM_ENTRIES, (), Signature(_map_of_structs, _accepts_pairs, (2, 2)),
+        Function.MAP_FROM_ENTRIES, (), Signature(_map_of_structs, _accepts_pairs, (2, 2)),
         raises=Raises.ALWAYS,
         numpy=_of_entries,
     ),

@@ -445,11 +445,9 @@ def _read(node: Call, operands: list[Vector], _length: int) -> Vector:
     return from_arrow(from_bytes(operands[0].values.cast(pa.large_binary()), node.type))
 
 
-_F = Function
-
 TABLE = (
-    FunctionSpec(_F.ORDER_BYTES, (), _BYTES, numpy=_written(compared=True)),
-    FunctionSpec(_F.VALUE_BYTES, (), _BYTES, numpy=_written(compared=False)),
-    FunctionSpec(_F.RANKED_BYTES, (), _BYTES, numpy=_ranked),
-    FunctionSpec(_F.OF_BYTES, (), Signature(lambda _: None, _accepts_bytes, (1, 1)), numpy=_read),
+    FunctionSpec(Function.ORDER_BYTES, (), _BYTES, numpy=_written(compared=True)),
+    FunctionSpec(Function.VALUE_BYTES, (), _BYTES, numpy=_written(compared=False)),
+    FunctionSpec(Function.RANKED_BYTES, (), _BYTES, numpy=_ranked),
+    FunctionSpec(Function.OF_BYTES, (), Signature(lambda _: None, _accepts_bytes, (1, 1)), numpy=_read),
 )  # fmt: skip

@@ -285,26 +285,24 @@ def _fits_device(node: Call) -> bool:
 _ON_DEVICE = with_decimals(Offer(_device_round, _fits_device), rounded, drops_few_digits)
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.ROUND, ("Round",), _NUMBERS,
+        Function.ROUND, ("Round",), _NUMBERS,
         raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises,
         exact=exact_scale, numpy=_round, device=_ON_DEVICE,
     ),
     FunctionSpec(
-        _F.ROUND_EVEN, ("BRound",), _NUMBERS,
+        Function.ROUND_EVEN, ("BRound",), _NUMBERS,
         raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises,
         exact=exact_scale, numpy=_round, device=_ON_DEVICE,
     ),
     FunctionSpec(
-        _F.ROUND_CEIL, ("RoundCeil",), _DECIMALS,
+        Function.ROUND_CEIL, ("RoundCeil",), _DECIMALS,
         raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises,
         exact=exact_scale, numpy=_round,
     ),
     FunctionSpec(
-        _F.ROUND_FLOOR, ("RoundFloor",), _DECIMALS,
+        Function.ROUND_FLOOR, ("RoundFloor",), _DECIMALS,
         raises=Raises.ANSI_OR_DECIMAL, safe=_never_raises,
         exact=exact_scale, numpy=_round,
     ),

@@ -80,15 +80,13 @@ def _struct(node: Call, operands: list[Vector], length: int) -> Vector:
     return Vector(node.type, structs_of(columns, node.type))
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.GET_FIELD, ("GetStructField",), Signature(_get_field, lambda node: pat.is_struct(types_of(node)[0])),
+        Function.GET_FIELD, ("GetStructField",), Signature(_get_field, lambda node: pat.is_struct(types_of(node)[0])),
         numpy=_field,
     ),
     FunctionSpec(
-        _F.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_resolve_struct, _accepts_fields, (2, MANY)),
+        Function.NAMED_STRUCT, ("CreateNamedStruct",), Signature(_resolve_struct, _accepts_fields, (2, MANY)),
         nulls=Nulls.OWN_RULE,
         numpy=_struct,
     ),

@@ -711,147 +711,149 @@ _DEVICE_SEARCH = Offer(_device_search, _text_pair)
 _DEVICE_STRIP = Offer(_device_trim, _strips_spaces)
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.LIKE, ("Like",), takes(TEXT, TEXT, TEXT, gives=pa.bool_(), optional=1),
+        Function.LIKE, ("Like",), takes(TEXT, TEXT, TEXT, gives=pa.bool_(), optional=1),
         raises=Raises.PATTERN, safe=is_well_formed, selectivity=0.1,
         exact=constant_escape, numpy=_like, polars=_lower_like, device=Offer(_device_like, _like_fits),
     ),
     FunctionSpec(
-        _F.RLIKE, ("RLike",), takes(TEXT, TEXT, gives=pa.bool_()),
+        Function.RLIKE, ("RLike",), takes(TEXT, TEXT, gives=pa.bool_()),
         raises=Raises.PATTERN, safe=lambda node: isinstance(node.arguments[1], Literal), selectivity=0.1,
         exact=known_regex, numpy=_rlike, device=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
-        _F.REGEXP_EXTRACT, ("RegExpExtract",), takes(TEXT, TEXT, INT, gives=first, optional=1),
+        Function.REGEXP_EXTRACT, ("RegExpExtract",), takes(TEXT, TEXT, INT, gives=first, optional=1),
         raises=Raises.ALWAYS, safe=has_constants,
         exact=known_groups, numpy=_regexp_extract, device=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
-        _F.REGEXP_REPLACE, ("RegExpReplace",), takes(TEXT, TEXT, TEXT, INT, gives=first, optional=1),
+        Function.REGEXP_REPLACE, ("RegExpReplace",), takes(TEXT, TEXT, TEXT, INT, gives=first, optional=1),
         raises=Raises.ALWAYS, safe=has_constants,
         exact=known_replacement, numpy=_regexp_replace, device=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
-        _F.STARTS_WITH, ("StartsWith",), _AFFIX,
+        Function.STARTS_WITH, ("StartsWith",), _AFFIX,
         selectivity=0.1,
         numpy=_affix, polars=_lower_search(lambda text, part: text.str.starts_with(part)), device=_DEVICE_SEARCH,
     ),
     FunctionSpec(
-        _F.ENDS_WITH, ("EndsWith",), _AFFIX,
+        Function.ENDS_WITH, ("EndsWith",), _AFFIX,
         selectivity=0.1,
         numpy=_affix, polars=_lower_search(lambda text, part: text.str.ends_with(part)), device=_DEVICE_SEARCH,
     ),
     FunctionSpec(
-        _F.CONTAINS, ("Contains",), _AFFIX,
+        Function.CONTAINS, ("Contains",), _AFFIX,
         selectivity=0.1,
         numpy=_affix, polars=_lower_search(lambda text, part: text.str.contains(part, literal=True)),
         device=_DEVICE_SEARCH,
     ),
     FunctionSpec(
-        _F.LOWER, ("Lower",), _MAPPED,
+        Function.LOWER, ("Lower",), _MAPPED,
         partial=True, numpy=cases.lower, device=Offer(_device_cased, _text_pair),
     ),
     FunctionSpec(
-        _F.UPPER, ("Upper",), _MAPPED,
+        Function.UPPER, ("Upper",), _MAPPED,
         partial=True, numpy=cases.upper, device=Offer(_device_cased, _text_pair),
     ),
     FunctionSpec(
-        _F.TRIM, ("StringTrim",), _TRIMMED,
+        Function.TRIM, ("StringTrim",), _TRIMMED,
         numpy=_trim(pc.ascii_trim, str.strip), polars=_lower_one_text(lambda text: text.str.strip_chars(" ")),
         device=_DEVICE_STRIP,
     ),
     FunctionSpec(
-        _F.TRIM_LEFT, ("StringTrimLeft",), _TRIMMED,
+        Function.TRIM_LEFT, ("StringTrimLeft",), _TRIMMED,
         numpy=_trim(pc.ascii_ltrim, str.lstrip), polars=_lower_one_text(lambda text: text.str.strip_chars_start(" ")),
         device=_DEVICE_STRIP,
     ),
     FunctionSpec(
-        _F.TRIM_RIGHT, ("StringTrimRight",), _TRIMMED,
+        Function.TRIM_RIGHT, ("StringTrimRight",), _TRIMMED,
         numpy=_trim(pc.ascii_rtrim, str.rstrip), polars=_lower_one_text(lambda text: text.str.strip_chars_end(" ")),
         device=_DEVICE_STRIP,
     ),
     FunctionSpec(
-        _F.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32()),
+        Function.OCTET_LENGTH, ("OctetLength",), takes(TEXT_OR_BYTES, gives=pa.int32()),
         numpy=of_arrow(pc.binary_length), polars=_lower_octets, device=Offer(_device_octet_length, _text_pair),
     ),
     FunctionSpec(
-        _F.BIT_LENGTH, ("BitLength",), takes(TEXT_OR_BYTES, gives=pa.int32()),
+        Function.BIT_LENGTH, ("BitLength",), takes(TEXT_OR_BYTES, gives=pa.int32()),
         numpy=of_arrow(lambda v: pc.multiply(pc.binary_length(v), 8)),
     ),
     FunctionSpec(
-        _F.REVERSE, ("Reverse",), _MAPPED,
+        Function.REVERSE, ("Reverse",), _MAPPED,
         numpy=of_characters(pc.utf8_reverse),
         polars=Missing("Polars keeps the characters of a grapheme cluster in order"),
     ),
     FunctionSpec(
-        _F.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()),
+        Function.INSTR, ("StringInstr",), takes(TEXT, TEXT, gives=pa.int32()),
         numpy=of_python(lambda text, part: text.find(part) + 1),
     ),
     FunctionSpec(
-        _F.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32()),
+        Function.LENGTH, ("Length",), takes(TEXT_OR_BYTES, gives=pa.int32()),
         numpy=of_characters(lambda v: pc.utf8_length(v) if is_text(v.type) else pc.binary_length(v)),
         polars=_lower_length, device=Offer(_device_length, _text_pair),
     ),
     FunctionSpec(
-        _F.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1),
+        Function.SUBSTRING, ("Substring",), takes(TEXT_OR_BYTES, INT, INT, gives=first, optional=1),
         numpy=_substring, polars=_lower_substring, device=Offer(_device_substring, _substring_fits),
     ),
     FunctionSpec(
-        _F.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True),
+        Function.CONCAT, ("Concat",), takes(TEXT_OR_BYTES, gives=_text, optional=1, repeated=True),
         order=Order.ALL,
         numpy=_concat, polars=_lower_texts(lambda *texts: pl.concat_str(texts, ignore_nulls=False)),
         device=Offer(_device_concat, _text_pair),
     ),
     FunctionSpec(
-        _F.CONCAT_WS, ("ConcatWs",), takes(TEXT, TEXT, gives=pa.string(), optional=1, repeated=True),
+        Function.CONCAT_WS, ("ConcatWs",), takes(TEXT, TEXT, gives=pa.string(), optional=1, repeated=True),
         nulls=Nulls.OWN_RULE,
         numpy=_concat_ws,
     ),
-    FunctionSpec(_F.INITCAP, ("InitCap",), _MAPPED, partial=True, numpy=cases.initcap),
-    FunctionSpec(_F.LPAD, ("StringLPad",), _PADDED, partial=True, numpy=of_python(_lpad)),
-    FunctionSpec(_F.RPAD, ("StringRPad",), _PADDED, partial=True, numpy=of_python(_rpad)),
-    FunctionSpec(_F.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), partial=True, numpy=of_python(_repeat)),
-    FunctionSpec(_F.REPLACE, ("StringReplace",), takes(TEXT, TEXT, TEXT, gives=first), numpy=_replace),
+    FunctionSpec(Function.INITCAP, ("InitCap",), _MAPPED, partial=True, numpy=cases.initcap),
+    FunctionSpec(Function.LPAD, ("StringLPad",), _PADDED, partial=True, numpy=of_python(_lpad)),
+    FunctionSpec(Function.RPAD, ("StringRPad",), _PADDED, partial=True, numpy=of_python(_rpad)),
     FunctionSpec(
-        _F.TRANSLATE, ("StringTranslate",), takes(TEXT, TEXT, TEXT, gives=first),
+        Function.REPEAT, ("StringRepeat",), takes(TEXT, INT, gives=first), partial=True, numpy=of_python(_repeat),
+    ),
+    FunctionSpec(Function.REPLACE, ("StringReplace",), takes(TEXT, TEXT, TEXT, gives=first), numpy=_replace),
+    FunctionSpec(
+        Function.TRANSLATE, ("StringTranslate",), takes(TEXT, TEXT, TEXT, gives=first),
         numpy=of_python(lambda text, characters, by: text.translate(_translation(characters, by))),
     ),
     FunctionSpec(
-        _F.SUBSTRING_INDEX, ("SubstringIndex",), takes(TEXT, TEXT, INT, gives=first),
+        Function.SUBSTRING_INDEX, ("SubstringIndex",), takes(TEXT, TEXT, INT, gives=first),
         partial=True, numpy=of_python(_substring_index),
     ),
     FunctionSpec(
-        _F.SPLIT_PART, (), takes(TEXT, TEXT, INT, gives=first),
+        Function.SPLIT_PART, (), takes(TEXT, TEXT, INT, gives=first),
         raises=Raises.ALWAYS, safe=has_position,
         numpy=_split_part,
     ),
     FunctionSpec(
-        _F.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
+        Function.LOCATE, ("StringLocate",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
         exact=constant_start, numpy=_locate,
     ),
     FunctionSpec(
-        _F.REGEXP_INSTR, ("RegExpInStr",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
+        Function.REGEXP_INSTR, ("RegExpInStr",), takes(TEXT, TEXT, INT, gives=pa.int32(), optional=1),
         raises=Raises.PATTERN, safe=has_constants,
         exact=known_regex, numpy=_regexp_instr, device=_NO_JAVA_REGEX,
     ),
     FunctionSpec(
-        _F.OVERLAY, ("Overlay",), takes(TEXT_OR_BYTES, TEXT_OR_BYTES, INT, INT, gives=first, optional=1),
+        Function.OVERLAY, ("Overlay",), takes(TEXT_OR_BYTES, TEXT_OR_BYTES, INT, INT, gives=first, optional=1),
         partial=True, numpy=of_python(_overlay),
     ),
     FunctionSpec(
-        _F.SPACE, ("StringSpace",), takes(INT, gives=pa.string()),
+        Function.SPACE, ("StringSpace",), takes(INT, gives=pa.string()),
         partial=True, numpy=of_python(lambda length: " " * _spaces("", length)),
     ),
-    FunctionSpec(_F.FIND_IN_SET, ("FindInSet",), takes(TEXT, TEXT, gives=pa.int32()), numpy=of_python(_find_in_set)),
     FunctionSpec(
-        _F.ASCII, ("Ascii",), takes(TEXT, gives=pa.int32()),
+        Function.FIND_IN_SET, ("FindInSet",), takes(TEXT, TEXT, gives=pa.int32()), numpy=of_python(_find_in_set),
+    ),
+    FunctionSpec(
+        Function.ASCII, ("Ascii",), takes(TEXT, gives=pa.int32()),
         numpy=of_python(lambda text: ord(text[0]) if text else 0),
     ),
     FunctionSpec(
-        _F.CHR, ("Chr",), takes(LONG, gives=pa.string()),
+        Function.CHR, ("Chr",), takes(LONG, gives=pa.string()),
         numpy=of_python(lambda number: chr(number & 255) if number >= 0 else ""),
     ),
 )  # fmt: skip

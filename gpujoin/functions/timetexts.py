@@ -355,26 +355,24 @@ def exact_input_pattern(node: Call) -> bool:
     return len(names) > 0 and set(names) == set(_FIELDS[: len(names)])
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.DATE_FORMAT, ("DateFormatClass",), takes(INSTANT, TEXT, gives=pa.string()),
+        Function.DATE_FORMAT, ("DateFormatClass",), takes(INSTANT, TEXT, gives=pa.string()),
         raises=Raises.VARIABLE, safe=_writes_constantly, zoned=True,
         exact=exact_pattern, numpy=_date_format,
     ),
     FunctionSpec(
-        _F.FROM_UNIXTIME, ("FromUnixTime",), takes(WHOLE, TEXT, gives=pa.string()),
+        Function.FROM_UNIXTIME, ("FromUnixTime",), takes(WHOLE, TEXT, gives=pa.string()),
         raises=Raises.VARIABLE, safe=_writes_constantly,
         exact=exact_pattern, numpy=_from_unixtime,
     ),
     FunctionSpec(
-        _F.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, TEXT, gives=UTC),
+        Function.PARSE_TIMESTAMP, ("GetTimestamp",), takes(_TEXT_ONLY, TEXT, gives=UTC),
         raises=Raises.ANSI,
         exact=exact_input_pattern, partial=True, numpy=_parse,
     ),
     FunctionSpec(
-        _F.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, TEXT, gives=UTC),
+        Function.CAST_TIMESTAMP, (), takes(_TEXT_ONLY, TEXT, gives=UTC),
         raises=Raises.ANSI,
         exact=has_rules, partial=True, numpy=_cast_in_zone,
     ),

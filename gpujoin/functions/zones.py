@@ -159,19 +159,17 @@ def _to_instants(make: Callable[[Array, Mask | None, ZoneRules], Array]) -> Run:
     return run
 
 
-_F = Function
-
 TABLE = (
     FunctionSpec(
-        _F.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(INSTANT, TEXT, gives=first),
+        Function.FROM_UTC_TIMESTAMP, ("FromUTCTimestamp",), takes(INSTANT, TEXT, gives=first),
         exact=has_rules, numpy=_from_utc,
     ),
     FunctionSpec(
-        _F.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
+        Function.TO_UTC_TIMESTAMP, ("ToUTCTimestamp",), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
         exact=has_rules, numpy=_to_instants(instants),
     ),
     FunctionSpec(
-        _F.START_OF_DAY, (), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
+        Function.START_OF_DAY, (), takes(INSTANT, TEXT, INSTANT, gives=first, optional=1),
         exact=has_rules, numpy=_to_instants(starts_of_day),
     ),
 )  # fmt: skip
