@@ -14,14 +14,14 @@ its last change, the settings. Tables are let go, those used longest ago first, 
 
 from __future__ import annotations
 
+import math
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpujoin.backends.cudf import keep_tables
+from gpujoin.cache import Cache
 from gpujoin.engine.join.build import BuiltSide
 from gpujoin.model.files import ValueRanges
 
@@ -78,53 +78,41 @@ class ResidentTables:
     def __init__(self) -> None:
         self.limit = 0
         """Bytes that may be kept."""
-        self._tables: OrderedDict[Hashable, ResidentTable] = OrderedDict()
-        self._lock = threading.RLock()
+        self._tables: Cache[Hashable, ResidentTable] = Cache(math.inf)
+        """The limit is not the cache's: tables grow while they are kept."""
 
     @property
     def nbytes(self) -> int:
         """Memory on the device."""
-        with self._lock:
-            return sum(table.nbytes for table in self._tables.values())
+        return sum(table.nbytes for _, table in self._tables.items())
 
     def get(self, name: Hashable) -> ResidentTable | None:
         """The table of a name, if it is kept."""
-        with self._lock:
-            if name in self._tables:
-                self._tables.move_to_end(name)
-            return self._tables.get(name)
+        return self._tables.get(name)
 
     def of(self, piece: Any) -> ResidentTable | None:
         """The table with a piece as its rows, if it is kept."""
-        with self._lock:
-            return next((table for table in self._tables.values() if table.piece is piece), None)
+        return next((table for _, table in self._tables.items() if table.piece is piece), None)
 
     def put(self, name: Hashable, table: ResidentTable) -> None:
         """Keep a table, and as many of the others as there is room for. A table that is too large is not kept."""
-        with self._lock:
-            self._tables.pop(name, None)
-            if table.nbytes <= self.limit // _LARGEST:
-                self._tables[name] = table
-                self.fit()
+        self._tables.pop(name)
+        if table.nbytes <= self.limit // _LARGEST:
+            self._tables.put(name, table)
+            self.fit()
 
     def fit(self) -> None:
         """Let go of tables until the others have room."""
-        with self._lock:
-            while self.nbytes > self.limit and self.drop():
-                pass
+        while self.nbytes > self.limit and self.drop():
+            pass
 
     def drop(self) -> bool:
         """Let go of the table that was not used for the longest; ``False`` if there is none."""
-        with self._lock:
-            if not self._tables:
-                return False
-            self._tables.popitem(last=False)
-            return True
+        return self._tables.drop()
 
     def clear(self) -> None:
         """Let go of all tables."""
-        with self._lock:
-            self._tables.clear()
+        self._tables.clear()
 
 
 _tables: dict[tuple[int, int], ResidentTables] = {}
