@@ -14,6 +14,7 @@ import pyarrow as pa
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import DeviceLostError, OutOfMemoryError
 from gpujoin.model.hostgather import one_batch, own_bytes
+from gpujoin.model.pipeline import PIECE_BYTES
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -22,8 +23,6 @@ AHEAD = 32
 """Results, in a join output batches, that all threads together may have ready before they are consumed."""
 _SMALL = 16
 """Batches of less than 1/16 of a morsel are merged with others before they are probed."""
-_MOST_MERGED = 64 << 20
-"""Bytes of the batches that are merged; a few rows of large values may have as many."""
 
 
 def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
@@ -32,7 +31,7 @@ def morsels(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> 
     count = size = 0
     for batch in batches:
         own = own_bytes(batch)
-        if count and (count + batch.num_rows > rows or size + own > _MOST_MERGED):
+        if count and (count + batch.num_rows > rows or size + own > PIECE_BYTES):
             yield one_batch(waiting, schema)
             waiting, count, size = [], 0, 0
         start = 0

@@ -41,6 +41,11 @@ FAN_OUT = 16
 Enough that one division lets sixteen times as many rows fit, and few enough that each part is written in blobs near a
 megabyte."""
 
+PIECE_BYTES = 64 << 20
+"""Bytes of the pieces that the CPU's pipeline cuts scans and sources into; measured in `benchmarks/pipeline/README.md`,
+"pieces". No more is copied or kept at a time elsewhere: late values gathered for a join, batches merged into a morsel,
+an input kept for a second run."""
+
 _counting = threading.Lock()
 
 Piece = TypeVar("Piece")

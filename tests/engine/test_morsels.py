@@ -85,7 +85,7 @@ def test_closing_leaves_no_thread() -> None:
 
 
 def test_a_few_rows_of_large_values_are_merged_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpujoin.engine.morsels._MOST_MERGED", 10_000)
+    monkeypatch.setattr("gpujoin.engine.morsels.PIECE_BYTES", 10_000)
     batches = [
         pa.record_batch({"n": [n], "s": ["x" * (3000 if n < 9 else 30_000 if n == 9 else 1)]}) for n in range(40)
     ]

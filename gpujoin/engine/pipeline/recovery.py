@@ -43,9 +43,6 @@ _HELD_BYTES = 8 << 20
 _HELD_BATCHES = 16
 """Most batches that are held back, so that a consumer of few rows does not wait for many pieces."""
 
-KEPT_INPUT_BYTES = 64 << 20
-"""Most bytes of an input that are kept for a second run: one piece of the CPU's pipeline."""
-
 
 class Fault(Enum):
     """Kinds of failures that are not caused by the data."""

@@ -24,12 +24,12 @@ from gpujoin.engine.pipeline.context import Piece, RunContext, RunSettings
 from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.join_nodes import JoinNodes
 from gpujoin.engine.pipeline.placement import MixedPipeline
-from gpujoin.engine.pipeline.recovery import KEPT_INPUT_BYTES, Attempt, ReplayableInput, run_attempts
+from gpujoin.engine.pipeline.recovery import Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
-from gpujoin.model.pipeline import AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
+from gpujoin.model.pipeline import PIECE_BYTES, AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
 from gpujoin.model.relations import (
     ConstantTable,
     ExchangeSource,
@@ -53,11 +53,9 @@ from gpujoin.plan.distribution import kept_tables
 Input: TypeAlias = Iterable[pa.RecordBatch] | pa.Table | Path
 """Rows of a source: batches, or the path of an Arrow IPC file, which is mapped into memory."""
 
-PIECE_BYTES = 64 << 20
-"""Bytes of the pieces that scans and sources are cut into; measured in `benchmarks/pipeline/README.md`, "pieces"."""
-
 CAREFUL_PIECE_BYTES = 8 << 20
-"""Bytes of pieces on the lowest rung, where memory may have been short: an eighth of :data:`PIECE_BYTES`."""
+"""Bytes of pieces on the lowest rung, where memory may have been short: an eighth of
+:data:`~gpujoin.model.pipeline.PIECE_BYTES`."""
 
 DEVICE_PIECE_BYTES = 512 << 20
 """Bytes of pieces for a device: launching a kernel takes little time compared with running it over so many."""
@@ -105,7 +103,7 @@ def run(
     first = _backend_of(start, options)
     memory = HostMemory.from_budget(options.memory_budget)
     requested_options, options = options, memory.bounded(options)
-    replay_bytes = min(KEPT_INPUT_BYTES, options.memory_budget // 8)
+    replay_bytes = min(PIECE_BYTES, options.memory_budget // 8)
     replayable = {
         number: ReplayableInput(source, replay_bytes)
         for number, source in inputs.items()

@@ -341,7 +341,7 @@ def test_values_are_gathered_once_in_the_end() -> None:
 
 
 def test_a_value_that_a_join_repeats_is_evaluated_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece.MOST_GATHERED", 2000)
+    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece.PIECE_BYTES", 2000)
     monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece._MOST_TEXT", 2000)
     tags = pa.table({"k": [0, 1, 2], "tags": pa.array([list(range(100)), [], None], pa.list_(pa.int64()))})
     facts = pa.table({"k": [n % 4 for n in range(40)]})
@@ -442,8 +442,8 @@ def repeated_value(rows: int, text: str) -> tuple[CpuPipeline, pa.Schema, Piece]
 def test_a_value_that_a_join_repeats_goes_to_the_next_join_some_rows_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.joins.MOST_GATHERED", 1 << 20)
-    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece.MOST_GATHERED", 1 << 20)
+    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.joins.PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr("gpujoin.backends.cpu.pipeline.piece.PIECE_BYTES", 1 << 20)
     pipeline, schema, piece = repeated_value(3000, "x" * 10_000)
     for batches in (list(pipeline.to_join(piece, schema)), list(pipeline.give_out(piece, schema, 1 << 20))):
         assert max(batch.nbytes for batch in batches) < 2_200_000

@@ -13,12 +13,12 @@ import pyarrow.types as pat
 from gpujoin.backends.cpu.pipeline.columns import arrow_of, ascends, column_of
 from gpujoin.backends.cpu.pipeline.late import NUMBER, LateColumn, from_arrow, late_column, portions
 from gpujoin.backends.cpu.pipeline.offers import is_late
-from gpujoin.backends.cpu.pipeline.piece import MOST_GATHERED, ROW, Piece, fresh, without_columns
+from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh, without_columns
 from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.functions.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, NullEquality
 from gpujoin.model.types import is_bytes, is_float, is_text, logical
@@ -230,7 +230,7 @@ def to_join(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for i, (column, field) in enumerate(zip(piece.columns, schema, strict=True))
         if isinstance(column, LateColumn) and is_late(field.type)
     }
-    for part in portions(frame, late, MOST_GATHERED):
+    for part in portions(frame, late, PIECE_BYTES):
         yield _to_join(part, late, schema)
 
 

@@ -35,15 +35,12 @@ from gpujoin.model.expressions import ColumnRef, Expression, conjuncts
 from gpujoin.model.files import Floor
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import nulls
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics
 from gpujoin.model.types import logical
 
 ROW = "row"
 """Name of the column that keeps the number of rows of a frame without columns, which Polars would lose."""
 
-MOST_GATHERED = 64 << 20
-"""Bytes of late values that are gathered at a time, for an expression or a join: those of a piece of the CPU's
-pipeline."""
 _names = itertools.count()
 
 
@@ -269,7 +266,7 @@ class Piece:
         if frame is None:
             frame = pl.DataFrame({ROW: pl.zeros(self.rows, pl.Int8, eager=True)})
         late = {i: column for i, column in enumerate(self.columns) if i in read and isinstance(column, LateColumn)}
-        for part in portions(frame, {column.name: column for column in late.values()}, MOST_GATHERED):
+        for part in portions(frame, {column.name: column for column in late.values()}, PIECE_BYTES):
             arrays = [
                 pa.nulls(part.height) if i not in read
                 else late[i].gather(part[column.name]) if i in late
@@ -371,7 +368,7 @@ def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa
     """Convert a piece to Arrow batches of exactly a schema.
 
     Batches are near ``batch_bytes``, not empty, and small enough for 32-bit offsets. Late values that are much larger
-    than most make a batch larger: to twice as many bytes, or to ``MOST_GATHERED``.
+    than most make a batch larger: to twice as many bytes, or to ``PIECE_BYTES``.
     """
     frame = piece.eager()
     if frame.height == 0:
@@ -382,7 +379,7 @@ def to_batches(piece: Piece, schema: pa.Schema, batch_bytes: int) -> Iterator[pa
     late = {str(i): column for i, column in enumerate(piece.columns) if isinstance(column, LateColumn)}
     size = max(1, int(frame.estimated_size()) + sum(column.nbytes(frame.height) for column in late.values()))
     step = max(1, min(frame.height, int(frame.height * batch_bytes / size)))
-    most = min(_MOST_TEXT, max(MOST_GATHERED, 2 * batch_bytes))
+    most = min(_MOST_TEXT, max(PIECE_BYTES, 2 * batch_bytes))
     for start in range(0, frame.height, step):
         for part in portions(frame.slice(start, step), late, most):
             yield from _batches(part, late, schema)
