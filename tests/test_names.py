@@ -20,15 +20,23 @@ VERBS = frozenset({"read"})
 """Participles that are verbs, too, and so names of functions."""
 PUBLIC = frozenset({("gpujoin.spark.worker.record", "sent")})
 """Names that users read metrics by."""
-NOT_YET = ("gpujoin.backends.cpu",)
-"""Rooms that are still to be gone through."""
+NOT_YET = (
+    "gpujoin.backends.cpu.pipeline.backend", "gpujoin.backends.cpu.pipeline.parquet",
+    "gpujoin.backends.cpu.pipeline.piece", "gpujoin.backends.cpu.pipeline.valueranges",
+)  # fmt: skip
+"""Modules that are still to be gone through."""
 
 
 def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Lines and names of what a module binds."""
     for node in ast.walk(tree):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.ClassDef(name=name):
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield node.lineno, name
             case ast.FunctionDef(name=name) if name.strip("_") not in VERBS:
                 yield node.lineno, name
@@ -50,5 +58,8 @@ def test_no_participle_names_a_thing(module: str) -> None:
 def test_participles_are_found_wherever_something_is_bound() -> None:
     source = (
         "def f(kept, *, given=1):\n    for taken in kept:\n        made = taken\ndef read(): ...\nclass Known: ...\n"
+        "f.lost = 1\n"
     )
-    assert sorted(participles(source)) == [(1, "given"), (1, "kept"), (2, "taken"), (3, "made"), (5, "Known")]
+    assert sorted(participles(source)) == [
+        (1, "given"), (1, "kept"), (2, "taken"), (3, "made"), (5, "Known"), (6, "lost")
+    ]  # fmt: skip

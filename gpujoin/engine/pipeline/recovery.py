@@ -89,47 +89,47 @@ class ReplayableInput:
     def __init__(self, source: Iterable[pa.RecordBatch], limit: int) -> None:
         self._source = iter(source)
         self._limit = limit
-        self._kept: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._size = 0
-        self._lost = False
+        self._incomplete = False
 
     @property
     def repeatable(self) -> bool:
         """Whether all batches so far can be read again."""
-        return not self._lost
+        return not self._incomplete
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches of earlier passes, then the rest.
 
         Raises ``RelationError`` if the input was too large to be kept, or has failed.
         """
-        if self._lost:
+        if self._incomplete:
             raise RelationError("an input that was too large to be kept, or failed, cannot be read again")
         at = 0
         while True:
-            if at < len(self._kept):
-                batch = self._kept[at]
+            if at < len(self._batches):
+                batch = self._batches[at]
             else:
                 try:
                     batch = next(self._source)
                 except StopIteration:
                     return
                 except BaseException:
-                    self._lost = True  # an iterator that has failed ends as if there were no more rows
+                    self._incomplete = True  # an iterator that has failed ends as if there were no more rows
                     raise
                 self._keep(batch)
             at += 1
             yield batch
 
     def _keep(self, batch: pa.RecordBatch) -> None:
-        if self._lost:
+        if self._incomplete:
             return
         self._size += batch.nbytes
         if self._size > self._limit:
-            self._lost = True
-            self._kept.clear()
+            self._incomplete = True
+            self._batches.clear()
         else:
-            self._kept.append(batch)
+            self._batches.append(batch)
 
 
 @dataclass(frozen=True)
@@ -203,20 +203,20 @@ class _Output:
 
     def __init__(self, metrics: PipelineMetrics, *, hold: bool) -> None:
         self._metrics = metrics
-        self._held: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._size = 0
         self.begun = not hold
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Return a batch, or hold it back for now."""
-        self._held.append(batch)
+        self._batches.append(batch)
         self._size += batch.nbytes
-        if self.begun or self._size > _HELD_BYTES or len(self._held) > _HELD_BATCHES:
+        if self.begun or self._size > _HELD_BYTES or len(self._batches) > _HELD_BATCHES:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Return the batches that are held back."""
-        batches, self._held = self._held, []
+        batches, self._batches = self._batches, []
         for batch in batches:
             self.begun = True
             self._metrics.output_batches += 1
