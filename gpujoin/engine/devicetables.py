@@ -233,14 +233,14 @@ def open_tables(
     Raises ``JoinSpecError`` if one is here and the other there.
     """
     opened = {Side.LEFT: open_one(left), Side.RIGHT: open_one(right)}
-    there = {side: table for side, table in opened.items() if table is not None}
-    if len(there) == 1:
-        (side,) = there
+    on_gpu = {side: table for side, table in opened.items() if table is not None}
+    if len(on_gpu) == 1:
+        (side,) = on_gpu
         raise JoinSpecError(
-            f"the {side.value} input lies on a GPU ({there[side].kind.value}), the {side.other.value} one on the host;"
+            f"the {side.value} input lies on a GPU ({on_gpu[side].kind.value}), the {side.other.value} one on the host;"
             " copy one of them: DeviceTable.from_arrow(host_table), or device_table.to_arrow()"
         )
-    return there or None
+    return on_gpu or None
 
 
 def open_batches(batches: Any) -> tuple[OpenedTable | None, Any]:

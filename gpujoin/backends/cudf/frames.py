@@ -132,8 +132,8 @@ def _own(column: plc.Column) -> plc.Column:
     """The column itself, or a copy of a slice of texts: libcudf would copy all bytes of its parent."""
     if column.type().id() != _T.STRING or column.num_children() == 0:
         return column
-    whole = column.offset() == 0 and column.child(0).size() == column.size() + 1
-    return column if whole else column.copy(stream=STREAM)
+    is_unsliced = column.offset() == 0 and column.child(0).size() == column.size() + 1
+    return column if is_unsliced else column.copy(stream=STREAM)
 
 
 # -- between columns and arrays --------------------------------------------------------------------------------

@@ -105,15 +105,15 @@ def _column(device: Device, source: Source, node: ColumnRef, rows: int, *, nulls
     """Column of a condition as kernels read it, or its nulls alone. A constant is repeated for each row."""
     xp = device.xp
 
-    def whole(array: Array) -> Array:
+    def expanded(array: Array) -> Array:
         return xp.ascontiguousarray(xp.broadcast_to(xp.asarray(array), (rows,)))
 
     if nulls:
         valid = source.column_valid(node)
-        return ConditionColumn(None, None if valid is None else whole(valid))
+        return ConditionColumn(None, None if valid is None else expanded(valid))
     value = source.column(node)
     assert isinstance(value, Value)
-    return ConditionColumn(whole(value.data), None if value.valid is None else whole(value.valid))
+    return ConditionColumn(expanded(value.data), None if value.valid is None else expanded(value.valid))
 
 
 @dataclass(frozen=True)

@@ -141,11 +141,11 @@ class HashJoin:
         check_tables(layout, device)
         for table in tables:
             _check_table(table, layout.build, device)
-        whole = concat(tables, layout.build.schema, device)
-        self.metrics.build_rows += whole.num_rows
-        self.metrics.build_bytes += whole.nbytes
+        build_table = concat(tables, layout.build.schema, device)
+        self.metrics.build_rows += build_table.num_rows
+        self.metrics.build_bytes += build_table.nbytes
         sink = DeviceSink.for_frames(layout, device, self.options, device.budget(0))
-        return BuiltSide(sink, ResidentRows(device, layout.build.schema, whole.frame), self.metrics)
+        return BuiltSide(sink, ResidentRows(device, layout.build.schema, build_table.frame), self.metrics)
 
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in _checked(batches, self.layout.build):

@@ -101,7 +101,7 @@ def take_in(
     by_hash = layout.spec.keys and not layout.spec.join_type.null_aware and divisible(depth, stuck=stuck)
     division = Division.HASH if by_hash else Division.SLICES
     # Distances across slices are those of codes. Codes of long keys are ranks within a slice, so they do not compare.
-    whole = layout.as_of_type is not None and by_rank(layout.as_of_type) and division is Division.SLICES
+    needs_whole_build = layout.as_of_type is not None and by_rank(layout.as_of_type) and division is Division.SLICES
     rows: list[pa.RecordBatch] = []
     size = 0
     limit = HostMemory(options.memory_budget).build_bytes
@@ -111,11 +111,11 @@ def take_in(
             continue
         rows.append(batch)
         size += own_bytes(batch)
-        if size > limit and not whole:
+        if size > limit and not needs_whole_build:
             break
     else:
         together = one_batch(rows, layout.build.schema)
-        if whole or size <= _TINY:
+        if needs_whole_build or size <= _TINY:
             return BuiltSide.with_fallback(sink, together, metrics)
         try:
             return BuiltSide(sink, together, metrics)

@@ -116,8 +116,8 @@ class MixedPipeline:
         return self._uploaded(pa.Table.from_batches(batches, piece.schema), piece.schema, rows)
 
     def _uploaded(self, table: pa.Table, schema: pa.Schema, rows: int) -> _Inner | None:
-        whole = table if len(schema) else pa.table({"rows": pa.nulls(rows)}).select([])
-        return self.on_device(lambda: self.device.take_in(whole, schema))
+        rows_table = table if len(schema) else pa.table({"rows": pa.nulls(rows)}).select([])
+        return self.on_device(lambda: self.device.take_in(rows_table, schema))
 
     def on_device(self, work: Callable[[], _T]) -> _T | None:
         """Do work on the device; ``None`` if it does not fit there, or has values that are left to the CPU.
@@ -208,9 +208,9 @@ class MixedPipeline:
             return self.take_in((), schema, metrics)
         frames = [piece.frame for piece in pieces if piece.frame is not None]
         if len(frames) == len(pieces):
-            whole = pieces[0].frame if len(pieces) == 1 else self.on_device(lambda: self.device.concat(frames))
-            if whole is not None:
-                return pieces[0] if len(pieces) == 1 else MixedPiece(schema, frame=whole)
+            frame = pieces[0].frame if len(pieces) == 1 else self.on_device(lambda: self.device.concat(frames))
+            if frame is not None:
+                return pieces[0] if len(pieces) == 1 else MixedPiece(schema, frame=frame)
         return MixedPiece(schema, piece=self.host.concat([self.to_host(piece) for piece in pieces], schema, metrics))
 
     def window(self, piece: MixedPiece, node: Window) -> MixedPiece:

@@ -73,10 +73,10 @@ class TableReuse:
         """Store the pieces of a build side for later runs. Returns the stored pieces: one on the device."""
         backend, memory = self._run.backend, self._run.memory
         if self._cache.resident is not None:
-            whole = backend.concat(pieces, node.schema, self._run.metrics)
-            if isinstance(whole, MixedPiece) and whole.frame is not None:
-                self._cache.resident.put(name, ResidentTable(whole, backend.size(whole)[1]))
-            return [whole]
+            piece = backend.concat(pieces, node.schema, self._run.metrics)
+            if isinstance(piece, MixedPiece) and piece.frame is not None:
+                self._cache.resident.put(name, ResidentTable(piece, backend.size(piece)[1]))
+            return [piece]
         if self._cache.built is not None and size <= memory.tables_bytes // _OF_TABLES:
             self._cache.built.put(name, TableRows(tuple(pieces), size), memory.tables_bytes)
         return pieces

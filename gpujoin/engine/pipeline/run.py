@@ -305,8 +305,8 @@ class _Run(RunContext):
             yield from self.counts.pass_on(node, iter([self._best(best, node)]), self.backend.size)
 
     def _best(self, pieces: Sequence[Piece], node: TopN) -> Piece:
-        whole = self.backend.concat(pieces, node.schema, self.metrics)
-        return self.backend.top(whole, node.order, node.count)
+        candidates = self.backend.concat(pieces, node.schema, self.metrics)
+        return self.backend.top(candidates, node.order, node.count)
 
     def _limit(self, node: Limit) -> Iterator[Piece]:
         left = node.count

@@ -75,10 +75,12 @@ class WindowRun:
         if buffered:
             # Functions that may fail must not see rows that Spark has dropped.
             limit = self.node.limit if any(isinstance(each, FramedAggregate) for each in self.node.calls) else None
-            whole = backend.concat(buffered, schema, self.metrics) if limit is None else self._limited(buffered, limit)
+            all_rows = (
+                backend.concat(buffered, schema, self.metrics) if limit is None else self._limited(buffered, limit)
+            )
             buffered.clear()
             self.metrics.windows += 1
-            yield backend.window(whole, self.node)
+            yield backend.window(all_rows, self.node)
 
     def _limited(self, buffered: list[_Piece], limit: RankLimit) -> _Piece:
         """Drop the rows beyond the limit."""

@@ -101,18 +101,18 @@ def arrow_of(series: pl.Series, dtype: pa.DataType) -> pa.Array:
     """
     kind = logical(dtype)
     if is_wide(series, kind) and is_text(kind):
-        array = as_characters(_one(series.to_arrow(compat_level=pl.CompatLevel.oldest())))
+        array = as_characters(_one_chunk(series.to_arrow(compat_level=pl.CompatLevel.oldest())))
         return array if array.type == dtype else pc.cast(array, dtype)
     if pat.is_decimal(kind):
-        array = _one(series.cast(pl.Int128).cast(pl.Decimal(38, 0)).to_arrow())
+        array = _one_chunk(series.cast(pl.Int128).cast(pl.Decimal(38, 0)).to_arrow())
         return pa.Array.from_buffers(dtype, len(array), array.buffers(), array.null_count, array.offset)
-    array = _one(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
+    array = _one_chunk(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
     if pat.is_timestamp(kind):
         return array.view(pa.int64()).view(dtype)
     return array if array.type == dtype else pc.cast(array, dtype)
 
 
-def _one(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 

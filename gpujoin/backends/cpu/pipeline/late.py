@@ -109,12 +109,12 @@ class LateColumn(Column):
         if len(parts) < 2:
             return parts[0] if parts else nulls(0, dtype)
         order = np.concatenate(places)
-        whole = pa.concat_arrays(parts)
+        values = pa.concat_arrays(parts)
         if bool((order[1:] > order[:-1]).all()):
-            return whole
+            return values
         inverse = np.empty(len(order), np.int64)
         inverse[order] = np.arange(len(order))
-        return in_type(take(whole, pa.array(inverse)), dtype)
+        return in_type(take(values, pa.array(inverse)), dtype)
 
     def distinct(
         self, numbers: pl.Series, dtype: pa.DataType, *, copy: bool

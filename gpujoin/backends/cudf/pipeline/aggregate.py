@@ -150,7 +150,7 @@ class FrameAggregation(Generic[Frame]):
         return self._state(inputs, keys, ask)
 
     def _merge(self, states: Sequence[Frame]) -> Frame:
-        whole = self._columns.concat(states)
+        merged = self._columns.concat(states)
         width = len(self._node.keys)
         place = width
 
@@ -160,7 +160,7 @@ class FrameAggregation(Generic[Frame]):
             place = at.stop
             return state.merge(rows, at)
 
-        return self._state(whole, self._columns.select(whole, range(width)), ask)
+        return self._state(merged, self._columns.select(merged, range(width)), ask)
 
     def _state(
         self, frame: Frame, keys: Frame, ask: Callable[[Reducer[Frame], State[Frame]], Callable[[], Frame]]

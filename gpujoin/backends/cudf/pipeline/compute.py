@@ -60,8 +60,8 @@ def computed(columns: Columns[Frame], frame: Frame, expressions: Sequence[Expres
         dtype = type_of(node)
         values.append(run.any(node, None) if rows else _nothing(columns, frame, dtype))
         kinds.append(carried(dtype))
-    whole = columns.hstack([frame, columns.frame(values, kinds, rows)]) if values else frame
-    return columns.select(whole, at)
+    extended = columns.hstack([frame, columns.frame(values, kinds, rows)]) if values else frame
+    return columns.select(extended, at)
 
 
 def nothing(columns: Columns[Frame], types: Sequence[pa.DataType]) -> Frame:

@@ -29,8 +29,8 @@ class DeviationState(State[Frame]):
         for value in values:
             valid = mask_and(valid, value.valid)
         data = [value.data for value in values]
-        one = rows.xp.ones(rows.rows, dtype="float64")
-        return self._deferred_state(rows, one, valid, lambda grouped: moments.of_rows(grouped, self.call, data))
+        ones = rows.xp.ones(rows.rows, dtype="float64")
+        return self._deferred_state(rows, ones, valid, lambda grouped: moments.of_rows(grouped, self.call, data))
 
     def merge(self, rows: Reducer[Frame], at: Sequence[int]) -> Callable[[], Frame]:
         states = [rows.value(position).data for position in at]

@@ -117,8 +117,8 @@ class CudfColumns:
         filled = [frame for frame in frames if frame.rows] or list(frames[:1])
         if len(filled) == 1:
             return filled[0]
-        whole = plc.concatenate.concatenate([frame.table for frame in filled], stream=STREAM)
-        return CudfFrame(whole, frames[0].types)
+        table = plc.concatenate.concatenate([frame.table for frame in filled], stream=STREAM)
+        return CudfFrame(table, frames[0].types)
 
     def order(self, frame: CudfFrame, descending: Sequence[bool], nulls_first: Sequence[bool]) -> Array:
         orders = [plc.types.Order.DESCENDING if down else plc.types.Order.ASCENDING for down in descending]
@@ -150,10 +150,10 @@ class CudfColumns:
 
     def partition(self, frame: CudfFrame, keys: int, parts: int) -> list[CudfFrame]:
         by = list(range(keys))
-        whole, starts = plc.partitioning.hash_partition(frame.table, by, parts, stream=STREAM)
+        ordered, starts = plc.partitioning.hash_partition(frame.table, by, parts, stream=STREAM)
         ends = [*starts[1:parts], frame.rows]
         bounds = [bound for pair in zip(starts[:parts], ends, strict=True) for bound in pair]
-        return [CudfFrame(t, frame.types) for t in plc.copying.slice(whole, bounds, stream=STREAM)]
+        return [CudfFrame(t, frame.types) for t in plc.copying.slice(ordered, bounds, stream=STREAM)]
 
     def read(
         self, path: str, names: Sequence[str], types: Sequence[pa.DataType], row_groups: Sequence[int],

@@ -88,8 +88,8 @@ def _with(
         for series, dtype in zip(named, types, strict=True)
     ]
     names = list(dict.fromkeys(column.name for column in own))
-    whole = frame.select(names).hstack(named) if names else pl.DataFrame(named)
-    return piece.with_rows(whole, (*own, *described))
+    extended = frame.select(names).hstack(named) if names else pl.DataFrame(named)
+    return piece.with_rows(extended, (*own, *described))
 
 
 _Numbered: TypeAlias = tuple[int, FramedAggregate, list[Column]]
