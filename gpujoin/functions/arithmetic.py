@@ -178,14 +178,13 @@ def _binary(node: Call, operands: list[Vector], _length: int) -> Vector:
     left, right = operands
     if pat.is_decimal(left.dtype):
         return decimals.arithmetic(node, left, right)
-    assert node.type is not None
     valid = mask_and(left.mask(), right.mask())
     with np.errstate(all="ignore"):
         if node.function in _SIMPLE:
             values, valid = _simple(node, left.values, right.values, valid)
         else:
             values, valid = _division(node, left.values, right.values, valid)
-    return Vector(node.type, values, valid)
+    return Vector(type_of(node), values, valid)
 
 
 _SIMPLE: dict[Function, Callable[[Any, Any], Any]] = {
@@ -196,9 +195,8 @@ _SIMPLE: dict[Function, Callable[[Any, Any], Any]] = {
 
 
 def _simple(node: Call, left: Array, right: Array, valid: Mask | None) -> tuple[Array, Mask | None]:
-    assert node.type is not None
     values = np.asarray(_SIMPLE[node.function](left, right))
-    if is_float(node.type) or node.mode is EvalMode.LEGACY:
+    if is_float(type_of(node)) or node.mode is EvalMode.LEGACY:
         return values, valid
     return values, null_or_raise(node, _overflows(node.function, left, right, values), valid, _OVERFLOW)
 
@@ -258,10 +256,9 @@ def _remainder(left: Array, right: Array) -> Array:
 def _signed(compute: Callable[[Array], Array], of_decimals: Callable[[Call, Vector], Array]) -> Run:
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
         (vector,) = operands
-        assert node.type is not None
         if pat.is_decimal(vector.dtype):
-            return Vector(node.type, of_decimals(node, vector), vector.valid)
-        return Vector(node.type, compute(vector.values), _without_least(node, vector))
+            return Vector(type_of(node), of_decimals(node, vector), vector.valid)
+        return Vector(type_of(node), compute(vector.values), _without_least(node, vector))
 
     return run
 

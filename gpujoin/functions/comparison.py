@@ -285,7 +285,6 @@ def _sign(left: Vector, right: Vector) -> npt.NDArray[np.int8]:
 
 def _extreme(node: Call, vectors: list[Vector], _length: int) -> Vector:
     """Compute ``greatest`` or ``least``: nulls are skipped, NaN is the greatest."""
-    assert node.type is not None
     function = Function.GT if node.function is Function.GREATEST else Function.LT
     best = vectors[0]
     for vector in vectors[1:]:
@@ -295,7 +294,7 @@ def _extreme(node: Call, vectors: list[Vector], _length: int) -> Vector:
             better = better & valid
         if best_valid is not None:
             better = better | (~best_valid if valid is None else ~best_valid & valid)
-        best = choose(better, vector, best, node.type)
+        best = choose(better, vector, best, type_of(node))
     return best
 
 

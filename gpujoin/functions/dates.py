@@ -247,7 +247,6 @@ def _trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 def _date_trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
     moment = operands[1]
-    assert node.type is not None
     values, per_second = local(moment.values, type_of(node.arguments[1]))
     word = constant_word(node.arguments[0])
     micros = TIME_UNITS.get(word)
@@ -256,7 +255,7 @@ def _date_trunc(node: Call, operands: list[Vector], _length: int) -> Vector:
     else:
         cut = values - values % micros
     offset = zone_offset(type_of(node.arguments[1])) or 0
-    return Vector(node.type, np.asarray(cut - offset * per_second), moment.valid)
+    return Vector(type_of(node), np.asarray(cut - offset * per_second), moment.valid)
 
 
 def _next_day(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -340,14 +339,13 @@ def _from_epoch(unit: int) -> Run:
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
         (count,) = operands
-        assert node.type is not None
         values = count.values.astype(np.int64)
         most = ((1 << 63) - 1) // unit
         outside = np.asarray((values > most) | (values < -most))
         if unit > 1 and (outside if count.valid is None else outside & count.valid).any():
             fail(node, "the timestamp overflows")
         with np.errstate(over="ignore"):
-            return Vector(node.type, np.asarray(values * unit), count.valid)
+            return Vector(type_of(node), np.asarray(values * unit), count.valid)
 
     return run
 
@@ -401,14 +399,13 @@ def has_fixed_offset(node: Call) -> bool:
 
 def _timestamp_add(node: Call, operands: list[Vector], _length: int) -> Vector:
     moment, shift = operands
-    assert node.type is not None
     with np.errstate(over="ignore"):
         values = np.asarray(moment.values + shift.values)
     valid = mask_and(moment.valid, shift.valid)
     overflows = np.asarray(((moment.values ^ values) & (shift.values ^ values)) < 0)
     if (overflows if valid is None else overflows & valid).any():
         fail(node, "the timestamp overflows")
-    return Vector(node.type, values, valid)
+    return Vector(type_of(node), values, valid)
 
 
 def exact_shift(node: Call) -> bool:
@@ -461,12 +458,11 @@ _MOST_DAYS = ((1 << 63) - 1) // _DAY_MICROS - 1
 
 def _within(node: Call, days: Array, micros: Array, valid: Mask | None) -> Vector:
     """Make timestamps of days and microseconds of the day. Overflow of 64 bits is an error in every mode."""
-    assert node.type is not None
     outside = np.abs(days) > _MOST_DAYS
     if outside.any() and (outside if valid is None else outside & valid).any():
         fail(node, "the timestamp overflows")
     with np.errstate(over="ignore"):
-        return Vector(node.type, days * _DAY_MICROS + micros, valid)
+        return Vector(type_of(node), days * _DAY_MICROS + micros, valid)
 
 
 def _add_months_to_timestamp(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -608,12 +604,11 @@ def _device_trunc(operands: Operands, node: Call, active: Active) -> Value:
 
 def _device_date_trunc(operands: Operands, node: Call, active: Active) -> Value:
     moment, word = operands.fixed(node.arguments[1], active), constant_word(node.arguments[0])
-    assert node.type is not None
     micros = TIME_UNITS.get(word)
     if micros is not None:
-        return Value(node.type, moment.data - moment.data % micros, moment.valid)
+        return Value(type_of(node), moment.data - moment.data % micros, moment.valid)
     first = first_day(moment.data // _DAY_MICROS, DATE_UNITS[word])
-    return Value(node.type, first * _DAY_MICROS, moment.valid)
+    return Value(type_of(node), first * _DAY_MICROS, moment.valid)
 
 
 def _device_next_day(operands: Operands, node: Call, active: Active) -> Value:
@@ -634,12 +629,11 @@ def _device_from_epoch(unit: int) -> Offer:
 
     def evaluate(operands: Operands, node: Call, active: Active) -> Value:
         count = operands.fixed(node.arguments[0], active)
-        assert node.type is not None
         number, most = count.data.astype("int64"), ((1 << 63) - 1) // unit
         if unit > 1:
             outside = (number > most) | (number < -most)
             operands.fail_if(mask_and(mask_and(outside, count.valid), active), f"{node}: the timestamp overflows")
-        return Value(node.type, number * unit, count.valid)
+        return Value(type_of(node), number * unit, count.valid)
 
     return Offer(evaluate)
 

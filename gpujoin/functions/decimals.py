@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow.types as pat
 
 from gpujoin.functions.implementation import fail, null_or_raise
+from gpujoin.functions.signatures import type_of
 from gpujoin.functions.vector import INT64_MAX, Array, Mask, Vector, mask_and
 from gpujoin.model.expressions import Call, Cast, EvalMode, Function
 from gpujoin.model.types import MAX_PRECISION
@@ -198,9 +199,8 @@ def _quotient(node: Call, dividend: Array, divisor: Array, valid: Mask | None) -
 
 def _integral(node: Call, quotient: Array, valid: Mask | None, precision: int) -> Vector:
     """Convert a quotient to int64, as Java's ``longValue`` does, if it does not exceed a precision."""
-    assert node.type is not None
     quotient, valid = fitted(node, quotient, valid, precision)
-    return Vector(node.type, wrap_int64(quotient), valid)
+    return Vector(type_of(node), wrap_int64(quotient), valid)
 
 
 def wrap_int64(values: Array) -> npt.NDArray[np.int64]:
@@ -245,12 +245,11 @@ def absolute(node: Call, vector: Vector) -> Array:
 
 def floor_or_ceil(node: Call, vector: Vector) -> Vector:
     """Round to an integer, downwards or upwards."""
-    assert node.type is not None
     unit = 10**vector.dtype.scale
     values = _wide(vector.values) if unit > INT64_MAX else vector.values
     rounded = values // unit if node.function is Function.FLOOR else -((-values) // unit)
-    values, valid = fitted(node, np.asarray(rounded), vector.valid, node.type.precision)
-    return Vector(node.type, values, valid)
+    values, valid = fitted(node, np.asarray(rounded), vector.valid, type_of(node).precision)
+    return Vector(type_of(node), values, valid)
 
 
 def to_double(vector: Vector) -> npt.NDArray[np.float64]:

@@ -13,6 +13,7 @@ import pyarrow.types as pat
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
 from gpujoin.functions import values as v
+from gpujoin.functions.signatures import type_of
 from gpujoin.functions.values import Value, is_wide, numpy_name
 from gpujoin.functions.vector import Array, mask_and, mask_and_not
 from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function
@@ -203,13 +204,12 @@ def strict(
     """Offer a function of fixed-width values whose result is null where an operand is null."""
 
     def evaluate(operands: Operands, node: Call, active: Active) -> Value:
-        assert node.type is not None
         values: list[Value] = []
         valid: Array | None = None
         for argument in node.arguments:
             values.append(operands.fixed(argument, mask_and(active, valid)))
             valid = mask_and(valid, values[-1].valid)
-        return Value(node.type, compute(operands.xp, *values).astype(numpy_name(node.type)), valid)
+        return Value(type_of(node), compute(operands.xp, *values).astype(numpy_name(type_of(node))), valid)
 
     return Offer(evaluate, fits, kernel)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.hashes import BYTES_OF_TEXT
 from gpujoin.functions.implementation import Run, fail, of_python
-from gpujoin.functions.signatures import INT, TEXT, takes
+from gpujoin.functions.signatures import INT, TEXT, takes, type_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.utf8 import as_bytes, check_utf8, is_utf8
 from gpujoin.functions.vector import Vector, from_arrow, per_distinct
@@ -143,9 +143,8 @@ def _of_bytes(compute: Callable[[bytes], Any]) -> Run:
     """Make an implementation from a function of a value's bytes."""
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        assert node.type is not None
         values = operands[0].values.cast(pa.large_binary())
-        return from_arrow(per_distinct(values, compute, wide_offsets(node.type)))
+        return from_arrow(per_distinct(values, compute, wide_offsets(type_of(node))))
 
     return run
 

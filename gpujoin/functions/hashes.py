@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.implementation import Run, rows_of
-from gpujoin.functions.signatures import INT, LONG, TEXT, Parameter, takes, to
+from gpujoin.functions.signatures import INT, LONG, TEXT, Parameter, takes, to, type_of
 from gpujoin.functions.spec import FunctionSpec, Nulls
 from gpujoin.functions.vector import Array, Vector, bytes_layout, from_arrow, per_distinct, to_arrow
 from gpujoin.model.expressions import Call, EvalMode, Function
@@ -257,7 +257,6 @@ def _fewest_bytes(value: int) -> bytes:
 
 def _chained(algorithm: _Murmur3 | _XxHash64) -> Run:
     def run(node: Call, operands: list[Vector], length: int) -> Vector:
-        assert node.type is not None
         rows = rows_of(operands, length)
         hashes = np.full(rows, _SEED, algorithm.kind)
         for operand in operands:
@@ -265,7 +264,7 @@ def _chained(algorithm: _Murmur3 | _XxHash64) -> Run:
             valid = column.mask()
             mixed = _column(algorithm, column, hashes)
             hashes = mixed if valid is None else np.where(valid, mixed, hashes)
-        return Vector(node.type, hashes.view(np.int32 if hashes.itemsize == 4 else np.int64))
+        return Vector(type_of(node), hashes.view(np.int32 if hashes.itemsize == 4 else np.int64))
 
     return run
 
@@ -274,8 +273,7 @@ def _of_bytes(compute: Callable[..., Any]) -> Run:
     """Make an implementation from a function of one value's bytes, and of constants or values after it."""
 
     def run(node: Call, operands: list[Vector], length: int) -> Vector:
-        assert node.type is not None
-        dtype = wide_offsets(node.type)
+        dtype = wide_offsets(type_of(node))
         first, *others = operands
         if all(o.constant for o in others):
             constants = [to_arrow(o, o.dtype, 1)[0].as_py() for o in others]

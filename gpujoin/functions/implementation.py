@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions.rows import Rows
+from gpujoin.functions.signatures import type_of
 from gpujoin.functions.utf8 import check_utf8
 from gpujoin.functions.vector import (
     Array,
@@ -81,12 +82,10 @@ def of_arrays(compute: Callable[..., Array]) -> Run:
     """
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        assert node.type is not None
         with np.errstate(all="ignore"):
             values = np.asarray(compute(*(o.values for o in operands)))
-        return Vector(
-            node.type, values.astype(numpy_type(node.type), copy=False), reduce(mask_and, (o.mask() for o in operands))
-        )
+        dtype, valid = type_of(node), reduce(mask_and, (o.mask() for o in operands))
+        return Vector(dtype, values.astype(numpy_type(dtype), copy=False), valid)
 
     return run
 
@@ -95,9 +94,8 @@ def of_arrow(compute: Callable[..., pa.Array]) -> Run:
     """Make an implementation from a function of Arrow arrays, which handles nulls, and text as bytes."""
 
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        assert node.type is not None
         array = compute(*(o.values for o in operands))
-        return from_arrow(array if is_text(array.type) or is_bytes(array.type) else array.cast(node.type))
+        return from_arrow(array if is_text(array.type) or is_bytes(array.type) else array.cast(type_of(node)))
 
     return run
 
@@ -114,13 +112,12 @@ def of_python(compute: Callable[..., Any]) -> Run:
     """
 
     def run(node: Call, operands: list[Vector], length: int) -> Vector:
-        assert node.type is not None
-        dtype = wide_offsets(node.type)
+        dtype = wide_offsets(type_of(node))
         first, *others = operands
         if first.in_arrow and not first.constant and all(o.constant for o in others):
             constants = [to_arrow(o, o.dtype, 1)[0].as_py() for o in others]
             if None in constants:
-                return nulls(node.type)
+                return nulls(type_of(node))
             return from_arrow(per_distinct(first.values, lambda value: compute(value, *constants), dtype))
         rows = rows_of(operands, length)
         columns = [to_arrow(o, o.dtype, rows).to_pylist() for o in operands]

@@ -16,7 +16,7 @@ from gpujoin.functions.lists import Gives, of_types, same_list
 from gpujoin.functions.logic import is_false, is_true
 from gpujoin.functions.maps import maps_of
 from gpujoin.functions.rows import Rows, scatter
-from gpujoin.functions.signatures import Signature, types_of
+from gpujoin.functions.signatures import Signature, type_of, types_of
 from gpujoin.functions.spec import FunctionSpec, Nulls, can_raise
 from gpujoin.functions.vector import Vector, from_arrow, is_present, mask_and, nulls, to_arrow
 from gpujoin.model.expressions import Call, Expression, Function, Literal, Variable
@@ -112,16 +112,14 @@ def _bound(variables: Sequence[Expression], values: Iterable[Vector]) -> dict[st
 
 
 def _transform(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
-    assert node.type is not None
     lists, results = _evaluated(node, rows, evaluate)
-    elements = to_arrow(results, node.type.value_type, len(lists.elements))
-    return Lists(lists.offsets, lists.valid, elements).to_vector(node.type)
+    elements = to_arrow(results, type_of(node).value_type, len(lists.elements))
+    return Lists(lists.offsets, lists.valid, elements).to_vector(type_of(node))
 
 
 def _filter(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
-    assert node.type is not None
     lists, results = _evaluated(node, rows, evaluate)
-    return lists.where(is_true(results)).to_vector(node.type)
+    return lists.where(is_true(results)).to_vector(type_of(node))
 
 
 def _quantified(*, deciding: bool) -> Callable[[Call, Rows, Evaluate], Vector]:
@@ -138,25 +136,23 @@ def _quantified(*, deciding: bool) -> Callable[[Call, Rows, Evaluate], Vector]:
 
 
 def _sort_by(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
-    assert node.type is not None
     lists, results = _evaluated(node, rows, evaluate)
     descending, nulls = (option.value for option in node.arguments[3:] if isinstance(option, Literal))
     if nulls is None and not is_present(results.mask(), len(lists.elements))[lists.counts[lists.rows] > 1].all():
         raise UnsupportedValueError(f"{node}: where elements without a key go is left to Spark")
     keys = to_arrow(results, results.dtype, len(lists.elements))
     order = lists.order(order_codes(keys, ascending=not descending, nulls_first=nulls == "first"))
-    return lists.take(order).to_vector(node.type)
+    return lists.take(order).to_vector(type_of(node))
 
 
 def _zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
-    assert node.type is not None
     first, second, body, *variables = node.arguments
     lists = [Lists.from_vector(evaluate(array, rows).expand(rows.length)) for array in (first, second)]
     together, elements = zipped(lists)
     bound = _bound(variables, map(from_arrow, elements))
     values = _values_of(body, rows.repeated(together.rows, bound), evaluate)
-    results = to_arrow(values, node.type.value_type, len(together.elements))
-    return Lists(together.offsets, together.valid, results).to_vector(node.type)
+    results = to_arrow(values, type_of(node).value_type, len(together.elements))
+    return Lists(together.offsets, together.valid, results).to_vector(type_of(node))
 
 
 def _map_zip_with(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:

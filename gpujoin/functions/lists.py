@@ -109,9 +109,8 @@ def _united(types: Sequence[pa.DataType], mode: EvalMode) -> pa.DataType | None:
 
 
 def _accepts_elements(node: Call) -> bool:
-    assert node.type is not None
     return bool(node.arguments) and all(
-        pat.is_null(dtype) or is_alike(dtype, logical(node.type.value_type)) for dtype in types_of(node)
+        pat.is_null(dtype) or is_alike(dtype, logical(type_of(node).value_type)) for dtype in types_of(node)
     )
 
 
@@ -322,26 +321,23 @@ def _join(_node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _array(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     rows, count = rows_of(operands, length), len(operands)
-    columns = pa.concat_arrays([to_arrow(operand, node.type.value_type, rows) for operand in operands])
+    columns = pa.concat_arrays([to_arrow(operand, type_of(node).value_type, rows) for operand in operands])
     order = np.arange(rows * count).reshape(count, rows).T.ravel()
-    return Lists.from_counts(np.full(rows, count), None, columns.take(pa.array(order))).to_vector(node.type)
+    return Lists.from_counts(np.full(rows, count), None, columns.take(pa.array(order))).to_vector(type_of(node))
 
 
 def _map_part(*, items: bool) -> Run:
     def run(node: Call, operands: list[Vector], _length: int) -> Vector:
-        assert node.type is not None
-        return Lists.from_vector(operands[0], items=items).to_vector(node.type)
+        return Lists.from_vector(operands[0], items=items).to_vector(type_of(node))
 
     return run
 
 
 def _fields(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
     lists = Lists.from_vector(operands[0])
     position = field_position(node, type_of(node.arguments[0]).value_type)
-    return Lists(lists.offsets, lists.valid, pc.struct_field(lists.elements, [position])).to_vector(node.type)
+    return Lists(lists.offsets, lists.valid, pc.struct_field(lists.elements, [position])).to_vector(type_of(node))
 
 
 def _sort_array(node: Call, operands: list[Vector], _length: int) -> Vector:
@@ -355,42 +351,36 @@ def _array_sort(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _sorted(node: Call, values: Vector, *, ascending: bool, nulls_first: bool) -> Vector:
-    assert node.type is not None
     lists = Lists.from_vector(values)
     order = lists.order(order_codes(lists.elements, ascending=ascending, nulls_first=nulls_first))
-    return lists.take(order).to_vector(node.type)
+    return lists.take(order).to_vector(type_of(node))
 
 
 def _distinct(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
     lists = Lists.from_vector(operands[0])
     first = lists.first_equal(equality_codes(lists.elements))
-    return lists.where(first == np.arange(len(first))).to_vector(node.type)
+    return lists.where(first == np.arange(len(first))).to_vector(type_of(node))
 
 
 def _concat(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     lists = [Lists.from_vector(operand) for operand in operands_of(operands, length)]
-    return concatenated(lists, node.type.value_type).to_vector(node.type)
+    return concatenated(lists, type_of(node).value_type).to_vector(type_of(node))
 
 
 def _flatten(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
     outer = Lists.from_vector(operands[0])
     inner = Lists.from_vector(from_arrow(outer.elements))
     valid = outer.valid if inner.valid is None else mask_and_not(outer.valid, outer.has(~inner.valid))
-    return Lists(inner.offsets[outer.offsets], valid, inner.elements).to_vector(node.type)
+    return Lists(inner.offsets[outer.offsets], valid, inner.elements).to_vector(type_of(node))
 
 
 def _reverse(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
     lists = Lists.from_vector(operands[0])
     mirrored = np.repeat(lists.offsets[:-1] + lists.offsets[1:] - 1, lists.counts) - np.arange(len(lists.elements))
-    return lists.take(mirrored).to_vector(node.type)
+    return lists.take(mirrored).to_vector(type_of(node))
 
 
 def _slice(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     values, start, most = operands_of(operands, length)
     lists = Lists.from_vector(values)
     valid = reduce(mask_and, (operand.mask() for operand in (values, start, most)))
@@ -404,52 +394,48 @@ def _slice(node: Call, operands: list[Vector], length: int) -> Vector:
     inside = present & (begin >= 0) & (begin < lists.counts)
     counts = np.where(inside, np.minimum(count, lists.counts - begin), 0)
     elements = lists.elements.take(pa.array(ranges(lists.offsets[:-1] + begin, counts)))
-    return Lists.from_counts(counts, valid, elements).to_vector(node.type)
+    return Lists.from_counts(counts, valid, elements).to_vector(type_of(node))
 
 
 def _remove(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     values, value = operands
     lists = Lists.from_vector(values.expand(rows_of(operands, length)))
-    return lists.where(~_equal_elements(lists, value)).to_vector(node.type, value.mask())
+    return lists.where(~_equal_elements(lists, value)).to_vector(type_of(node), value.mask())
 
 
 def _repeat(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     value, number = operands_of(operands, length)
     valid = number.mask()
     counts = np.maximum(number.values.astype(np.int64), 0)
     counts = counts if valid is None else np.where(valid, counts, 0)
     check_count(int(counts.sum()))
     rows = np.repeat(np.arange(len(counts)), counts)
-    elements = to_arrow(value, node.type.value_type, len(counts)).take(pa.array(rows))
-    return Lists.from_counts(counts, valid, elements).to_vector(node.type)
+    elements = to_arrow(value, type_of(node).value_type, len(counts)).take(pa.array(rows))
+    return Lists.from_counts(counts, valid, elements).to_vector(type_of(node))
 
 
 def _insert(*, last: bool) -> Run:
     """Lists with one more element, the last or the first."""
 
     def run(node: Call, operands: list[Vector], length: int) -> Vector:
-        assert node.type is not None
         values, value = operands_of(operands, length)
-        lists, element = Lists.from_vector(values), node.type.value_type
+        lists, element = Lists.from_vector(values), type_of(node).value_type
         rows = len(lists.counts)
         added = Lists.from_counts(np.ones(rows, np.int64), None, to_arrow(value, element, rows))
-        return concatenated([lists, added] if last else [added, lists], element).to_vector(node.type)
+        return concatenated([lists, added] if last else [added, lists], element).to_vector(type_of(node))
 
     return run
 
 
 def _set_operation(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     left, right = (Lists.from_vector(operand) for operand in operands_of(operands, length))
-    both, members, in_right = _members(left, right, node.type.value_type)
+    both, members, in_right = _members(left, right, type_of(node).value_type)
     match node.function:
         case Function.ARRAY_INTERSECT:
             members = members & in_right & (both.positions < np.repeat(left.counts, both.counts))
         case Function.ARRAY_EXCEPT:
             members = members & ~in_right
-    return both.where(members).to_vector(node.type)
+    return both.where(members).to_vector(type_of(node))
 
 
 def _members(left: Lists, right: Lists, element: pa.DataType) -> tuple[Lists, Mask, Mask]:
@@ -472,14 +458,12 @@ def _overlap(_node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _zip(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     together, elements = zipped([Lists.from_vector(operand) for operand in operands_of(operands, length)])
-    structs = structs_of(elements, node.type.value_type)
-    return Lists(together.offsets, together.valid, structs).to_vector(node.type)
+    structs = structs_of(elements, type_of(node).value_type)
+    return Lists(together.offsets, together.valid, structs).to_vector(type_of(node))
 
 
 def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:
-    assert node.type is not None
     start, stop, *steps = operands_of(operands, length)
     valid = reduce(mask_and, (operand.mask() for operand in (start, stop, *steps)))
     present = is_present(valid, len(start.values))
@@ -496,9 +480,9 @@ def _sequence(node: Call, operands: list[Vector], length: int) -> Vector:
     check_count(int(counts.sum()))
     rows = np.repeat(np.arange(len(counts)), counts)
     values = first[rows] + step[rows] * ranges(np.zeros(len(counts), np.int64), counts)
-    kind = node.type.value_type
+    kind = type_of(node).value_type
     whole = values.astype(np.int32) if kind.bit_width == 32 else values
-    return Lists.from_counts(counts, valid, pa.array(whole).cast(kind)).to_vector(node.type)
+    return Lists.from_counts(counts, valid, pa.array(whole).cast(kind)).to_vector(type_of(node))
 
 
 TABLE = (

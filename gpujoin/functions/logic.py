@@ -61,14 +61,13 @@ _WORTH_SELECTING = 8
 
 def partly(node: Expression, rows: Rows, mask: Mask | None, evaluate: Evaluate) -> Vector:
     """Evaluate a node on the rows of a mask. The result is arbitrary elsewhere, possibly null."""
-    assert node.type is not None
     if mask is None:
         return evaluate(node, rows)
     count = int(np.count_nonzero(np.broadcast_to(mask, rows.length)))
     if count == rows.length:
         return evaluate(node, rows)
     if count == 0:
-        return nulls(node.type)
+        return nulls(type_of(node))
     if not can_raise(node) and (count * _WORTH_SELECTING > rows.length or not _expensive(node)):
         return evaluate(node, rows)
     selected, positions = rows.where(np.broadcast_to(mask, rows.length))
@@ -121,27 +120,25 @@ def _null_test(node: Call, operands: list[Vector], length: int) -> Vector:
 
 
 def _coalesce(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
-    assert node.type is not None
     so_far = evaluate(node.arguments[0], rows)
     for argument in node.arguments[1:]:
         present = so_far.mask()
         if present is None:
             break
         value = partly(argument, rows, ~present, evaluate)
-        so_far = choose(present, so_far, value, node.type)
+        so_far = choose(present, so_far, value, type_of(node))
     return so_far
 
 
 def _nanvl(node: Call, rows: Rows, evaluate: Evaluate) -> Vector:
     """The first operand, or the second where the first is NaN."""
-    assert node.type is not None
     first = evaluate(node.arguments[0], rows)
     nan = np.isnan(first.values)
     if first.valid is not None:
         nan = nan & first.valid
     if not nan.any():
         return first
-    return choose(~nan, first, partly(node.arguments[1], rows, nan, evaluate), node.type)
+    return choose(~nan, first, partly(node.arguments[1], rows, nan, evaluate), type_of(node))
 
 
 def case(node: Case, rows: Rows, evaluate: Evaluate) -> Vector:

@@ -10,7 +10,7 @@ import pyarrow.types as pat
 from gpujoin.functions.elements import Lists, check_count, equality_codes
 from gpujoin.functions.implementation import fail, operands_of
 from gpujoin.functions.kinds import has_floats, is_alike, is_written
-from gpujoin.functions.signatures import Signature, typed, types_of
+from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.structs import structs_of
 from gpujoin.functions.vector import Vector, mask_and
@@ -103,7 +103,6 @@ def _of_entries(node: Call, operands: list[Vector], _length: int) -> Vector:
 
 def _with_different_keys(node: Call, keys: Lists, items: pa.Array) -> Vector:
     """Make maps. A repeated key is an error, or has its last value in its first place."""
-    assert node.type is not None
     last_counts = node.arguments[-1]
     assert isinstance(last_counts, Literal)
     if keys.elements.null_count:
@@ -115,14 +114,13 @@ def _with_different_keys(node: Call, keys: Lists, items: pa.Array) -> Vector:
         last = np.zeros(len(items), np.int64)
         np.maximum.at(last, first, places)
         keys, items = keys.where(first == places), items.take(pa.array(last[first == places]))
-    return maps_of(node.type, keys, items)
+    return maps_of(type_of(node), keys, items)
 
 
 def _entries(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
     keys, items = (Lists.from_vector(operands[0], items=items) for items in (False, True))
-    structs = structs_of((keys.elements, items.elements), node.type.value_type)
-    return Lists(keys.offsets, keys.valid, structs).to_vector(node.type)
+    structs = structs_of((keys.elements, items.elements), type_of(node).value_type)
+    return Lists(keys.offsets, keys.valid, structs).to_vector(type_of(node))
 
 
 TABLE = (

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from gpujoin.functions import fdlibm
 from gpujoin.functions.implementation import Run, of_arrays, operands_of
-from gpujoin.functions.signatures import DOUBLE, INT, LONG, takes
+from gpujoin.functions.signatures import DOUBLE, INT, LONG, takes, type_of
 from gpujoin.functions.spec import FunctionSpec, SparkOnly
 from gpujoin.functions.values import truncated
 from gpujoin.functions.vector import INT64_MAX, Array, Vector, mask_and_not
@@ -52,7 +52,6 @@ def _width_bucket(node: Call, operands: list[Vector], length: int) -> Vector:
     """Number of the bucket of a value among equally wide ones; null for ranges that are empty or endless."""
     operands = operands_of(operands, length)
     value, first, last, count = (o.values for o in operands)
-    assert node.type is not None
     unknown = (
         (count <= 0)
         | (count == INT64_MAX)
@@ -73,7 +72,7 @@ def _width_bucket(node: Call, operands: list[Vector], length: int) -> Vector:
     for operand in operands:
         mask = operand.mask()
         valid = valid if mask is None else valid & mask
-    return Vector(node.type, buckets.astype(np.int64), valid)
+    return Vector(type_of(node), buckets.astype(np.int64), valid)
 
 
 def _logarithm(compute: Callable[[Array], Array], least: float = 0.0) -> Run:
@@ -102,10 +101,9 @@ _FACTORIALS = np.array([math.factorial(n) for n in range(21)], np.int64)
 def _factorial(node: Call, operands: list[Vector], _length: int) -> Vector:
     """Product of the numbers from 1 to 20 at most; null for other numbers."""
     (vector,) = operands
-    assert node.type is not None
     outside = np.asarray((vector.values < 0) | (vector.values > 20))
     values = _FACTORIALS[np.where(outside, 0, vector.values)]
-    return Vector(node.type, values, mask_and_not(vector.valid, outside) if outside.any() else vector.valid)
+    return Vector(type_of(node), values, mask_and_not(vector.valid, outside) if outside.any() else vector.valid)
 
 
 TABLE = (

@@ -441,8 +441,7 @@ def _ranked(_node: Call, operands: list[Vector], _length: int) -> Vector:
 
 
 def _read(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
-    return from_arrow(from_bytes(operands[0].values.cast(pa.large_binary()), node.type))
+    return from_arrow(from_bytes(operands[0].values.cast(pa.large_binary()), type_of(node)))
 
 
 TABLE = (

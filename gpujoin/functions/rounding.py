@@ -140,14 +140,13 @@ def exact_scale(node: Call) -> bool:
 
 def _round(node: Call, operands: list[Vector], _length: int) -> Vector:
     vector, scale = operands[0], constant_scale(node)
-    assert node.type is not None
     assert scale is not None
     if pat.is_decimal(vector.dtype):
         return _decimal(node, vector, scale)
     if is_float(vector.dtype):
         rounded = round_double(vector.values.astype(np.float64), scale, node.function)
         values = rounded if pat.is_float64(vector.dtype) else _single(rounded, vector.values, scale, node.function)
-        return Vector(node.type, values, vector.valid)
+        return Vector(type_of(node), values, vector.valid)
     if scale >= 0:
         return vector
     return _integer(node, vector, -scale)
@@ -169,7 +168,6 @@ def _multiples(function: Function, values: Array, unit: int) -> Array:
 
 def _integer(node: Call, vector: Vector, digits: int) -> Vector:
     """Round integers before the point. Results that do not fit wrap, or raise in ANSI mode."""
-    assert node.type is not None
     unit = 10**digits
     values = vector.values.astype(np.int64 if unit <= INT64_MAX else object)
     multiples = _multiples(node.function, values, unit)
@@ -180,7 +178,7 @@ def _integer(node: Call, vector: Vector, digits: int) -> Vector:
     if node.mode is not EvalMode.LEGACY:
         valid = null_or_raise(node, bad, valid, "the integer result overflows")
     wrapped = exact if exact.dtype != object else np.array([v & ((1 << 64) - 1) for v in exact], np.uint64)
-    return Vector(node.type, wrapped.astype(np.int64).astype(vector.values.dtype), valid)
+    return Vector(type_of(node), wrapped.astype(np.int64).astype(vector.values.dtype), valid)
 
 
 def _decimal(node: Call, vector: Vector, scale: int) -> Vector:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from gpujoin.errors import UnsupportedValueError
 from gpujoin.functions.elements import Lists
 from gpujoin.functions.regex import Groups, UnsupportedPatternError, java_to_groups, only_text, reads_alike
-from gpujoin.functions.signatures import INT, TEXT, takes
+from gpujoin.functions.signatures import INT, TEXT, takes, type_of
 from gpujoin.functions.spec import FunctionSpec, Raises
 from gpujoin.functions.text import has_constants
 from gpujoin.functions.utf8 import check_utf8
@@ -22,7 +22,6 @@ _MOST_GROUPS = 9
 
 
 def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
-    assert node.type is not None
     regex, most = _separator(node)
     text = operands[0].values
     check_utf8(text, node)
@@ -32,7 +31,7 @@ def _split(node: Call, operands: list[Vector], _length: int) -> Vector:
         parts = pc.split_pattern_regex(text, regex, max_splits=splits)
     else:
         parts = pc.split_pattern(text, literal, max_splits=splits)
-    return Vector(node.type, parts.cast(node.type), constant=operands[0].constant)
+    return Vector(type_of(node), parts.cast(type_of(node)), constant=operands[0].constant)
 
 
 def _separator(node: Call) -> tuple[str, int]:
@@ -58,15 +57,14 @@ def _extract_all(node: Call, operands: list[Vector], _length: int) -> Vector:
 
         a1 b22      |1| |22|      "" 1 " " 22 ""      [1, 22]
     """
-    assert node.type is not None
     pattern, group = _pattern_and_group(node)
     text = operands[0].values
     check_utf8(text, node)
     mark = _unused(text, node)
     marked = pc.replace_substring_regex(text, pattern.unnamed, rf"{mark}\{group}{mark}")
     parts = Lists.from_vector(from_arrow(pc.split_pattern(marked, mark)))
-    matches = parts.where(parts.positions % 2 == 1).to_vector(node.type)
-    return Vector(node.type, matches.values, constant=operands[0].constant)
+    matches = parts.where(parts.positions % 2 == 1).to_vector(type_of(node))
+    return Vector(type_of(node), matches.values, constant=operands[0].constant)
 
 
 def _unused(text: pa.Array, node: Call) -> str:

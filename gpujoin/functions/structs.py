@@ -54,8 +54,7 @@ def _resolve_struct(node: Call) -> Call | None:
 
 def _accepts_fields(node: Call) -> bool:
     values = [logical(type_of(argument)) for argument in node.arguments[1::2]]
-    assert node.type is not None
-    fields = [logical(field.type) for field in node.type]
+    fields = [logical(field.type) for field in type_of(node)]
     return len(node.arguments) == 2 * len(fields) and all(map(is_alike, values, fields))
 
 

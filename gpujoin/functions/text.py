@@ -19,7 +19,7 @@ from gpujoin.functions.implementation import Run, fail, of_arrow, of_characters,
 from gpujoin.functions.libraries import pl
 from gpujoin.functions.lowered import Lowered, NotLowered, Rule, result_type
 from gpujoin.functions.regex import UnsupportedPatternError, java_to_groups, java_to_re2, java_to_rewrite, like_to_re2
-from gpujoin.functions.signatures import INT, LONG, TEXT, TEXT_OR_BYTES, Types, first, takes
+from gpujoin.functions.signatures import INT, LONG, TEXT, TEXT_OR_BYTES, Types, first, takes, type_of
 from gpujoin.functions.spec import FunctionSpec, Missing, Nulls, Order, Raises
 from gpujoin.functions.utf8 import check_utf8
 from gpujoin.functions.values import Value
@@ -301,7 +301,6 @@ _cut_by_row = of_python(_cut)
 
 def _concat_ws(node: Call, vectors: list[Vector], length: int) -> Vector:
     """Join the texts that are not null, with the first operand between them; null if that is null."""
-    assert node.type is not None
     rows = rows_of(vectors, length)
     separator, *texts = (v.expand(rows).values.cast(pa.large_string()) for v in vectors)
     if not texts:
@@ -309,7 +308,7 @@ def _concat_ws(node: Call, vectors: list[Vector], length: int) -> Vector:
     # Arrow leaves out the rows in which every text is null.
     nothing = reduce(pc.and_, (text.is_null() for text in texts))
     texts[0] = pc.if_else(nothing, pa.scalar("", texts[0].type), texts[0])
-    return Vector(node.type, pc.binary_join_element_wise(*texts, separator, null_handling="skip"))
+    return Vector(type_of(node), pc.binary_join_element_wise(*texts, separator, null_handling="skip"))
 
 
 def _spaces(text: str, length: int) -> int:

@@ -312,13 +312,12 @@ def _parse(node: Call, operands: list[Vector], _length: int) -> Vector:
     array, form = operands[0].values, _fixed(node)
     check_utf8(array, node)
     assert form is not None
-    assert node.type is not None
     times = _read(array, form)
     present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     bad = ~times.is_read if present is None else ~times.is_read & present
     if bad.any() and (_has_words(form) or pc.any(pc.match_substring_regex(array.filter(bad), _signed(form))).as_py()):
         raise UnsupportedValueError("years with a sign, and letters in the other case, are left to Spark")
-    return Vector(node.type, times.micros, null_or_raise(node, bad, present, "a text is no such time"))
+    return Vector(type_of(node), times.micros, null_or_raise(node, bad, present, "a text is no such time"))
 
 
 def _fixed(node: Call) -> tuple[Fixed, ...] | None:
