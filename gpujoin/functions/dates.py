@@ -206,9 +206,8 @@ def _in_seconds(micros: Array) -> Array:
 # -- NumPy and Arrow --------------------------------------------------------------------------------------------------
 
 
-_DAY = 86_400
-_DAY_MICROS = _DAY * MICROS
-_MONTH_SECONDS = 31 * _DAY
+_DAY_MICROS = v.DAY_SECONDS * MICROS
+_MONTH_SECONDS = 31 * v.DAY_SECONDS
 _MOST_YEARS = 999_999_999
 """Java's calendar ends at this year, and begins as many before the year 0."""
 _DAY_NAMES, _MONTH_NAMES = (tuple(name[:3] for name in names) for names in (DAYS, MONTHS))
@@ -323,7 +322,7 @@ def _months_between(node: Call, operands: list[Vector], _length: int) -> Vector:
     of_month = [day_of_month(d) for d in days]
     last = [last_day(d) == d for d in days]
     whole = (months[0] - months[1]).astype(np.float64)
-    rest = (of_month[0] - of_month[1]) * _DAY + seconds[0] - seconds[1]
+    rest = (of_month[0] - of_month[1]) * v.DAY_SECONDS + seconds[0] - seconds[1]
     between = whole + rest / float(_MONTH_SECONDS)
     if rounded.value:
         # Java's rounding: halves upwards.
@@ -411,7 +410,7 @@ def _timestamp_add(node: Call, operands: list[Vector], _length: int) -> Vector:
 def exact_shift(node: Call) -> bool:
     """Whether a shift is one of instants: Spark shifts whole days by the clock of the session's time zone."""
     shift = interval_micros(node.arguments[1])
-    return (shift is not None and abs(shift) < _DAY * MICROS) or has_fixed_offset(node)
+    return (shift is not None and abs(shift) < v.DAY_SECONDS * MICROS) or has_fixed_offset(node)
 
 
 # -- conversions -------------------------------------------------------------------------------------------------
@@ -420,7 +419,7 @@ def exact_shift(node: Call) -> bool:
 def to_date(vector: Vector, source: pa.DataType) -> Vector:
     """Take the local date of timestamps."""
     values, per_second = local(vector.values, source)
-    return Vector(pa.date32(), (values // (per_second * _DAY)).astype(np.int32), vector.valid)
+    return Vector(pa.date32(), (values // (per_second * v.DAY_SECONDS)).astype(np.int32), vector.valid)
 
 
 def to_timestamp(vector: Vector, source: pa.DataType, target: pa.DataType) -> tuple[Vector, npt.NDArray[np.bool_]]:
@@ -431,7 +430,7 @@ def to_timestamp(vector: Vector, source: pa.DataType, target: pa.DataType) -> tu
     per_second = UNITS_PER_SECOND[target.unit]
     shift_by = 0
     if pat.is_date(source):
-        scale: tuple[int, int] = (_DAY * per_second, 1)
+        scale: tuple[int, int] = (v.DAY_SECONDS * per_second, 1)
         shift_by = -(zone_offset(target) or 0)
     else:
         before = UNITS_PER_SECOND[source.unit]

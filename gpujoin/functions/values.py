@@ -20,9 +20,9 @@ from gpujoin.model.types import UNITS_PER_SECOND
 NARROW_DIGITS = 18
 """Most digits of decimals that are one int64."""
 
-_MASK64 = (1 << 64) - 1
+MASK64 = (1 << 64) - 1
 _EDGE = 2.0**63
-_DAY_SECONDS = 86_400
+DAY_SECONDS = 86_400
 _EXACT = Context(prec=80)
 
 
@@ -71,7 +71,7 @@ def constant(xp: Any, value: Any, dtype: pa.DataType) -> Value:
     if pat.is_decimal(dtype):
         unscaled = int(scalar.as_py().scaleb(dtype.scale, _EXACT))
         if is_wide(dtype):
-            low = xp.asarray([unscaled & _MASK64], dtype="uint64")
+            low = xp.asarray([unscaled & MASK64], dtype="uint64")
             return Value(dtype, xp.asarray([unscaled >> 64], dtype="int64"), None, low)
         return Value(dtype, xp.asarray([unscaled], dtype="int64"))
     if pat.is_temporal(dtype):
@@ -210,12 +210,12 @@ def units_per_second(dtype: pa.DataType) -> int:
 
 def day_of_timestamp(value: Value) -> Array:
     """Days since 1970-01-01 of a timestamp in UTC or without a zone."""
-    return value.data // (_DAY_SECONDS * units_per_second(value.dtype))
+    return value.data // (DAY_SECONDS * units_per_second(value.dtype))
 
 
 def second_of_day(value: Value) -> Array:
     """Whole seconds since midnight of a timestamp in UTC or without a zone."""
-    return value.data // units_per_second(value.dtype) % _DAY_SECONDS
+    return value.data // units_per_second(value.dtype) % DAY_SECONDS
 
 
 def scaled(value: Value, to: pa.DataType) -> Value:

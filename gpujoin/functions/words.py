@@ -10,12 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpujoin.functions.values import Value, is_wide
+from gpujoin.functions.values import MASK64, Value, is_wide
 from gpujoin.functions.vector import Array
 
 _HALF = 32
 _LOW_HALF = (1 << _HALF) - 1
-_MASK64 = (1 << 64) - 1
 LIMBS = 4
 
 
@@ -50,7 +49,7 @@ def widened(values: Array) -> Words:
 
 def constant(xp: Any, value: int) -> Words:
     """Make a constant, as arrays of length one."""
-    return Words(xp.asarray([value >> 64], dtype="int64"), xp.asarray([value & _MASK64], dtype="uint64"))
+    return Words(xp.asarray([value >> 64], dtype="int64"), xp.asarray([value & MASK64], dtype="uint64"))
 
 
 def add(left: Words, right: Words) -> Words:

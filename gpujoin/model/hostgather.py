@@ -16,7 +16,8 @@ from gpujoin.model.types import is_list, wide_offsets
 
 Sizes = npt.NDArray[np.int64]
 
-_SMALL_OFFSETS = (1 << 31) - 1
+SMALL_OFFSETS = (1 << 31) - 1
+"""Bytes, or values, that 32-bit offsets reach to."""
 _VIEW_BYTES = 16
 _INLINE_BYTES = 12
 """Values up to this length are stored in the view itself (Arrow's layout of views)."""
@@ -161,7 +162,7 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
     if len(schema) == 0:
         return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])
     wide = pa.schema([f.with_type(wide_offsets(f.type)) for f in schema], schema.metadata)
-    if wide != schema and sum(b.nbytes for b in batches) >= _SMALL_OFFSETS:
+    if wide != schema and sum(b.nbytes for b in batches) >= SMALL_OFFSETS:
         batches = [
             pa.RecordBatch.from_arrays([in_type(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide)
             for b in batches

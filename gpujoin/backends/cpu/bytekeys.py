@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gpujoin.backends.cpu.memory import empty
+from gpujoin.backends.cpu.memory import CHUNK, empty
 
-_CHUNK = 1 << 15
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 """Masks of the first n bytes of a little-endian word."""
 
@@ -102,7 +101,7 @@ def _by_chunk(data: Bytes, make: Any) -> npt.NDArray[np.uint64]:
     """Make a word for each row, in chunks of rows whose intermediate results stay in the cache."""
     rows = len(data.starts)
     out = empty(rows, np.uint64)
-    for start in range(0, rows, _CHUNK):
-        part = slice(start, start + _CHUNK)
+    for start in range(0, rows, CHUNK):
+        part = slice(start, start + CHUNK)
         out[part] = make(data.slice(part))
     return out

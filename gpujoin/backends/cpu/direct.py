@@ -9,11 +9,8 @@ import numpy.typing as npt
 
 from gpujoin.backends.cpu.grouping import Groups, group_rows
 from gpujoin.backends.cpu.keywords import KeyRows, Words
-from gpujoin.backends.cpu.memory import empty
+from gpujoin.backends.cpu.memory import CHUNK, empty
 from gpujoin.backends.cpu.rowmaps import IndexArray, index_type
-
-_CHUNK = 1 << 15
-"""Probe rows of a chunk: intermediate results stay in the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +56,9 @@ class DirectRows:
         """Build row of each probe row, or −1."""
         result = empty(keys.rows, self.table.dtype)
         words = keys.words[0]
-        for start in range(0, len(result), _CHUNK):
-            positions = self.address.positions(words[start : start + _CHUNK])
-            np.take(self.table, positions, out=result[start : start + _CHUNK], mode="clip")
+        for start in range(0, len(result), CHUNK):
+            positions = self.address.positions(words[start : start + CHUNK])
+            np.take(self.table, positions, out=result[start : start + CHUNK], mode="clip")
         if keys.valid is not None:
             result[~keys.valid] = -1
         return result
@@ -83,13 +80,13 @@ class DirectOffset:
         """Build row of each probe row, or −1."""
         result = empty(keys.rows, index_type(self.address.size))
         words = keys.words[0]
-        for start in range(0, len(result), _CHUNK):
-            positions = self.address.positions(words[start : start + _CHUNK])
+        for start in range(0, len(result), CHUNK):
+            positions = self.address.positions(words[start : start + CHUNK])
             positions -= 1
             outside = positions.view(np.uint64) >= np.uint64(self.address.size)
             if outside.any():
                 positions[outside] = -1
-            result[start : start + _CHUNK] = positions
+            result[start : start + CHUNK] = positions
         if keys.valid is not None:
             result[~keys.valid] = -1
         return result
@@ -112,9 +109,9 @@ class DirectGroups:
         last = self.address.size + 1
         result = empty(keys.rows, index_type(last + 1))
         words = keys.words[0]
-        for start in range(0, len(result), _CHUNK):
-            positions = self.address.positions(words[start : start + _CHUNK])
-            np.clip(positions, 0, last, out=result[start : start + _CHUNK], casting="unsafe")
+        for start in range(0, len(result), CHUNK):
+            positions = self.address.positions(words[start : start + CHUNK])
+            np.clip(positions, 0, last, out=result[start : start + CHUNK], casting="unsafe")
         if keys.valid is not None:
             result[~keys.valid] = last
         return result
@@ -129,11 +126,11 @@ def direct_unique(words: Words, rows: IndexArray | None, low: int, high: int) ->
         return None
     total = len(words) if rows is None or not len(rows) else int(rows[-1]) + 1
     table = np.full(address.size + 2, -1, index_type(total))
-    for start in range(0, len(words), _CHUNK):
-        positions = address.positions(words[start : start + _CHUNK])
+    for start in range(0, len(words), CHUNK):
+        positions = address.positions(words[start : start + CHUNK])
         table[positions] = _numbers(rows, start, len(positions), table.dtype)
-    for start in range(0, len(words), _CHUNK):
-        positions = address.positions(words[start : start + _CHUNK])
+    for start in range(0, len(words), CHUNK):
+        positions = address.positions(words[start : start + CHUNK])
         numbers = _numbers(rows, start, len(positions), table.dtype)
         if not np.array_equal(np.take(table, positions), numbers):
             return None
@@ -144,15 +141,15 @@ def direct_groups(words: Words, rows: IndexArray | None, low: int, high: int) ->
     """Build a table of keys with duplicates; parameters as for :func:`direct_unique`."""
     address = Address.from_bounds(low, high)
     groups = np.empty(len(words), index_type(address.size + 2))
-    for start in range(0, len(words), _CHUNK):
-        groups[start : start + _CHUNK] = address.positions(words[start : start + _CHUNK])
+    for start in range(0, len(words), CHUNK):
+        groups[start : start + CHUNK] = address.positions(words[start : start + CHUNK])
     return DirectGroups(address), group_rows(groups, address.size + 2, rows)
 
 
 def _consecutive(words: Words, low: int) -> bool:
     if int(words[0]) != low:
         return False
-    return all(bool((np.diff(words[start : start + _CHUNK + 1]) == 1).all()) for start in range(0, len(words), _CHUNK))
+    return all(bool((np.diff(words[start : start + CHUNK + 1]) == 1).all()) for start in range(0, len(words), CHUNK))
 
 
 def _numbers(rows: IndexArray | None, start: int, length: int, dtype: np.dtype[np.signedinteger]) -> IndexArray:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.rowstore import RowStoreCache
+from gpujoin.model.hostgather import SMALL_OFFSETS
 from gpujoin.model.layouts import in_type
 from gpujoin.model.types import wide_offsets
 
-_SMALL_OFFSETS = (1 << 31) - 1
 _ALIGNMENT = 8
 
 
@@ -64,7 +64,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
         return pa.array([], column.type)
     if pat.is_dictionary(column.type):
         column = column.unify_dictionaries()
-    if _variable(column.type) and sum(chunk.nbytes for chunk in column.chunks) > _SMALL_OFFSETS:
+    if _variable(column.type) and sum(chunk.nbytes for chunk in column.chunks) > SMALL_OFFSETS:
         wide = wide_offsets(column.type)
         column = pa.chunked_array([in_type(chunk, wide) for chunk in column.chunks], wide)
     return pa.concat_arrays(column.chunks)

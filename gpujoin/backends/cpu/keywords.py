@@ -20,13 +20,12 @@ from gpujoin.backends.cpu.bits import validity, view
 from gpujoin.backends.cpu.bytekeys import Bytes, fixed_words, padded_words
 from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.longkeys import Tail, fingerprints
-from gpujoin.backends.cpu.memory import empty
+from gpujoin.backends.cpu.memory import CHUNK, empty
 from gpujoin.backends.cpu.rowmaps import Mask
 
 Words: TypeAlias = npt.NDArray[Any]
 """An integer for each row: int32, int64 or uint64."""
 
-_CHUNK = 1 << 15
 _PACKED_LIMIT = 1 << 62
 _MOST_FIXED_WORDS = 6
 _MOST_PADDED = 15
@@ -177,8 +176,8 @@ class Packing:
     def pack(self, keys: KeyRows) -> KeyRows:
         """Code of each row as int64; −1 where a word is outside the build side's range."""
         codes = empty(keys.rows, np.int64)
-        for start in range(0, keys.rows, _CHUNK):
-            self._pack(keys, slice(start, start + _CHUNK), codes[start : start + _CHUNK])
+        for start in range(0, keys.rows, CHUNK):
+            self._pack(keys, slice(start, start + CHUNK), codes[start : start + CHUNK])
         return KeyRows((codes,), (), keys.valid)
 
     def _pack(self, keys: KeyRows, rows: slice, out: npt.NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""Allocates arrays, and converts errors of short memory to those of the engine."""
+"""Memory of the CPU backend: arrays, chunks that fit a cache, and errors of short memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from gpujoin.errors import HostMemoryError, OutOfMemoryError
+
+CHUNK = 1 << 15
+"""Values that are computed at a time: intermediate results stay in the second-level cache."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpujoin.backends.cpu.grouping import Groups, counts_of, starts_of
-from gpujoin.backends.cpu.memory import empty, memory_errors
+from gpujoin.backends.cpu.memory import CHUNK, empty, memory_errors
 from gpujoin.backends.cpu.rowmaps import IndexArray, Mask, index_type
 from gpujoin.errors import GpuJoinError
 from gpujoin.model.backend import PairSlice
 from gpujoin.model.maps import Indices, OutOfBounds, Repeat, RowMap, Span, Tile
 
-_CHUNK = 1 << 15
 _LEAST_PRODUCT = 64
 """Least build rows of a key whose pairs are returned as a product, without storing them."""
 
@@ -198,9 +197,9 @@ def expand(
 def _positions(begin: npt.NDArray[np.int64], numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """``begin[numbers[i]] + i``."""
     positions = empty(len(numbers), np.int64)
-    for start in range(0, len(numbers), _CHUNK):
-        part = positions[start : start + _CHUNK]
-        np.take(begin, numbers[start : start + _CHUNK].astype(np.intp), out=part, mode="clip")
+    for start in range(0, len(numbers), CHUNK):
+        part = positions[start : start + CHUNK]
+        np.take(begin, numbers[start : start + CHUNK].astype(np.intp), out=part, mode="clip")
         part += np.arange(start, start + len(part))
     return positions
 
@@ -210,6 +209,6 @@ def _take(values: npt.NDArray[Any], at: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if at.dtype == np.intp:
         return np.take(values, at, mode="wrap")
     out = empty(len(at), values.dtype)
-    for start in range(0, len(at), _CHUNK):
-        np.take(values, at[start : start + _CHUNK].astype(np.intp), out=out[start : start + _CHUNK], mode="wrap")
+    for start in range(0, len(at), CHUNK):
+        np.take(values, at[start : start + CHUNK].astype(np.intp), out=out[start : start + CHUNK], mode="wrap")
     return out

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gpujoin.backends.cpu.bits import validity, view
 from gpujoin.backends.cpu.build import make_locator
 from gpujoin.backends.cpu.frame import Frame, from_arrow
-from gpujoin.backends.cpu.memory import empty, memory_errors
+from gpujoin.backends.cpu.memory import CHUNK, empty, memory_errors
 from gpujoin.backends.cpu.rowmaps import index_type
 from gpujoin.backends.ordered.index import Points, Range, RangeIndex, RangeProbe
 from gpujoin.backends.ordered.nearest import LookupProbe, nearest_rows
@@ -21,8 +21,6 @@ from gpujoin.model.backend import NearestTerms
 
 _BLOCK = 1 << 14
 """Searches of a wavelet matrix at a time: their state stays in the second-level cache from step to step."""
-_CHUNK = 1 << 15
-"""Values of a chunk: intermediate results stay in the second-level cache."""
 _FEW = 1 << 12
 """Sorted values that stay in the first-level cache, so that searches in any order are fast."""
 
@@ -40,8 +38,8 @@ def _sort(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDA
     wide, digit = (int(values.max()) - low).bit_length(), 64 - bits
     packed, order = _sorted_digit(values, None, low, 0, digit)
     if wide <= digit:
-        for start in range(0, rows, _CHUNK):
-            part = packed[start : start + _CHUNK]
+        for start in range(0, rows, CHUNK):
+            part = packed[start : start + CHUNK]
             part >>= np.uint64(bits)
             part += np.uint64(low % (1 << 64))
         return packed.view(np.int64), order
@@ -64,8 +62,8 @@ def _sorted_digit(
     rows = len(values)
     packed, positions = empty(rows, np.uint64), empty(rows, np.int64)
     bits = np.uint64(64 - digit)
-    for start in range(0, rows, _CHUNK):
-        stop = min(rows, start + _CHUNK)
+    for start in range(0, rows, CHUNK):
+        stop = min(rows, start + CHUNK)
         chunk = values[start:stop] if order is None else np.take(values, order[start:stop])
         part = packed[start:stop]
         np.subtract(chunk.view(np.uint64), np.uint64(low % (1 << 64)), out=part)
@@ -74,8 +72,8 @@ def _sorted_digit(
         part |= np.arange(start, stop, dtype=np.uint64)
     packed.sort()
     mask = np.uint64((1 << int(bits)) - 1)
-    for start in range(0, rows, _CHUNK):
-        np.bitwise_and(packed[start : start + _CHUNK], mask, out=positions[start : start + _CHUNK].view(np.uint64))
+    for start in range(0, rows, CHUNK):
+        np.bitwise_and(packed[start : start + CHUNK], mask, out=positions[start : start + CHUNK].view(np.uint64))
     return packed, positions
 
 

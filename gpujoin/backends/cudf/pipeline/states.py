@@ -23,12 +23,11 @@ from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import words
 from gpujoin.functions.values import Value, is_wide
-from gpujoin.functions.vector import mask_and
+from gpujoin.functions.vector import INT64_MAX, mask_and
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.types import is_bytes, is_float, is_text
 
-_INT64_MAX = (1 << 63) - 1
 _INT64_MIN = -(1 << 63)
 _INFINITIES = {32: 0x7F800000, 64: 0x7FF0000000000000}
 """Bits of infinity by the width of a float."""
@@ -247,7 +246,7 @@ def _sum_fits(xp: Any, data: Array, valid: Array | None, rows: int) -> bool:
         return True
     present = data if valid is None else xp.where(valid, data, 0)
     low, high = int(present.min()), int(present.max())
-    return max(-low, high) * rows <= _INT64_MAX
+    return max(-low, high) * rows <= INT64_MAX
 
 
 class FloatSumState(State[Frame]):
