@@ -85,7 +85,7 @@ def key_table(data: Any, side: Side) -> pa.Table:
 
 
 def _key_column(data: Any) -> pa.Array | pa.ChunkedArray | None:
-    """The column that an array or a Series is; ``None`` for anything else."""
+    """View an array or a Series as a column; ``None`` for anything else."""
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data
     if isinstance(data, (pa.Table, pa.RecordBatch)) or getattr(data, "ndim", 1) != 1 or hasattr(data, "columns"):
@@ -118,7 +118,7 @@ def column_names(keys: Any) -> tuple[str, ...]:
 
 
 def _pairs(names: Any) -> str:
-    """What to write for pairs of names, which other libraries take; nothing for anything else."""
+    """Advice for pairs of names, which other libraries take; empty for anything else."""
     pairs = list(names.items() if isinstance(names, Mapping) else names)
     if not pairs or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         return ""

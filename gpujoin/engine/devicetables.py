@@ -171,7 +171,7 @@ class DeviceTable:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table that was seen to lie on a GPU; nothing was done with it yet."""
+    """A table on a GPU, before it is adopted."""
 
     kind: TableKind
     data: Any

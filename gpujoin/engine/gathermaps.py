@@ -60,7 +60,7 @@ class GatherMaps:
         return present.length
 
     def to_host(self) -> GatherMaps:
-        """Copy the maps to the host, as NumPy arrays; those that are there already are returned as they are."""
+        """Copy the maps to the host, as NumPy arrays. Maps that are on the host are returned as they are."""
         if self.backend is None:
             return self
         left, right = (None if rows is None else _on_host(rows, self.backend) for rows in (self.left, self.right))

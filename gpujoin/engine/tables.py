@@ -294,7 +294,7 @@ def _joined(
     spec: JoinSpec, tables: _Sides, build_side: Side, options: Options, backend: AnyBackend | None,
     metrics: JoinMetrics | None,
 ) -> Any:  # fmt: skip
-    """Join tables on the host, or on a GPU; the result is there too."""
+    """Join tables on the host or on a GPU, with the result in the same place."""
     built, probed = tables[build_side], tables[build_side.other]
     with HashJoin(
         spec, tables[Side.LEFT].schema, tables[Side.RIGHT].schema, build_side=build_side, options=options,

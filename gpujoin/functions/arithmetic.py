@@ -60,7 +60,7 @@ from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Lite
 from gpujoin.model.types import MAX_PRECISION, is_float, is_numeric, is_text, is_whole
 
 LONG_DIGITS = 18
-"""Decimals of so many digits fit 64 bits unscaled, whatever they are."""
+"""Every decimal of at most so many digits fits 64 bits unscaled."""
 
 
 def _resolve_arithmetic(node: Call) -> Expression | None:

@@ -45,7 +45,7 @@ def is_settled(char: str) -> bool:
 
 @cache
 def _has_one_title(char: str) -> bool:
-    """Whether a character's title case is one character, and does not depend on the case it is in."""
+    """Whether a character has one title case, a single character, from both of its cases."""
     title = char.title()
     if not (len(title) == 1 and title == char.upper() == char.lower().title()):
         return False

@@ -440,7 +440,7 @@ def _device_null_safe(operands: Operands, node: Call, active: Active) -> Value:
 
 
 def _device_in(operands: Operands, node: Call, active: Active) -> Value:
-    """True on a match, else null if anything compared was null; an empty list gives false, even for null."""
+    """Compute ``IN``: true on a match, else null if any operand is null; false for an empty list."""
     if len(node.arguments) == 1:
         return Value(pa.bool_(), operands.xp.zeros(1, dtype=bool))
     value = operands.any(node.arguments[0], active)

@@ -106,7 +106,7 @@ UTC = pa.timestamp("us", "UTC")
 
 
 def constant_word(node: Expression) -> str:
-    """A constant text in capitals; empty if it is no constant, or not ASCII."""
+    """A constant text in capitals; empty for other expressions, and for text that is not ASCII."""
     if not isinstance(node, Literal) or not isinstance(node.value, str) or not node.value.isascii():
         return ""
     return node.value.upper()
@@ -536,7 +536,7 @@ def exact_difference(node: Call) -> bool:
 
 
 _CALENDAR: Bounds = (-719162, 2932896)
-"""Days of the years 1 to 9999, in which Polars computes all parts of a date."""
+"""Days of the years 1 to 9999: Polars computes all parts of these dates."""
 
 
 def _lower_date(compute: Callable[[pl.Expr], pl.Expr], dtype: pa.DataType, bounds: Callable[[Bounds], Bounds]) -> Rule:

@@ -204,7 +204,7 @@ def with_decimals(
     run: Callable[[Operands, Call, Active], Value] = arithmetic,
     fits: Callable[[Call], bool] = _has_exact_scale,
 ) -> Offer:
-    """Extend what is offered of a function to decimals."""
+    """Extend a function's offer to decimals."""
 
     def offer_for(node: Call) -> Offer:
         decimals = all(pat.is_decimal128(logical(type_of(part))) for part in (node, node.arguments[0]))

@@ -28,7 +28,7 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 
 FIRST_CODE, LAST_CODE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _FEW = 16
-"""An element in so many is looked for among the offsets as fast as the rows of all elements are written down."""
+"""If at most one element in so many is needed, its row is searched for among the offsets."""
 _SHORT = 16
 """Elements of a list up to which all pairs of them are compared; a sort takes as long as some 20 comparisons."""
 
@@ -256,7 +256,7 @@ def concatenated(lists: Sequence[Lists], element: pa.DataType) -> Lists:
 
 
 def check_count(count: int) -> None:
-    """Raise ``MemoryError`` if the offsets of lists do not reach to so many elements."""
+    """Raise ``MemoryError`` for more elements than the offsets of lists reach to."""
     if count > np.iinfo(np.int32).max:
         raise MemoryError(f"{count} values in lists of one Arrow column")
 

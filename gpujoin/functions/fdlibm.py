@@ -75,7 +75,7 @@ def _scaled(x: Doubles, k: Words) -> Doubles:
 
 
 def _reduced(x: Doubles, magnitude: Words) -> tuple[Words, Doubles, Doubles]:
-    """Multiple of ln 2 next to ``x``, and what is left of ``x``, as a difference of two doubles."""
+    """Multiple of ln 2 next to ``x``, and the rest of ``x``, as a difference of two doubles."""
     k = np.where(magnitude < _ONE_AND_HALF_LN2, np.copysign(1.0, x), np.trunc(_INV_LN2 * x + np.copysign(0.5, x)))
     k = np.where(magnitude > _HALF_LN2, k, 0.0)
     k = np.where(np.abs(x) < 800, k, 0.0)

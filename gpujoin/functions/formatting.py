@@ -173,7 +173,7 @@ class _Texts:
         return cls(np.frombuffer(whole, np.uint32), sizes)
 
     def table(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-        """The characters of some texts, each in a row, filled up with what is no character."""
+        """Characters of texts, a row for each text, padded with a number that is no character."""
         sizes = self.sizes[rows]
         table = np.full((len(rows), int(sizes.max(initial=0))), np.iinfo(np.uint32).max, np.uint32)
         columns = np.arange(table.shape[1])

@@ -229,7 +229,7 @@ class _XxHash64:
 
 
 def _column(algorithm: _Murmur3 | _XxHash64, vector: Vector, seeds: Hashes) -> Hashes:
-    """Hash a column of which the rows with nulls do not count."""
+    """Hash a column. Hashes of null rows are arbitrary."""
     dtype, values = vector.dtype, vector.values
     if is_text(dtype) or is_bytes(dtype):
         return algorithm.texts(bytes_layout(values), seeds)

@@ -41,7 +41,7 @@ def has_floats(dtype: pa.DataType) -> bool:
 
 
 def is_alike(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether types are the same but for the names of fields, and for where there may be nulls."""
+    """Whether types are equal, apart from names of fields and from nullability."""
     if not pat.is_nested(left) or not pat.is_nested(right):
         return left == right
     return (

@@ -42,7 +42,7 @@ def _map_of_structs(node: Call) -> Call | None:
 
 
 def _pair_type(node: Call) -> tuple[pa.DataType, ...]:
-    """Types of the fields of the structs in a list; none if it is none."""
+    """Types of both fields of the structs in a list; none for other types."""
     dtype = types_of(node)[0]
     is_listed = is_list(dtype) and pat.is_struct(dtype.value_type)
     return tuple(field.type for field in dtype.value_type) if is_listed else ()
@@ -63,7 +63,7 @@ def _makes_maps(node: Call, key: pa.DataType, value: pa.DataType) -> bool:
 
 
 def _has_different_keys(node: Call) -> bool:
-    """Whether the keys are a list of constants of which no two are equal."""
+    """Whether the keys are a list of distinct constants."""
     keys = node.arguments[0]
     if not isinstance(keys, Call) or keys.function is not Function.ARRAY:
         return False

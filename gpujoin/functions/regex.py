@@ -86,7 +86,7 @@ class Groups:
     """A pattern whose groups capture in RE2 what they capture in Java."""
 
     regex: str
-    """Pattern in which the whole match is the group ``g0``, and group ``n`` is ``gn``."""
+    """Pattern with named groups: the whole match is ``g0``, and group ``n`` is ``gn``."""
     unnamed: str
     """The same with groups that have numbers only."""
     count: int

@@ -49,7 +49,7 @@ _WHOLE = 2.0**52
 _RESOLVED = 2.0**51
 """Up to here a product of a double and a power of ten is known to less than a half."""
 _SHORT_HALF = 1e14
-"""Halves above lesser integers have at most 15 digits, so that the double of such a half is printed as it."""
+"""Halves above lesser integers have at most 15 digits, so that their doubles are printed exactly."""
 _DECIMALS_OF_FLOATS = {pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)}
 """The decimals that floats are converted to where a decimal is wanted."""
 _NULL_AS_DECIMAL = to(pa.decimal128(38, 18))
@@ -131,7 +131,7 @@ _MODES = {Function.ROUND: decimal.ROUND_HALF_UP, Function.ROUND_EVEN: decimal.RO
 
 
 def exact_scale(node: Call) -> bool:
-    """Whether a call's number of digits is a constant for which the result is Spark's."""
+    """Whether a call's number of digits is a constant with Spark's result."""
     scale = constant_scale(node)
     if scale is None:
         return False
@@ -275,7 +275,7 @@ def _device_double(operands: Operands, node: Call, value: Value, scale: int, act
 
 
 def _fits_device(node: Call) -> bool:
-    """Whether integers or doubles are rounded to a number of digits at which the result is known to be Spark's."""
+    """Whether integers or doubles are rounded to a number of digits with a result that is certainly Spark's."""
     scale, dtype = constant_scale(node), operand_types(node)[0]
     return pat.is_float64(dtype) or (is_whole(dtype) and scale is not None and scale >= -_MOST_ZEROS)
 

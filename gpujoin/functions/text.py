@@ -312,7 +312,7 @@ def _concat_ws(node: Call, vectors: list[Vector], length: int) -> Vector:
 
 
 def _spaces(text: str, length: int) -> int:
-    """How many characters a text lacks of a length; none if it is long enough."""
+    """Number of characters that a text lacks of a length."""
     count = length - len(text)
     if count > _MOST_CHARACTERS or count < -(1 << 31):
         raise UnsupportedValueError(f"a text of {length} characters is left to Spark")
@@ -447,7 +447,7 @@ def _regexp_instr(node: Call, vectors: list[Vector], length: int) -> Vector:
 
 
 def _overlay(text: Any, replacement: Any, position: int, length: int = -1) -> Any:
-    """Put a text in place of what is at a position."""
+    """Replace the characters at a position by a text."""
     after = position + (length if length >= 0 else len(replacement))
     if position == -(1 << 31) or after > _INT_MAX:
         raise UnsupportedValueError(
@@ -571,7 +571,7 @@ def _lower_texts(compute: Callable[..., pl.Expr]) -> Rule:
 
 
 def _lower_one_text(compute: Callable[[pl.Expr], pl.Expr]) -> Rule:
-    """Make the rule of a function of a text; with further operands it is not translated."""
+    """Make the rule of a function of one text. Calls with further operands are not translated."""
 
     def rule(node: Call, values: list[Lowered]) -> Lowered:
         if len(values) > 1:
@@ -659,7 +659,7 @@ def _device_trim(operands: Operands, node: Call, active: Active) -> Text:
 
 
 def _device_characters(operands: Operands, node: Call, active: Active) -> Text:
-    """Evaluate the first operand, of which characters are read."""
+    """Evaluate the first operand, whose characters are read."""
     text = operands.text(node.arguments[0], active)
     if not text.is_utf8():
         raise DeviceValueError(f"{node}: reads characters, and a text is no UTF-8")

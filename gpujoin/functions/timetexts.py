@@ -45,7 +45,7 @@ class Field(NamedTuple):
 
     @property
     def digits(self) -> int:
-        """How many digits it is written with."""
+        """Number of digits."""
         return len(self.name)
 
 
@@ -91,7 +91,7 @@ _TOKEN = re.compile(r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>[A-Za-z ]+)'|(?P<be
 
 
 def pieces(pattern: str) -> tuple[Piece, ...] | None:
-    """Take a pattern apart; ``None`` if it has anything else than known fields, separators and quoted words."""
+    """Split a pattern into known fields, separators and quoted words; ``None`` if it has anything else."""
     parts: list[Piece] = []
     at = 0
     while at < len(pattern):
@@ -121,7 +121,7 @@ def exact_pattern(node: Call) -> bool:
 
 
 def constant_pieces(node: Call) -> tuple[Piece, ...] | None:
-    """The pieces of the pattern of a call, its second argument; ``None`` if it is no constant that is known."""
+    """Pieces of the pattern of a call, its second argument; ``None`` unless that is a known constant."""
     pattern = node.arguments[1]
     return pieces(pattern.value) if isinstance(pattern, Literal) and isinstance(pattern.value, str) else None
 
@@ -343,7 +343,7 @@ def _signed(form: tuple[Fixed, ...]) -> str:
 
 
 def _has_words(form: tuple[Fixed, ...]) -> bool:
-    """Whether a pattern has letters that stand for themselves, of which Java ignores the case."""
+    """Whether a pattern has letters that stand for themselves: Java ignores their case."""
     return any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in form)
 
 

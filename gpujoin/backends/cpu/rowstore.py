@@ -72,7 +72,7 @@ class RowStore:
 
 
 class RowStoreCache:
-    """Makes the row store of a frame, once as many rows have been gathered as it has."""
+    """Makes the row store of a frame, after as many rows were gathered as the frame has."""
 
     __slots__ = ("_gathered", "_lock", "_store")
 

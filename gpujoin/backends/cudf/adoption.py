@@ -76,7 +76,7 @@ def view_table(table: plc.Table) -> CudfFrame:
 
 
 def _aligned(column: plc.Column) -> plc.Column:
-    """Copy a column some of whose values do not begin at a multiple of their width.
+    """Copy a column if its values are not aligned to their width.
 
     Arrow recommends aligned buffers and does not demand them; an unaligned read of a kernel loses the device.
     """

@@ -11,7 +11,7 @@ from gpujoin.launch.keys import MAX_ROWS, ROW_NUMBER_BYTES
 from gpujoin.model.algorithm import ASKED_FOR, Algorithm
 
 DIRECT_SLOTS_PER_KEY = 4
-"""Most 4-byte slots of a direct-address table for each key: it is then no larger than a hash table would be."""
+"""Most 4-byte slots per key of a direct-address table: with so many it is as large as a hash table."""
 
 DIRECT_L2_SHARE = 1.0
 """Share of L2 up to which a direct-address table is used however few the keys are: its accesses stay in the cache."""

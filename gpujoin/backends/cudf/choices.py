@@ -80,7 +80,7 @@ class GatherFacts:
     ascending: bool
     """Whether the map's rows ascend."""
     packed: bool
-    """Whether packed rows are there already."""
+    """Whether packed rows were made."""
     l2_bytes: int
     """The device's L2 cache."""
 
@@ -140,7 +140,7 @@ class EmissionFacts:
     unique: bool = True
     """Whether no probe row has two matches. Where some may, build rows are packed in the order of their keys."""
     ordered: bool = False
-    """Whether rows packed in that order are there already."""
+    """Whether rows packed in that order were made."""
 
 
 def writes_at_once(facts: EmissionFacts) -> Verdict:
@@ -217,9 +217,9 @@ class FetchFacts:
     row_bytes: int
     """Bytes of a packed row of the payload."""
     packed: bool
-    """Whether packed rows are there already, or the payload is a single column, which is its own."""
+    """Whether packed rows were made, or the payload is a single column, which needs none."""
     there: bool
-    """Whether the table with the payload is there already."""
+    """Whether the table with the payload was made."""
     probe_rows: int
     """Probe rows so far, these included, as far as they are known."""
     padded: bool

@@ -135,7 +135,7 @@ def write_matches(
 def write_runs(
     device: Device, ranges: Ranges, places: Places, probe: OutputSide, build: OutputSide
 ) -> RunsOutput | None:
-    """Prepare the output of probe rows and their matches, of which a probe row may have several.
+    """Prepare the output of probe rows with any number of matches.
 
     ``None``: gather maps must be used, because they are faster, packed rows do not fit, or kernels do not
     compile. Raises ``DeviceMemoryError`` if the running count of the matches does not fit.

@@ -95,7 +95,7 @@ KernelMatcher = UniqueMatcher | ManyMatcher
 
 
 class _Keys(Protocol):
-    """A key frame of which only the columns are read."""
+    """The columns of a key frame."""
 
     def columns(self) -> tuple[KeyColumn, ...]:
         """The columns, for kernels."""
@@ -219,7 +219,7 @@ def _by_uniqueness(device: Device, table: ManyTable, algorithm: Algorithm) -> Ke
 
 @dataclass(frozen=True)
 class _AtMostOne:
-    """A table for duplicate keys in which no key has two rows, used as a table of unique keys."""
+    """A table for duplicate keys that turned out unique, used as a table of unique keys."""
 
     table: ManyTable
 

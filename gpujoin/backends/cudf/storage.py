@@ -141,7 +141,7 @@ def _bytes_of(bits: int, unit: int) -> int:
 
 
 _MASK_UNIT, _BOOLEANS_UNIT = 64, 4
-"""Bytes in units of which cuDF allocates a validity mask, and the bits of Booleans."""
+"""Unit, in bytes, of cuDF's allocations for validity masks and Booleans."""
 
 
 def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = None) -> pa.Array:

@@ -103,7 +103,7 @@ def of_states(rows: GroupedRows, call: AggregateCall, states: Sequence[Array]) -
 def _about_means(
     rows: GroupedRows, call: AggregateCall, weight: Array | None, means: Sequence[Array], sums: Mapping[_Powers, Array]
 ) -> list[Array]:
-    """Count, means and sums of groups of rows, each of which stands for ``weight`` values, of these means and sums."""
+    """Count, means and sums by group of rows that stand for ``weight`` values each, with their own means and sums."""
     xp, groups, counts = rows.xp, rows.groups, rows.counts
     bases = [mean[rows.first] for mean in means]
     offsets = [mean - base[groups] for mean, base in zip(means, bases, strict=True)]
@@ -141,7 +141,7 @@ def _exchanged(call: AggregateCall, arrays: Sequence[Array], order: Sequence[int
 def _replayed(
     rows: GroupedRows, states: Sequence[Array], values: Sequence[Array], aimless: Sequence[Array], add: _Add
 ) -> list[Array]:
-    """Give states, with what is no number in them computed by adding the rows of a group in turn.
+    """Replace NaN and infinities in states by the results of adding the rows of a group in turn.
 
     ``values`` are of each row. ``aimless`` rows are those after which a group is what it is in any way.
     """

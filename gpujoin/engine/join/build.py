@@ -120,7 +120,7 @@ class BuiltSide:
 
     @property
     def _order_reason(self) -> str | None:
-        """Why a device searches by order as it does; ``None`` on the CPU."""
+        """Why a device searches by order in its way; ``None`` on the CPU."""
         if self.backend.name is BackendName.CPU:
             return None
         if self.sink.kernels:

@@ -111,7 +111,7 @@ class UploadedRows:
     device: AnyDevicePipeline
     batch: pa.RecordBatch
     _own: dict[int, tuple[Any, int]] = field(default_factory=dict)
-    """For the position of a column that was copied as it is: a frame, and the position there."""
+    """Frame of each column that was copied without conversion, and its position there."""
     _converted: dict[tuple[int, pa.DataType], tuple[Any, int]] = field(default_factory=dict)
     """The same for columns that were converted to another type, by that type."""
 
@@ -131,7 +131,7 @@ class UploadedRows:
         return bool(self._own or self._converted)
 
     def slice(self, start: int, length: int) -> UploadedRows:
-        """Rows ``start`` to ``start + length - 1``, of which nothing is copied yet."""
+        """Rows ``start`` to ``start + length - 1``. Nothing is copied before it is needed."""
         return UploadedRows(self.device, self.batch.slice(start, length))
 
     def columns(self, positions: Sequence[int]) -> Any:
@@ -169,7 +169,7 @@ class UploadedRows:
         return self.device.backend.assemble(columns)
 
     def _is_plain(self, position: int, dtype: pa.DataType) -> bool:
-        """Whether a column lies on the device as it is computed with."""
+        """Whether a column on the device needs no conversion."""
         own = self.batch.schema.field(position).type
         return bool(own == dtype == logical(own) and pat.is_primitive(own))
 

@@ -267,7 +267,7 @@ class Morsel:
 
     @property
     def parts(self) -> int:
-        """Parts of which each has no more output than is held back, if every candidate is a pair."""
+        """Number of parts with little enough output to be held back, if every candidate is a pair."""
         rows = 0
         if self.derivation.probe_rest is not Rest.NOTHING and self.deferred is None:
             rows = self.num_rows

@@ -1,4 +1,4 @@
-r"""The two forms in which rows of a join come in and go out: record batches on the CPU, frames on a device.
+r"""The two forms of a join's input and output: record batches on the CPU, frames on a device.
 
 The join itself (`probe`, `output`) works on key frames, masks and gather maps only. A *sink* does the rest: it makes
 key frames of rows, selects the columns to gather, and assembles the gathered columns of both sides to output rows. An
@@ -58,7 +58,7 @@ Columns: TypeAlias = Payload | DeviceColumns
 
 @dataclass(frozen=True)
 class OutputSizes:
-    """Sizes in which output comes."""
+    """Sizes of output batches or frames."""
 
     batch_bytes: int
     """Size that batches aim at."""
@@ -86,13 +86,13 @@ class HostSink:
 
     @property
     def sizes(self) -> OutputSizes:
-        """Sizes in which output comes."""
+        """Sizes of output batches or frames."""
         return OutputSizes(self.options.batch_bytes)
 
     # -- rows in -------------------------------------------------------------------------------------------
 
     def take_in(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Give rows the form in which they are joined."""
+        """Convert rows to the form that is joined."""
         return rows
 
     def nbytes(self, rows: pa.RecordBatch) -> int:
@@ -234,7 +234,7 @@ class DeviceSink:
 
     @property
     def sizes(self) -> OutputSizes:
-        """Sizes in which output comes.
+        """Sizes of output batches or frames.
 
         Frames of few rows are not worth the kernel launches. A piece gives one or two, unless keys are repeated.
         """
@@ -245,7 +245,7 @@ class DeviceSink:
     # -- rows in -------------------------------------------------------------------------------------------
 
     def take_in(self, rows: pa.RecordBatch | DeviceRows) -> DeviceRows:
-        """Give rows the form in which they are joined."""
+        """Convert rows to the form that is joined."""
         return UploadedRows(self.device, rows) if isinstance(rows, pa.RecordBatch) else rows
 
     def nbytes(self, rows: DeviceRows) -> int:
@@ -305,7 +305,7 @@ class DeviceSink:
         return dataclasses.replace(coded, code=code)
 
     def _searched(self, rows: DeviceRows, layout: JoinLayout, side_layout: SideLayout) -> Any:
-        """Frame of the equality keys of rows, then of the columns by which they are searched."""
+        """Frame of the equality keys of rows, and of the columns of their ranges or order."""
         side, codec, operands = side_layout.side, layout.codec, layout.operands[side_layout.side]
         types = [logical(side_layout.schema.field(at).type) for at in operands]
         if layout.as_of_type is not None:
@@ -313,7 +313,7 @@ class DeviceSink:
         return rows.operands([*codec.positions(side), *operands], [*codec.types, *types])
 
     def rows_by_nulls(self, rows: DeviceRows, side_layout: SideLayout, but: Mask | None) -> dict[int, RowMap]:
-        """Divide rows by which of their keys are null, as :meth:`HostSink.rows_by_nulls` does."""
+        """Divide rows by null pattern, as :meth:`HostSink.rows_by_nulls` does."""
         codec = self.layout.codec
         frame = rows.operands(codec.positions(side_layout.side), codec.types)
         return self.device.rows_by_nulls(frame, codec.null_safe, None if but is None else but.on(self.backend))
@@ -367,7 +367,7 @@ class DeviceSink:
 
 
 Sink: TypeAlias = HostSink | DeviceSink
-"""The form in which rows of a join come in and go out."""
+"""The form of a join's input and output."""
 
 
 def sink_of_batches(layout: JoinLayout, backend: AnyBackend, options: Options) -> Sink:

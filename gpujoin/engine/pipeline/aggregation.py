@@ -81,7 +81,7 @@ class Aggregation(Generic[Piece]):
         """Whether the last merging left most of the rows. States then go to disk without being merged."""
 
     def add(self, piece: Piece) -> Iterator[Piece]:
-        """Aggregate the rows of a piece; return groups where there are too many to hold."""
+        """Aggregate the rows of a piece; return groups if there are too many to hold."""
         self.take(piece)
         yield from self.relieve()
 
@@ -139,7 +139,7 @@ class Aggregation(Generic[Piece]):
             self._new_rows += rows
 
     def relieve(self) -> Iterator[Piece]:
-        """Merge states; return groups where there are too many to hold.
+        """Merge states; return groups if there are too many to hold.
 
         Raises ``DeviceMemoryError`` if groups to be returned do not fit the device; the aggregation cannot be used
         any further then.

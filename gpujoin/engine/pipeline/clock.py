@@ -36,7 +36,7 @@ class OperationClock:
         self._names = operation_names(tree)
 
     def name(self, node: Relation) -> str:
-        """Name an operation, by its kind alone if it is none of the tree."""
+        """Name of an operation; its kind, if the tree does not have it."""
         return self._names.get(node, type(node).__name__)
 
     def timed(self, name: str, source: Iterator[T]) -> Iterator[T]:

@@ -345,7 +345,7 @@ class MixedAggregation:
         return Aggregation(host.aggregate(self._node, metrics), self._node, self._host_budget, metrics, self._new_store)
 
     def add(self, piece: MixedPiece) -> Iterator[MixedPiece]:
-        """Take rows in; give out groups where there are too many to hold.
+        """Aggregate rows; return groups if there are too many to hold.
 
         Raises ``DeviceMemoryError`` if the rows do not fit, and cannot be aggregated separately; ``DeviceValueError``
         likewise if the device does not compute the arguments of these rows.

@@ -46,7 +46,7 @@ class WindowRun:
     memory: HostMemory
     metrics: PipelineMetrics
     batch_bytes: int
-    """Size of the batches in which rows go to disk."""
+    """Size of batches on disk."""
     new_store: Callable[[], SpillStore]
 
     def pieces(self, source: Iterator[_Piece], divisions: int = 0, *, stuck: bool = False) -> Iterator[_Piece]:

@@ -17,7 +17,7 @@ from gpujoin.model.types import is_float
 
 _ROW = "row"
 _SAMPLE = 2_000
-"""Rows of the sample of a column in which equal values are looked for first."""
+"""Rows of a sample that is searched for equal values first."""
 
 
 @dataclass(frozen=True)

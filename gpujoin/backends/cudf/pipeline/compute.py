@@ -71,7 +71,7 @@ def nothing(columns: Columns[Frame], types: Sequence[pa.DataType]) -> Frame:
 
 
 def _nothing(columns: Columns[Frame], frame: Frame, dtype: pa.DataType) -> Value | Text:
-    """Empty column of a type, without evaluating anything, so that nothing fails."""
+    """Empty column of a type. Nothing is evaluated, so that nothing fails."""
     kind = logical(dtype)
     if is_text(kind) or is_bytes(kind):
         return columns.source(frame).text(None)

@@ -33,7 +33,7 @@ class Numbers:
     """A number for each row."""
 
     data: Array
-    """Values; unscaled ones of decimals, of which it may be the high 64 bits."""
+    """Values; of decimals the unscaled ones, or the high 64 bits of these."""
     valid: Array | None = None
     """False where null; ``None``: nowhere."""
     low: Array | None = None
@@ -140,7 +140,7 @@ def sum_doubles(numbers: Array, span: Span, rows: SortedRows) -> Array:
 def over_blocks(
     xp: Any, values: Array, span: Span, result: Array, combine: Callable[[Array, Array], Array]
 ) -> Array:  # fmt: skip
-    """Combine the values of each frame, in blocks of 1, 2, 4, … places, with what is in ``result``.
+    """Combine the values of each frame, in blocks of 1, 2, 4, … places, into ``result``.
 
     A frame of 6 places from 3 on, 6 being 110 in binary, is the block of 2 from place 3 and that of 4 from place 5.
     """

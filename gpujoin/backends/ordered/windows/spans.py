@@ -92,7 +92,7 @@ class Span:
 
     @classmethod
     def from_frame(cls, frame: Frame, rows: SortedRows, key: RangeKey | None = None) -> Span:
-        """Find the places of a frame; the order key is read for distances of it.
+        """Find the places of each row's frame. Distances are those of the order key.
 
         Raises ``ExpressionEvaluationError`` if a bound is outside of the key's type.
         """

@@ -74,7 +74,7 @@ class Percentile(_Values):
 
 
 class Mode(_Values):
-    """``mode``: values are counted when all are there."""
+    """``mode``: values are kept, and counted in the end."""
 
     def finish(self, state: pl.DataFrame) -> list[pl.Series]:
         name = self.name("v")
