@@ -32,7 +32,7 @@ from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_known_layout
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.model.types import wide_offsets
+from gpujoin.model.types import LONG_DIGITS, wide_offsets
 from gpujoin.plan.key_types import key_type
 
 _NULL_FLAG = np.int64(1) << 32
@@ -256,7 +256,7 @@ def _decimal_words(array: pa.Array) -> list[pa.Array]:
     if width == 64:
         return [array.view(pa.int64())]
     words = width // 64
-    count = 1 if array.type.precision <= 18 else words
+    count = 1 if array.type.precision <= LONG_DIGITS else words
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
         return [pa.array([], pa.int64())] * count

@@ -21,10 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.model.ranges import LEAST
-from gpujoin.model.types import is_bytes, is_text
+from gpujoin.model.types import is_bytes, is_text, is_wide_decimal
 
 Codes = npt.NDArray[np.int64]
-_NARROW_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,7 @@ class OrderCodec:
 
 def by_rank(dtype: pa.DataType) -> bool:
     """Whether values of a type do not fit 64 bits, so that codes are ranks."""
-    if pat.is_decimal(dtype):
-        return int(dtype.precision) > _NARROW_DIGITS
-    return is_text(dtype) or is_bytes(dtype)
+    return is_wide_decimal(dtype) or is_text(dtype) or is_bytes(dtype)
 
 
 def _own_codes(values: pa.Array) -> Codes:

@@ -57,10 +57,7 @@ from gpujoin.functions.values import Value
 from gpujoin.functions.vector import INT64_MAX, Array, Mask, Vector, mask_and, mask_and_not
 from gpujoin.functions.widening import LEAST_SCALE, adjusted_decimal, bounded_decimal, decimal_for, tightest
 from gpujoin.model.expressions import Call, EvalMode, Expression, Function, Literal
-from gpujoin.model.types import MAX_PRECISION, is_float, is_numeric, is_text, is_whole
-
-LONG_DIGITS = 18
-"""Every decimal of at most so many digits fits 64 bits unscaled."""
+from gpujoin.model.types import LONG_DIGITS, MAX_PRECISION, is_float, is_numeric, is_text, is_whole
 
 
 def _resolve_arithmetic(node: Call) -> Expression | None:

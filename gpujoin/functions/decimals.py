@@ -16,7 +16,7 @@ from gpujoin.functions.implementation import fail, null_or_raise
 from gpujoin.functions.signatures import type_of
 from gpujoin.functions.vector import INT64_MAX, Array, Mask, Vector, mask_and
 from gpujoin.model.expressions import Call, Cast, EvalMode, Function
-from gpujoin.model.types import MAX_PRECISION
+from gpujoin.model.types import LONG_DIGITS, MAX_PRECISION
 
 _QUOTIENT_DIGITS = 39
 _NEGATED_DIGITS = 34
@@ -24,7 +24,7 @@ _NEGATED_DIGITS = 34
 
 def magnitude(vector: Vector) -> int:
     """Bound the absolute unscaled values of a decimal column."""
-    if vector.values.dtype != object and vector.dtype.precision <= 18:
+    if vector.values.dtype != object and vector.dtype.precision <= LONG_DIGITS:
         return int(10**vector.dtype.precision - 1)
     return largest(vector.values)
 
@@ -274,7 +274,7 @@ def to_whole(node: Cast, vector: Vector) -> tuple[npt.NDArray[np.int64], Mask | 
 
 
 def _scalable(vector: Vector) -> Array:
-    return _wide(vector.values) if vector.dtype.scale > 18 else vector.values
+    return _wide(vector.values) if vector.dtype.scale > LONG_DIGITS else vector.values
 
 
 def from_whole(node: Cast, values: Array, valid: Mask | None) -> Vector:

@@ -14,9 +14,10 @@ from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError, GpuJoinError
 from gpujoin.functions import values as v
 from gpujoin.functions.signatures import type_of
-from gpujoin.functions.values import Value, is_wide, numpy_name
+from gpujoin.functions.values import Value, numpy_name
 from gpujoin.functions.vector import Array, mask_and, mask_and_not
 from gpujoin.model.expressions import Call, Cast, ColumnRef, EvalMode, Expression, Function
+from gpujoin.model.types import is_wide_decimal
 
 Active: TypeAlias = Array | None
 """Mask of the rows for which a node is evaluated; ``None``: all."""
@@ -236,7 +237,10 @@ def same_types(node: Call) -> bool:
     """Whether all operands have the same comparable type; decimals may differ in precision, but not in scale."""
     first, *others = operand_types(node)
     if pat.is_decimal128(first):
-        return all(pat.is_decimal128(t) and t.scale == first.scale and is_wide(t) == is_wide(first) for t in others)
+        return all(
+            pat.is_decimal128(t) and t.scale == first.scale and is_wide_decimal(t) == is_wide_decimal(first)
+            for t in others
+        )
     return (is_fixed(first) or pat.is_string(first)) and all(t == first for t in others)
 
 

@@ -11,11 +11,11 @@ import pyarrow.types as pat
 from gpujoin.functions import quotients, words
 from gpujoin.functions.device import Active, Offer, Operands
 from gpujoin.functions.signatures import constant_scale, type_of
-from gpujoin.functions.values import NARROW_DIGITS, Value
+from gpujoin.functions.values import Value
 from gpujoin.functions.vector import Array, mask_and, mask_and_not
 from gpujoin.functions.words import Words, of_words, words_of
 from gpujoin.model.expressions import Call, Cast, EvalMode, Function
-from gpujoin.model.types import MAX_PRECISION, logical
+from gpujoin.model.types import LONG_DIGITS, MAX_PRECISION, logical
 
 _NEGATED_DIGITS = 34
 """Most digits of decimals whose sign Spark turns without rounding them."""
@@ -76,7 +76,7 @@ def arithmetic(operands: Operands, node: Call, active: Active) -> Value:
     if scale > target.scale:
         result, overflow = _rounded_product(operands, left, right, scale - target.scale)
         return fitted(operands, node, result, overflow, valid, active)
-    if target.precision <= NARROW_DIGITS and precision <= target.precision:
+    if target.precision <= LONG_DIGITS and precision <= target.precision:
         return Value(target, _narrow(node, left, right, scale), valid)
     if node.function is Function.MULTIPLY:
         result, overflow = words.multiply(operands.xp, words_of(left), words_of(right))

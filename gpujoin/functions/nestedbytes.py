@@ -18,7 +18,7 @@ from gpujoin.functions.signatures import Signature, type_of, typed, types_of
 from gpujoin.functions.spec import FunctionSpec
 from gpujoin.functions.vector import Array, Mask, Vector, bytes_layout, from_arrow, is_present
 from gpujoin.model.expressions import Call, Function
-from gpujoin.model.types import LONG_DIGITS, is_bytes, is_list, is_text
+from gpujoin.model.types import is_bytes, is_list, is_text, is_wide_decimal
 
 
 def _resolve_bytes(node: Call) -> Call | None:
@@ -192,7 +192,7 @@ def _turned(bits: Array) -> Array:
 
 
 def _word_count(dtype: pa.DataType) -> int:
-    return 2 if pat.is_decimal(dtype) and dtype.precision > LONG_DIGITS else 1
+    return 2 if is_wide_decimal(dtype) else 1
 
 
 def _sign(kind: np.dtype[Any]) -> Any:

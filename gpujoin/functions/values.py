@@ -15,10 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.vector import Array
-from gpujoin.model.types import UNITS_PER_SECOND
-
-NARROW_DIGITS = 18
-"""Most digits of decimals that are one int64."""
+from gpujoin.model.types import UNITS_PER_SECOND, is_wide_decimal
 
 MASK64 = (1 << 64) - 1
 _EDGE = 2.0**63
@@ -45,11 +42,6 @@ class Value:
         return Value(self.dtype, self.data, valid, self.low)
 
 
-def is_wide(dtype: pa.DataType) -> bool:
-    """Whether values of a type take two words."""
-    return pat.is_decimal(dtype) and dtype.precision > NARROW_DIGITS
-
-
 def numpy_name(dtype: pa.DataType) -> str:
     """Name of the array type that holds values of a fixed-width type."""
     if pat.is_boolean(dtype):
@@ -65,12 +57,12 @@ def constant(xp: Any, value: Any, dtype: pa.DataType) -> Value:
     """Make a constant; ``None`` is null."""
     kind = numpy_name(dtype)
     if value is None:
-        low = xp.zeros(1, dtype="uint64") if is_wide(dtype) else None
+        low = xp.zeros(1, dtype="uint64") if is_wide_decimal(dtype) else None
         return Value(dtype, xp.zeros(1, dtype=kind), xp.zeros(1, dtype=bool), low)
     scalar = pa.scalar(value, dtype)
     if pat.is_decimal(dtype):
         unscaled = int(scalar.as_py().scaleb(dtype.scale, _EXACT))
-        if is_wide(dtype):
+        if is_wide_decimal(dtype):
             low = xp.asarray([unscaled & MASK64], dtype="uint64")
             return Value(dtype, xp.asarray([unscaled >> 64], dtype="int64"), None, low)
         return Value(dtype, xp.asarray([unscaled], dtype="int64"))
@@ -237,4 +229,4 @@ def choose(xp: Any, condition: Array, value: Value, other: Value) -> Value:
 def in_words(words: Sequence[Array], dtype: pa.DataType, valid: Array | None) -> Value:
     """Make a decimal of its low (unsigned) and high (signed) words."""
     low, high = words
-    return Value(dtype, high, valid, low) if is_wide(dtype) else Value(dtype, low.view("int64"), valid)
+    return Value(dtype, high, valid, low) if is_wide_decimal(dtype) else Value(dtype, low.view("int64"), valid)

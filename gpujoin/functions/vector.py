@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from gpujoin.model.layouts import in_type
-from gpujoin.model.types import is_bytes, is_text, logical
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_text, logical
 
 Array: TypeAlias = Any
 """A one-dimensional array of NumPy or CuPy."""
@@ -181,7 +181,7 @@ def _fixed_width(array: pa.Array) -> Array:
 def _unscaled(data: pa.Buffer, array: pa.Array) -> Array:
     limbs = np.frombuffer(data, np.int64, 2 * len(array), array.offset * 16).reshape(-1, 2)
     low, high = limbs[:, 0], limbs[:, 1]
-    narrow = array.type.precision <= 18
+    narrow = array.type.precision <= LONG_DIGITS
     if not narrow:
         misfit = (high != low >> 63) | (low == np.iinfo(np.int64).min)
         if array.null_count:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from gpujoin.functions.values import MASK64, Value, is_wide
+from gpujoin.functions.values import MASK64, Value
 from gpujoin.functions.vector import Array
+from gpujoin.model.types import is_wide_decimal
 
 _HALF = 32
 _LOW_HALF = (1 << _HALF) - 1
@@ -37,7 +38,7 @@ def words_of(value: Value) -> Words:
 
 def of_words(unscaled: Words, dtype: pa.DataType, valid: Array | None) -> Value:
     """Make a decimal of two words; a narrow type has only the low one."""
-    if is_wide(dtype):
+    if is_wide_decimal(dtype):
         return Value(dtype, unscaled.high, valid, unscaled.low)
     return Value(dtype, unscaled.low.view("int64"), valid)
 

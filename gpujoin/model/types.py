@@ -79,6 +79,11 @@ def is_whole(dtype: pa.DataType) -> bool:
     return pat.is_signed_integer(dtype)
 
 
+def is_wide_decimal(dtype: pa.DataType) -> bool:
+    """Whether a type is a decimal whose values may exceed 64 bits."""
+    return pat.is_decimal(dtype) and dtype.precision > LONG_DIGITS
+
+
 def is_numeric(dtype: pa.DataType) -> bool:
     """Whether a type is one of Spark's numbers."""
     return is_whole(dtype) or is_float(dtype) or pat.is_decimal(dtype)

@@ -19,11 +19,10 @@ import pyarrow.types as pat
 from gpujoin.errors import JoinSpecError, KeyTypeError, did_you_mean
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.spec import AsOf, Direction, JoinSpec, KeyPair
-from gpujoin.model.types import UNITS_PER_SECOND
+from gpujoin.model.types import UNITS_PER_SECOND, is_wide_decimal
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.ranges import order_type
 
-_NARROW_DIGITS = 18
 _MOST_UNITS = (1 << 64) - 1
 _FAR = 100
 """Power of ten above all distances of decimals."""
@@ -51,7 +50,7 @@ def as_of_type(left: pa.DataType, right: pa.DataType, terms: AsOf) -> pa.DataTyp
             " or durations of one kind on both sides"
         )
     if terms.direction is Direction.NEAREST or terms.tolerance is not None:
-        wide = pat.is_decimal(common) and common.precision > _NARROW_DIGITS
+        wide = is_wide_decimal(common)
         if wide or pat.is_large_binary(common):
             problem = "that fits into 64 bits, " if wide else ""
             cure = "cast them to a narrower type, or " if wide else ""

@@ -12,13 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import ConstantTable, Join, PartialAggregate, Relation, Scan, SparkSource, Window
-from gpujoin.model.types import LONG_DIGITS
+from gpujoin.model.types import is_wide_decimal
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.ranges import Shape, shape_of_node
 
@@ -229,7 +228,7 @@ def _calls(node: Relation, rows: float, costs: Costs) -> Estimate:
     types = [part.type for root in node.expressions() for part in root.walk() if isinstance(part, Call)]
     if isinstance(node, PartialAggregate):
         types += [call.buffer[0].type for call in node.aggregates]
-    decimals = sum(dtype is not None and pat.is_decimal(dtype) and dtype.precision > LONG_DIGITS for dtype in types)
+    decimals = sum(dtype is not None and is_wide_decimal(dtype) for dtype in types)
     others = len(types) - decimals
     return Estimate(
         here=rows * (decimals * costs.decimal_call + others * costs.call),

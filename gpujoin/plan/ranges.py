@@ -28,10 +28,9 @@ from gpujoin.model.expressions import Call, Cast, Expression, Function, Literal,
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.ranges import Axis, Bound, Comparison
 from gpujoin.model.relations import Join, PartialAggregate, Project, Relation
-from gpujoin.model.types import is_bytes, is_text, plain
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_text, plain
 from gpujoin.plan.key_types import key_type
 
-_NARROW_DIGITS = 18
 MOST_AXES = 2
 """Build-side expressions that are searched at the same time; comparisons of others are tested pair by pair."""
 
@@ -333,7 +332,7 @@ def _axis(terms: list[_Term]) -> Axis | None:
 
 
 def _narrow_decimal(dtype: pa.DataType) -> bool:
-    return bool(pat.is_decimal(dtype) and dtype.precision <= _NARROW_DIGITS)
+    return bool(pat.is_decimal(dtype) and dtype.precision <= LONG_DIGITS)
 
 
 def order_type(types: Iterable[pa.DataType | None]) -> pa.DataType | None:

@@ -23,13 +23,14 @@ from gpujoin.functions.casts import is_widening
 from gpujoin.functions.device import Offer, Source
 from gpujoin.functions.evaluate_device import DeviceEvaluator
 from gpujoin.functions.spec import SPECS
-from gpujoin.functions.values import Value, constant, is_wide
+from gpujoin.functions.values import Value, constant
 from gpujoin.launch.device import Device
 from gpujoin.launch.matches import UniqueMatches
 from gpujoin.launch.residual import ConditionColumn, mask, restrict
 from gpujoin.logs import log
 from gpujoin.model.expressions import Call, Cast, ColumnRef, Expression, Literal
 from gpujoin.model.jointype import Side
+from gpujoin.model.types import is_wide_decimal
 
 FEWEST_PAIRS = 1 << 16
 """Least pairs that a kernel is compiled for: a new condition may take half a second."""
@@ -200,7 +201,7 @@ def _same_unscaled(source: pa.DataType | None, target: pa.DataType | None) -> bo
     """Whether a cast of a decimal keeps its unscaled integer, with one word in both types."""
     if source is None or target is None or not (pat.is_decimal128(source) and pat.is_decimal128(target)):
         return False
-    return bool(source.scale == target.scale and source.precision <= target.precision and not is_wide(target))
+    return bool(source.scale == target.scale and source.precision <= target.precision and not is_wide_decimal(target))
 
 
 def _row(node: ColumnRef) -> str:
@@ -220,6 +221,6 @@ def _c_type(dtype: pa.DataType | None) -> str:
         return "double"
     if pat.is_date32(dtype):
         return "i32"
-    if pat.is_timestamp(dtype) or (pat.is_decimal128(dtype) and not is_wide(dtype)):
+    if pat.is_timestamp(dtype) or (pat.is_decimal128(dtype) and not is_wide_decimal(dtype)):
         return "i64"
     raise _NotWrittenError(str(dtype))

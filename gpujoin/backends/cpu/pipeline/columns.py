@@ -19,7 +19,7 @@ import pyarrow.types as pat
 
 from gpujoin.functions.lowered import INT64, Bounds, Column, LazyBounds, polars_type, within
 from gpujoin.functions.utf8 import as_bytes, as_characters, is_utf8
-from gpujoin.model.types import is_bytes, is_text, logical
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_text, logical
 
 
 def is_wide(series: pl.Series, dtype: pa.DataType) -> bool:
@@ -69,7 +69,7 @@ def as_text(series: pl.Series) -> pl.Series:
 def _unscaled(array: pa.ChunkedArray, dtype: pa.DataType) -> tuple[pl.Series, bool]:
     if array.type != dtype:
         array = array.cast(dtype)
-    if dtype.precision <= 18:
+    if dtype.precision <= LONG_DIGITS:
         parts = [_low_limbs(chunk) for chunk in array.chunks]
         return (pl.concat(parts) if parts else pl.Series([], dtype=pl.Int64)), False
     whole = pl.from_arrow(array.cast(pa.decimal128(38, dtype.scale)))

@@ -21,14 +21,12 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, NullEquality
-from gpujoin.model.types import is_bytes, is_float, is_text, logical
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_float, is_text, logical
 
 _MOST_BUILD_ROWS = 1 << 18
 """Most build rows of a join in Polars, which hashes them again for each piece (`benchmarks/pipeline/README.md`)."""
 _MOST_MATCHES = 4
 """Most build rows of a key of a join in Polars: with more, an output piece may become too large."""
-
-_INT64_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ def _layout(dtype: pa.DataType) -> pa.DataType:
     if is_late(dtype):
         return NUMBER
     dtype = logical(dtype)
-    if pat.is_decimal(dtype) and dtype.precision <= _INT64_DIGITS:
+    if pat.is_decimal(dtype) and dtype.precision <= LONG_DIGITS:
         return pa.int64()
     if is_text(dtype):
         return pa.string_view()

@@ -30,10 +30,10 @@ from gpujoin.backends.cudf.rowmaps import check_length
 from gpujoin.backends.cudf.text import CudfText, FrameSource
 from gpujoin.errors import DecodeError, GpuJoinError
 from gpujoin.functions.device import Text
-from gpujoin.functions.values import NARROW_DIGITS, Value
+from gpujoin.functions.values import Value
 from gpujoin.launch.rows import FieldColumn
 from gpujoin.model.jointype import Side
-from gpujoin.model.types import is_bytes, is_text
+from gpujoin.model.types import LONG_DIGITS, is_bytes, is_text
 
 _T = plc.types.TypeId
 _WIDE = plc.DataType(_T.DECIMAL128, 0)
@@ -237,7 +237,7 @@ def _taken_in(column: plc.Column, file_type: pa.DataType, path: str) -> tuple[pl
 
 def _decimal(column: plc.Column, file_type: pa.DataType) -> tuple[plc.Column, pa.DataType]:
     kind = column.type().id()
-    narrow = pa.decimal64(file_type.precision, file_type.scale) if file_type.precision <= NARROW_DIGITS else None
+    narrow = pa.decimal64(file_type.precision, file_type.scale) if file_type.precision <= LONG_DIGITS else None
     if kind == _T.DECIMAL128:
         plain = retyped(column, _WIDE)
         if narrow is None:

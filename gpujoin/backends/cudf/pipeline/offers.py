@@ -6,13 +6,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.functions.support import can_carry, device_obstacle, is_device_supported
-from gpujoin.functions.values import NARROW_DIGITS
 from gpujoin.model.aggregates import EXTREMES_BY, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Explode, Join, PartialAggregate, Relation, Window, operation_name
 from gpujoin.model.sqltext import show_type, value_name
-from gpujoin.model.types import is_whole, logical
+from gpujoin.model.types import LONG_DIGITS, is_whole, logical
 from gpujoin.model.windows import FramedAggregate
 
 _AGGREGATES = MOMENTS | EXTREMES_BY | {
@@ -24,7 +23,7 @@ _AGGREGATES = MOMENTS | EXTREMES_BY | {
 def carried(dtype: pa.DataType) -> pa.DataType:
     """Type in which the device carries values: decimals of up to 18 digits have 64 bits."""
     dtype = logical(dtype)
-    if pat.is_decimal(dtype) and dtype.precision <= NARROW_DIGITS:
+    if pat.is_decimal(dtype) and dtype.precision <= LONG_DIGITS:
         return pa.decimal64(dtype.precision, dtype.scale)
     return dtype
 

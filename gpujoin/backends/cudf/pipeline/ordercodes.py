@@ -17,14 +17,14 @@ import pyarrow as pa
 from gpujoin.backends.cudf.arrays import Array
 from gpujoin.backends.cudf.pipeline.columns import Columns, Frame
 from gpujoin.backends.cudf.pipeline.compute import valid_of
-from gpujoin.functions.values import Value, is_wide
-from gpujoin.model.types import is_bytes, is_text, logical
+from gpujoin.functions.values import Value
+from gpujoin.model.types import is_bytes, is_text, is_wide_decimal, logical
 
 
 def is_ranked(dtype: pa.DataType) -> bool:
     """Whether values of a type do not fit 64 bits, so that codes are ranks."""
     kind = logical(dtype)
-    return bool(is_text(kind) or is_bytes(kind) or is_wide(kind))
+    return bool(is_text(kind) or is_bytes(kind) or is_wide_decimal(kind))
 
 
 def ranks(columns: Columns[Frame], values: Frame) -> Array:

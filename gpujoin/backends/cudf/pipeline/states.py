@@ -22,11 +22,11 @@ from gpujoin.backends.cudf.pipeline.offers import carried
 from gpujoin.backends.ordered.reductions import any_true
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.functions import words
-from gpujoin.functions.values import Value, is_wide
+from gpujoin.functions.values import Value
 from gpujoin.functions.vector import INT64_MAX, mask_and
 from gpujoin.model.aggregates import AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
-from gpujoin.model.types import is_bytes, is_float, is_text
+from gpujoin.model.types import is_bytes, is_float, is_text, is_wide_decimal
 
 _INT64_MIN = -(1 << 63)
 _INFINITIES = {32: 0x7F800000, 64: 0x7FF0000000000000}
@@ -174,7 +174,7 @@ class ExactSumState(State[Frame]):
 
     @property
     def _parts(self) -> int:
-        return words.LIMBS if is_wide(self.call.dtype) else 2
+        return words.LIMBS if is_wide_decimal(self.call.dtype) else 2
 
     @property
     def types(self) -> tuple[pa.DataType, ...]:
@@ -325,7 +325,7 @@ class PickState(State[Frame]):
         if is_text(dtype) or is_bytes(dtype):
             text = columns.source(columns.frame([], [], 1)).text(None)
             return columns.relabelled(columns.frame([text], (pa.string(),), 1), (kind,))
-        low = xp.zeros(1, dtype="uint64") if is_wide(dtype) else None
+        low = xp.zeros(1, dtype="uint64") if is_wide_decimal(dtype) else None
         data = xp.zeros(1, dtype=_array_name(dtype))
         return columns.frame([Value(dtype, data, xp.zeros(1, dtype=bool), low)], (kind,), 1)
 
@@ -351,7 +351,7 @@ class ExtremeState(PickState[Frame]):
 
     def _picked(self, rows: Reducer[Frame], at: int, valid: Array | None) -> Callable[[], Frame]:
         dtype = self.call.dtype
-        if not (is_text(dtype) or is_bytes(dtype) or is_wide(dtype)):
+        if not (is_text(dtype) or is_bytes(dtype) or is_wide_decimal(dtype)):
             return self._by_value(rows, at, valid)
         order, place = _in_order(rows, at, descending=False)
         number = rows.ask(self._kind, place, valid)
