@@ -220,7 +220,7 @@ def test_values_past_32_bit_offsets_are_put_together(
     backend: AnyBackend, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """At a smaller scale: what is then wide inside comes out in its own type."""
-    monkeypatch.setattr(hostgather, "_SMALL_OFFSETS", 64)
+    monkeypatch.setattr(hostgather, "SMALL_OFFSETS", 64)
     array = PLAIN[kind]
     parts = [pa.record_batch({"k": pa.array([i] * 6, pa.int32()), "x": array}) for i in range(3)]
     whole = hostgather.one_batch(parts, parts[0].schema)
