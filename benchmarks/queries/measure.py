@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -42,6 +43,9 @@ class Measured:
         not grow while something else runs on the machine.
     planning : tuple of float
         Seconds of the same runs that planning took beside Spark's own: what a query pays that is left to Spark.
+    plan_is_sparks : bool
+        Whether the accelerated query has the physical plan that Spark makes by itself. It can then be slower by
+        planning alone; its ratios tell how even the machine was.
     all, here : Operations
         Operations of the optimized plan, and those that run here.
     explanation : str
@@ -58,6 +62,7 @@ class Measured:
     spark_processor: tuple[float, ...]
     accelerated_processor: tuple[float, ...]
     planning: tuple[float, ...]
+    plan_is_sparks: bool
     all: Operations
     here: Operations
     explanation: str
@@ -168,6 +173,7 @@ def measure(
         **suite.further(connection, number, text, scale, actual),
     }
     covered = coverage(spark.sql(text))
+    plans = {_physical_plan(spark.sql(text)), _physical_plan(gpujoin.accelerate(spark.sql(text)))}
     runs: dict[Callable[[], list[Any]], list[_Run]] = {native: [], accelerated: []}
     for turn in range(repeats):
         order = list(runs) if turn % 2 == 0 else list(runs)[::-1]
@@ -181,9 +187,18 @@ def measure(
         spark_processor=tuple(run.processor for run in timed[native]),
         accelerated_processor=tuple(run.processor for run in timed[accelerated]),
         planning=tuple(planning[1:] or planning),
+        plan_is_sparks=len(plans) == 1,
         all=covered.all,
         here=covered.here,
         explanation=str(covered.explanation),
         differences=tuple(f"not as {name}: {what}" for name, what in compared.items() if what is not None),
         repeats=repeats,
     )
+
+
+def _physical_plan(query: DataFrame) -> str:
+    """Give a plan's text without what differs each time that it is made: ids of columns, nodes, subqueries and RDDs."""
+    text = str(query._jdf.queryExecution().executedPlan().toString())  # noqa: SLF001
+    numbers: dict[str, int] = {}
+    text = re.sub(r"(?<=#)\d+L?", lambda found: str(numbers.setdefault(found[0], len(numbers))), text)
+    return re.sub(r"plan_id=\d+|@[0-9a-f]+|RDD\[\d+\]", "", text)

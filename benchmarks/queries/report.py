@@ -27,8 +27,11 @@ _HEADER = (
     "joins",
     "aggregations",
     "windows",
+    "plan",
     "answer",
 )
+_NUMBERS = len(_HEADER) - 2
+"""The first columns are numbers."""
 _MOST_EXPLAINED = 30
 """Pages of more queries do not say what ran where: JSON does."""
 
@@ -70,7 +73,7 @@ def write(
         The table, for people.
     """
     rows = [_cells(query) for query in measured]
-    shown = "\n".join(align([_HEADER, *rows], numbers=9))
+    shown = "\n".join(align([_HEADER, *rows], numbers=_NUMBERS))
     if folder is not None:
         machine = describe()
         folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +120,7 @@ def _cells(query: Measured) -> tuple[str, ...]:
     answer = "WRONG" if query.differences else "equal"
     planning = statistics.median(query.planning)
     seconds = (f"{spark:.2f}", f"{here:.2f}", f"{planning:.3f}", f"{query.ratio:.2f}", f"{query.processor_ratio:.2f}")
-    return str(query.number), *seconds, *shown, answer
+    return str(query.number), *seconds, *shown, "Spark's" if query.plan_is_sparks else "here", answer
 
 
 def _summary(measured: Sequence[Measured]) -> str:
@@ -174,10 +177,11 @@ def _page(
         *_timing(repeats),
         "*planning*: the part of *here* in which gpujoin planned, which a query pays too that is left to Spark.",
         "*of the processor*: the same ratio in seconds of processors: of the driver, its JVM and their workers.",
+        "*plan*: whose physical plan the query has here; with Spark's, planning is all that it can lose.",
         "*joins*, *aggregations*, *windows*: how many of those in Spark's optimized plan gpujoin runs.",
         "",
         "| " + " | ".join(_HEADER) + " |",
-        "|" + "---:|" * (len(_HEADER) - 1) + "---|",
+        "|" + "---:|" * _NUMBERS + "---|" * (len(_HEADER) - _NUMBERS),
         *("| " + " | ".join(row) + " |" for row in rows),
         "",
         _summary(measured),

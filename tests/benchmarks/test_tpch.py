@@ -37,9 +37,20 @@ def test_columns_of_random_text_are_left_out() -> None:
 
 def test_totals() -> None:
     faster = Measured(
-        1, (4.0, 2.0, 3.0), (1.0, 1.5, 2.0), (6.0,), (2.0,), (0.1, 0.2, 0.1), Operations(2, 1), Operations(1), "", (), 3
+        1,
+        (4.0, 2.0, 3.0),
+        (1.0, 1.5, 2.0),
+        (6.0,),
+        (2.0,),
+        (0.1, 0.2, 0.1),
+        False,
+        Operations(2, 1),
+        Operations(1),
+        "",
+        (),
+        3,
     )
-    slower = Measured(2, (1.0,), (2.0,), (1.0,), (1.0,), (0.1,), Operations(), Operations(), "", (), 3)
+    slower = Measured(2, (1.0,), (2.0,), (1.0,), (1.0,), (0.1,), True, Operations(), Operations(), "", (), 3)
     assert faster.medians == (3.0, 1.5)
     assert totals([faster, slower]) == {
         "spark_seconds": 4.0,
