@@ -357,7 +357,7 @@ class FieldFinder:
                 places.setdefault(field_id, []).append(place)
         return places
 
-    def places_in(self, struct: pa.DataType, wanted: pa.DataType, stored_field: StoredField) -> list[int | None] | None:
+    def places_in(self, struct: pa.DataType, dtype: pa.DataType, stored_field: StoredField) -> list[int | None] | None:
         """Places of the fields of a planned struct in that of a file, ``None`` for those that it lacks.
 
         ``None`` alone: fields of the file have one name or id, or none fits any of the table, so that nothing would
@@ -366,7 +366,7 @@ class FieldFinder:
         places = self.places((field.name, id_of(field)) for field in struct)
         if any(len(alike) > 1 for alike in places.values()):
             return None
-        pairs = zip(fields_of(wanted), within(stored_field, wanted), strict=True)
+        pairs = zip(fields_of(dtype), within(stored_field, dtype), strict=True)
         fitting = [places.get(self.key(field, inner), [None])[0] for field, inner in pairs]
         return None if fitting and all(place is None for place in fitting) else fitting
 
