@@ -5,7 +5,7 @@ SF ?= 0.1
 # Two Spark sessions with a few GiB each are what a small machine can carry; a third gains nothing on two cores.
 WORKERS ?= 2
 # What `make test` runs, beside what it leaves out by tests/brief.py and tests/unchanged.py.
-BRIEF = not slow and not extra and not program and not spark40 and not chaos
+BRIEF = not slow and not extra and not program and not spark40 and not chaos and not lake
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 IMAGE_ARGS ?=
@@ -27,6 +27,8 @@ EVERYDAY ?= 320
 SPARK_STREAMS ?= 20
 FILES ?= 130
 VERSIONS ?= 4.0 4.1 4.2
+# The PySpark on which both Delta and Iceberg work: tests/lake/jars.py.
+LAKE = 4.1.1
 # What Spark makes of values, functions and settings; how its plans are read and run is tested on the newest and the oldest.
 SQL_TESTS = tests/expressions tests/functions $(addprefix tests/spark/query/test_,$(addsuffix .py,\
 	aggregates bulk_aggregates computed functions intervals list_functions nested nested_groups not_in operators \
@@ -38,7 +40,7 @@ SHELL_SCRIPTS = .ci/run $(wildcard scripts/*.sh docker/*.sh docker/*/*.sh)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-tools test-all test-versions tutorial chaos sweep answers lint format bench mutation gpu-check docs site site-version image-test clean
+.PHONY: help demo test test-tools test-all test-versions test-lake tutorial chaos sweep answers lint format bench mutation gpu-check docs site site-version image-test clean
 
 help: ## List these targets
 	@echo "Usage: make TARGET [SF=0.1] [VENV=.venv] [WORKERS=2] [PYTEST_ARGS=...]"
@@ -69,16 +71,22 @@ test-all: ## Run all tests, long sweeps, injected faults and the oldest librarie
 	@scripts/find_gxx.sh
 	@VENV=$(VENV)-oldest CONSTRAINTS=constraints-oldest.txt scripts/setup_env.sh test
 	@PYTHON=$(PYTHON_IN_VENV) scripts/resolve_extras.sh
-	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -p tests.mutants.calls -m "not spark40 and not chaos"
+	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -p tests.mutants.calls -m "not spark40 and not chaos and not lake"
 	@$(JAVA) && $(PYTHON_IN_VENV) scripts/mutate_package.py --workers $(WORKERS)
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 	@$(JAVA) && $(VENV)-oldest/bin/python $(PYTEST) -m "not slow and not extra and not gpu and not chaos or spark and not slow and not chaos"
+	@$(MAKE) --no-print-directory test-lake
 
 test-versions: ## Run the tests of what SQL means on the newest release of each earlier version of PySpark
 	@for version in $(VERSIONS); do \
 		VENV=$(VENV) scripts/setup_spark.sh $$version test && $(JAVA) && \
 		$(VENV)-$$version/bin/python $(PYTEST) -m "spark and not slow and not extra and not gpu and not chaos" $(SQL_TESTS) || exit 1; \
 	done
+
+test-lake: ## Run the tests of Delta and Iceberg tables, for which Spark gets jars from Maven Central (its PySpark: 4.1.1)
+	@VENV=$(VENV) scripts/setup_spark.sh $(LAKE) test
+	@$(JAVA) && { $(VENV)-$(LAKE)/bin/python -m tests.lake.jars || true; } && \
+		$(VENV)-$(LAKE)/bin/python $(PYTEST) -m lake tests/lake
 
 tutorial: ## Run the notebook of the tutorial, and check that it gives what its text says (half a minute)
 	@$(SETUP) test

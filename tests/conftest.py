@@ -22,6 +22,7 @@ from tests.brief import few
 from tests.disks import Mount, mounts
 from tests.fallbacks import note_unexpected, watched
 from tests.schedule import by_seconds
+from tests.sessions import start_session
 from tests.unchanged import leave_out
 from tests.wording import in_words, listen
 
@@ -208,41 +209,11 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-_SPARK_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1500m",
-    "spark.sql.ui.retainedExecutions": "20",  # each keeps its plan as text
-    "spark.buffer.pageSize": "1m",
-    "spark.python.task.killTimeout": "100ms",  # how long a worker of a cancelled task goes on
-    "spark.sql.shuffle.partitions": "3",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.log.level": "ERROR",
-}
-_FORKED_READY = {"spark.python.daemon.module": "gpujoin.spark.daemon"}
-"""Saves each worker a second and a half of imports; programs, and `make test-all`, have Spark's own daemon."""
-
-
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark for the whole run; GPUJOIN_TEST_MASTER chooses the master. Tests take ``spark`` instead."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    sql = pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
-    scratch = tmp_path_factory.mktemp("spark")
-    builder = sql.SparkSession.builder.master(os.environ.get("GPUJOIN_TEST_MASTER", "local[2]"))
-    settings = _SPARK_CONF if os.environ.get(java.CODEGEN_VARIABLE) else {**_SPARK_CONF, **_FORKED_READY}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = (
-        builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .config("spark.local.dir", str(scratch / "local"))
-        .appName("gpujoin tests")
-        .getOrCreate()
-    )
+    pytest.importorskip("pyspark.sql", reason="no PySpark: pip install gpujoin[spark]")
+    session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 
