@@ -102,6 +102,8 @@ class StoredField:
     fields: tuple[StoredField, ...] = ()
     """The same of what its type consists of, in order: fields of a struct, the element of a list, the key and the value
     of a map. Nothing: names of fields are those of the table."""
+    required: bool = False
+    """Whether a file without it is not read: its values there are others than null."""
 
 
 @dataclass(frozen=True, slots=True)

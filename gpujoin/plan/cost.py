@@ -205,6 +205,32 @@ def operation_seconds(
     return Estimate(here=computed.here + own.here, spark=computed.spark + own.spark)
 
 
+def looked_up_rows(relation: Relation, sizes: Sizes, threshold: int) -> float:
+    """Count the rows of the largest input from Spark that Spark only looks up in tables that it broadcasts.
+
+    Where nothing tells how few rows a condition leaves, Spark learns it as it runs, so the sizes are the least ones.
+    """
+
+    def small(node: Join, side: Side) -> bool:
+        child = node.side(side)
+        return _may_send(node, side) and sizes.of(child).rows * row_bytes(child.schema) <= threshold
+
+    def looked_up(node: Relation) -> list[float]:
+        match node:
+            case SparkSource():
+                return [node.rows]
+            case Window():
+                return []
+            case Join() if not is_hashed(node):
+                return []
+            case Join():
+                pairs = ((Side.LEFT, Side.RIGHT), (Side.RIGHT, Side.LEFT))
+                return [rows for side, other in pairs if small(node, other) for rows in looked_up(node.side(side))]
+        return [rows for child in node.children for rows in looked_up(child)]
+
+    return max(looked_up(relation), default=0.0)
+
+
 def _may_send(node: Join, side: Side) -> bool:
     """Whether Spark may broadcast a side of a join."""
     join_type = node.spec.join_type

@@ -28,7 +28,7 @@ from gpujoin.spark.catalyst.nodes import Node
 from gpujoin.spark.catalyst.words import listed, words
 from gpujoin.spark.query.asof import AsOfTerms
 from gpujoin.spark.query.plans import PlanNode
-from gpujoin.spark.query.scans import RELATION
+from gpujoin.spark.query.scans import RELATION, SCAN_RELATION
 from gpujoin.spark.settings import GpuOutlook
 
 _MOST_NAMES = 3
@@ -39,7 +39,6 @@ _ROWS = {
     "LocalRelation": "rows that are written in the program",
     "OneRowRelation": "a select without a table",
     "Range": "spark.range",
-    "DataSourceV2ScanRelation": "a table of a data source of its own (Iceberg, JDBC, …)",
 }
 """Leaves of plans."""
 _FORMATS = {"Orc": "ORC", "Json": "JSON", "Xml": "XML", "Text": "text"}
@@ -83,6 +82,8 @@ def part_name(node: PlanNode) -> str:
     """Name what a node is in the query."""
     if node.class_name == RELATION:
         return _files(node)
+    if node.class_name == SCAN_RELATION:
+        return f"the table {node.fields['@scan']['table']} ({_source(node)})"
     if node.name == "Join":
         on = "" if node.condition is None else f" on {expression_name(node.condition)}"
         return f"the {join_type_shown(node.fields['joinType'])} join{on}"
@@ -120,8 +121,6 @@ def why_uncovered(node: PlanNode) -> tuple[str, str | None]:
     """Say why nothing here computes a node, and what its author can do."""
     if node.name in _OF_PYTHON:
         return "Spark runs Python UDFs", _AFTER
-    if node.name == "DataSourceV2ScanRelation":
-        return "only Parquet and ORC files that Spark's own reader lists are read here", None
     if node.name in _ROWS:
         return "Spark holds its rows", None
     return "gpujoin has nothing that computes it", None
@@ -169,6 +168,12 @@ def _files(node: PlanNode) -> str:
         return f"the rows of {form}"
     first, *others = relation["paths"] or [""]
     return f"the {form} files {first}{', …' if others else ''}".rstrip()
+
+
+def _source(node: PlanNode) -> str:
+    """Name the package that a table of a data source is of, as far as its class tells."""
+    name = node.fields["@scan"]["class"]
+    return "Iceberg" if name.startswith("org.apache.iceberg.") else name.rpartition(".")[2].removesuffix("Scan")
 
 
 NOT_ENABLED = Reason(

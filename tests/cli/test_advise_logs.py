@@ -139,6 +139,18 @@ def test_obstacles_are_ordered_by_the_seconds_of_their_queries() -> None:
     ]
 
 
+def test_tables_of_iceberg_may_run_here() -> None:
+    def scan(kind: str) -> tuple[PlanNode, ...]:
+        text = f"BatchScan ice.db.t[a#1] Iceberg{kind}Scan(table=ice.db.t, …) RuntimeFilters: []"
+        return above("SortMergeJoin", PlanNode("BatchScan ice.db.t", text), leaf("Scan parquet"))
+
+    advice = advised(scan(""), scan("CopyOnWrite"))
+    assert [query.runs for query in advice.queries] == ["here", "here in part"]
+    assert [obstacle for obstacle, _, _ in advice.obstacles] == [
+        "ice.db.t, a table of a data source of its own: only files are read here"
+    ]
+
+
 def test_what_ran_here_is_told() -> None:
     here = above("MapInArrow", leaf("Range"), text="MapInArrow island_join_2scans_gpujoin_0123456789ab(c#1)")
     (query,) = advised(above("HashAggregate", *here, text="HashAggregate(keys=[a#1])")).queries

@@ -48,7 +48,8 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     if name == "iceberg":
         settings["spark.sql.catalog.ice.warehouse"] = str(scratch / "ice")
     session = start_session(scratch, settings)
-    system: Any = session._jvm.System
+    jvm: Any = session._jvm
+    system = jvm.System
     yield session
     session.stop()
     for key in settings:

@@ -51,8 +51,9 @@ def get_jars() -> None:
         packages = ",".join(PACKAGES.values())
         subprocess.run(
             [submit, "--packages", packages, "--conf", f"spark.jars.ivy={_folder()}", nothing.name],
-            check=True, stdout=sys.stderr,
-        )  # fmt: skip
+            check=True,
+            stdout=sys.stderr,
+        )
 
 
 def _folder() -> Path:

@@ -25,7 +25,7 @@ from gpujoin.model.relations import (
 )
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.windows import WindowCall, WindowFunction
-from gpujoin.plan.cost import Estimate, SparkTables, crossing_seconds, predict
+from gpujoin.plan.cost import Estimate, SparkTables, crossing_seconds, looked_up_rows, predict
 from gpujoin.plan.estimates import Sizes
 
 COLUMNS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -146,3 +146,13 @@ def test_a_side_that_proves_small_is_not_taken_to_be_shuffled_with_the_other() -
     assert tables.exchanged_rows(join, Sizes(spark_rows={1: 1e3})) == 1e3
     fixed = SparkTables({}, 1 << 20, {0: math.inf, 1: math.inf}, adapts=False)
     assert fixed.exchanged_rows(join, Sizes(spark_rows={1: 1e3})) == 5.001e6
+
+
+def test_rows_that_spark_only_looks_up_in_tables_that_it_broadcasts_are_counted() -> None:
+    def counted(*rows: float, share: float = 1.0) -> float:
+        return looked_up_rows(_chain(rows), Sizes(spark_rows={1: rows[1] * share}), 10 << 20)
+
+    assert counted(5e6, 1e4, 25.0) == 5e6
+    assert counted(5e6, 1e6, 25.0) == 0, "both sides of the first join are shuffled"
+    assert counted(5e6, 1e6, 25.0, share=0.01) == 5e6, "a filter may leave few"
+    assert looked_up_rows(_joined(_spark(5e6), _spark(1e3), LESS), Sizes(), 10 << 20) == 0, "pairs are compared"

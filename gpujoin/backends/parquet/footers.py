@@ -409,6 +409,8 @@ class FileColumns:
         if len(fitting) > 1:
             names = [column.name for column in fitting]
             raise ScanError(f"{path}: columns {names} all fit the name {field.name!r}")
+        if not fitting and stored_field.required:
+            raise ScanError(f"{path}: lacks column {field.name!r}, whose values are not null")
         if not fitting:
             return Source(None)
         [column] = fitting

@@ -33,6 +33,8 @@ _JOINS = {
 }  # fmt: skip
 _AGGREGATES = frozenset({"HashAggregate", "ObjectHashAggregate", "SortAggregate"})
 _FILES = ("Scan parquet", "Scan orc")
+_ICEBERG = re.compile(r"\bIcebergScan\(")
+"""What a scan of Iceberg's says of itself; scans of changes, and of files that are rewritten, have other names."""
 _OWN_ROWS = frozenset({"Range", "LocalTableScan", "EmptyRelation"})
 """Leaves whose rows are part of the query, or made by Spark from nothing."""
 _PYTHON = frozenset({"ArrowEvalPython", "BatchEvalPython"})
@@ -182,7 +184,7 @@ def _obstacle(node: PlanNode) -> str | None:
         return "a cached table: Spark holds its rows"
     if node.name.startswith("Scan "):
         return f"{_NUMBERS.sub('', node.name.removeprefix('Scan '))}: only Parquet and ORC files are read here"
-    if node.name.startswith("BatchScan"):
+    if node.name.startswith("BatchScan") and not _ICEBERG.search(node.text):
         return f"{node.name.removeprefix('BatchScan ')}, a table of a data source of its own: only files are read here"
     return None
 

@@ -17,7 +17,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
 from gpujoin.model.stages import Distribution, Stage
-from gpujoin.plan.cost import Estimate, Prediction, SparkTables, is_hashed, predict
+from gpujoin.plan.cost import Estimate, Prediction, SparkTables, is_hashed, looked_up_rows, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.merging import is_mergeable
@@ -126,12 +126,16 @@ def predict_island(
     scan_bytes = {index: float(source.files.nbytes) for index, source in island.sources.items()}
     rows = {index: float(source.node.size_bytes or math.inf) for index, source in enumerate(island.spark_sources)}
     tables = SparkTables(scan_bytes, spark_threshold, rows, adapts)
-    spark_rows = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
-    least = Sizes(island.sizes.scanned, spark_rows=spark_rows) if spark_rows else None
     return predict(
         island.plain, island.sizes, cores, run.exchanges, options.costs, built_tables=built_tables, tables=tables,
-        least=least,
+        least=_least_sizes(island),
     )  # fmt: skip
+
+
+def _least_sizes(island: Island) -> Sizes | None:
+    """Give the sizes if Spark's filters keep as few rows as usual; ``None``: no rows are Spark's."""
+    spark_rows = {index: source.least_rows for index, source in enumerate(island.spark_sources)}
+    return Sizes(island.sizes.scanned, spark_rows=spark_rows) if spark_rows else None
 
 
 def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool:
@@ -172,6 +176,10 @@ def skip_reason(
         return Reason(ReasonKind.SLOWER, "cost", why, setting)
     if not island.sources and not island.spark_sources:
         return Reason(ReasonKind.SLOWER, "cost", "all rows are part of the query, and few", setting)
+    rows = looked_up_rows(island.plain, _least_sizes(island) or island.sizes, spark_threshold)
+    if rows > UNKNOWN_ROWS and not island.as_of_joins:
+        why = f"about {rows:,.0f} rows would be taken from Spark, which broadcasts what they are joined with"
+        return Reason(ReasonKind.SLOWER, "cost", why, setting)
     if estimate.is_faster or island.as_of_joins:  # what Spark takes for these, which sorts both sides, is not predicted
         return None
     digits = next((n for n in range(2, 6) if f"{estimate.here:.{n}g}" != f"{estimate.spark:.{n}g}"), 2)

@@ -33,7 +33,7 @@ from gpujoin.spark.query.aggregates import ReadAggregate, read_aggregate, unique
 from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.plans import PlanNode, with_subqueries
 from gpujoin.spark.query.reading import Reading
-from gpujoin.spark.query.scans import RELATION
+from gpujoin.spark.query.scans import TABLES
 from gpujoin.spark.query.trees.builder import (
     REPARTITIONS,
     BrokenError,
@@ -70,6 +70,7 @@ from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
     "LogicalRelation": scan,
+    "DataSourceV2ScanRelation": scan,
     "LocalRelation": written_rows,
     "Range": few_numbers,
     "OneRowRelation": one_row,
@@ -302,7 +303,7 @@ class IslandFinder:
 
 def _is_in_memory(node: PlanNode) -> bool:
     """Whether its rows are in Spark's memory: cached, collected or made by a program."""
-    return not node.children and node.class_name != RELATION
+    return not node.children and node.class_name not in TABLES
 
 
 def _pays(relation: Relation) -> bool:

@@ -182,7 +182,7 @@ class PlanNode:
     @property
     def distinct_values(self) -> Mapping[str, float]:
         """Numbers of different values of a relation's columns, by their names, as far as the catalog has them."""
-        counts: Mapping[str, float] = self.fields["@relation"].get("statistics", {}).get("distinct", {})
+        counts: Mapping[str, float] = self.fields.get("@relation", {}).get("statistics", {}).get("distinct", {})
         return counts
 
     def walk(self) -> Iterator[PlanNode]:
@@ -237,6 +237,17 @@ class PlanNode:
         for value in self.fields.values():
             yield from self.reading.trees(value)
 
+    @cached_property
+    def iceberg_facts(self) -> Mapping[str, Any]:
+        """What a scan of Iceberg reads, for which Iceberg plans its tasks (``IcebergScan.java``)."""
+        facts: Mapping[str, Any] = unpacked(self.reading.handle.icebergFiles(self.number))
+        return facts
+
+    @property
+    def iceberg_configuration(self) -> Any:
+        """What Hadoop is told where it opens the files of that scan."""
+        return self.reading.handle.opener(self.number)
+
     def files(self, conditions: Sequence[Node]) -> Mapping[str, Any]:
         """Have Spark list a relation's files of the partitions that conditions leave."""
         numbers = ",".join(str(condition.number) for condition in conditions)
@@ -260,7 +271,8 @@ def tables_of(root: PlanNode) -> Tables:
 def _table(node: PlanNode) -> str:
     relation: Mapping[str, object] = node.fields.get("@relation", {})
     names = [str(column.fields["name"]) for column in node.output]
-    return repr((node.name, relation.get("table"), relation.get("paths"), names))
+    table = relation.get("table") or node.fields.get("@scan", {}).get("table")
+    return repr((node.name, table, relation.get("paths"), names))
 
 
 def subquery_plan(expression: Node) -> PlanNode:

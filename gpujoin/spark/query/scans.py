@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from gpujoin.errors import JoinSpecError
+from gpujoin.model.files import StoredField
 from gpujoin.model.relations import FileFormat, FileSlice
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, python_value
 from gpujoin.spark.compat import arrow_type
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _SOURCES = "org.apache.spark.sql.execution.datasources."
 RELATION = _SOURCES + "LogicalRelation"
+SCAN_RELATION = _SOURCES + "v2.DataSourceV2ScanRelation"
+TABLES = frozenset({RELATION, SCAN_RELATION})
+"""Relations that may be tables of files."""
 _FILES = _SOURCES + "HadoopFsRelation"
 _FORMATS = {
     _SOURCES + "parquet.ParquetFileFormat": FileFormat.PARQUET,
@@ -43,12 +47,26 @@ _HARMLESS_OPTIONS = frozenset({"path", "paths", "serialization.format", "header"
 
 
 @dataclass(frozen=True)
+class DeletedKeys:
+    """Files of keys: rows of a relation with equal values, nulls being equal, are deleted."""
+
+    files: tuple[FileSlice, ...]
+    """The files, each with one constant."""
+    keys: Mapping[int, pa.Field]
+    """The columns of the key, by their ids in the relation."""
+    stored: tuple[StoredField, ...]
+    """How each of them is found in the files."""
+    constant: int
+    """Id of the relation's column that is compared with the constant."""
+
+
+@dataclass(frozen=True)
 class RelationFiles:
     """A plain relation of files."""
 
     files: tuple[FileSlice, ...]
     """Its files as Spark has listed them, each whole."""
-    columns: dict[int, Node]
+    columns: dict[int, pa.Field]
     """The columns in its files, by expression id."""
     partitions: dict[int, pa.Field]
     """The columns in the names of its folders; a file's constants are theirs, in this order."""
@@ -56,6 +74,10 @@ class RelationFiles:
     """Names of the stores that its files are in (`storage.locations`)."""
     format: FileFormat = FileFormat.PARQUET
     """Format of its files."""
+    stored: Mapping[int, StoredField] = field(default_factory=dict)
+    """How columns are found in its files, by expression id; nothing: all by their names."""
+    deleted_keys: tuple[DeletedKeys, ...] = ()
+    """The keys of rows that are deleted, each time of other columns."""
 
     def with_partitions(self, ids: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
@@ -99,11 +121,11 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     listing = relation.get("listing") or node.files(choosing)
     _check_listing(listing, derived=relation["format"] not in _FORMATS)
     values = folders(listing["folders"], StructType.fromJson(relation["partitions"])) if keys else None
-    stores = _Stores(options, node)
+    stores = Stores.of_relation(options, node)
     if file_format is FileFormat.ORC and (stores.configuration.get(_BY_POSITION) or "").lower() == "true":
         raise NotTranslatableError(f"{_BY_POSITION} is true")
     files = _files(listing["files"], stores, values)
-    columns = {a.expr_id: a for name, a in by_name.items() if name in names}
+    columns = {a.expr_id: field_of(a) for name, a in by_name.items() if name in names}
     rest = tuple(condition for condition in conditions if condition not in choosing)
     return ReadRelation(RelationFiles(files, columns, parts, stores.names, file_format), rest)
 
@@ -147,7 +169,7 @@ def _check_listing(listing: Mapping[str, Any], *, derived: bool) -> None:
 
 
 def _files(
-    listed: Sequence[tuple[str, bool, int, int]], stores: _Stores, folders: Folders | None
+    listed: Sequence[tuple[str, bool, int, int]], stores: Stores, folders: Folders | None
 ) -> tuple[FileSlice, ...]:
     """Describe files; each has the constants of its folder."""
     slices = []
@@ -162,13 +184,26 @@ def _files(
     return tuple(slices)
 
 
-class _Stores:
+class Stores:
     """Names files as workers open them, where they may."""
 
-    def __init__(self, options: Options, node: PlanNode) -> None:
+    def __init__(self, options: Options, hadoop: Callable[[], Any], *, local: Callable[[], bool]) -> None:
+        """Take the settings, and how to ask what Hadoop is told and whether workers are on the driver's machine."""
         self._options = options
-        self._node = node
+        self._hadoop = hadoop
+        self._local = local
         self._roots: dict[str, str] = {}
+
+    @classmethod
+    def of_relation(cls, options: Options, node: PlanNode) -> Stores:
+        """Name the files of a ``LogicalRelation``, which are opened as its session has it."""
+
+        def session() -> Any:
+            return node.jvm.relation().sparkSession()
+
+        return cls(
+            options, lambda: session().sessionState().newHadoopConf(), local=lambda: session().sparkContext().isLocal()
+        )
 
     @property
     def names(self) -> frozenset[str]:
@@ -177,8 +212,8 @@ class _Stores:
 
     @cached_property
     def configuration(self) -> Any:
-        """What Hadoop is told in the session."""
-        return self._node.jvm.relation().sparkSession().sessionState().newHadoopConf()
+        """What Hadoop is told."""
+        return self._hadoop()
 
     def path(self, uri: str) -> str:
         """Name a file as a worker opens it.
@@ -206,8 +241,7 @@ class _Stores:
             )
 
     def _root(self, scheme: str, authority: str) -> str:
-        local = bool(self._node.jvm.relation().sparkSession().sparkContext().isLocal())
-        return in_store(*store_of(scheme, authority, self.configuration, local=local))
+        return in_store(*store_of(scheme, authority, self.configuration, local=bool(self._local())))
 
 
 Folders = Mapping[str, tuple["Constant", ...]]
@@ -221,12 +255,13 @@ def folders(listing: Mapping[str, Sequence[Any]], schema: StructType) -> Folders
     lacks.
     """
     return {
-        folder: tuple(_value(field.dataType, value) for field, value in zip(schema, values, strict=True))
+        folder: tuple(constant_of(field.dataType, value) for field, value in zip(schema, values, strict=True))
         for folder, values in listing.items()
     }
 
 
-def _value(dtype: Any, value: Any) -> Constant:
+def constant_of(dtype: Any, value: Any) -> Constant:
+    """Read a value that a partition has for a column, as ``PlanReader.java`` writes it; errors are as of `folders`."""
     try:
         constant: Constant = python_value(dtype, value)
     except OverflowError:

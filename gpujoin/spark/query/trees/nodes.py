@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
+from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import (
     ConstantTable,
     Expand,
     Explode,
     Filter,
+    Join,
     Output,
     PartialAggregate,
     Project,
@@ -25,6 +27,7 @@ from gpujoin.model.relations import (
     Union,
     column,
 )
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.plan.distinct import distinct_in_files
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
@@ -33,8 +36,17 @@ from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_valu
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
 from gpujoin.spark.query.footers import scanned_files
+from gpujoin.spark.query.iceberg import read_iceberg
 from gpujoin.spark.query.plans import PlanNode, conjuncts
-from gpujoin.spark.query.scans import RELATION, RelationFiles, field_of, read_relation
+from gpujoin.spark.query.scans import (
+    RELATION,
+    SCAN_RELATION,
+    TABLES,
+    DeletedKeys,
+    ReadRelation,
+    RelationFiles,
+    read_relation,
+)
 from gpujoin.spark.query.trees.builder import (
     BrokenError,
     Fragment,
@@ -55,30 +67,39 @@ from gpujoin.spark.query.trees.subqueries import filtered_by_values, reads_subqu
 
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
-    """Read a relation of files, with filters."""
-    if node.class_name != RELATION:
-        raise NotTranslatableError("it is no table of files")
+    """Read a table of files, with filters."""
     if builder.reading.obstacle is not None:
         raise BrokenError(node, builder.reading.obstacle.why, builder.reading.obstacle.kind)
+    ids_above = required.union(*(condition.attribute_ids for condition in conditions))
     with _broken_at(node):
-        source = read_relation(node, builder.options, conditions)
+        if node.class_name == SCAN_RELATION:
+            source = ReadRelation(read_iceberg(node, builder.options, ids_above, conditions), tuple(conditions))
+        else:
+            source = read_relation(node, builder.options, conditions)
     conditions = source.rest
-    ids_read = required.union(*(condition.attribute_ids for condition in conditions))
+    ids_read = required.union(
+        *(condition.attribute_ids for condition in conditions),
+        *({*deleted.keys, deleted.constant} for deleted in source.files.deleted_keys),
+    )
     parts = [i for i in source.files.partitions if i in ids_read]
     files = source.files.with_partitions(parts)
     ids = [i for i in files.columns if i in ids_read]
     ids = [*ids, *parts] or [_narrowest(files)]
+    own = [i for i in ids if i in files.columns]
     with _broken_at(node):
         for attribute in node.output:
             if attribute.expr_id in ids:
                 check_column(attribute)
-        builder.reading.check_columns(node.fields["@relation"], [files.columns[i] for i in ids if i in files.columns])
+        if node.class_name == RELATION:
+            builder.reading.check_columns(node.fields["@relation"], [a for a in node.output if a.expr_id in own])
     index = len(builder.sources)
-    fields = [files.partitions.get(i) or field_of(files.columns[i]) for i in ids]
+    fields = [files.partitions.get(i) or files.columns[i] for i in ids]
     bare = Scan(
         pa.schema(fields), len(parts), index=index, format=files.format,
         by_statistics=files.format in builder.reading.by_statistics,
-        case_sensitive=builder.reading.case_sensitive, by_setting=builder.reading.by_setting,
+        case_sensitive=builder.reading.case_sensitive,
+        by_setting=builder.reading.by_setting if node.class_name == RELATION else (),
+        stored_fields=tuple(files.stored[i] for i in own) if files.stored else (),
     )  # fmt: skip
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
@@ -89,7 +110,26 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     distinct = distinct_in_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
     share = kept_share(filters, scanned.bounds, distinct) if filters else None
     filtered = fragment.under(dataclasses.replace(bare, filters=filters, selectivity=share, distinct=distinct))
+    with _broken_at(node):
+        for deleted in files.deleted_keys:
+            filtered = _without_keys(builder, filtered, deleted, files.stores)
     return narrowed(filtered, required)
+
+
+def _without_keys(builder: TreeBuilder, rows: Fragment, deleted: DeletedKeys, stores: frozenset[str]) -> Fragment:
+    """Leave out the rows whose keys are deleted."""
+    index = len(builder.sources)
+    columns = pa.schema([*deleted.keys.values(), pa.field("deletes", pa.int32(), nullable=False)])
+    keys = Scan(columns, 1, index=index, stored_fields=deleted.stored)
+    scanned = scanned_files(keys, deleted.files, builder.options.scan_footers)
+    builder.sources[index] = ScanSource(scanned, tuple(columns.names), (), stores)
+    builder.sizes.scanned[index] = scanned.rows
+    pairs = tuple(
+        KeyPair(rows.positions[expr_id], n, NullEquality.EQUAL)
+        for n, expr_id in enumerate((*deleted.keys, deleted.constant))
+    )
+    spec = JoinSpec(JoinType.LEFT_ANTI, pairs, left_output=tuple(rows.positions.values()))
+    return Fragment.from_columns(Join(rows.relation, keys, spec), rows.positions)
 
 
 def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
@@ -103,7 +143,7 @@ def filter_(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> F
 
 
 def _filtered(builder: TreeBuilder, child: PlanNode, parts: Sequence[Node], required: frozenset[int]) -> Fragment:
-    if child.class_name == RELATION:
+    if child.class_name in TABLES:
         return scan(builder, child, required, parts)
     below = builder.build(child, required.union(*(part.attribute_ids for part in parts)))
     whole = all_of(map(builder.reader(below), parts))
@@ -236,7 +276,7 @@ def _narrowest(files: RelationFiles) -> int:
 
     def width(expr_id: int) -> int:
         try:
-            return int(field_of(files.columns[expr_id]).type.bit_width)
+            return int(files.columns[expr_id].type.bit_width)
         except ValueError:
             return 1 << 20
 

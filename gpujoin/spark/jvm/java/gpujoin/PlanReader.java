@@ -12,6 +12,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.zip.Deflater;
 import java.util.zip.DeflaterOutputStream;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -50,6 +51,7 @@ import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.PartitionPath;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
@@ -143,6 +145,7 @@ public final class PlanReader {
         private final ArrayList types = new ArrayList();
         private final Determinism determinism = new Determinism();
         private final HashMap typeNumbers = new HashMap();
+        private final HashMap openers = new HashMap();
         private final StringBuilder text = new StringBuilder();
         private ArrayList owned = new ArrayList();
         private String packed;
@@ -220,6 +223,47 @@ public final class PlanReader {
             return deflated();
         }
 
+        /** Tells what a scan of Iceberg reads, which is planned anew by each call. */
+        public String icebergFiles(int number) throws Exception {
+            IcebergScan scan = new IcebergScan(((DataSourceV2ScanRelation) plan(number)).scan());
+            text.setLength(0);
+            writePlain(scan.facts());
+            openers.put(Integer.valueOf(number), scan.configuration());
+            return deflated();
+        }
+
+        /** Hadoop's configuration by which the files of a scan of Iceberg are opened, once they are told; or null. */
+        public Configuration opener(int number) {
+            return (Configuration) openers.get(Integer.valueOf(number));
+        }
+
+        /** Writes maps, lists, texts and numbers. */
+        private void writePlain(Object value) {
+            if (value instanceof Map) {
+                text.append('{');
+                int count = 0;
+                for (Object each : ((Map) value).entrySet()) {
+                    comma(count++);
+                    quote((String) ((Map.Entry) each).getKey());
+                    text.append(':');
+                    writePlain(((Map.Entry) each).getValue());
+                }
+                text.append('}');
+            } else if (value instanceof List) {
+                text.append('[');
+                int count = 0;
+                for (Object each : (List) value) {
+                    comma(count++);
+                    writePlain(each);
+                }
+                text.append(']');
+            } else if (value instanceof String) {
+                quote((String) value);
+            } else {
+                text.append(value);
+            }
+        }
+
         void writeTexts(Map texts) {
             text.append('{');
             int count = 0;
@@ -286,6 +330,9 @@ public final class PlanReader {
             }
             if (plan instanceof LogicalRelation) {
                 writeRelation((LogicalRelation) plan);
+            }
+            if (plan instanceof DataSourceV2ScanRelation) {
+                writeScan((DataSourceV2ScanRelation) plan);
             }
             if (plan instanceof LocalRelation && !plan.isStreaming()) {
                 writeRows((LocalRelation) plan);
@@ -630,6 +677,22 @@ public final class PlanReader {
                 text.setLength(length);
                 text.append("[null,null,0]");
             }
+        }
+
+        /** Writes what a scan of a data source is of. */
+        private void writeScan(DataSourceV2ScanRelation node) {
+            field("@scan");
+            text.append("{\"class\":");
+            quote(node.scan().getClass().getName());
+            field("table");
+            String name = "";
+            try {
+                name = (String) called(called(node, "relation"), "name");
+            } catch (Exception unknown) {
+                name = node.scan().description();
+            }
+            quote(name);
+            text.append('}');
         }
 
         private void writeRelation(LogicalRelation node) {

@@ -1,0 +1,242 @@
+package gpujoin;
+
+import java.lang.reflect.Method;
+import java.math.BigDecimal;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.Scan;
+
+/**
+ * Tells what a scan of Iceberg reads: its files, their deletes and its schema, as maps, lists, texts and numbers.
+ *
+ * Objects of Iceberg are called by the names of their methods, so that none of its classes need be there.
+ */
+public final class IcebergScan {
+    private static final String PACKAGE = "org.apache.iceberg.";
+
+    private final Scan scan;
+    private final HashMap methods = new HashMap();
+    private final HashMap specs = new HashMap();
+    private final ArrayList deletes = new ArrayList();
+    private final HashMap deleteNumbers = new HashMap();
+    private final LinkedHashMap files = new LinkedHashMap();
+    private final HashSet places = new HashSet();
+    private String opener = "";
+    private Configuration configuration;
+
+    public IcebergScan(Scan scan) {
+        this.scan = scan;
+    }
+
+    /** What it reads; under "obstacle" why that is not told. */
+    public Map facts() throws Exception {
+        HashMap facts = new HashMap();
+        try {
+            Object table = inherited("table");
+            Object projection = inherited("projection");
+            if (projection == null) {
+                projection = inherited("expectedSchema"); // before 1.11
+            }
+            InputPartition[] partitions = scan.toBatch().planInputPartitions();
+            Object io = called(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
+            facts.put("version", ofClass("TableUtil", "formatVersion", "Table", table));
+            facts.put("projection", ofClass("SchemaParser", "toJson", "Schema", projection));
+            facts.put("table", ofClass("SchemaParser", "toJson", "Schema", called(table, "schema")));
+            for (int i = 0; i < partitions.length; i++) {
+                for (Object task : (Collection) called(called(partitions[i], "taskGroup"), "tasks")) {
+                    if (!Boolean.TRUE.equals(called(task, "isFileScanTask"))
+                            || Boolean.TRUE.equals(called(task, "isDataTask"))) {
+                        facts.put("obstacle", "its rows are not those of data files");
+                        return facts;
+                    }
+                    add(task);
+                }
+            }
+            for (Object location : files.keySet()) {
+                open(io, (String) location);
+            }
+            for (Object delete : deletes) {
+                open(io, (String) ((Map) delete).get("location"));
+            }
+        } catch (ReflectiveOperationException unknown) {
+            if (unknown instanceof java.lang.reflect.InvocationTargetException) {
+                throw unknown;
+            }
+            facts.put("obstacle", "this release of Iceberg does not tell what it reads as others do");
+        }
+        facts.put("opener", opener);
+        facts.put("specs", specs);
+        facts.put("deletes", deletes);
+        facts.put("files", new ArrayList(files.values()));
+        return facts;
+    }
+
+    /** The configuration of Hadoop by which its files are opened; null where there are none. */
+    public Configuration configuration() {
+        return configuration;
+    }
+
+    /** Opens a first file of each place: the class of what is opened, and its configuration, are those of all. */
+    private void open(Object io, String location) throws Exception {
+        int key = location.indexOf('/', location.indexOf("://") < 0 ? 0 : location.indexOf("://") + 3);
+        if (!places.add(location.substring(0, Math.max(0, key)))) {
+            return;
+        }
+        Object file = method(io, "newInputFile", new Class[] {String.class}).invoke(io, new Object[] {location});
+        if (!file.getClass().getName().equals(PACKAGE + "hadoop.HadoopInputFile")) {
+            opener = file.getClass().getName();
+        } else {
+            configuration = (Configuration) called(file, "getConf");
+        }
+    }
+
+    /** Adds what a task reads of a file to what others read of it. */
+    private void add(Object task) throws Exception {
+        Object file = called(task, "file");
+        String location = (String) called(file, "location");
+        Map about = (Map) files.get(location);
+        if (about == null) {
+            about = content(file);
+            Object spec = called(file, "specId");
+            ArrayList sources = identities(spec.toString(), called(task, "spec"));
+            about.put("spec", spec.toString());
+            about.put("constants", values(called(file, "partition"), sources));
+            ArrayList numbers = new ArrayList();
+            for (Object delete : (List) called(task, "deletes")) {
+                numbers.add(Integer.valueOf(numberOf(delete)));
+            }
+            about.put("deletes", numbers);
+            about.put("ranges", new ArrayList());
+            List offsets = (List) called(file, "splitOffsets");
+            about.put("first", offsets == null || offsets.isEmpty() ? Integer.valueOf(4) : offsets.get(0));
+            files.put(location, about);
+        }
+        ArrayList range = new ArrayList();
+        range.add(called(task, "start"));
+        range.add(called(task, "length"));
+        ((ArrayList) about.get("ranges")).add(range);
+    }
+
+    private Map content(Object file) throws Exception {
+        HashMap about = new HashMap();
+        about.put("location", called(file, "location"));
+        about.put("format", called(file, "format").toString());
+        about.put("size", called(file, "fileSizeInBytes"));
+        about.put("rows", called(file, "recordCount"));
+        about.put("encrypted", Boolean.valueOf(called(file, "keyMetadata") != null));
+        return about;
+    }
+
+    /** Numbers a file of deletes, or a part of one. */
+    private int numberOf(Object delete) throws Exception {
+        Object offset = called(delete, "contentOffset");
+        String key = called(delete, "location") + "@" + offset;
+        if (!deleteNumbers.containsKey(key)) {
+            Map about = content(delete);
+            about.put("content", called(delete, "content").toString());
+            about.put("offset", offset);
+            about.put("length", called(delete, "contentSizeInBytes"));
+            about.put("data", called(delete, "referencedDataFile"));
+            about.put("ids", called(delete, "equalityFieldIds"));
+            deleteNumbers.put(key, Integer.valueOf(deletes.size()));
+            deletes.add(about);
+        }
+        return ((Integer) deleteNumbers.get(key)).intValue();
+    }
+
+    /** Ids of the columns whose values are those of a spec's fields; -1 for fields that are computed of a column. */
+    private ArrayList identities(String number, Object spec) throws Exception {
+        ArrayList sources = (ArrayList) specs.get(number);
+        if (sources == null) {
+            sources = new ArrayList();
+            for (Object field : (List) called(spec, "fields")) {
+                boolean plain = Boolean.TRUE.equals(called(called(field, "transform"), "isIdentity"));
+                sources.add(plain ? called(field, "sourceId") : Integer.valueOf(-1));
+            }
+            specs.put(number, sources);
+        }
+        return sources;
+    }
+
+    private ArrayList values(Object partition, ArrayList sources) throws Exception {
+        ArrayList values = new ArrayList();
+        Method get = sources.isEmpty() ? null : method(partition, "get", new Class[] {int.class, Class.class});
+        for (int i = 0; i < sources.size(); i++) {
+            boolean wanted = ((Integer) sources.get(i)).intValue() >= 0;
+            values.add(wanted ? plain(get.invoke(partition, new Object[] {Integer.valueOf(i), Object.class})) : null);
+        }
+        return values;
+    }
+
+    /** A value as PlanReader writes those of Spark; an empty map for one of a type that is not covered. */
+    private static Object plain(Object value) {
+        if (value == null || value instanceof Boolean || value instanceof Integer || value instanceof Long) {
+            return value;
+        }
+        if (value instanceof CharSequence || value instanceof BigDecimal) {
+            return value.toString();
+        }
+        HashMap other = new HashMap();
+        if (value instanceof ByteBuffer) {
+            ByteBuffer bytes = (ByteBuffer) ((ByteBuffer) value).duplicate();
+            byte[] copy = new byte[bytes.remaining()];
+            bytes.get(copy);
+            other.put("bytes", Base64.getEncoder().encodeToString(copy));
+        }
+        return other;
+    }
+
+    /** What a method of the scan's class, or of one that it extends, gives; null: there is no such method. */
+    private Object inherited(String name) throws Exception {
+        for (Class type = scan.getClass(); type != null; type = type.getSuperclass()) {
+            try {
+                Method method = type.getDeclaredMethod(name, new Class[0]);
+                method.setAccessible(true);
+                return method.invoke(scan, new Object[0]);
+            } catch (NoSuchMethodException above) {
+                continue;
+            }
+        }
+        return null;
+    }
+
+    private static boolean has(Object object, String name) {
+        try {
+            return object.getClass().getMethod(name, new Class[0]) != null;
+        } catch (NoSuchMethodException none) {
+            return false;
+        }
+    }
+
+    /** What a public method gives. */
+    private Object called(Object object, String name) throws Exception {
+        return method(object, name, new Class[0]).invoke(object, new Object[0]);
+    }
+
+    private Method method(Object object, String name, Class[] parameters) throws Exception {
+        String key = object.getClass().getName() + "#" + name;
+        Method method = (Method) methods.get(key);
+        if (method == null) {
+            method = object.getClass().getMethod(name, parameters);
+            method.setAccessible(true);
+            methods.put(key, method);
+        }
+        return method;
+    }
+
+    /** What a static method of a class of Iceberg gives for an object. */
+    private Object ofClass(String name, String method, String parameter, Object argument) throws Exception {
+        ClassLoader loader = scan.getClass().getClassLoader();
+        Class[] types = new Class[] {loader.loadClass(PACKAGE + parameter)};
+        return loader.loadClass(PACKAGE + name).getMethod(method, types).invoke(null, new Object[] {argument});
+    }
+}

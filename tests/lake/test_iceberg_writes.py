@@ -1,0 +1,146 @@
+"""Writes to tables of Iceberg in enabled sessions, and tables that change while queries are planned and run."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import gpujoin
+from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.testing import assert_same_rows
+from tests.lake.icebergs import handle_of, new_table
+from tests.lake.queries import check_read, queries_of, run
+from tests.spark.query.queries import FORCED
+
+pytestmark = [
+    pytest.mark.lake("iceberg"),
+    pytest.mark.spark,
+    pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"]),
+]
+
+BASE = "k bigint, g int, s string"
+INSERT = "insert into {t} select id, id % 3, concat('x', id % 10) from range(60)"
+OTHER = "(select id as k, id % 4 as w, concat('m', id) as s from range(40, 90))"
+WRITES = {
+    "MERGE": (
+        f"merge into {{t}} a using {OTHER} b on a.k = b.k when matched and b.w = 0 then delete "
+        "when matched and b.w = 1 then update set s = b.s when not matched and b.w < 3 then insert (k, g, s) "
+        "values (b.k, b.w, b.s) when not matched by source and a.g = 1 then update set s = 'gone'"
+    ),
+    "UPDATE": "update {t} set s = 'u' where k in (select k from {t} where g = 1) or k > (select avg(k) from {t})",
+    "DELETE": "delete from {t} where exists (select 1 from {t} b where b.k = {t}.k + 30)",
+    "INSERT": "insert into {t} select a.k + 100, a.g, b.s from {t} a join {t} b on a.k = b.k + 1",
+    "INSERT OVERWRITE": (
+        "insert overwrite {t} select a.k, count(*), max(b.s) from {t} a join {t} b on a.g = b.g group by a.k"
+    ),
+}
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_leave_the_table_as_spark_does(spark: SparkSession, name: str, version: int) -> None:
+    tables = [new_table(spark, BASE, version=version, by="g") for _ in range(2)]
+    for table in tables:
+        run(spark, table, INSERT)
+        if version > 1:
+            run(spark, table, "delete from {t} where k % 5 = 0")
+    gpujoin.enable(spark)
+    run(spark, tables[0], WRITES[name])
+    gpujoin.disable(spark)
+    run(spark, tables[1], WRITES[name])
+    assert_same_rows(spark.table(tables[0]).toArrow(), spark.table(tables[1]).toArrow())
+    summaries = [
+        spark.sql(f"select summary from {table}.snapshots order by committed_at desc limit 1").collect()[0][0]
+        for table in tables
+    ]
+    counts = [{key: value for key, value in each.items() if key.endswith("-records")} for each in summaries]
+    assert counts[0] == counts[1], "Spark's own metrics of rows"
+    frames = queries_of(spark, tables[0])
+    del frames["rows"]
+    check_read(frames.items())
+
+
+def joined(spark: SparkSession, table: str) -> DataFrame:
+    return spark.sql(f"select a.g, count(*) n, max(b.s) s from {table} a join {table} b on a.k = b.k group by a.g")
+
+
+@pytest.mark.parametrize(
+    "change", ["insert into {t} values (1, 1, 'late')", "delete from {t} where k < 30", "delete from {t}"]
+)
+def test_a_query_has_the_snapshot_for_which_it_was_planned(spark: SparkSession, change: str) -> None:
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
+    before = joined(spark, table).toArrow()
+    planned = rewrite(joined(spark, table))
+    assert planned.changed
+    run(spark, table, change)
+    assert_same_rows(planned.frame.toArrow(), before)
+    assert_same_rows(rewrite(joined(spark, table)).frame.toArrow(), joined(spark, table).toArrow(), allow_empty=True)
+
+
+def test_files_that_are_gone_are_an_error_that_names_them(spark: SparkSession) -> None:
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT)
+    planned = rewrite(joined(spark, table))
+    run(spark, table, "insert overwrite {t} values (1, 1, 'only')")
+    handle_of(spark, table).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    with pytest.raises(Exception, match=r"\.parquet.*there is no such file"):
+        planned.frame.toArrow()
+
+
+def test_a_query_of_an_enabled_session_runs_again_when_files_are_gone(spark: SparkSession) -> None:
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT)
+    gpujoin.enable(spark)
+    frame = joined(spark, table)
+    frame._jdf.queryExecution().optimizedPlan()
+    run(spark, table, "insert into {t} values (1, 1, 'late')")
+    assert frame.toArrow().num_rows == 3
+    gpujoin.disable(spark)
+
+
+def test_two_snapshots_of_a_table_in_a_query(spark: SparkSession) -> None:
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT)
+    first = spark.sql(f"select snapshot_id from {table}.snapshots").collect()[0][0]
+    run(spark, table, "delete from {t} where k % 2 = 0")
+    text = f"select a.k, b.k k2 from {table} version as of {first} a left join {table} b on a.k = b.k"
+    check_read([("two snapshots", spark.sql(text))])
+
+
+@pytest.mark.parametrize("kind", ["inner", "left", "full"])
+def test_joins_of_tables_that_are_partitioned_alike(spark: SparkSession, kind: str) -> None:
+    for key in (
+        "bucketing.enabled",
+        "bucketing.pushPartValues.enabled",
+        "bucketing.partiallyClusteredDistribution.enabled",
+    ):
+        spark.conf.set(f"spark.sql.sources.v2.{key}", "true")
+    spark.conf.set("spark.sql.iceberg.planning.preserve-data-grouping", "true")
+    spark.conf.set("spark.sql.requireAllClusterKeysForCoPartition", "false")
+    left, right = (new_table(spark, BASE, by="bucket(4, k)") for _ in range(2))
+    run(spark, left, INSERT, "delete from {t} where k % 5 = 0")
+    run(spark, right, INSERT, "insert into {t} select id, 1, 'y' from range(50, 80)")
+    check_read([(kind, spark.sql(f"select a.*, b.k k2, b.s s2 from {left} a {kind} join {right} b on a.k = b.k"))])
+    three = f"{left} a {kind} join {right} b on a.k = b.k join {right} c on a.k = c.k"
+    check_read([(kind, spark.sql(f"select a.k, count(*) n from {three} group by a.k"))])
+
+
+def test_a_stream_joined_with_a_table(spark: SparkSession, tmp_path: object) -> None:
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    gpujoin.enable(spark)
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load().selectExpr("value as k")
+    batches: list[int] = []
+    query = (
+        frame.join(spark.table(table), "k")
+        .writeStream.foreachBatch(lambda rows, _: batches.append(rows.count()))
+        .trigger(once=True)
+        .option("checkpointLocation", f"{tmp_path}/checkpoint")
+        .start()
+    )
+    query.awaitTermination()
+    gpujoin.disable(spark)
+    assert sum(batches) == 40
