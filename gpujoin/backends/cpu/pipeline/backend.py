@@ -54,8 +54,8 @@ class CpuPipeline:
     def joins(self) -> None:
         return None
 
-    def budget(self, asked: int) -> int:
-        return asked
+    def budget(self, host_budget: int) -> int:
+        return host_budget
 
     def scan(self, node: Scan, piece_bytes: int, metrics: PipelineMetrics) -> Iterator[Piece]:
         return _reader(node).read(node, metrics, piece_bytes=piece_bytes, rung=self._rung)

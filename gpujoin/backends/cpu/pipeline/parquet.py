@@ -28,7 +28,7 @@ from gpujoin.backends.cpu.pipeline.decoding import (
 from gpujoin.backends.cpu.pipeline.late import LateColumn, held_type, late_column, late_from_arrow
 from gpujoin.backends.cpu.pipeline.offers import is_late
 from gpujoin.backends.cpu.pipeline.piece import ROW, Piece, fresh
-from gpujoin.backends.cpu.pipeline.valueranges import of_wanted_values
+from gpujoin.backends.cpu.pipeline.valueranges import with_values_of
 from gpujoin.backends.parquet.deletions import positions_between
 from gpujoin.backends.parquet.floors import floors_of
 from gpujoin.backends.parquet.footers import (
@@ -51,13 +51,10 @@ from gpujoin.functions.lower import Extent, lower
 from gpujoin.functions.lowered import Column, LazyBounds, as_column, as_lazy, polars_type
 from gpujoin.model.expressions import Literal
 from gpujoin.model.files import Floor, StoredField
-from gpujoin.model.pipeline import PipelineMetrics, Rung
+from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics, Rung
 from gpujoin.model.relations import FileFooter, FileSlice, Scan
-from gpujoin.model.types import is_bytes, is_text, is_whole, logical
+from gpujoin.model.types import is_bytes, is_text, is_whole, is_wide_decimal, logical
 from gpujoin.storage.locations import is_local
-
-PIECE_BYTES = 128 << 20
-"""Decoded bytes that a piece aims at, of the columns that are read."""
 
 _WHOLE = 4
 """Most pieces of a row group that is read at once, which takes less time than reading it in slices."""
@@ -99,37 +96,37 @@ def _rows(parquet: ParquetFooter, run: Sequence[int]) -> int:
     return sum(parquet.groups[group].rows for group in run)
 
 
-def _with_fields(values: pa.Array, wanted: pa.DataType, stored_field: StoredField, finder: FieldFinder) -> pa.Array:
+def _with_fields(values: pa.Array, dtype: pa.DataType, stored_field: StoredField, finder: FieldFinder) -> pa.Array:
     """Nested values of a file with the fields of a planned type.
 
     A file may have more fields than the table, or fewer, in another order. Once they are read, values come together by
     position.
     """
-    if values.type == wanted and not stored_field.fields:
+    if values.type == dtype and not stored_field.fields:
         return values
-    if not pat.is_nested(wanted):
-        return values if values.type == wanted else values.cast(wanted)
+    if not pat.is_nested(dtype):
+        return values if values.type == dtype else values.cast(dtype)
     validity = pc.is_null(values) if values.null_count else None
-    inner = within(stored_field, wanted)
-    if pat.is_struct(wanted):
-        places = finder.places_in(values.type, wanted, stored_field)
-        assert places is not None, f"{values.type} was found to be read as {wanted}"
+    inner = within(stored_field, dtype)
+    if pat.is_struct(dtype):
+        places = finder.places_in(values.type, dtype, stored_field)
+        assert places is not None, f"{values.type} was found to be read as {dtype}"
         fields = [
             pa.nulls(len(values), field.type)
             if place is None
             else _with_fields(pc.struct_field(values, [place]), field.type, each, finder)
-            for place, field, each in zip(places, wanted, inner, strict=True)
+            for place, field, each in zip(places, dtype, inner, strict=True)
         ]
-        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=validity)
+        return pa.StructArray.from_arrays(fields, fields=list(dtype), mask=validity)
     offsets = _offsets(values)
-    if pat.is_map(wanted):
+    if pat.is_map(dtype):
         keys, items = (
             _with_fields(part, field.type, each, finder)
-            for part, field, each in zip((values.keys, values.items), fields_of(wanted), inner, strict=True)
+            for part, field, each in zip((values.keys, values.items), fields_of(dtype), inner, strict=True)
         )
-        return pa.MapArray.from_arrays(offsets, keys, items, wanted, mask=validity)
-    elements = _with_fields(values.values, wanted.value_type, inner[0], finder)
-    return pa.ListArray.from_arrays(offsets, elements, wanted, mask=validity)
+        return pa.MapArray.from_arrays(offsets, keys, items, dtype, mask=validity)
+    elements = _with_fields(values.values, dtype.value_type, inner[0], finder)
+    return pa.ListArray.from_arrays(offsets, elements, dtype, mask=validity)
 
 
 def _offsets(values: pa.Array) -> pa.Array:
@@ -173,7 +170,7 @@ def _read_slice(
                 first, left = first + rows, left - rows
                 piece = dataclasses.replace(piece, floor=None if left else floors.get(run[-1]))
                 if rung is Rung.FAST:
-                    piece = _of_wanted_keys(scan, piece, sources, parquet, run)
+                    piece = _with_matching_keys(scan, piece, sources, parquet, run)
                 extent = Extent.COLUMNS if rung is Rung.CAREFUL else Extent.ALL
                 yield reduce(lambda rest, condition: rest.filter(condition, extent=extent), scan.filters, piece)
 
@@ -196,14 +193,14 @@ def _without(piece: Piece, numbers: Numbers) -> Piece:
     return masked.where(pl.col(name), frame.height - len(numbers))
 
 
-def _of_wanted_keys(
+def _with_matching_keys(
     scan: Scan, piece: Piece, sources: Sequence[Source], parquet: ParquetFooter, run: tuple[int, ...]
 ) -> Piece:
-    """Leave out rows of some row groups that a join above has no match for; constants of the file are told already."""
+    """Drop rows of row groups that have no match in a join above; constants were compared for the whole file."""
     for column, ranges in scan.match_ranges:
         if column < len(sources):
-            known = [statistics_of(sources[column], parquet, group) for group in run]
-            piece = of_wanted_values(piece, column, ranges, known)
+            statistics = [statistics_of(sources[column], parquet, group) for group in run]
+            piece = with_values_of(piece, column, ranges, statistics)
     return piece
 
 
@@ -215,12 +212,12 @@ def _slices(
     if not named:
         yield _of_rows(rows), rows
         return
-    seen = 0
+    rows_read = 0
     for table in read_batches(parquet, named, group, piece_bytes):
-        seen += table.num_rows
+        rows_read += table.num_rows
         yield _of_arrow(scan, parquet, table, sources), table.num_rows
-    if seen != rows:
-        raise ScanError(f"{parquet.path}: row group {group} has {seen} rows, not {rows}")
+    if rows_read != rows:
+        raise ScanError(f"{parquet.path}: row group {group} has {rows_read} rows, not {rows}")
 
 
 def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int) -> int:
@@ -254,13 +251,13 @@ def _piece(
             absent = Column(name, dtype, LazyBounds(dtype, lambda: (0, 0)))
             columns.append(late_column(name, dtype) if is_late(dtype) else absent)
             continue
-        held = pl.col(decoded.names[source.name])
+        values = pl.col(decoded.names[source.name])
         if source.name in decoded.late:
-            added.append(held.alias(name))
+            added.append(values.alias(name))
             columns.append(dataclasses.replace(decoded.late[source.name], name=name))
             continue
-        wide = source.name in decoded.as_bytes or (pat.is_decimal(dtype) and dtype.precision > 18)
-        added.append(_carried(held, source, dtype, wide=wide).alias(name))
+        wide = source.name in decoded.as_bytes or is_wide_decimal(dtype)
+        added.append(_carried(values, source, dtype, wide=wide).alias(name))
         columns.append(Column(name, dtype, LazyBounds(dtype), wide))
     for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
         constant = lower(Literal(value=value, type=logical(field.type)), ())
@@ -318,14 +315,14 @@ def _of_arrow(scan: Scan, parquet: ParquetFooter, table: pa.Table, sources: Sequ
                 fresh(), pa.chunked_array(chunks, planned.type), planned.type
             )
         else:
-            series[source.name] = _taken(values, source.arrow).alias(fresh())
+            series[source.name] = _to_series(values, source.arrow).alias(fresh())
     text = (each.name for each in sources if each.name is not None and each.arrow is not None and is_text(each.arrow))
     as_bytes = frozenset(name for name in text if series[name].dtype == pl.Binary)
     names = {name: each.name for name, each in series.items()}
     return _Decoded(pl.DataFrame(list(series.values())).lazy(), names, as_bytes, late)
 
 
-def _taken(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
+def _to_series(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
     """Convert a column to Polars; text that is no UTF-8 becomes bytes."""
     if dtype is not None and is_text(dtype):
         return series_of(column, dtype)[0]
@@ -340,7 +337,7 @@ def _carried(column: pl.Expr, source: Source, dtype: pa.DataType, *, wide: bool)
     assert file_type is not None
     if pat.is_decimal(dtype):
         physical = column.to_physical()
-        if dtype.precision > 18:
+        if is_wide_decimal(dtype):
             return physical.cast(pl.Int128) if source.converted else physical
         # Values that the file stores in 64 bits fit without a check, which would take as long as decoding.
         return physical.cast(pl.Int64, wrap_numerical=source.integers)

@@ -86,18 +86,18 @@ class Piece:
         if not batches:
             return empty([logical(f.type) for f in schema], metrics)
         columns = []
-        for i, wanted in enumerate(schema):
+        for i, target in enumerate(schema):
             batch_type = batches[0].schema.field(i).type
             values = pa.chunked_array([batch.column(i) for batch in batches], batch_type)
-            columns.append(from_arrow(fresh(), values, wanted.type))
+            columns.append(from_arrow(fresh(), values, target.type))
         return cls.of_columns(columns, metrics)
 
     def collect(self) -> Piece:
         """Run the query. The values of the result are in memory, so their bounds can be computed."""
-        needed = self._needed()
+        expressions = self._column_expressions()
         frame = self.in_memory
-        if frame is None or frame.width > len(needed):
-            frame = self.run(self.frame.select(needed))
+        if frame is None or frame.width > len(expressions):
+            frame = self.run(self.frame.select(expressions))
         columns = tuple(
             column if column.bounds.measured else remeasured(column, frame[column.name]) for column in self.columns
         )
@@ -115,11 +115,11 @@ class Piece:
         if not late:
             return self
         frame = self.rows_of_query()
-        made = {name: pair for name, each in late.items() if (pair := compacted(each, frame[name])) is not None}
-        if not made:
+        pairs = {name: pair for name, each in late.items() if (pair := compacted(each, frame[name])) is not None}
+        if not pairs:
             return self
-        columns = [made[column.name][1] if column.name in made else column for column in self.columns]
-        whole = frame.with_columns(series for series, _ in made.values())
+        columns = [pairs[column.name][1] if column.name in pairs else column for column in self.columns]
+        whole = frame.with_columns(series for series, _ in pairs.values())
         return dataclasses.replace(self.with_rows(whole, columns), floor=self.floor)
 
     @property
@@ -156,7 +156,7 @@ class Piece:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as problem:
             raise DecodeError(f"{', '.join(self.files)}: cannot be read; truncated or corrupt? {problem}") from problem
 
-    def _needed(self) -> list[pl.Expr]:
+    def _column_expressions(self) -> list[pl.Expr]:
         names = list(dict.fromkeys(column.name for column in self.columns))
         return [pl.col(name) for name in names] if names else [pl.first()]
 
@@ -259,16 +259,16 @@ class Piece:
         """
         assert all(ref.side is Side.LEFT for ref in node.columns()), node
         columns, width = _with_numbers(self.columns), len(self.columns)
-        read = {ref.index for ref in node.columns()}
+        indices = {ref.index for ref in node.columns()}
         frame = self.in_memory
-        if frame is None and read:
-            frame = self.frame.select(list(dict.fromkeys(columns[i].name for i in read))).collect()
+        if frame is None and indices:
+            frame = self.frame.select(list(dict.fromkeys(columns[i].name for i in indices))).collect()
         if frame is None:
             frame = pl.DataFrame({ROW: pl.zeros(self.rows, pl.Int8, eager=True)})
-        late = {i: column for i, column in enumerate(self.columns) if i in read and isinstance(column, LateColumn)}
+        late = {i: column for i, column in enumerate(self.columns) if i in indices and isinstance(column, LateColumn)}
         for part in portions(frame, {column.name: column for column in late.values()}, PIECE_BYTES):
             arrays = [
-                pa.nulls(part.height) if i not in read
+                pa.nulls(part.height) if i not in indices
                 else late[i].gather(part[column.name]) if i in late
                 else arrow_of(part[column.name], column.dtype if i < width else NUMBER)
                 for i, column in enumerate(columns)

@@ -1,4 +1,4 @@
-"""Values of build sides, by which files, row groups and rows are left out when the other side is read."""
+"""Values of build sides, by which the scan of the other side skips files, row groups and rows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gpujoin.model.files import ValueRanges
 from gpujoin.model.types import is_bytes, is_text, is_whole
 
 _RANGES = 1 << 10
-"""Ranges that are made at most: each row group is compared with some ten of them."""
+"""Most ranges: each row group is compared with some ten of them."""
 _MOST_SHARE = 0.75
 """Share of a column's possible values beyond which its rows are not compared with them, as most would stay."""
 _EPOCH = datetime.date(1970, 1, 1)
 
 
 def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
-    """Ranges that hold a column's values, but for null; ``None`` for types whose statistics are not compared.
+    """Ranges of a column's values, nulls aside; ``None`` for types without statistics to compare.
 
     Of more than ``most`` rows the least and the greatest value are the only range.
     """
@@ -39,8 +39,8 @@ def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
         return ValueRanges((), ())
     distinct = None
     if len(values) > most:
-        whole = values.to_physical()
-        lows, highs = [whole.min()], [whole.max()]
+        physical = values.to_physical()
+        lows, highs = [physical.min()], [physical.max()]
     else:
         values = values if ascends(values) else values.unique().sort()
         distinct = values.to_arrow() if _is_counted(column.dtype) else None
@@ -54,25 +54,25 @@ def value_ranges(piece: Piece, position: int, most: int) -> ValueRanges | None:
     return ValueRanges(tuple(lows), tuple(highs), distinct)
 
 
-def of_wanted_values(piece: Piece, position: int, ranges: ValueRanges, known: Sequence[Statistics | None]) -> Piece:
-    """Leave out rows whose value is not among those wanted, where statistics do not show most values to be wanted.
+def with_values_of(piece: Piece, position: int, ranges: ValueRanges, statistics: Sequence[Statistics | None]) -> Piece:
+    """Drop rows with a value that a build side does not have, unless statistics show that most would stay.
 
-    Polars decodes the other columns for the rows that are left only.
+    Polars decodes the other columns only for the rows that stay.
     """
     values, column = ranges.values, piece.columns[position]
-    if values is None or _most_are_among(values, known):
+    if values is None or _most_are_among(values, statistics):
         return piece
-    wanted = pl.Series(values).cast(polars_type(column.dtype), strict=False).drop_nulls()
+    members = pl.Series(values).cast(polars_type(column.dtype), strict=False).drop_nulls()
     piece.metrics.key_filters += 1
-    return piece.where(pl.col(column.name).is_in(wanted.implode()))
+    return piece.where(pl.col(column.name).is_in(members.implode()))
 
 
-def _most_are_among(values: pa.Array, known: Sequence[Statistics | None]) -> bool:
-    """Whether most of the values that statistics allow are among those wanted, as of a key of all of a table's rows."""
-    if any(each is None or each.low is None or each.high is None for each in known):
+def _most_are_among(values: pa.Array, statistics: Sequence[Statistics | None]) -> bool:
+    """Whether most of the values that statistics allow are among those of a build side."""
+    if any(each is None or each.low is None or each.high is None for each in statistics):
         return False
-    low = min(_as_number(each.low) for each in known if each is not None)
-    high = max(_as_number(each.high) for each in known if each is not None)
+    low = min(_as_number(each.low) for each in statistics if each is not None)
+    high = max(_as_number(each.high) for each in statistics if each is not None)
     numbers = (values.cast(pa.int32()) if pat.is_date(values.type) else values).to_numpy()
     within = np.searchsorted(numbers, high, "right") - np.searchsorted(numbers, low)
     return bool(within > _MOST_SHARE * (high - low + 1))
@@ -87,7 +87,7 @@ def _is_counted(dtype: pa.DataType) -> bool:
 
 
 def _form_in_statistics(dtype: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes of a value, a date as days, one that is compared with statistics of files."""
+    """Converter of values to the form in statistics of files, with dates as days; ``None`` for other types."""
     if pat.is_date(dtype):
         return _as_date
     if _is_counted(dtype) or is_bytes(dtype):
