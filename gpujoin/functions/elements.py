@@ -24,7 +24,7 @@ from gpujoin.functions.vector import Mask, Vector, from_arrow, mask_and
 from gpujoin.model.layouts import in_type
 from gpujoin.model.types import is_float
 
-Indices: TypeAlias = npt.NDArray[np.int64]
+Integers: TypeAlias = npt.NDArray[np.int64]
 
 FIRST_CODE, LAST_CODE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _FEW = 16
@@ -44,7 +44,7 @@ class Lists:
         elements    7, null, 8
     """
 
-    offsets: Indices
+    offsets: Integers
     """Index in ``elements`` of the first element of each row, and the number of all."""
     valid: Mask | None
     """Rows that are not null; ``None``: no row is."""
@@ -64,7 +64,7 @@ class Lists:
         return cls(offsets - first, valid, elements.slice(first, int(offsets[-1]) - first))
 
     @classmethod
-    def from_counts(cls, counts: Indices, valid: Mask | None, elements: pa.Array) -> Lists:
+    def from_counts(cls, counts: Integers, valid: Mask | None, elements: pa.Array) -> Lists:
         """Divide elements into lists of the given lengths."""
         return cls(np.concatenate([[0], np.cumsum(counts)]), valid, elements)
 
@@ -77,17 +77,17 @@ class Lists:
         return Vector(dtype, pa.ListArray.from_arrays(offsets, elements, dtype, mask=absent))
 
     @cached_property
-    def counts(self) -> Indices:
+    def counts(self) -> Integers:
         """Number of elements of each row."""
         return np.diff(self.offsets)
 
     @cached_property
-    def rows(self) -> Indices:
+    def rows(self) -> Integers:
         """The row of each element."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @cached_property
-    def positions(self) -> Indices:
+    def positions(self) -> Integers:
         """Position of each element in its row, from 0 on."""
         return np.arange(len(self.elements)) - np.repeat(self.offsets[:-1], self.counts)
 
@@ -115,7 +115,7 @@ class Lists:
         """Mask of the rows with an element in a mask."""
         return mask_at(self._rows_at(np.flatnonzero(mask)), len(self.counts))
 
-    def first(self, mask: Mask) -> Indices:
+    def first(self, mask: Mask) -> Integers:
         """Position in each row of its first element in a mask; -1 where there is none."""
         places = np.flatnonzero(mask)[::-1]
         rows = self._rows_at(places)
@@ -123,7 +123,7 @@ class Lists:
         positions[rows] = places - self.offsets[rows]
         return positions
 
-    def _rows_at(self, places: Indices) -> Indices:
+    def _rows_at(self, places: Integers) -> Integers:
         """The rows of the elements at some places, by search where they are few."""
         if len(places) < len(self.elements) // _FEW:
             return np.searchsorted(self.offsets, places, side="right") - 1
@@ -131,7 +131,7 @@ class Lists:
 
     # -- elements at places --
 
-    def at(self, positions: Indices, present: Mask) -> Vector:
+    def at(self, positions: Integers, present: Mask) -> Vector:
         """The element at a position of each row; null where ``present`` is false."""
         places = np.where(present, self.offsets[:-1] + positions, 0)
         elements = from_arrow(self.elements)
@@ -140,13 +140,13 @@ class Lists:
         values = elements.take(places)
         return values.with_valid(mask_and(values.valid, present))
 
-    def take(self, order: Indices) -> Lists:
+    def take(self, order: Integers) -> Lists:
         """The same lists with elements from other places."""
         return Lists(self.offsets, self.valid, self.elements.take(pa.array(order)))
 
     # -- elements compared with others of their row --
 
-    def order(self, codes: Indices) -> Indices:
+    def order(self, codes: Integers) -> Integers:
         """Places of the elements, row by row in the order of their codes; of equal ones the first comes first.
 
         The rank of an element is the number of elements that come before it. Those of short lists are counted by
@@ -164,7 +164,7 @@ class Lists:
         order[places] = sorted_places
         return order
 
-    def first_equal(self, codes: Indices) -> Indices:
+    def first_equal(self, codes: Integers) -> Integers:
         """For each element the place of the first element of its row with the same code."""
         first = np.arange(len(codes))
         for distance, same_row in self._distances():
@@ -183,7 +183,7 @@ class Lists:
         for distance in range(1, min(int(self.counts.max(initial=0)), _SHORT)):
             yield distance, before[distance:] >= distance
 
-    def _long_lists(self, codes: Indices) -> tuple[Indices, Indices]:
+    def _long_lists(self, codes: Integers) -> tuple[Integers, Integers]:
         """Places of the elements of lists that are not short, and the same as by :meth:`order`."""
         if self.counts.max(initial=0) <= _SHORT:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -191,30 +191,30 @@ class Lists:
         return places, places[np.lexsort((codes[places], self.rows[places]))]
 
 
-def ranges(starts: Indices, counts: Indices) -> Indices:
+def ranges(starts: Integers, counts: Integers) -> Integers:
     """Concatenate ranges of numbers, given their starts and lengths."""
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 
-def mask_at(places: Indices, length: int) -> Mask:
+def mask_at(places: Integers, length: int) -> Mask:
     """A mask that is true at some places."""
     mask = np.zeros(length, np.bool_)
     mask[places] = True
     return mask
 
 
-def equality_codes(elements: pa.Array) -> Indices:
+def equality_codes(elements: pa.Array) -> Integers:
     """Integers that are equal where elements are, nulls included."""
     return _with_nulls(element_codes(elements, ordered=False), elements, FIRST_CODE)
 
 
-def order_codes(elements: pa.Array, *, ascending: bool, nulls_first: bool) -> Indices:
+def order_codes(elements: pa.Array, *, ascending: bool, nulls_first: bool) -> Integers:
     """Integers in the order of elements, with nulls at either end."""
     codes = element_codes(elements, ordered=True)
     return _with_nulls(codes if ascending else ~codes, elements, FIRST_CODE if nulls_first else LAST_CODE)
 
 
-def _with_nulls(codes: Indices, elements: pa.Array, null: int) -> Indices:
+def _with_nulls(codes: Integers, elements: pa.Array, null: int) -> Integers:
     present = from_arrow(elements).mask()
     if present is None:
         return codes
@@ -223,7 +223,7 @@ def _with_nulls(codes: Indices, elements: pa.Array, null: int) -> Indices:
     return np.where(present, codes, null)
 
 
-def element_codes(elements: pa.Array, *, ordered: bool) -> Indices:
+def element_codes(elements: pa.Array, *, ordered: bool) -> Integers:
     """Integers that are equal, or ``ordered``, as elements are. Those of nulls are arbitrary."""
     vector = from_arrow(elements)
     if pat.is_null(vector.dtype):

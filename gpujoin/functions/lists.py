@@ -15,7 +15,7 @@ from gpujoin.functions.comparison import compare
 from gpujoin.functions.elements import (
     FIRST_CODE,
     LAST_CODE,
-    Indices,
+    Integers,
     Lists,
     check_count,
     concatenated,
@@ -246,7 +246,7 @@ def _element_at(node: Call, operands: list[Vector], length: int) -> Vector:
     return _element(node, lists, np.where(positions > 0, positions - 1, lists.counts + positions), valid)
 
 
-def _element(node: Call, lists: Lists, positions: Indices, valid: Mask | None) -> Vector:
+def _element(node: Call, lists: Lists, positions: Integers, valid: Mask | None) -> Vector:
     outside = (positions < 0) | (positions >= lists.counts)
     return lists.at(
         positions, is_present(null_or_raise(node, outside, valid, "there is no such element"), len(outside))

@@ -41,7 +41,7 @@ _BYTES = Signature(_resolve_bytes, _accepts_written, (1, 1))
 
 
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
-_Indices: TypeAlias = npt.NDArray[np.int64]
+_Integers: TypeAlias = npt.NDArray[np.int64]
 
 _NULL, _PRESENT, _END, _ESCAPE = 1, 2, 0, 255
 _ZERO, _ESCAPED_ZERO = bytes([_END]), bytes([_END, _ESCAPE])
@@ -259,9 +259,9 @@ class _Reader:
     """Reads values from bytes, a part of each row after the other."""
 
     data: _Bytes
-    position: _Indices
+    position: _Integers
     """Index in ``data`` of the byte of each row that is read next."""
-    ends: _Indices | None = None
+    ends: _Integers | None = None
     """Indexes of the bytes that may end a text or a list, in ascending order."""
 
     def values(self, dtype: pa.DataType, valid: Mask | None) -> pa.Array:
@@ -328,7 +328,7 @@ class _Reader:
             array = pa.Array.from_buffers(pa.large_string(), len(array), array.buffers(), offset=array.offset)
         return array.cast(dtype)
 
-    def _ends_after(self, position: _Indices) -> _Indices:
+    def _ends_after(self, position: _Integers) -> _Integers:
         """Give the index of the ending byte of the texts that begin at indexes."""
         if self.ends is None:
             follows = np.append(self.data[1:], np.uint8(0))
@@ -350,11 +350,11 @@ class _Reader:
         indices = pa.array(offsets, pa.int64() if pat.is_large_list(dtype) else pa.int32())
         return kind.from_arrays(indices, values, dtype, mask=absent)
 
-    def _elements(self, dtype: pa.DataType) -> tuple[_Indices, _Indices, _Indices]:
+    def _elements(self, dtype: pa.DataType) -> tuple[_Integers, _Integers, _Integers]:
         """Row and position of each element of the lists at the current positions, and the positions after the lists."""
         position, active = self.position.copy(), np.arange(len(self.position))
-        rows: list[_Indices] = [np.zeros(0, np.int64)]
-        places: list[_Indices] = [np.zeros(0, np.int64)]
+        rows: list[_Integers] = [np.zeros(0, np.int64)]
+        places: list[_Integers] = [np.zeros(0, np.int64)]
         width = _width(dtype)
         while len(active):
             if width is not None and len(active) <= _FEW:
@@ -384,7 +384,7 @@ class _Reader:
                 return count + int(ends[0])
             count += _WINDOW
 
-    def _skipped(self, dtype: pa.DataType, position: _Indices) -> _Indices:
+    def _skipped(self, dtype: pa.DataType, position: _Integers) -> _Integers:
         """Give the indexes after the parts that begin at indexes."""
         width = _width(dtype)
         if width is not None:

@@ -16,7 +16,7 @@ from gpujoin.model.relations import Explode
 _ROWS = 1 << 20
 """Rows made at a time; a row of the input with more elements gives more."""
 
-_Indices = npt.NDArray[np.int64]
+_Integers = npt.NDArray[np.int64]
 
 
 def exploded(batch: pa.RecordBatch, node: Explode) -> Iterator[pa.RecordBatch]:
@@ -34,7 +34,7 @@ def exploded(batch: pa.RecordBatch, node: Explode) -> Iterator[pa.RecordBatch]:
 
 
 def _with_elements(
-    batch: pa.RecordBatch, node: Explode, rows: _Indices, starts: _Indices, counts: _Indices, repeats: _Indices,
+    batch: pa.RecordBatch, node: Explode, rows: _Integers, starts: _Integers, counts: _Integers, repeats: _Integers,
     elements: Sequence[pa.Array],
 ) -> pa.RecordBatch:  # fmt: skip
     total = int(repeats.sum())
@@ -49,7 +49,7 @@ def _with_elements(
     return pa.RecordBatch.from_arrays(columns, schema=node.schema)
 
 
-def _elements(values: pa.Array) -> tuple[_Indices, _Indices, list[pa.Array]]:
+def _elements(values: pa.Array) -> tuple[_Integers, _Integers, list[pa.Array]]:
     """First index and number of the elements of each row, and the columns of the elements of all rows."""
     if pat.is_int64(values.type):
         counts: Any = np.maximum(values.fill_null(0).to_numpy(), 0)
