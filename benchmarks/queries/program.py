@@ -61,7 +61,7 @@ def _parser(suite: Suite, description: str) -> argparse.ArgumentParser:
         choices=list(Source),
         default=Source.PARQUET,
         metavar="|".join(source.value for source in Source),
-        help="what Spark reads the tables from (default: parquet, the only one that is read here)",
+        help="what Spark reads the tables from (default: parquet)",
     )
     parser.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     parser.add_argument(
@@ -100,11 +100,19 @@ def _run(suite: Suite, arguments: argparse.Namespace) -> int:
     measured: list[Measured] = []
     with suite.connect(data) as connection:
         texts = suite.texts(connection)
-        spark = open_session(arguments.master, settings)
+        spark = open_session(arguments.master, arguments.source.settings | settings)
         try:
             warm_up(spark, list(suite.register(spark, data, arguments.source).values()))
             for number in arguments.queries:
-                query = measure(spark, suite, connection, number, texts[number], arguments.scale, arguments.repeats)
+                query = measure(
+                    spark,
+                    suite,
+                    None if arguments.source.lacks_rows else connection,
+                    number,
+                    texts[number],
+                    arguments.scale,
+                    arguments.repeats,
+                )
                 spark_seconds, seconds = query.medians
                 print(
                     f"query {number:2}: Spark {spark_seconds:6.2f} s, here {seconds:6.2f} s, {query.ratio:5.2f} x"

@@ -84,7 +84,7 @@ def test_every_source_has_the_same_rows(spark: SparkSession, tmp_path: Path) -> 
     expected = {
         name: sorted(frame.collect()) for name, frame in read_tables(spark, tmp_path, names, Source.PARQUET).items()
     }
-    for source in Source:
+    for source in (Source.CSV, Source.CACHED, Source.V2, Source.RDD):
         frames = read_tables(spark, tmp_path, names, source)
         assert {name: sorted(frame.collect()) for name, frame in frames.items()} == expected, source
         plans = [frame._jdf.queryExecution().optimizedPlan() for frame in frames.values()]

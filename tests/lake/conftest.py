@@ -7,24 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lake.jars import jars, why_missing
+from tests.lake.jars import why_missing
+from tests.lake.sessions import session_settings
 from tests.sessions import start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_FORMATS = {
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",
-    },
-    "iceberg": {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.ice.type": "hadoop",
-    },
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +32,7 @@ def spark_session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     (name,) = request.node.get_closest_marker("lake").args
     scratch = tmp_path_factory.mktemp(name)
     # A Java that runs already has the jars of its first session, and its settings as properties of the system.
-    settings = _FORMATS[name] | {"spark.jars": ",".join(map(str, jars()))}
+    settings = session_settings(name)
     if name == "iceberg":
         settings["spark.sql.catalog.ice.warehouse"] = str(scratch / "ice")
     session = start_session(scratch, settings)
