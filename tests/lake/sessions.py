@@ -19,5 +19,5 @@ _FORMATS = {
 
 
 def session_settings(name: str) -> dict[str, str]:
-    """Give the settings for tables of a format; those of Iceberg are in the catalog ``ice``, which has no folder yet."""
+    """Give the settings for tables of a format; those of Iceberg are in the catalog ``ice``, which lacks a folder."""
     return _FORMATS[name] | {"spark.jars": ",".join(map(str, jars()))}
