@@ -146,7 +146,7 @@ files = [written(number) for number in range(3)]
 def filled():
     for each in files[:2]:
         task(0, each)
-    return [id(table) for _, table in tables._tables.items()]
+    return [name for name, _ in tables._tables.items()]
 
 # Each call of a library in turn does not get its memory: a kept table makes room, and nothing goes to the CPU.
 number, let_go = 0, []
@@ -157,7 +157,7 @@ while True:
     used = task(1, files[2])
     left_over, record.fail_at = record.fail_at, 0
     assert (used["on host"], used["retries"]) == (0, 0), (number, used)
-    after = [id(table) for _, table in tables._tables.items()]
+    after = [name for name, _ in tables._tables.items()]
     if left_over:
         break
     let_go.append([each in after for each in before])

@@ -73,6 +73,12 @@ def ends(session: SparkSession, call: Callable[[], Any], begun: Callable[[], boo
         time.sleep(0.05)
 
 
+def active_jobs(session: SparkSession) -> list[int]:
+    """Ids of the jobs that run, once all that has begun and ended is known."""
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    return session.sparkContext.statusTracker().getActiveJobsIds()
+
+
 SLOW = "select slow(id) x from sales"
 CALLS: dict[str, Callable[[SparkSession, str], Any]] = {
     "write": lambda session, path: WRITES["write"](session, SLOW, path),
@@ -142,13 +148,12 @@ def test_no_job_runs_for_a_write_that_is_interrupted_before_it(
         patch.setattr(rule, "plan_query", partial(interrupted, plan_query) if step == "planning" else plan_query)
         ends(enabled, lambda: WRITES[name](enabled, JOIN, str(out)), reached.is_set)
         time.sleep(0.5)
+    assert not active_jobs(enabled)
     assert bool(went_on) == (planner == "another thread")  # Ctrl-C comes to the main thread itself
     if name == "create table":
         assert not out.exists()
     else:
         assert enabled.read.parquet(str(out)).count() == 3
-    tracker = enabled.sparkContext.statusTracker()
-    assert not tracker.getActiveJobsIds()
     assert enabled.sql(JOIN).count() == 11
 
 
