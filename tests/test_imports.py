@@ -114,6 +114,11 @@ def imports(source: str) -> list[tuple[int, str]]:
     return found
 
 
+@functools.cache
+def imports_of(module: str) -> list[tuple[int, str]]:
+    return imports(modules()[module].read_text())
+
+
 def forbidden(module: str, name: str) -> bool:
     if name.split(".", maxsplit=1)[0] in sys.stdlib_module_names:
         return False
@@ -127,8 +132,8 @@ def forbidden(module: str, name: str) -> bool:
 def test_a_room_imports_only_what_it_may() -> None:
     wrong = [
         f"{module} (room {room_of(module)}), line {line}: {name}"
-        for module, path in modules().items()
-        for line, name in imports(path.read_text())
+        for module in modules()
+        for line, name in imports_of(module)
         if forbidden(module, name)
     ]
     assert not wrong, "\n".join(wrong)
@@ -171,7 +176,7 @@ CIRCLES: tuple[tuple[str, set[str]], ...] = (
 def imported_files(module: str) -> set[str]:
     """Give the files of the package that one imports, at any depth of any function, and for types alone."""
     names = modules()
-    named = {name for _, name in imports(names[module].read_text())}
+    named = {name for _, name in imports_of(module)}
     return {name if name in names else name.rpartition(".")[0] for name in named} & set(names) - {module}
 
 
@@ -203,15 +208,6 @@ def test_every_room_of_the_table_exists() -> None:
     assert set(ROOMS) <= set(names)
 
 
-def loaded_by(statement: str) -> set[str]:
-    """Top-level modules in ``sys.modules`` of a fresh interpreter after a statement."""
-    program = f"{statement}\nimport sys\nprint(*{{name.split('.')[0] for name in sys.modules}})"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
-    )
-    return set(done.stdout.split())
-
-
 JOINING = """
 import pyarrow as pa
 from gpujoin import join_tables
@@ -220,25 +216,36 @@ join_tables(table, table, on="k", backend="cpu")
 """
 
 
-@pytest.mark.parametrize(
-    ("statement", "not_loaded"),
-    [
-        ("import gpujoin", HEAVY | {"numpy", "pyarrow"}),
-        ("from gpujoin import Explanation, QueryReport", HEAVY | {"numpy", "pyarrow"}),
-        ("import gpujoin.engine", HEAVY),
-        ("from gpujoin import join_tables, gather_maps, HashJoin", HEAVY),
-        ("import gpujoin.testing", HEAVY),
-        ("import gpujoin.plan.resolve", HEAVY),
-        ("import gpujoin.backends.cpu", HEAVY),
-        ("import gpujoin.backends.cudf", HEAVY | {"numpy", "pyarrow"}),
-        ("import gpujoin.streams.symmetric", HEAVY),
-        (JOINING, HEAVY - {"polars"}),
-    ],
-)  # fmt: skip
-def test_nothing_heavy_is_loaded_before_it_is_needed(statement: str, not_loaded: set[str]) -> None:
-    loaded = loaded_by(statement)
-    assert "gpujoin" in loaded
-    assert not loaded & not_loaded
+LOADING = {
+    "import gpujoin": HEAVY | {"numpy", "pyarrow"},
+    "from gpujoin import Explanation, QueryReport": HEAVY | {"numpy", "pyarrow"},
+    "import gpujoin.backends.cudf": HEAVY | {"numpy", "pyarrow"},
+    "import gpujoin.testing": HEAVY,
+    "import gpujoin.plan.resolve": HEAVY,
+    "import gpujoin.engine": HEAVY,
+    "import gpujoin.backends.cpu": HEAVY,
+    "from gpujoin import join_tables, gather_maps, HashJoin": HEAVY,
+    "import gpujoin.streams.symmetric": HEAVY,
+    JOINING: HEAVY - {"polars"},
+}
+"""Statements, and what is not loaded after them and those before."""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """Top-level modules in ``sys.modules`` of one fresh interpreter after each statement."""
+    tell = "print(*{name.split('.')[0] for name in sys.modules})"
+    program = "\n".join(["import sys", *(f"{statement}\n{tell}" for statement in LOADING)])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    return {statement: set(line.split()) for statement, line in zip(LOADING, done.stdout.splitlines(), strict=True)}
+
+
+@pytest.mark.parametrize("statement", LOADING)
+def test_nothing_heavy_is_loaded_before_it_is_needed(loaded: dict[str, set[str]], statement: str) -> None:
+    assert "gpujoin" in loaded[statement]
+    assert not loaded[statement] & LOADING[statement]
 
 
 def test_public_names_exist_and_are_documented() -> None:

@@ -116,9 +116,9 @@ def _take_column(column: pa.ChunkedArray[Any], rows: Sequence[int | None]) -> pa
     values = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, column.type)
-    nothing = pa.nulls(1, column.type)
-    taken = [nothing if row is None else values.slice(row, 1) for row in rows]
-    return pa.concat_arrays(taken) if taken else values.slice(0, 0)
+    single: dict[int | None, pa.Array[Any]] = {row: values.slice(row, 1) for row in set(rows) if row is not None}
+    single[None] = pa.nulls(1, column.type)
+    return pa.concat_arrays([single[row] for row in rows]) if rows else values.slice(0, 0)
 
 
 def _table(columns: Sequence[pa.Array[Any]], schema: pa.Schema, rows: int) -> pa.Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,14 @@ class Shown(Protocol[T]):
 def once() -> int:
     return 3
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def counted_once() -> Iterator[None]:
+    """Has the package, which no test changes, be counted once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gen_house, "rooms", functools.cache(gen_house.rooms))
+        yield
 
 
 def test_what_a_module_holds_is_counted() -> None:
