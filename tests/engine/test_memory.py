@@ -111,7 +111,7 @@ def test_a_device_that_takes_few_rows_works_on_smaller_pieces(
 @pytest.mark.parametrize("join_type", brief(["inner", "left", "full"], "full"))
 def test_a_morsel_with_more_output_than_is_held_back_comes_in_parts(join_type: str, seed: int) -> None:
     """No part has more than eight batches, and none is joined on the CPU."""
-    left, right = sides(seed, [pa.int64()], (300, 200), distinct=3, nulls=0)
+    left, right = sides(seed, [pa.int64()], (200, 130), distinct=3, nulls=0)
     spec = keyed(JoinType.parse(join_type), left, right)
     for every in (None, 7):
         backend = FaultyBackend(HostBackend(), every=every, operations={"probe"})
@@ -140,11 +140,11 @@ def test_a_row_with_more_output_than_is_held_back_is_finished_on_the_cpu(
 ) -> None:
     """Batches go out before the device fails, and the CPU returns the other pairs."""
     left_table = pa.table({"k": [1] * rows, "v": range(rows)})
-    right_table = pa.table({"k": [1] * 3000, "w": range(3000)})
+    right_table = pa.table({"k": [1] * 1200, "w": range(1200)})
     spec = keyed(join_type, left_table, right_table, condition=left("v") != right("w"))
     expected = oracle_join(left_table, right_table, spec)
     error, operations = FAILURES[failure]
-    options = Options(batch_bytes=1024, candidate_pairs=512)
+    options = Options(batch_bytes=1024, candidate_pairs=200)
 
     def joined(after: int | None) -> tuple[pa.Table, FaultyBackend, int]:
         backend = FaultyBackend(HostBackend(), after=after, operations=operations, error=error)

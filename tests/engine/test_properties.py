@@ -26,7 +26,7 @@ from tests.engine.support import CONDITIONS, KEYED, WHOLE, batches, build_sides,
 from tests.generate import KEY_TYPES, KeyShape
 from tests.oracle.join import oracle_join
 
-SETTINGS = settings(max_examples=25)
+SETTINGS = settings(max_examples=15)
 
 
 @dataclass(frozen=True)

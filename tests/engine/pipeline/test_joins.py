@@ -438,7 +438,7 @@ def test_as_of_joins(kind: str, direction: Direction, by: bool, rng: np.random.G
 @pytest.mark.parametrize("kind", brief(VALUES, "str", "d38_18", "f64", "ts"))
 def test_joins_with_one_row_become_constants(kind: str, side: Side, rng: np.random.Generator, seed: int) -> None:
     """Whatever its values are, null among them, with and without a condition, which may be null."""
-    many = side_table(rng, kind, 90)
+    many = side_table(rng, kind, 40)
     for value in [*VALUES[kind][1][:6], None]:
         one = side_table(rng, kind, 1)
         one = one.set_column(0, "k", pa.array([value], VALUES[kind][0]))

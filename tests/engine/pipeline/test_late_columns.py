@@ -103,8 +103,10 @@ def join_of(
 
 @one_place("name", LATE)
 def test_every_type_through_every_join(name: str, seed: int) -> None:
+    """Joins take turns: each meets half of the types in a place, and the others in the other one."""
     tables = (side_table(seed, name), side_table(seed + 1), side_table(seed + 2, name, mix=MANY_NULLS))
-    for number, (how, build) in enumerate(JOINS):
+    turn = (LATE.index(name) // 2 + on_device()) % 2
+    for number, (how, build) in [*enumerate(JOINS)][turn::2]:
         pair = [(tables[0], tables[2]), (tables[0], tables[1]), (tables[1], tables[2])][number % 3]
         node = join_of(how, *pair, build)
         metrics = PipelineMetrics()
@@ -379,7 +381,7 @@ def exploded(table: pa.Table, name: str, *, outer: bool, positions: bool) -> pa.
 @pytest.mark.parametrize("outer", [False, True], ids=["inner", "outer"])
 @pytest.mark.parametrize("name", ["array", "array_of_strings", "array_of_arrays", "map", "map_of_structs"])
 def test_rows_are_made_of_elements(name: str, outer: bool, seed: int) -> None:
-    table = side_table(seed, name, rows=200, mix=Mix(nulls=0.3))
+    table = side_table(seed, name, mix=Mix(nulls=0.3))
     actual = exploded(table, name, outer=outer, positions=True)
     expected = []
     for n, s, values in zip(*(cells(table.column(i)) for i in ("n", "s", name)), strict=True):

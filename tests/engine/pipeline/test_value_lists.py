@@ -22,9 +22,8 @@ COUNTED = [kind for kind in KINDS if kind not in ("f32", "f64")]
 
 def check_once(table: pa.Table, seed: int, **calls: Aggregate) -> None:
     """By key and without, in pieces, of no rows, and where memory suffices for no group."""
-    for keys in (("g",), ("str", "g"), ()):
-        for pieces in (1, 7):
-            check(once(table, *keys, **calls), table, f"seed {seed}", pieces=pieces)
+    for keys, pieces in ((("g",), 1), (("str", "g"), 7), ((), 7)):
+        check(once(table, *keys, **calls), table, f"seed {seed}", pieces=pieces)
         check(once(table, *keys, **calls), table.slice(0, 0), "no rows")
     metrics = check(once(table, "g", **calls), table, f"seed {seed}", pieces=9, memory_budget=2000)
     assert metrics.spills > 0
