@@ -126,6 +126,7 @@ def write(path: Path, annotation: Annotation, values: Sequence[Any], *, dictiona
 
 
 PROJECTION = "select a.id, {v} v from t a join t b on a.id = b.id"
+CONDITIONS = ("= 300", "= 127", "= 44", "= -1", "> 1", "< 0", "in (255, 32768)")
 
 
 def queries(frame: Any) -> Iterator[str]:
@@ -138,8 +139,7 @@ def queries(frame: Any) -> Iterator[str]:
     yield f"select {text.format('min(v)')} low, {text.format('max(v)')} high, count(v) n from t"
     if kind in ("byte", "short", "integer", "long", "decimal"):
         yield "select sum(v) s from t"
-        for condition in ("= 300", "= 127", "= 44", "= -1", "> 1", "< 0", "in (255, 32768)"):
-            yield f"select count(*) n from t where v {condition}"
+        yield " union all ".join(f"select '{each}' c, count(*) n from t where v {each}" for each in CONDITIONS)
 
 
 def outcome(session: SparkSession, text: str) -> Any:

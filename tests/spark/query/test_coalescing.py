@@ -16,6 +16,7 @@ import gpujoin
 from gpujoin.plan.partition_sizes import Coalescing
 from gpujoin.spark.failures import Failure, failure_of
 from gpujoin.spark.query import running, runs
+from tests.brief import together
 from tests.spark.query.faults import HangingStage, KilledStage
 from tests.spark.query.queries import EXCHANGED, check_all, checked
 
@@ -52,7 +53,7 @@ def tasks_of(frame: DataFrame) -> list[tuple[int, int | None]]:
     return [(stage.tasks, stage.partitions) for stage in gpujoin.metrics(frame)]
 
 
-@pytest.mark.parametrize("name", mostly_extra(QUERIES, ("full join", "stages alike", "no rows")))
+@pytest.mark.parametrize("name", mostly_extra(QUERIES, ("stages alike", "no rows")))
 def test_partitions_of_few_rows_are_one_task(tables: SparkSession, name: str) -> None:
     found = checked(tables.sql(QUERIES[name]), allow_empty=name == "no rows")
     assert COALESCED in str(found.explanation)
@@ -65,12 +66,13 @@ def test_partitions_of_few_rows_are_one_task(tables: SparkSession, name: str) ->
 @pytest.mark.parametrize(
     ("most", "expected"), [(1, {5}), (1500, {2, 3, 4}), pytest.param(1 << 20, {1}, marks=pytest.mark.extra)]
 )
+@pytest.mark.parametrize("names", together(("full join", "two joins"), "two joins"))
 def test_partitions_are_coalesced_up_to_a_size(
-    tables: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int, expected: set[int]
+    tables: SparkSession, monkeypatch: pytest.MonkeyPatch, most: int, expected: set[int], names: tuple[str, ...]
 ) -> None:
     """One partition is empty; a larger one stays by itself."""
     monkeypatch.setattr(runs, "Coalescing", lambda tasks: Coalescing(1, 1, most))
-    check_all({name: tables.sql(QUERIES[name]) for name in ("full join", "two joins")})
+    check_all({name: tables.sql(QUERIES[name]) for name in names})
     frame = checked(tables.sql(JOIN)).frame
     (tasks,) = [tasks for tasks, partitions in tasks_of(frame) if partitions]
     assert tasks in expected
@@ -90,9 +92,7 @@ LEFT_ALONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", mostly_extra(LEFT_ALONE, ("Spark does not coalesce", "a number was asked for", "NOT IN"))
-)
+@pytest.mark.parametrize("name", mostly_extra(LEFT_ALONE, ("Spark does not coalesce", "NOT IN")))
 def test_partitions_stay_as_they_are(tables: SparkSession, name: str) -> None:
     text, setting, value = LEFT_ALONE[name]
     tables.conf.set(setting, value)
@@ -125,7 +125,7 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_extra(ACTIONS, ("count", "RDD", "cache")))
+@pytest.mark.parametrize("name", mostly_extra(ACTIONS, ("RDD", "cache")))
 def test_nothing_runs_before_an_action_and_all_jobs_are_of_its_group(
     enabled: SparkSession, group: str, name: str
 ) -> None:

@@ -52,7 +52,7 @@ QUERIES = {
 @pytest.mark.parametrize(
     "names",
     together(
-        QUERIES, "a null-safe key", "a range", "NOT IN of two", "below an aggregation",
+        QUERIES, "a null-safe key", "NOT IN of two", "below an aggregation",
     ),
 )  # fmt: skip
 def test_it_runs_here(tables: SparkSession, names: tuple[str, ...]) -> None:

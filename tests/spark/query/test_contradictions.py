@@ -44,9 +44,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(
-    "names", together(EMPTY, "values", "join", "left join", "anti join", "union", "nan", "subquery")
-)
+@pytest.mark.parametrize("names", together(EMPTY, "values", "left join", "anti join", "nan", "subquery"))
 def test_nothing_is_read_where_no_row_fulfils_the_conditions(tables: SparkSession, names: tuple[str, ...]) -> None:
     queries = {name: tables.sql(EMPTY[name]) for name in names}
     for name, found in check_all(queries, empty=EMPTY).items():

@@ -63,7 +63,7 @@ def read(found: Explanation) -> list[str]:
     return [line for line in island.tree if "rows from Spark" in line]
 
 
-@pytest.mark.parametrize("names", together(COMPUTED, "differences", "made", "compared", "chosen"))
+@pytest.mark.parametrize("names", together(COMPUTED, "differences", "compared"))
 def test_functions_of_intervals(bulk: None, spark: SparkSession, names: tuple[str, ...]) -> None:
     joined = "from bulk join (select item from items) on id % 7 = item div 10 - 1"
     for found in check_all({name: spark.sql(f"select id, {COMPUTED[name]} {joined}") for name in names}).values():
@@ -71,9 +71,7 @@ def test_functions_of_intervals(bulk: None, spark: SparkSession, names: tuple[st
         assert found.islands[0].tree[0].startswith("project"), found.islands[0].tree
 
 
-@pytest.mark.parametrize(
-    "names", together(AGGREGATED, "totals", "of nothing", "groups", "extremes", "distinct", "windows")
-)
+@pytest.mark.parametrize("names", together(AGGREGATED, "totals", "of nothing", "extremes", "windows"))
 def test_aggregates_of_intervals(bulk: None, spark: SparkSession, names: tuple[str, ...]) -> None:
     for found in check_all({name: spark.sql(AGGREGATED[name]) for name in names}, empty=["of nothing"]).values():
         assert not read(found)

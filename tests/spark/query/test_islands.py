@@ -107,10 +107,10 @@ WHOLE = {
 
 
 SHORT = (
-    "global", "empty groups", "wide decimal", "filtered aggregate", "distinct beside others", "join and aggregate",
-    "full join", "not in correlated", "empty scalar subquery", "cte", "computed and named twice",
-    "more functions of text", "short average below", "functions of bits and hashes", "window above",
+    "empty groups", "filtered aggregate", "distinct beside others", "full join", "not in correlated",
+    "empty scalar subquery", "cte", "computed and named twice", "short average below", "window above",
 )  # fmt: skip
+"""Others of them run in the tests below, functions in `test_functions`."""
 
 
 EMPTY = ("empty groups",)
@@ -178,7 +178,7 @@ WITHIN = {
 @pytest.mark.parametrize(
     "name",
     brief(
-        WITHIN, "of groups", "in a subquery",
+        WITHIN, "in a subquery",
     ),
 )  # fmt: skip
 def test_subqueries_within_an_island_of_one_task(tables: SparkSession, name: str) -> None:
@@ -207,8 +207,11 @@ OUTSIDE = {
 }
 
 
-def test_subqueries_that_stay_queries_of_their_own(tables: SparkSession) -> None:
-    for name, found in check_all({name: tables.sql(text) for name, text in OUTSIDE.items()}).items():
+@pytest.mark.parametrize(
+    "names", together(OUTSIDE, "perhaps no row", "a field of two values", "in the condition of a join")
+)
+def test_subqueries_that_stay_queries_of_their_own(tables: SparkSession, names: tuple[str, ...]) -> None:
+    for name, found in check_all({name: tables.sql(OUTSIDE[name]) for name in names}).items():
         assert not any("(one row: n)" in line for island in found.islands for line in island.tree), name
 
 
@@ -263,9 +266,10 @@ COMPUTED = {
 
 
 @pytest.mark.parametrize("zone", brief(["UTC", "America/New_York"], "America/New_York"))
-def test_functions_are_computed_in_the_island(tables: SparkSession, zone: str) -> None:
+@pytest.mark.parametrize("names", together(COMPUTED, "timestamps", "shifts of timestamps"))
+def test_functions_are_computed_in_the_island(tables: SparkSession, names: tuple[str, ...], zone: str) -> None:
     tables.conf.set("spark.sql.session.timeZone", zone)
-    for found in check_all({name: tables.sql(text) for name, text in COMPUTED.items()}).values():
+    for found in check_all({name: tables.sql(COMPUTED[name]) for name in names}).values():
         (island,) = found.islands
         assert not any("rows from Spark" in line for line in island.tree), island.tree
 
@@ -437,7 +441,7 @@ DIVIDED = (
 )
 
 
-@pytest.mark.parametrize("names", together(DIVIDED, "global", "groups", "left join", "not in null", "wide decimal"))
+@pytest.mark.parametrize("names", together(DIVIDED, "global", "left join", "not in null", "wide decimal"))
 def test_a_large_input_is_divided_among_tasks(tables: SparkSession, names: tuple[str, ...]) -> None:
     tables.conf.set("spark.gpujoin.scan.oneTaskBytes", "1")
     tables.conf.set("spark.gpujoin.scan.taskBytes", "1")

@@ -108,7 +108,7 @@ AGGREGATED = {
     "ranges of lists": "select count(*) from bulk b1 join bulk b2 on b1.ss < b2.ss where b1.id < 40 and b2.id < 200",
     "condition": "select count(*) from bulk where arrays_overlap(xs, array(1, i)) and size(slice(ss, 1, 1)) = 1",
 }
-SHORT = ("concat", "sets", "zip", "made maps", "fold", "comparators")
+SHORT = ("zip", "made maps", "comparators")
 """Values of all functions are compared in tests/expressions; these have lists and maps of every kind go in and out."""
 BOTH = [
     pytest.param(ANSI["ansi"], id="ansi"), pytest.param(ANSI["legacy"], id="legacy", marks=pytest.mark.extra)
@@ -126,9 +126,7 @@ def test_functions_of_lists(bulk: None, spark: SparkSession, names: tuple[str, .
 
 
 @pytest.mark.parametrize("spark", BOTH, indirect=True)
-@pytest.mark.parametrize(
-    "names", together(AGGREGATED, "lists of groups", "calendar", "compared in a join", "condition")
-)
+@pytest.mark.parametrize("names", together(AGGREGATED, "lists of groups", "compared in a join"))
 def test_functions_of_lists_in_aggregations(bulk: None, spark: SparkSession, names: tuple[str, ...]) -> None:
     for found in check_all({name: spark.sql(AGGREGATED[name]) for name in names}).values():
         (island,) = found.islands

@@ -114,7 +114,8 @@ QUERIES = {
 LONGER = (
     "max by", "within, outer", "within, inner", "within a number",
     "within a number that may overflow, outer, tested first", "null-safe key, numbers of two widths",
-    "first of a window, ties", "correlated subquery", "lateral",
+    "first of a window, ties", "correlated subquery", "lateral", "max of a group", "within an interval",
+    "first of a window", "outer lateral",
 )  # fmt: skip
 """Queries of the form of others, with more around it."""
 SHORT = [name for name in QUERIES if name not in LONGER]

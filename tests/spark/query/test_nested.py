@@ -140,8 +140,7 @@ def check_whole(spark: SparkSession, texts: Mapping[str, str], names: Sequence[s
 
 
 SHORT = (
-    "payload", "field", "map", "filtered aggregate", "order", "collected lists", "window", "transform",
-    "join on a quantifier",
+    "payload", "map", "filtered aggregate", "collected lists", "transform", "join on a quantifier",
 )  # fmt: skip
 
 
@@ -163,8 +162,7 @@ def test_nested_values_are_computed_with(nested: None, spark: SparkSession, name
 @pytest.mark.parametrize(
     "names",
     together(
-        GROUPED, "a struct and a column", "structs in a struct", "floats in a struct", "distinct structs",
-        "all counted structs", "below a join", "sliding windows",
+        GROUPED, "structs in a struct", "floats in a struct", "all counted structs", "sliding windows",
     ),
 )  # fmt: skip
 def test_groups_of_structs(nested: None, spark: SparkSession, names: tuple[str, ...]) -> None:

@@ -92,13 +92,9 @@ KEYS = {
     "first rows by an array": """select v.id, items.item from (select id from bulk order by ds desc nulls first, id
         limit 500) v join (select item from items) items on id % 7 = item div 10 - 1""",
 }
-SHORT_KEYS = (
-    "groups of arrays in a struct", "counted arrays", "equal arrays of floats", "anti join",
-    "window in order of a struct",
-)  # fmt: skip
+SHORT_KEYS = ("groups of arrays in a struct", "equal arrays of floats", "window in order of a struct", "anti join")
 SHORT = (
-    "structs with floats", "arrays of structs", "every value", "struct by", "the only row", "filtered",
-    "lists of the only row", "lists in order", "elements",
+    "structs with floats", "every value", "struct by", "filtered", "lists of the only row", "lists in order",
 )  # fmt: skip
 PLACES = {
     "ansi": FORCED | {"spark.sql.ansi.enabled": "true"},

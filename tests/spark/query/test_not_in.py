@@ -142,10 +142,7 @@ PAIRS = {
     for query, text in QUERIES.items()
     for subquery, rows in SUBQUERIES.items()
 }
-BRIEF = (
-    "one column, rows", "two columns, no nulls", "correlated, null keys", "correlated by <=>, one null",
-    "under or, nothing",
-)  # fmt: skip
+BRIEF = ("two columns, no nulls", "correlated by <=>, one null", "under or, nothing")
 
 
 CORRELATIONS = {
@@ -165,10 +162,13 @@ CORRELATIONS = {
 @pytest.mark.spark
 @pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
 @pytest.mark.parametrize("name", brief(CORRELATIONS, "both may be null", "and a range"))
-def test_a_correlation_by_equality_is_a_key(spark: SparkSession, nested: None, name: str) -> None:
+@pytest.mark.parametrize("rows", together(SUBQUERIES, "rows", "null keys", "nothing"))
+def test_a_correlation_by_equality_is_a_key(
+    spark: SparkSession, nested: None, name: str, rows: tuple[str, ...]
+) -> None:
     """Rows with nulls are searched among those with the same key, and compared with no others."""
     text, keys, condition = CORRELATIONS[name]
-    asked = {name: f"select k, l, v from nested a where {text.format(rows)}" for name, rows in SUBQUERIES.items()}
+    asked = {name: f"select k, l, v from nested a where {text.format(SUBQUERIES[name])}" for name in rows}
     for found in check_all({name: spark.sql(query) for name, query in asked.items()}, empty=SUBQUERIES).values():
         assert found.islands
         for join in found.joins:

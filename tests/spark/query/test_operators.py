@@ -67,19 +67,19 @@ def whole(*frames: DataFrame) -> None:
 
 
 @forced
-@pytest.mark.parametrize("names", together(LIMITS, "of groups", "offset", "limits in limits", "both sides"))
+@pytest.mark.parametrize("names", together(LIMITS, "of groups", "offset", "limits in limits"))
 def test_limits_below_other_operations(tables: SparkSession, names: tuple[str, ...]) -> None:
     whole(*(tables.sql(LIMITS[name]) for name in names))
 
 
 @pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["exchanged"])
-@pytest.mark.parametrize("names", together(LIMITS, "below a join", "union", "both sides"))
+@pytest.mark.parametrize("names", together(LIMITS, "union", "both sides"))
 def test_limits_of_the_rows_of_several_tasks(tables: SparkSession, names: tuple[str, ...]) -> None:
     whole(*(tables.sql(LIMITS[name]) for name in names))
 
 
 @forced
-@pytest.mark.parametrize("names", together(PIVOTS, "two", "integers and null", "joined"))
+@pytest.mark.parametrize("names", together(PIVOTS, "integers and null", "joined"))
 def test_pivots(tables: SparkSession, names: tuple[str, ...]) -> None:
     whole(*(tables.sql(PIVOTS[name]) for name in names))
 
@@ -101,7 +101,7 @@ PROGRAMS: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
 
 
 @forced
-@pytest.mark.parametrize("names", together(PROGRAMS, "dropna", "dropna with a threshold", "repartition"))
+@pytest.mark.parametrize("names", together(PROGRAMS, "dropna with a threshold", "repartition"))
 def test_operations_of_data_frames(tables: SparkSession, names: tuple[str, ...]) -> None:
     whole(*(PROGRAMS[name](tables.table("sales"), tables.table("items")) for name in names))
 

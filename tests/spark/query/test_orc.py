@@ -11,7 +11,7 @@ from pyarrow import orc
 from pyspark.sql import SparkSession
 
 from gpujoin.spark.query.accelerate import rewrite
-from tests.brief import brief
+from tests.brief import brief, together
 from tests.spark.query.queries import EXCHANGED, FORCED, check, check_all
 
 pytestmark = pytest.mark.spark
@@ -74,10 +74,11 @@ QUERIES = {
 @pytest.mark.parametrize(
     "spark", [FORCED, pytest.param(EXCHANGED, marks=pytest.mark.extra)], indirect=True, ids=["one task", "exchanged"]
 )
-def test_special_values_of_every_type(spark: SparkSession, folder: Path) -> None:
-    for text, explanation in check_all({text: spark.sql(text) for text in QUERIES.values()}).items():
-        assert explanation.islands, text
-        assert not any("rows from Spark" in line for island in explanation.islands for line in island.tree), text
+@pytest.mark.parametrize("names", together(QUERIES, "groups", "filters", "no columns", "no rows by statistics", "keys"))
+def test_special_values_of_every_type(spark: SparkSession, folder: Path, names: tuple[str, ...]) -> None:
+    for name, explanation in check_all({name: spark.sql(QUERIES[name]) for name in names}).items():
+        assert explanation.islands, name
+        assert not any("rows from Spark" in line for island in explanation.islands for line in island.tree), name
 
 
 @pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
@@ -135,9 +136,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("spark", [SILENT], indirect=True, ids=["cpu"])
-@pytest.mark.parametrize(
-    "name", brief(LEFT, "a timestamp without a zone", "an array", "an early date", "another type", "a dotted name")
-)
+@pytest.mark.parametrize("name", brief(LEFT, "a timestamp without a zone", "an early date", "a dotted name"))
 def test_what_spark_reads_in_another_way_is_left_to_it(spark: SparkSession, tmp_path: Path, name: str) -> None:
     expression, schema, reason = LEFT[name]
     written = spark.range(30).selectExpr("id % 3 k", expression)

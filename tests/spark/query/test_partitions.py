@@ -51,9 +51,7 @@ def parted(written: None, spark_session: SparkSession, tmp_path_factory: pytest.
         spark_session.catalog.dropTempView(name)
 
 
-@pytest.mark.parametrize(
-    "names", together(QUERIES, "values", "other types", "nulls", "with a file column", "declared otherwise")
-)
+@pytest.mark.parametrize("names", together(QUERIES, "other types", "nulls", "with a file column"))
 def test_partitioned_tables_run_whole(tables: SparkSession, parted: None, names: tuple[str, ...]) -> None:
     found = check_all({name: tables.sql(QUERIES[name]) for name in names})
     assert all(each.islands for each in found.values())

@@ -204,8 +204,8 @@ def test_a_call_to_python_leaves_no_connection_behind(enabled: SparkSession, pla
 
     run(1)
     threads, files = held()
-    run(5)
-    assert [query.changed for query in planned] == [True] * 18
+    run(3)
+    assert [query.changed for query in planned] == [True] * 12
     # Python closes its end once it sees that the JVM has. The JVM's finalizer, which calls Python when a rule of an
     # earlier test is collected, keeps its own connection.
     most = threads + 3, files + 8

@@ -57,7 +57,7 @@ def events(
 
 
 WAYS = {"one task": FORCED, "exchanged": EXCHANGED}
-ALIKE = ("no more than the session", "start and end", "no function", "having", "of a join")
+ALIKE = ("one key", "no more than the session", "start and end", "no function", "having", "of a join")
 """Queries that are planned as others are."""
 
 

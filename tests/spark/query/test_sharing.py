@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import gpujoin
-from tests.brief import shared_out
+from tests.brief import shared_out, together
 from tests.spark.query.queries import EXCHANGED, check, check_all, checked, views
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])]
@@ -49,8 +49,9 @@ DIFFERENT = {
 }  # fmt: skip
 
 
-def test_stages_that_differ_are_computed_each(tables: SparkSession) -> None:
-    for name, found in check_all({name: tables.sql(text) for name, text in DIFFERENT.items()}).items():
+@pytest.mark.parametrize("names", together(DIFFERENT, "other conditions", "two inputs of one stage"))
+def test_stages_that_differ_are_computed_each(tables: SparkSession, names: tuple[str, ...]) -> None:
+    for name, found in check_all({name: tables.sql(DIFFERENT[name]) for name in names}).items():
         assert REPEATED not in str(found), name
 
 
@@ -79,7 +80,10 @@ SMALL = {
 """Queries, and the tasks of their last stages."""
 
 
-@pytest.mark.parametrize(("transport", "names"), shared_out(SMALL, list(SMALL), ("bytes", "rows")))
+@pytest.mark.parametrize(
+    ("transport", "names"),
+    shared_out(SMALL, ("no keys", "order", "window", "no rows", "union of groups"), ("bytes", "rows")),
+)
 def test_few_rows_are_finished_by_one_task_without_a_shuffle_of_sparks(
     tables: SparkSession, transport: str, names: tuple[str, ...]
 ) -> None:

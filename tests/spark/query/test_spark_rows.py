@@ -117,7 +117,7 @@ EMPTY = [name for name, query in JOINS.items() if "{0} where k > 100" in query]
 @pytest.mark.parametrize(
     "names",
     together(
-        JOINS, "full", "left of it", "not in nothing", "exists or", "range", "twice",
+        JOINS, "full", "not in nothing", "exists or", "twice",
     ),
 )  # fmt: skip
 def test_every_join_is_that_of_spark(sources: SparkSession, names: tuple[str, ...]) -> None:

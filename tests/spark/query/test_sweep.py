@@ -162,8 +162,8 @@ def compared(
 
 def test_most_queries_are_accelerated(sessions: tuple[SparkSession, SparkSession], seed: int) -> None:
     here, _ = sessions
-    frames = [here.sql(NastyGenerator(np.random.default_rng([seed, n])).query()) for n in range(12)]
-    assert sum(rewrite(frame).changed for frame in frames) >= 6
+    frames = [here.sql(NastyGenerator(np.random.default_rng([seed, n])).query()) for n in range(8)]
+    assert sum(rewrite(frame).changed for frame in frames) >= 4
 
 
 def test_most_queries_of_everyday_functions_are_accelerated(
@@ -171,7 +171,7 @@ def test_most_queries_of_everyday_functions_are_accelerated(
 ) -> None:
     here, _ = sessions
     changed = 0
-    for number in range(18):
+    for number in range(10):
         here.conf.set("spark.sql.session.timeZone", ZONES[number % len(ZONES)])
         changed += rewrite(here.sql(everyday_query(seed, number))).changed
-    assert changed >= 9
+    assert changed >= 5

@@ -77,8 +77,7 @@ ZEROS = {
 @pytest.mark.parametrize(
     "names",
     together(
-        ZEROS, "group", "two keys", "count distinct", "group above a join", "plus zero", "partition column", "is in",
-        "top",
+        ZEROS, "two keys", "count distinct", "plus zero", "partition column", "is in", "top",
     ),
 )  # fmt: skip
 def test_zeros_and_nans(odd_tables: None, spark: SparkSession, names: tuple[str, ...]) -> None:

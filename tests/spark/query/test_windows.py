@@ -113,8 +113,8 @@ def frames(spark: SparkSession, names: Iterable[str]) -> dict[str, DataFrame]:
 @pytest.mark.parametrize(
     "names",
     together(
-        COVERED, "ranks", "nulls in orders", "other rows", "running", "rows", "equal orderings", "first and last",
-        "distances", "computed keys", "first rows", "of grouping sets", "sessions",
+        COVERED, "nulls in orders", "other rows", "rows", "first and last", "distances", "computed keys",
+        "of grouping sets",
     ),
 )  # fmt: skip
 def test_windows_run_whole(tables: SparkSession, names: tuple[str, ...]) -> None:
@@ -125,14 +125,14 @@ def test_windows_run_whole(tables: SparkSession, names: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize("spark", [FORCED | {"spark.sql.ansi.enabled": "false"}], indirect=True, ids=["cpu"])
-@pytest.mark.parametrize("names", together(COVERED, "running", "of aggregates", "rows"))
+@pytest.mark.parametrize("names", together(COVERED, "running", "of aggregates"))
 def test_windows_that_are_not_ansi(tables: SparkSession, names: tuple[str, ...]) -> None:
     assert all(found.islands for found in check_all(frames(tables, names), empty=["no rows"]).values())
 
 
 @pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["cpu"])
 def test_partitions_are_exchanged(tables: SparkSession) -> None:
-    names = ("first rows", "sessions", "below a join", "running totals")
+    names = ("first rows", "sessions", "below a join")
     for explanation in check_all(frames(tables, names)).values():
         assert "exchange" in str(explanation)
         assert "window" in str(explanation)

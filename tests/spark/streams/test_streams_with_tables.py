@@ -167,17 +167,17 @@ def test_tables_are_read_once_by_each_worker(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(session.sparkContext.environment, "GPUJOIN_TEST_POOL", "stream")  # workers of its own
-    given = Readings(session, tmp_path, batches=5)
+    given = Readings(session, tmp_path, batches=3)
     gpujoin.enable(session)
     store = store_of(session.sparkContext)
     before = {report.name for report in store.reports()}
     assert all(given.run(banded("left"), "here").here)
     reports = [report for report in store.reports() if report.name not in before]
-    assert len(reports) == 5
+    assert len(reports) == 3
     reading = [report for report in reports if report.metrics.pipeline.scanned_rows]
     keeping = [report for report in reports if report.metrics.pipeline.tables_kept]
     assert 1 <= len(reading) <= 2, "there are two tasks at a time at most"
-    assert len(keeping) == 5 - len(reading)
+    assert len(keeping) == 3 - len(reading)
     assert all("1 table kept from an earlier task" in str(report) for report in keeping)
 
 
