@@ -28,8 +28,8 @@ _SETTINGS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.log.level": "ERROR",
 }
-_FORKED_READY = {"spark.python.daemon.module": "gpujoin.spark.daemon"}
-"""Saves each worker a second and a half of imports; programs, and `make test-all`, have Spark's own daemon."""
+_FORKED_READY = {"spark.python.daemon.module": "tests.spark.daemon"}
+"""Saves each worker two seconds of imports; programs, and `make test-all`, have Spark's own daemon."""
 
 
 def start_session(scratch: Path, settings: Mapping[str, str] | None = None) -> SparkSession:
