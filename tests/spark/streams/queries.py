@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import random
 from collections import Counter
@@ -16,6 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
 from gpujoin.streams.microbatches import OPERATOR
 from tests.oracle.streams import rows_of
@@ -231,6 +234,12 @@ def as_it_is(frame: DataFrame) -> DataFrame:
     return frame
 
 
+def progress_of(query: StreamingQuery) -> list[dict[str, Any]]:
+    """What its latest micro-batches tell, as texts: PySpark asks the JVM for each of a thousand values."""
+    told = (json.loads(str(each.json())) for each in query._jsq.recentProgress())
+    return [dict(StreamingQueryProgress.fromJson(each)) for each in told]
+
+
 def started(
     joined: DataFrame,
     checkpoint: Path,
@@ -248,7 +257,7 @@ def started(
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     try:
         query.awaitTermination(300)
-        output.progress = [dict(step) for step in query.recentProgress]
+        output.progress = progress_of(query)
     finally:
         query.stop()
     return output

@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.oracle.streams import rows_of
-from tests.spark.streams.queries import Output
+from tests.spark.streams.queries import Output, progress_of
 from tests.streams.streams import counted
 
 BEGINNING = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
@@ -123,7 +123,7 @@ class Readings:
         except StreamingQueryException as problem:
             output.error = problem
         finally:
-            output.progress = [dict(step) for step in running.recentProgress]
+            output.progress = progress_of(running)
             running.stop()
         return output
 

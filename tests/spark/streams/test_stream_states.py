@@ -21,6 +21,7 @@ from tests.spark.streams.queries import (
     Output,
     Streams,
     assert_equal,
+    progress_of,
     started,
 )
 
@@ -85,7 +86,7 @@ def test_a_stream_goes_on_when_gpujoin_is_disabled(streaming: SparkSession, stre
         query.processAllAvailable()
         streams.write(source, 1, 2)
         query.processAllAvailable()
-        output.progress = [dict(step) for step in query.recentProgress]
+        output.progress = progress_of(query)
     finally:
         query.stop()
     assert output.operators == {OPERATOR}
