@@ -61,6 +61,11 @@ def views(spark: SparkSession, folder: Path, names: Mapping[str, str | None]) ->
             spark.catalog.dropTempView(name)
 
 
+def jobs_begun(spark: SparkSession) -> int:
+    """How many jobs have begun in an application; PySpark's tracker asks the JVM for the number of each."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
 @contextmanager
 def plain_stages(spark: SparkSession) -> Iterator[None]:
     """Have Spark run what it answers by itself in fewer jobs and tasks."""

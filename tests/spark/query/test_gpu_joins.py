@@ -24,6 +24,7 @@ from gpujoin.spark.query.accelerate import PlannedQuery
 from tests.brief import brief
 from tests.spark.front import Join, native
 from tests.spark.query.faults import KilledStage
+from tests.spark.query.queries import jobs_begun
 
 TAKEN = {
     "spark.gpujoin.costs": "spark_query=100",
@@ -47,10 +48,6 @@ def physical_plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-def jobs(session: SparkSession) -> int:
-    return len(session.sparkContext.statusTracker().getJobIdsForGroup(None))
-
-
 def joined(session: SparkSession, join: Join = gpu_join, **asked: str) -> DataFrame:
     sales, items = session.table("sales"), session.table("items")
     return join(sales, items, sales.k == items.k, "inner", **asked).select(sales.id, items.item, items.s)
@@ -70,10 +67,10 @@ def aggregated(session: SparkSession, join: Join = gpu_join, **asked: str) -> Da
 
 
 def test_filter_join_and_aggregation_after_it_are_one_island(tables: SparkSession, planned: list[PlannedQuery]) -> None:
-    before = jobs(tables)
+    before = jobs_begun(tables)
     query = aggregated(tables)
     found = explain(query)
-    assert jobs(tables) == before
+    assert jobs_begun(tables) == before
     (island,) = found.islands
     assert found.operations == (island,)
     assert sorted(join.join_type for join in island.joins) == ["inner", "left"]
@@ -94,10 +91,10 @@ def test_filter_join_and_aggregation_after_it_are_one_island(tables: SparkSessio
 
 @pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
 def test_filters_and_columns_are_pushed_below_a_join_with_a_strategy(tables: SparkSession, strategy: str) -> None:
-    before = jobs(tables)
+    before = jobs_begun(tables)
     query = joined(tables, strategy=strategy).where("id < 5").select("item")
     found = explain(query)
-    assert jobs(tables) == before, "nothing runs before an action"
+    assert jobs_begun(tables) == before, "nothing runs before an action"
     (join,) = found.joins
     assert join.strategy is Strategy(strategy)
     (island,) = found.islands

@@ -17,6 +17,7 @@ import gpujoin
 from gpujoin import ConfigurationError, disable, enable, explain
 from gpujoin.spark.query import hooks
 from gpujoin.spark.query.accelerate import PlannedQuery
+from tests.spark.query.queries import jobs_begun
 from tests.spark.query.test_row_joins import ROWS
 
 pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [ROWS], indirect=True, ids=["rows"])]
@@ -161,14 +162,10 @@ def test_settings_switch_off_and_are_checked(enabled: SparkSession, planned: lis
 
 
 def test_explain_of_an_enabled_session_runs_nothing(enabled: SparkSession) -> None:
-    before = _jobs(enabled)
+    before = jobs_begun(enabled)
     found = explain(enabled.sql(SQL))
     assert [join.accelerated for join in found.joins] == [True]
-    assert _jobs(enabled) == before
-
-
-def _jobs(session: SparkSession) -> int:
-    return len(session.sparkContext.statusTracker().getJobIdsForGroup(None))
+    assert jobs_begun(enabled) == before
 
 
 def test_notebooks(tables: SparkSession, planned: list[PlannedQuery]) -> None:

@@ -23,6 +23,7 @@ from tests.brief import brief
 from tests.chaos.processes import Role, this_process, with_role
 from tests.spark.checkpoints import checkpoints_dropped
 from tests.spark.query.faults import KilledStage
+from tests.spark.query.queries import jobs_begun
 
 FORCED = {
     "spark.gpujoin.backend": "cpu",
@@ -238,9 +239,9 @@ def test_explain_shows_what_runs(enabled: SparkSession) -> None:
 
 def test_explaining_a_write_runs_nothing(enabled: SparkSession, planned: list[PlannedQuery]) -> None:
     enabled.sql("create table written (s string, n bigint, p decimal(38, 2)) using parquet")
-    before = len(enabled.sparkContext.statusTracker().getJobIdsForGroup(None))
+    before = jobs_begun(enabled)
     enabled.sql(f"explain insert into written {SQL}").collect()
-    assert len(enabled.sparkContext.statusTracker().getJobIdsForGroup(None)) == before
+    assert jobs_begun(enabled) == before
 
 
 def test_metrics_are_of_the_latest_run(enabled: SparkSession) -> None:
