@@ -49,7 +49,7 @@ def private_directory() -> Path:
 def usable_directory(preferred: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
     """Return a writable folder, which is made if it is missing.
 
-    It is the wanted one, else one of this user's among the temporary files, which later processes find again, else one
+    It is the preferred one, else the user's folder of temporary files, which later processes find again, else one
     for this process alone. In containers, users often have no home, or one that they may not read: ``preferred`` may
     raise ``OSError`` or ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other
     users could change is not used. ``variable`` is the environment variable that sets the folder, for the warning.

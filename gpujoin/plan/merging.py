@@ -1,4 +1,4 @@
-"""How partial results of an aggregation are merged by another aggregation, over their columns.
+"""Merges partial results of an aggregation by another aggregation, over their columns.
 
 For ``select k, count(*), avg(v) … group by k`` over the partial results of two tasks::
 
@@ -50,7 +50,7 @@ def raises_by_overflow(call: AggregateCall) -> bool:
 
 
 class Merging:
-    """How the buffers of a call are merged: calls over them, and its buffer from what these give.
+    """The merging of a call's buffers: calls over them, and the call's buffer from the results of these.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Estimates the share of rows that conditions keep.
 
-Of a comparison little is known but how such comparisons usually are (`FunctionSpec.selectivity`). Where files say what
-the least and the greatest value of a column are, ranges of it are taken to hold their part of the rows, and one value
-of a column as many as each other value. For ``day >= date'1994-01-01' and day < date'1995-01-01'`` over files with days
+Without statistics a comparison keeps its usual share (`FunctionSpec.selectivity`). With the least and the greatest
+value of a column, a range keeps its part of the span between them. With the number of distinct values, one value keeps
+as many rows as each other value. For ``day >= date'1994-01-01' and day < date'1995-01-01'`` over files with days
 from 1992-01-01 to 1998-08-02::
 
     usual shares    0.5 * 0.5          = 0.25
@@ -27,7 +27,7 @@ _BELOW = frozenset({Function.LT, Function.LE})
 _ABOVE = frozenset({Function.GT, Function.GE})
 _START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LEAST = 0.001
-"""Values may be anything but even: of no range fewer rows are expected."""
+"""Least share of a range: values may be far from evenly spread."""
 
 
 def selectivity(condition: Expression, distinct: DistinctValues = ()) -> float:
@@ -49,7 +49,7 @@ def selectivity(condition: Expression, distinct: DistinctValues = ()) -> float:
 
 
 def _of_values(condition: Call, distinct: DistinctValues) -> float | None:
-    """The share of rows in which a column has one of some values; ``None`` of other conditions, or unknown columns."""
+    """Share of rows in which a column has one of some values; ``None`` for other conditions and unknown columns."""
     count_by_column = values_asked(condition)
     if count_by_column is None or count_by_column[0] >= len(distinct):
         return None
@@ -66,7 +66,7 @@ def kept_share(
     they are known.
     """
     share, ranges = 1.0, dict[int, tuple[float, float]]()
-    for condition in (part for whole in conditions for part in conjuncts(whole)):
+    for condition in (part for each in conditions for part in conjuncts(each)):
         limited = _limited(condition, bounds)
         if limited is None:
             share *= selectivity(condition, distinct)
@@ -75,14 +75,14 @@ def kept_share(
             range_ = ranges.get(column, (low, high))
             ranges[column] = max(range_[0], low), min(range_[1], high)
     for column, (low, high) in ranges.items():
-        whole = _numbers(bounds[column])
-        assert whole is not None
-        share *= min(1.0, max(_LEAST, (high - low) / (whole[1] - whole[0])))
+        span = _numbers(bounds[column])
+        assert span is not None
+        share *= min(1.0, max(_LEAST, (high - low) / (span[1] - span[0])))
     return share
 
 
 def _limited(condition: Expression, bounds: Sequence[Bounds | None]) -> tuple[int, float, float] | None:
-    """Give the column that a comparison limits, and its range; ``None`` if that is not known."""
+    """The column that a comparison limits, and its range; ``None`` if these are not known."""
     if not isinstance(condition, Call) or len(condition.arguments) != 2:
         return None
     function, (left, right) = condition.function, condition.arguments
@@ -91,15 +91,15 @@ def _limited(condition: Expression, bounds: Sequence[Bounds | None]) -> tuple[in
     if function not in _BELOW | _ABOVE or not isinstance(left, ColumnRef) or not isinstance(right, Literal):
         return None
     assert left.index is not None
-    whole = _numbers(bounds[left.index]) if left.index < len(bounds) else None
+    span = _numbers(bounds[left.index]) if left.index < len(bounds) else None
     value = _number(right.value)
-    if whole is None or value is None:
+    if span is None or value is None:
         return None
-    # A value of these takes up the place from a half below it to a half above it.
+    # A whole value takes up the span from a half below it to a half above it.
     edge = 0.5 if _is_counted(right.value) else 0.0
     if function in _BELOW:
-        return left.index, whole[0], value + (edge if function is Function.LE else -edge)
-    return left.index, value + (-edge if function is Function.GE else edge), whole[1]
+        return left.index, span[0], value + (edge if function is Function.LE else -edge)
+    return left.index, value + (-edge if function is Function.GE else edge), span[1]
 
 
 def _numbers(bounds: Bounds | None) -> tuple[float, float] | None:
@@ -114,7 +114,7 @@ def _numbers(bounds: Bounds | None) -> tuple[float, float] | None:
 
 
 def _is_counted(value: Any) -> bool:
-    """Whether there is nothing between a value of a type and the next one."""
+    """Whether values of this type are counted: whole numbers and dates."""
     return isinstance(value, int) or (isinstance(value, dt.date) and not isinstance(value, dt.datetime))
 
 

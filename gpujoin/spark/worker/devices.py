@@ -40,34 +40,34 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a task got."""
+    """The backend of a task, with its GPU slot."""
 
     backend: AnyBackend
-    """Ready to use, for the life of the process."""
+    """The backend; it lives as long as the process."""
     slot: Slot | None = None
     """The GPU slot that the task holds."""
     waited: float = 0.0
-    """Seconds spent waiting for a slot."""
+    """Seconds of waiting for a slot."""
     notes: tuple[str, ...] = ()
-    """Why it is not a GPU, if it is not."""
+    """Why the backend is the CPU, if a GPU was to be used."""
     residents: ResidentTables | None = None
     """Tables that this process keeps on the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceAllocation:
-    """Where a task's pipelines run."""
+    """The place of a task's pipelines: a GPU or the CPU."""
 
     allocation: Allocation
     """The backend that the task got."""
     device: AnyDevicePipeline | None
     """Its pipelines; ``None``: they run on the CPU."""
     options: Options
-    """For :func:`gpujoin.engine.pipeline.run`."""
+    """Options for :func:`gpujoin.engine.pipeline.run`."""
 
 
 def devices(addresses: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
-    """Give the GPUs that a task may use: those that Spark assigned, or else those visible to it.
+    """Find the GPUs that a task may use: those that Spark assigned, or else those visible to it.
 
     ``CUDA_VISIBLE_DEVICES`` may renumber GPUs: an address that it lists has its position there as ordinal. An address
     it does not list means what is visible under that number, as in containers whose discovery script saw only their
@@ -209,7 +209,7 @@ def _residents(device: Device, slots: GpuSlots, slot: Slot, room: int, stack: Ex
 
 
 def _start(usable: Sequence[Device], options: Options, slots: GpuSlots) -> BackendUnavailableError | None:
-    """Load the GPU's libraries, and make the backend of an only GPU; returns the error if that fails.
+    """Load the GPU's libraries, and make the backend if there is one GPU. Returns the error if that fails.
 
     That takes seconds, in which another task may use the slot. What fails without a slot fails with one too, and is
     not waited for.
