@@ -73,6 +73,7 @@ def check_read(frames: Iterable[tuple[str, DataFrame]], *, allow_empty: bool = F
 
 def check_left(frame: DataFrame, why: str, *, allow_empty: bool = False) -> None:
     """Check that a query has Spark's rows, and that workers do not read a table, for a reason."""
+    frame.sparkSession.conf.set("spark.gpujoin.fallback", "silent")
     told = str(_checked(frame, why, allow_empty=allow_empty).explanation)
     assert why in told, told
 

@@ -465,7 +465,10 @@ UNREAD = {
         "select operation, count(*) n from {t}.snapshots group by all",
         "its rows are not those of data files",
     ),
-    "positions": ("select file_path, pos, count(*) n from {t}.position_deletes group by all", "only Iceberg's tables"),
+    "positions": (
+        "select file_path, pos, count(*) n from {t}.position_deletes group by all",
+        "its rows are not those of data files",
+    ),
 }
 
 
