@@ -317,9 +317,8 @@ class Options:
         (),
         _class_names,
         "Full names of classes, separated by commas: subclasses of Spark's `ParquetFileFormat` whose tables workers "
-        "read by themselves, such as `org.apache.spark.sql.delta.DeltaParquetFileFormat`. Their files must hold the "
-        "rows and the columns of the table as Parquet files do. Tables that say otherwise, by deletion vectors or "
-        "mapped columns, are left to Spark.",
+        "read by themselves. Their files must hold the rows and the columns of the table as Parquet files do. Delta's "
+        "is read without being named here.",
     )
     scan_footers: int = _setting(
         "scan.footers", 500, _whole(1, 1 << 20),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -104,13 +104,9 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     """
     relation = node.fields["@relation"]
     file_format = _format_of(relation, options)
-    unknown = {name.lower() for name in relation["options"]} - _HARMLESS_OPTIONS
-    if unknown:
-        raise NotTranslatableError(f"it is read with option {min(unknown)}")
+    check_options(relation)
     data = relation["schema"]["fields"]
-    for column in data:
-        if _EXISTING_DEFAULT in column["metadata"]:
-            raise NotTranslatableError(f"column {column['name']} has a default in files that lack it")
+    check_defaults(data)
     names = {column["name"] for column in data}
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
     keys = [column["name"] for column in relation["partitions"]["fields"]]
@@ -128,6 +124,20 @@ def read_relation(node: PlanNode, options: Options, conditions: Sequence[Node] =
     columns = {a.expr_id: field_of(a) for name, a in by_name.items() if name in names}
     rest = tuple(condition for condition in conditions if condition not in choosing)
     return ReadRelation(RelationFiles(files, columns, parts, stores.names, file_format), rest)
+
+
+def check_options(relation: Mapping[str, Any]) -> None:
+    """Raise ``NotTranslatableError`` if a relation is read with options that may change its rows."""
+    unknown = {name.lower() for name in relation["options"]} - _HARMLESS_OPTIONS
+    if unknown:
+        raise NotTranslatableError(f"it is read with option {min(unknown)}")
+
+
+def check_defaults(columns: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ``NotTranslatableError`` if files that lack a column do not have nulls there."""
+    for column in columns:
+        if _EXISTING_DEFAULT in column["metadata"]:
+            raise NotTranslatableError(f"column {column['name']} has a default in files that lack it")
 
 
 def field_of(attribute: Node) -> pa.Field:

@@ -35,6 +35,7 @@ from gpujoin.plan.selectivity import kept_share
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.query.aggregates import FinalReader, ReadAggregate, read_aggregate, unique_calls
+from gpujoin.spark.query.delta import is_delta, read_delta
 from gpujoin.spark.query.footers import scanned_files
 from gpujoin.spark.query.iceberg import read_iceberg
 from gpujoin.spark.query.plans import PlanNode, conjuncts
@@ -75,7 +76,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
         if node.class_name == SCAN_RELATION:
             source = ReadRelation(read_iceberg(node, builder.options, ids_above, conditions), tuple(conditions))
         else:
-            source = read_relation(node, builder.options, conditions)
+            source = (read_delta if is_delta(node) else read_relation)(node, builder.options, conditions)
     conditions = source.rest
     ids_read = required.union(
         *(condition.attribute_ids for condition in conditions),

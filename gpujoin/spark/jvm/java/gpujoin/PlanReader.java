@@ -211,7 +211,7 @@ public final class PlanReader {
          *
          * @param conditions numbers of expressions by which Spark chooses among the partitions, separated by commas
          */
-        public String files(int number, String conditions) throws IOException {
+        public String files(int number, String conditions) throws Exception {
             ArrayList chosen = new ArrayList();
             if (!conditions.isEmpty()) {
                 for (Object part : conditions.split(",")) {
@@ -219,7 +219,12 @@ public final class PlanReader {
                 }
             }
             text.setLength(0);
-            writeFiles((HadoopFsRelation) ((LogicalRelation) plan(number)).relation(), chosen);
+            HadoopFsRelation relation = (HadoopFsRelation) ((LogicalRelation) plan(number)).relation();
+            if (DeltaFiles.isDelta(relation)) {
+                writePlain(new DeltaFiles(relation).facts(chosen));
+            } else {
+                writeFiles(relation, chosen);
+            }
             return deflated();
         }
 
@@ -237,7 +242,7 @@ public final class PlanReader {
             return (Configuration) openers.get(Integer.valueOf(number));
         }
 
-        /** Writes maps, lists, texts and numbers. */
+        /** Writes maps, lists, texts, numbers, and values as Spark holds them. */
         private void writePlain(Object value) {
             if (value instanceof Map) {
                 text.append('{');
@@ -260,7 +265,7 @@ public final class PlanReader {
             } else if (value instanceof String) {
                 quote((String) value);
             } else {
-                text.append(value);
+                writeInternal(value);
             }
         }
 
