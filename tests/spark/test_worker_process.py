@@ -117,7 +117,7 @@ def new_workers(spark: SparkSession) -> Iterator[SparkSession]:
 def run_here(spark: SparkSession, folder: Path) -> None:
     spark.range(100).write.mode("overwrite").parquet(str(folder / "numbers"))
     spark.conf.set("spark.gpujoin.backend", "cpu")
-    for _ in range(5):
+    for _ in range(3):
         query = spark.read.parquet(str(folder / "numbers")).groupBy(sf.col("id") % 7).count()
         accelerated = gpujoin.accelerate(query)
         assert len(accelerated.collect()) == 7

@@ -294,7 +294,10 @@ def test_timestamps_are_written_here_in_all_zones(
     assert any("rows from Spark" in line for line in island.tree) is by_spark, island.tree
 
 
-@pytest.mark.parametrize("name", ["functions of text", "more functions of text", "functions of bits and hashes"])
+@pytest.mark.parametrize(
+    "name",
+    brief(["functions of text", "more functions of text", "functions of bits and hashes"], "more functions of text"),
+)
 def test_functions_are_computed_from_files(tables: SparkSession, name: str) -> None:
     (island,) = rewrite(tables.sql(WHOLE[name])).explanation.islands
     assert not any("rows from Spark" in line for line in island.tree)

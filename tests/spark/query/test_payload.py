@@ -144,7 +144,7 @@ QUERIES = {
 
 
 @one_task
-@pytest.mark.parametrize("name", brief(QUERIES, "first rows", "two joins", "structs as keys", "nearest"))
+@pytest.mark.parametrize("name", brief(QUERIES, "first rows", "structs as keys", "nearest"))
 def test_queries_around_payload(payload: SparkSession, name: str) -> None:
     found = check(payload.sql(QUERIES[name]))
     assert all(join.accelerated for join in found.joins)
