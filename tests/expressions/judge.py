@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,9 +55,9 @@ class Judge:
     def resolve(self, expression: Expression, mode: EvalMode) -> Expression:
         return resolve_value(expression, self.left.schema, self.right.schema, mode=mode)
 
-    def evaluate(self, resolved: Expression) -> Outcome:
-        """Evaluate on all rows; of rows that raise together, on each half."""
-        return evaluate_rows(resolved, self.left, self.right)
+    def evaluate(self, resolved: Expression, suspects: Collection[int] = ()) -> Outcome:
+        """Evaluate on all rows, of which some may raise."""
+        return evaluate_rows(resolved, self.left, self.right, suspects)
 
     def check(
         self, expressions: Sequence[Expression], mode: EvalMode = EvalMode.LEGACY, sqls: Sequence[str] | None = None
@@ -74,7 +74,7 @@ class Judge:
         for expression, answer in zip(expressions, answers, strict=True):
             resolved = self.resolve(expression, mode)
             assert is_supported(resolved), f"cannot evaluate {resolved}"
-            outcome = self.evaluate(resolved)
+            outcome = self.evaluate(resolved, answer.raises)
             problems += self._of_few_rows(resolved, outcome)
             problems += self._differences(expression, outcome, answer)
             problems += self._elsewhere(expression, resolved, mode, answer)
@@ -139,18 +139,25 @@ class Judge:
         return ", ".join(f"{c}={cells(sides[c.side.value].column(c.name))[row]!r}" for c in expression.columns())
 
 
-def evaluate_rows(resolved: Expression, left: pa.RecordBatch, right: pa.RecordBatch) -> Outcome:
-    """Evaluate on all rows; where that raises, find the rows that raise: of equal operands one row stands for all."""
+def evaluate_rows(
+    resolved: Expression, left: pa.RecordBatch, right: pa.RecordBatch, suspects: Collection[int] = ()
+) -> Outcome:
+    """Evaluate on all rows; where that raises, find the rows that raise: of equal operands one row stands for all.
+
+    Each suspect is evaluated alone, and all other rows together; where these raise too, halves of them are.
+    """
     assert resolved.type is not None
     count = left.num_rows
     try:
         return Outcome(resolved.type, evaluate_column(resolved, left, right, count), frozenset())
     except ExpressionEvaluationError:
         groups = _rows_alike(resolved, left, right)
+    left, right = _read_columns(resolved, left, Side.LEFT), _read_columns(resolved, right, Side.RIGHT)
     raised: set[int] = set()
-    parts = [sorted(groups)]
+    parts = [[row for row in sorted(groups) if row not in suspects], *([row] for row in groups if row in suspects)]
     while parts:
-        rows = parts.pop()
+        if not (rows := parts.pop()):
+            continue
         try:
             _evaluate_at(resolved, left, right, rows)
         except ExpressionEvaluationError:
@@ -176,6 +183,13 @@ def _rows_alike(resolved: Expression, left: pa.RecordBatch, right: pa.RecordBatc
     for row in range(left.num_rows):
         groups.setdefault(tuple(operand[row] for operand in operands), []).append(row)
     return {rows[0]: rows for rows in groups.values()}
+
+
+def _read_columns(resolved: Expression, rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
+    """Rows of a side, with nulls in columns that an expression does not read."""
+    read = {column.index for column in resolved.columns() if column.side is side}
+    columns = [column if n in read else pa.nulls(rows.num_rows) for n, column in enumerate(rows.columns)]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
 
 
 def _evaluate_at(resolved: Expression, left: pa.RecordBatch, right: pa.RecordBatch, rows: Sequence[int]) -> pa.Array:
