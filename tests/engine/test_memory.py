@@ -52,7 +52,7 @@ def test_fault_at_any_call(
     # In turn, so that every join type, build side and condition meets both.
     turn = KEYED.index(join_type) + (build_side is Side.LEFT) + (condition == "no condition")
     shape = (KeyShape.UNIQUE, KeyShape.UNIFORM)[turn % 2]
-    left, right = (with_a_long_text(table) for table in sides(seed, [pa.int32()], (22, 19), shape))
+    left, right = (with_a_long_text(table) for table in sides(seed, [pa.int32()], (16, 14), shape))
     spec = keyed(join_type, left, right, condition=CONDITIONS[condition])
     how = {
         "spec": spec,

@@ -149,7 +149,7 @@ def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("condition", [None, left("row") % lit(2) == right("row") % lit(2)])
 def test_fault_at_any_call(backend: AnyBackend, condition: object, seed: int) -> None:
-    left_table, right_table = sides(seed, [pa.int32(), pa.int32()], (22, 9), distinct=3, nulls=0.2)
+    left_table, right_table = sides(seed, [pa.int32(), pa.int32()], (14, 7), distinct=3, nulls=0.2)
     spec = keyed(JoinType.NULL_AWARE_ANTI, left_table, right_table, keys=2, condition=condition)  # type: ignore[arg-type]
     expected = oracle_join(left_table, right_table, spec)
     options = Options(batch_bytes=3000, candidate_pairs=40)
