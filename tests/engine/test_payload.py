@@ -218,7 +218,8 @@ def test_a_cross_join_stores_no_index_pairs(backend: AnyBackend) -> None:
 
 @pytest.mark.parametrize("batch_bytes", [1, 1000, 100_000])
 def test_batches_come_near_their_target(backend: AnyBackend, batch_bytes: int, seed: int) -> None:
-    left, right = sides(seed, [pa.int64()], (400, 400), distinct=20)
+    rows = 100 if batch_bytes == 1 else 400
+    left, right = sides(seed, [pa.int64()], (rows, rows), distinct=20)
     left, right = left.select(["k0", "row"]), right.select(["k0", "row"])
     spec = keyed(JoinType.INNER, left, right)
     options = Options(batch_bytes=batch_bytes)
