@@ -33,8 +33,7 @@ WRITES = {
         f"merge into {{t}} a using {OTHER} b on a.k = b.k when not matched then insert (k, g, s) values (b.k, b.w, b.s)"
     ),
     "UPDATE": "update {t} set s = 'u' where k % 7 = 2 or g is null",
-    "UPDATE by a subquery": "update {t} set s = 'u' where k > (select avg(k) from {t})",
-    "DELETE": "delete from {t} where k in (select k + 30 from {t} where g = 1)",
+    "DELETE": "delete from {t} where k % 7 = 3 and g < 2",
     "INSERT": "insert into {t} select a.k + 100, a.g, b.s from {t} a join {t} b on a.k = b.k + 1",
     "INSERT OVERWRITE": (
         "insert overwrite {t} select a.k, count(*), max(b.s) from {t} a join {t} b on a.g = b.g group by a.k"
