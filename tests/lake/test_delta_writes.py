@@ -105,17 +105,3 @@ def test_a_stream_of_a_table_joined_with_one(spark: SparkSession, tmp_path: Path
     query.awaitTermination()
     gpujoin.disable(spark)
     assert sum(counts) == 48
-
-
-def test_a_frame_whose_files_were_vacuumed_is_planned_anew(spark: SparkSession) -> None:
-    spark.conf.set("spark.gpujoin.fallback", "silent")
-    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "2")
-    table = new_table(spark, BASE)
-    run(spark, table, INSERT)
-    gpujoin.enable(spark)
-    frame = joined(spark, table)
-    assert frame.toArrow().num_rows == 3
-    run(spark, table, "insert overwrite {t} values (1, 7, 'only')", "vacuum {t} retain 0 hours")
-    assert frame.toArrow().to_pylist() == [{"g": 7, "n": 1, "s": "only"}]
-    gpujoin.disable(spark)
