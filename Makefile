@@ -86,7 +86,7 @@ test-versions: ## Run the tests of what SQL means on the newest release of each 
 test-lake: ## Run the tests of Delta and Iceberg tables, for which Spark gets jars from Maven Central (its PySpark: 4.1.1)
 	@VENV=$(VENV) scripts/setup_spark.sh $(LAKE) test
 	@$(JAVA) && { $(VENV)-$(LAKE)/bin/python -m tests.lake.jars || true; } && \
-		$(VENV)-$(LAKE)/bin/python $(PYTEST) -m lake tests/lake
+		$(VENV)-$(LAKE)/bin/python $(PYTEST) -m "lake and not slow" tests/lake
 
 tutorial: ## Run the notebook of the tutorial, and check that it gives what its text says (half a minute)
 	@$(SETUP) test
@@ -98,7 +98,7 @@ chaos: ## Inject faults of disks, files, processes, signals and inputs, and coun
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) tests/chaos
 
 sweep: export GPUJOIN_TEST_SEED ?= 20260807
-sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams, FILES tables of files and TPC-H with Spark and row loops (an hour)
+sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY queries, SPARK_STREAMS streams, FILES tables of files, histories of lake tables and TPC-H with Spark and row loops (two hours)
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) $(SWEEP) tests/expressions/test_random_trees.py tests/expressions/test_bulk.py
 	@$(JAVA) && GPUJOIN_TEST_JOINS=$(JOINS) $(PYTHON_IN_VENV) $(SWEEP) tests/engine/test_generated.py
@@ -107,6 +107,9 @@ sweep: ## Compare JOINS and STREAMS generated joins, QUERIES and EVERYDAY querie
 	@$(JAVA) && GPUJOIN_TEST_SPARK_STREAMS=$(SPARK_STREAMS) $(PYTHON_IN_VENV) $(SWEEP) tests/spark/streams/test_generated_streams.py
 	@$(JAVA) && GPUJOIN_TEST_FILES=$(FILES) $(PYTHON_IN_VENV) $(SWEEP) tests/sweep
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -rs tests/spark/query/test_generated.py tests/spark/query/test_tpch.py
+	@VENV=$(VENV) scripts/setup_spark.sh $(LAKE) test
+	@$(JAVA) && { $(VENV)-$(LAKE)/bin/python -m tests.lake.jars || true; } && \
+		$(VENV)-$(LAKE)/bin/python $(SWEEP) -m "lake and slow" tests/lake
 
 answers: ## Ask Spark for its answers to the expressions of the tests, and write them to tests/expressions/recorded
 	@$(SETUP) test

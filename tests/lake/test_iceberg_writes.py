@@ -88,7 +88,26 @@ def test_files_that_are_gone_are_an_error_that_names_them(spark: SparkSession) -
     planned = rewrite(joined(spark, table))
     for (path,) in spark.sql(f"select file_path from {table}.files").collect():
         Path(urlparse(path).path).unlink()
-    with pytest.raises(Exception, match=r"\.parquet.*there is no such file"):
+    with pytest.raises(Exception, match=r"\.parquet: No such file"):
+        planned.frame.toArrow()
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_damaged_file_of_deletes_is_an_error_that_names_it(spark: SparkSession, version: int, damage: str) -> None:
+    table = new_table(spark, BASE, version=version)
+    run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
+    planned = rewrite(joined(spark, table))
+    [(location,)] = spark.sql(f"select file_path from {table}.delete_files").collect()
+    path = Path(urlparse(location).path)
+    data = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        path.write_bytes(bytes(255 - byte for byte in data))
+    with pytest.raises(Exception, match=path.name):
         planned.frame.toArrow()
 
 
