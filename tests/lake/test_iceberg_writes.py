@@ -105,7 +105,7 @@ def test_a_damaged_file_of_deletes_is_an_error_that_names_it(spark: SparkSession
         if damage == "gone":
             path.unlink()
         elif damage == "cut":
-            path.write_bytes(data[: len(data) // 2])
+            path.write_bytes(data[:20])
         else:
             path.write_bytes(bytes(255 - byte for byte in data))
     with pytest.raises(Exception, match="|".join(path.name for path in paths)):
