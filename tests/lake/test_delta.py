@@ -192,7 +192,7 @@ HISTORIES = {
         "k bigint, i date",
         ("insert into {t} select id, date_add(date'2020-01-01', cast(id as int)) from range(40)",
          "alter table {t} alter column i type timestamp_ntz"),
-        properties=_WIDENING, why="column 'i' is date ",
+        properties=_WIDENING | {"delta.feature.timestampNtz": "supported"}, why="column 'i' is date ",
     ),
     "a variant": History(
         "k bigint, v variant",
