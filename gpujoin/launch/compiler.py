@@ -49,10 +49,11 @@ def private_directory() -> Path:
 def usable_directory(preferred: Callable[[], Path], variable: str = CACHE_VARIABLE) -> Path:
     """Return a writable folder, which is made if it is missing.
 
-    It is the preferred one, else the user's folder of temporary files, which later processes find again, else one
-    for this process alone. In containers, users often have no home, or one that they may not read: ``preferred`` may
-    raise ``OSError`` or ``RuntimeError``. Files of the folder are run on the GPU as this user, so a folder that other
-    users could change is not used. ``variable`` is the environment variable that sets the folder, for the warning.
+    It is the preferred one, else a folder of the user's among the temporary files, which later processes find again,
+    else one for this process alone. In containers, users often have no home, or one that they may not read:
+    ``preferred`` may raise ``OSError`` or ``RuntimeError``. Files of the folder are run on the GPU as this user, so a
+    folder that other users could change is not used. ``variable`` is the environment variable that sets the folder,
+    for the warning.
     """
     problems: list[Exception] = []
     for candidate in (preferred, lambda: _users_directory(variable)):

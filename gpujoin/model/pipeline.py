@@ -43,8 +43,8 @@ megabyte."""
 
 PIECE_BYTES = 64 << 20
 """Bytes of the pieces that the CPU's pipeline cuts scans and sources into; measured in `benchmarks/pipeline/README.md`,
-"pieces". No more is copied or kept at a time elsewhere: late values gathered for a join, batches merged into a morsel,
-an input kept for a second run."""
+"pieces". About so much is copied or kept at a time elsewhere too: late values gathered for a join, batches merged into
+a morsel, an input kept for a second run; a single row, or one batch that arrives, may be larger."""
 
 _counting = threading.Lock()
 

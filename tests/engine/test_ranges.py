@@ -448,11 +448,12 @@ def test_nested_intervals_are_searched_and_counted_exactly(backend: AnyBackend, 
         )
 
 
-def test_spilled(backend: AnyBackend, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("other", [False, pytest.param(True, marks=pytest.mark.extra)], ids=["turn", "other turn"])
+def test_spilled(backend: AnyBackend, other: bool, tmp_path: Path, seed: int) -> None:
     options = Options(spill_dir=str(tmp_path), memory_budget=1000)
     left_table, right_table = tables(seed, pa.int32(), (70, 60))
     for turn, join_type in enumerate(JOINS):
-        condition, algorithms = SHAPES[("less", "overlap")[turn % 2]]
+        condition, algorithms = SHAPES[("less", "overlap")[(turn + other) % 2]]
         check(backend, join_type, left_table, right_table, condition, algorithms | {"range"}, options=options)
     assert not list(tmp_path.iterdir())
 

@@ -359,6 +359,14 @@ def test_deleted_keys(spark: SparkSession, by: str) -> None:
     check_read(frames.items())
 
 
+def test_conditions_do_not_see_rows_deleted_by_key(spark: SparkSession) -> None:
+    table = new_table(spark, "k bigint, g int, s string")
+    run(spark, table, "insert into {t} select id, id % 3, if(id = 7, 'seven', string(id)) from range(60)")
+    delete_equal(spark, table, {"k": [7]})
+    frame = spark.sql(f"select g, count(*) n from {table} where cast(s as int) > 3 and k < 50 group by g")
+    check_read([("a cast that fails for a deleted row", frame)])
+
+
 def test_keys_deleted_by_a_column_that_is_dropped_are_left_to_spark(spark: SparkSession) -> None:
     table = new_table(spark, BASE)
     run(spark, table, INSERT)

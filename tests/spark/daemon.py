@@ -7,6 +7,10 @@ importing it starts threads, of its allocator and for its files on disk, which a
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as a task of one core sets it before it imports Polars
+
 from gpujoin.spark.daemon import main  # before the others, whose libraries it keeps from starting threads
 
 import gpujoin.backends.cpu.backend

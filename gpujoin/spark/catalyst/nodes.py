@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -20,6 +21,12 @@ from gpujoin.spark.jvm.compiled import plan_reader
 from gpujoin.spark.jvm.gateway import PART_LENGTH, JvmNames, unpacked
 
 CATALYST = "org.apache.spark.sql.catalyst."
+_ids = itertools.count(-1, -1)
+
+
+def new_id() -> int:
+    """Give the expression id of a column that Spark's plan does not have: below zero, and never the same again."""
+    return next(_ids)
 
 
 class NotTranslatableError(Exception):

@@ -68,6 +68,8 @@ def read_delta(node: PlanNode, options: Options, conditions: Sequence[Node]) -> 
     reference = _by_name(json.loads(facts["reference"]))
     partitions = StructType.fromJson(relation["partitions"])
     by_name = {str(attribute.fields["name"]): attribute for attribute in node.output}
+    if not set(partitions.names) <= by_name.keys():
+        raise NotTranslatableError("a column that partitions it is not in the plan")
     data = {
         column["name"]: column
         for column in relation["schema"]["fields"]

@@ -41,6 +41,9 @@ def scanned_files(scan: Scan, files: tuple[FileSlice, ...], most: int) -> Scanne
     sample = sample_of(files, most)
     if _refused:
         sample = sorted({*sample, *(number for number, file in enumerate(files) if file.path in _refused)})
+        for deletion in (deletion for file in files for deletion in file.deletions):
+            if deletion.path in _refused:
+                raise NotTranslatableError(f"{deletion.path}: a worker could not read these deletes")
     return ScannedFiles(files, _footers(scan, [files[number] for number in sample]))
 
 
@@ -62,7 +65,7 @@ def _footers(scan: Scan, files: Sequence[FileSlice]) -> tuple[FileFooter, ...]:
         if is_local(file.path):
             _check_listed(file)
     columns = tuple((field.name, field.type) for field in scan.columns)
-    how = scan.case_sensitive, scan.by_setting, scan.stored_fields
+    how = scan.case_sensitive, scan.by_setting, scan.stored_fields, scan.partition_columns
     keys = [(file.path, file.size, file.modified_ms, columns, how) for file in files]
     by_key = {key: footer for key in keys if (footer := _footers_by_key.get(key)) is not None}
     missing = [number for number, key in enumerate(keys) if key not in by_key]

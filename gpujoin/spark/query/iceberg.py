@@ -17,7 +17,6 @@ deletes are a group, deletes are read once for each group that names them, and t
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import types as t
 
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
-from gpujoin.spark.catalyst.nodes import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.scans import DeletedKeys, RelationFiles, Stores, constant_of, field_of
 
@@ -73,8 +72,6 @@ _INEXACT = (t.FloatType, t.DoubleType)
 """Types of which Iceberg tells values apart that Spark's ``=`` does not."""
 _MOST_KEY_FILES = 2_000
 """Files of keys that one scan reads at most, each counted as often as it is read."""
-_COUNTED = -1
-"""Id of a column that nobody asks for, by which rows are counted; columns of keys have the next ones downwards."""
 _POSITIONS = "POSITION_DELETES"
 
 
@@ -174,20 +171,20 @@ class _Table:
                 columns[attribute.expr_id] = field_of(attribute)
             stored[attribute.expr_id] = place
         if not columns and not partitions:
-            columns[_COUNTED], stored[_COUNTED] = self._plainest()
+            counted = new_id()
+            columns[counted], stored[counted] = self._plainest()
         slices = [self._slice(file, constants) for file in self._files]
         deleted: list[DeletedKeys] = []
-        more = itertools.count(_COUNTED - 1, -1)
         ids = {place.field_id: expr_id for expr_id, place in stored.items()}
         for key, numbers in self._named_by_key().items():
             places = [self._key(field_id) for field_id in key]
             for place, field in places:
                 if place.field_id not in ids:
-                    expr_id = ids[place.field_id] = next(more)
+                    expr_id = ids[place.field_id] = new_id()
                     columns[expr_id], stored[expr_id] = field, place
             groups = {each: group for group, each in enumerate(dict.fromkeys(numbers))}
-            group_id = next(more)
-            partitions[group_id] = pa.field(f"deletes{group_id}", pa.int32(), nullable=False)
+            group_id = new_id()
+            partitions[group_id] = pa.field(f"#deletes{len(deleted)}", pa.int32(), nullable=False)
             slices = [
                 dataclasses.replace(file, constants=(*file.constants, groups[each]))
                 for file, each in zip(slices, numbers, strict=True)

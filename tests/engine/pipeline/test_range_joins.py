@@ -61,13 +61,14 @@ def range_table(rng: np.random.Generator, rows: int) -> pa.Table:
 
 @pytest.mark.few
 @everywhere
+@pytest.mark.parametrize("other", [False, pytest.param(True, marks=pytest.mark.extra)], ids=["turn", "other turn"])
 @pytest.mark.parametrize("keyed", [False, True], ids=["alone", "within keys"])
 @pytest.mark.parametrize("name", RANGES)
-def test_ranges(name: str, keyed: bool, rng: np.random.Generator, seed: int) -> None:
+def test_ranges(name: str, keyed: bool, other: bool, rng: np.random.Generator, seed: int) -> None:
     """Searched by order; on a device without a copy of rows to the host. Types of joins take turns."""
     left_table, right_table = range_table(rng, 66), range_table(rng, 70)
     of_left = [] if name == "within a column" else [(JoinType.LEFT, Side.LEFT)]  # whose distances are the left side's
-    turn = (list(RANGES).index(name) + keyed + on_device()) % 2
+    turn = (list(RANGES).index(name) + keyed + on_device() + other) % 2
     for how, side in [*((kind, Side.RIGHT) for kind in KINDS), *of_left][turn::2]:
         node = join_of(how, left_table, right_table, side, condition=RANGES[name], keys=None if keyed else ())
         joins = JoinMetrics()

@@ -20,7 +20,7 @@ from gpujoin.backends.cpu.pipeline.valueranges import value_ranges
 from gpujoin.errors import ExpressionEvaluationError
 from gpujoin.model.expressions import EvalMode, Function, call, left, lit, right
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics
 from gpujoin.model.relations import Scan, Union
 from gpujoin.model.spec import NullEquality
 from gpujoin.model.windows import WindowFunction
@@ -201,7 +201,9 @@ def test_values_that_the_column_cannot_have(tmp_path: Path) -> None:
     assert isinstance(rows, Scan)
     wanted = value_ranges(Piece.of_batches(built.to_batches(), built.schema, PipelineMetrics()), 0, built.num_rows)
     assert wanted is not None
-    pieces = list(read(dataclasses.replace(rows, match_ranges=((0, wanted),)), PipelineMetrics()))
+    pieces = list(
+        read(dataclasses.replace(rows, match_ranges=((0, wanted),)), PipelineMetrics(), piece_bytes=PIECE_BYTES)
+    )
     assert [piece.eager().rows() for piece in pieces] == [[(7, 7)]]
 
 

@@ -125,21 +125,26 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 }
 
 
+def jobs_of(session: SparkSession, group: str) -> set[int]:
+    """Ids of a group's jobs, once all that has begun is known."""
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    return set(session.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
 @pytest.mark.parametrize("name", mostly_extra(ACTIONS, ("RDD", "cache")))
 def test_nothing_runs_before_an_action_and_all_jobs_are_of_its_group(
     enabled: SparkSession, group: str, name: str
 ) -> None:
-    tracker = enabled.sparkContext.statusTracker()
-    jobs = set(tracker.getJobIdsForGroup(group))
+    jobs = jobs_of(enabled, group)
     others = jobs_begun(enabled) - len(jobs)
     frame = enabled.sql(JOIN)
     for mode in ("simple", "extended", "cost", "formatted", "codegen"):
         frame.explain(mode)
     assert frame._jdf.queryExecution().executedPlan().outputPartitioning() is not None
-    assert set(tracker.getJobIdsForGroup(group)) == jobs
+    assert jobs_of(enabled, group) == jobs
     for _ in range(2):  # of the same plan, whose map stages have run by then
         assert ACTIONS[name](frame) == 11
-    own = set(tracker.getJobIdsForGroup(group))
+    own = jobs_of(enabled, group)
     assert len(own - jobs) >= 2
     assert jobs_begun(enabled) - len(own) == others
     frame.unpersist()

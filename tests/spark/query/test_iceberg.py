@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 
 from gpujoin.config import Options
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
-from gpujoin.spark.catalyst.nodes import NotTranslatableError
+from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.query.iceberg import read_iceberg
 from gpujoin.spark.query.scans import RelationFiles
 
@@ -111,6 +111,17 @@ def test_a_key_that_nobody_asks_for_is_read_too() -> None:
     [(expr_id, field)] = keys.keys.items()
     assert relation.columns[expr_id] == field == pa.field("g", pa.int32())
     assert relation.stored[expr_id].field_id == 2
+
+
+def test_columns_that_nobody_asks_for_share_no_id_with_another_and_have_the_same_names_each_time() -> None:
+    columns: dict[str, t.DataType] = {"s": t.StringType()}
+    reads = [read(file_("a", deletes=[0]), columns=columns, deletes=[delete("x", ids=[2])]) for _ in range(2)]
+    ids = [{i for i in (*relation.columns, *relation.partitions) if i < 0} for relation in reads]
+    assert [len(each) for each in ids] == [2, 2]
+    assert not ids[0] & ids[1]
+    assert new_id() < min(ids[0] | ids[1])  # as stand-ins for what Spark computes have
+    first, second = ([*relation.columns.values(), *relation.partitions.values()] for relation in reads)
+    assert first == second
 
 
 def test_rows_are_counted_by_a_column_that_nobody_asks_for() -> None:

@@ -51,7 +51,7 @@ from gpujoin.functions.lower import Extent, lower
 from gpujoin.functions.lowered import Column, LazyBounds, as_column, as_lazy, polars_type
 from gpujoin.model.expressions import Literal
 from gpujoin.model.files import Floor, StoredField
-from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics, Rung
+from gpujoin.model.pipeline import PipelineMetrics, Rung
 from gpujoin.model.relations import FileFooter, FileSlice, Scan
 from gpujoin.model.types import is_bytes, is_text, is_whole, is_wide_decimal, logical
 from gpujoin.storage.locations import is_local
@@ -74,9 +74,7 @@ class _Decoded:
     """The late columns among them."""
 
 
-def read(
-    scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int = PIECE_BYTES, rung: Rung = Rung.FAST
-) -> Iterator[Piece]:
+def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int, rung: Rung = Rung.FAST) -> Iterator[Piece]:
     """Read a scan's slices, in pieces of about ``piece_bytes`` that end at row group boundaries.
 
     Polars decodes on the fastest rung, PyArrow on lower ones. Raises ``ScanError`` if a file is missing, unreadable,

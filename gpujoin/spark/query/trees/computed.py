@@ -12,7 +12,6 @@ number, and the join compares columns::
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,14 +24,12 @@ from gpujoin.functions.comparison import OPERATORS
 from gpujoin.model.jointype import Side
 from gpujoin.model.relations import Output, Project
 from gpujoin.spark.catalyst import intervals
-from gpujoin.spark.catalyst.nodes import CATALYST, Node, NotTranslatableError, Reading
+from gpujoin.spark.catalyst.nodes import CATALYST, Node, NotTranslatableError, Reading, new_id
 from gpujoin.spark.catalyst.traits import EQUALITIES, MayFail, may_fail, obstacles
 from gpujoin.spark.catalyst.translate import refuse_collation
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.trees.builder import First, Fragment, TreeBuilder, why_not
 from gpujoin.spark.query.trees.keys import bare_key, check_keys, has_not_in_form
-
-_ids = itertools.count(-1, -1)
 
 
 @dataclass(eq=False)
@@ -46,7 +43,7 @@ class StandIn(Node):
     def from_node(cls, source: Node, reading: Reading) -> StandIn:
         """Make one for an expression over the attributes of a plan's reading."""
         name, nullable = str(source), source.nullable
-        fields = {"exprId": {"id": next(_ids)}, "name": name, "dataType": None, "nullable": nullable}
+        fields = {"exprId": {"id": new_id()}, "name": name, "dataType": None, "nullable": nullable}
         return cls(f"{CATALYST}expressions.AttributeReference", fields, reading=reading, source=source)
 
     @cached_property

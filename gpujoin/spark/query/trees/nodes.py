@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.functions.spec import can_raise
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal
 from gpujoin.model.jointype import JoinType
 from gpujoin.model.relations import (
@@ -105,7 +106,10 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     with _broken_at(node):
         scanned = scanned_files(bare, files.files, builder.options.scan_footers)
     fragment = Fragment.from_columns(bare, ids)
-    filters = tuple(builder.reader(fragment)(condition) for condition in conditions)
+    terms = [builder.reader(fragment)(condition) for condition in conditions]
+    # Rows deleted by key are gone before Spark's conditions see them: what might raise for one waits.
+    late = [number for number, term in enumerate(terms) if files.deleted_keys and can_raise(term)]
+    filters = tuple(term for number, term in enumerate(terms) if number not in late)
     builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores)
     builder.sizes.scanned[index] = scanned.rows
     distinct = distinct_in_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
@@ -114,7 +118,8 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     with _broken_at(node):
         for deleted in files.deleted_keys:
             filtered = _without_keys(builder, filtered, deleted, files.stores)
-    return narrowed(filtered, required)
+    rest = all_of(builder.reader(filtered)(conditions[number]) for number in late)
+    return narrowed(filtered if rest is None else filtered.under(Filter(filtered.relation, rest)), required)
 
 
 def _without_keys(builder: TreeBuilder, rows: Fragment, deleted: DeletedKeys, stores: frozenset[str]) -> Fragment:
