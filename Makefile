@@ -51,7 +51,7 @@ demo: ## Run queries by Spark and with gpujoin, and compare rows and seconds, at
 	@$(SETUP) test
 	@$(JAVA) && $(PYTHON_IN_VENV) -m gpujoin demo --sf $(SF)
 
-test: ## Run the tests on the same data each time, without long sweeps and further cases (some 11 minutes on two cores)
+test: ## Run the tests on the same data each time, without long sweeps and further cases (some 9 minutes on two cores)
 	@$(SETUP) test
 	@scripts/find_gxx.sh
 	@$(JAVA) && $(PYTHON_IN_VENV) $(PYTEST) -m "$(BRIEF)"
