@@ -104,6 +104,8 @@ def rows() -> Iterator[Row]:
     yield _suite("TPC-H, scale 1", HEADLINE)
     yield _suite("TPC-H, scale 1, planned as on a cluster", "tpch-sf1-cluster-cpu")
     yield _suite("TPC-H, scale 1, large inputs exchanged", "tpch-sf1-exchanged-cpu")
+    yield _suite("TPC-H, scale 1, tables of Iceberg", "tpch-sf1-iceberg-cpu")
+    yield _suite("TPC-H, scale 1, tables of Delta", "tpch-sf1-delta-cpu")
     yield _suite("TPC-H, scale 10", "tpch-sf10-cpu")
     yield _suite("TPC-H, scale 10, planned as on a cluster", "tpch-sf10-cluster-cpu")
     yield _suite("TPC-H, scale 10, large inputs exchanged", "tpch-sf10-exchanged-cpu")
