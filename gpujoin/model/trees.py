@@ -37,13 +37,14 @@ class Structural:
     @cached_property
     def structure(self) -> Structure:
         """What the value says, after that of its parts, however deep they are."""
-        pending: list[Structural] = [self]
+        pending: list[tuple[Structural, tuple[object, ...]]] = [(self, self.compared)]
         while pending:
-            parts = [part for part in _parts_of(pending[-1].compared) if "structure" not in part.__dict__]
+            value, compared = pending[-1]
+            parts = [part for part in _parts_of(compared) if "structure" not in part.__dict__]
             if not parts:
-                value = pending.pop()
-                value.__dict__["structure"] = Structure(type(value), *map(_structure_of, value.compared))
-            pending += parts
+                pending.pop()
+                value.__dict__["structure"] = Structure(type(value), *map(_structure_of, compared))
+            pending += [(part, part.compared) for part in parts]
         return self.__dict__["structure"]
 
     @property
@@ -59,7 +60,8 @@ class Structural:
         return hash(self.structure)
 
     def __getstate__(self) -> dict[str, object]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        kind: type = type(self)
+        return {name: getattr(self, name) for name in _field_names(kind)}
 
 
 def _parts_of(values: tuple[object, ...]) -> Iterator[Structural]:
@@ -79,6 +81,11 @@ def _structure_of(value: object) -> object:
 @cache
 def _compared_fields(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind) if field.compare)
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 class _Node(Protocol):
