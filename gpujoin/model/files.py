@@ -74,7 +74,7 @@ class DeletionFormat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Where it is stored which rows of a file are deleted. What it names never changes, as a file of a table does."""
+    """The place of a list of deleted rows of a file; what it names never changes, nor does a file of the table."""
 
     format: DeletionFormat
     path: str = ""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FORMAT = "org.apache.spark.sql.delta.DeltaParquetFileFormat"
 """Delta's class for the files of its tables."""
 _NEWEST_VERSION = 3
-"""Of a reader: one that knows features by name."""
+"""Newest version of a reader in Delta's protocol that is known here: it names its features."""
 _FEATURES = frozenset({
     "columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint",
     "vacuumProtocolCheck", "variantShredding", "variantShredding-preview", "variantType", "variantType-preview",

@@ -48,7 +48,7 @@ _OTHER_SCANS = {
     _SCANS + "SparkLocalScan": "Iceberg has its rows in metadata",
 }
 _NEWEST_VERSION = 3
-"""Of the specification of tables."""
+"""Newest version of Iceberg's specification of tables that is read here."""
 _METADATA = frozenset({
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number", "_change_type",
     "_change_ordinal", "_commit_snapshot_id",

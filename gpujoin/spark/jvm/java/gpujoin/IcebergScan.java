@@ -24,7 +24,7 @@ public final class IcebergScan {
     private static final String PACKAGE = "org.apache.iceberg.";
 
     private final Scan scan;
-    private final HashMap methods = new HashMap();
+    private final Calls calls = new Calls();
     private final HashMap specs = new HashMap();
     private final ArrayList deletes = new ArrayList();
     private final HashMap deleteNumbers = new HashMap();
@@ -47,14 +47,14 @@ public final class IcebergScan {
                 projection = inherited("expectedSchema"); // before 1.11
             }
             InputPartition[] partitions = scan.toBatch().planInputPartitions();
-            Object io = called(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
+            Object io = calls.of(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
             facts.put("version", ofClass("TableUtil", "formatVersion", "Table", table));
             facts.put("projection", ofClass("SchemaParser", "toJson", "Schema", projection));
-            facts.put("table", ofClass("SchemaParser", "toJson", "Schema", called(table, "schema")));
+            facts.put("table", ofClass("SchemaParser", "toJson", "Schema", calls.of(table, "schema")));
             for (int i = 0; i < partitions.length; i++) {
-                for (Object task : (Collection) called(called(partitions[i], "taskGroup"), "tasks")) {
-                    if (!Boolean.TRUE.equals(called(task, "isFileScanTask"))
-                            || Boolean.TRUE.equals(called(task, "isDataTask"))) {
+                for (Object task : (Collection) calls.of(calls.of(partitions[i], "taskGroup"), "tasks")) {
+                    if (!Boolean.TRUE.equals(calls.of(task, "isFileScanTask"))
+                            || Boolean.TRUE.equals(calls.of(task, "isDataTask"))) {
                         facts.put("obstacle", "its rows are not those of data files");
                         return facts;
                     }
@@ -91,62 +91,62 @@ public final class IcebergScan {
         if (!places.add(location.substring(0, Math.max(0, key)))) {
             return;
         }
-        Object file = method(io, "newInputFile", new Class[] {String.class}).invoke(io, new Object[] {location});
+        Object file = calls.of(io, "newInputFile", new Class[] {String.class}, new Object[] {location});
         if (!file.getClass().getName().equals(PACKAGE + "hadoop.HadoopInputFile")) {
             opener = file.getClass().getName();
         } else {
-            configuration = (Configuration) called(file, "getConf");
+            configuration = (Configuration) calls.of(file, "getConf");
         }
     }
 
     /** Adds what a task reads of a file to what others read of it. */
     private void add(Object task) throws Exception {
-        Object file = called(task, "file");
-        String location = (String) called(file, "location");
+        Object file = calls.of(task, "file");
+        String location = (String) calls.of(file, "location");
         Map about = (Map) files.get(location);
         if (about == null) {
             about = content(file);
-            Object spec = called(file, "specId");
-            ArrayList sources = identities(spec.toString(), called(task, "spec"));
+            Object spec = calls.of(file, "specId");
+            ArrayList sources = identities(spec.toString(), calls.of(task, "spec"));
             about.put("spec", spec.toString());
-            about.put("constants", values(called(file, "partition"), sources));
+            about.put("constants", values(calls.of(file, "partition"), sources));
             ArrayList numbers = new ArrayList();
-            for (Object delete : (List) called(task, "deletes")) {
+            for (Object delete : (List) calls.of(task, "deletes")) {
                 numbers.add(Integer.valueOf(numberOf(delete)));
             }
             about.put("deletes", numbers);
             about.put("ranges", new ArrayList());
-            List offsets = (List) called(file, "splitOffsets");
+            List offsets = (List) calls.of(file, "splitOffsets");
             about.put("first", offsets == null || offsets.isEmpty() ? Integer.valueOf(4) : offsets.get(0));
             files.put(location, about);
         }
         ArrayList range = new ArrayList();
-        range.add(called(task, "start"));
-        range.add(called(task, "length"));
+        range.add(calls.of(task, "start"));
+        range.add(calls.of(task, "length"));
         ((ArrayList) about.get("ranges")).add(range);
     }
 
     private Map content(Object file) throws Exception {
         HashMap about = new HashMap();
-        about.put("location", called(file, "location"));
-        about.put("format", called(file, "format").toString());
-        about.put("size", called(file, "fileSizeInBytes"));
-        about.put("rows", called(file, "recordCount"));
-        about.put("encrypted", Boolean.valueOf(called(file, "keyMetadata") != null));
+        about.put("location", calls.of(file, "location"));
+        about.put("format", calls.of(file, "format").toString());
+        about.put("size", calls.of(file, "fileSizeInBytes"));
+        about.put("rows", calls.of(file, "recordCount"));
+        about.put("encrypted", Boolean.valueOf(calls.of(file, "keyMetadata") != null));
         return about;
     }
 
     /** Numbers a file of deletes, or a part of one. */
     private int numberOf(Object delete) throws Exception {
-        Object offset = called(delete, "contentOffset");
-        String key = called(delete, "location") + "@" + offset;
+        Object offset = calls.of(delete, "contentOffset");
+        String key = calls.of(delete, "location") + "@" + offset;
         if (!deleteNumbers.containsKey(key)) {
             Map about = content(delete);
-            about.put("content", called(delete, "content").toString());
+            about.put("content", calls.of(delete, "content").toString());
             about.put("offset", offset);
-            about.put("length", called(delete, "contentSizeInBytes"));
-            about.put("data", called(delete, "referencedDataFile"));
-            about.put("ids", called(delete, "equalityFieldIds"));
+            about.put("length", calls.of(delete, "contentSizeInBytes"));
+            about.put("data", calls.of(delete, "referencedDataFile"));
+            about.put("ids", calls.of(delete, "equalityFieldIds"));
             deleteNumbers.put(key, Integer.valueOf(deletes.size()));
             deletes.add(about);
         }
@@ -158,9 +158,9 @@ public final class IcebergScan {
         ArrayList sources = (ArrayList) specs.get(number);
         if (sources == null) {
             sources = new ArrayList();
-            for (Object field : (List) called(spec, "fields")) {
-                boolean plain = Boolean.TRUE.equals(called(called(field, "transform"), "isIdentity"));
-                sources.add(plain ? called(field, "sourceId") : Integer.valueOf(-1));
+            for (Object field : (List) calls.of(spec, "fields")) {
+                boolean plain = Boolean.TRUE.equals(calls.of(calls.of(field, "transform"), "isIdentity"));
+                sources.add(plain ? calls.of(field, "sourceId") : Integer.valueOf(-1));
             }
             specs.put(number, sources);
         }
@@ -169,10 +169,11 @@ public final class IcebergScan {
 
     private ArrayList values(Object partition, ArrayList sources) throws Exception {
         ArrayList values = new ArrayList();
-        Method get = sources.isEmpty() ? null : method(partition, "get", new Class[] {int.class, Class.class});
+        Class[] types = new Class[] {int.class, Class.class};
         for (int i = 0; i < sources.size(); i++) {
             boolean wanted = ((Integer) sources.get(i)).intValue() >= 0;
-            values.add(wanted ? plain(get.invoke(partition, new Object[] {Integer.valueOf(i), Object.class})) : null);
+            Object[] place = new Object[] {Integer.valueOf(i), Object.class};
+            values.add(wanted ? plain(calls.of(partition, "get", types, place)) : null);
         }
         return values;
     }
@@ -215,22 +216,6 @@ public final class IcebergScan {
         } catch (NoSuchMethodException none) {
             return false;
         }
-    }
-
-    /** What a public method gives. */
-    private Object called(Object object, String name) throws Exception {
-        return method(object, name, new Class[0]).invoke(object, new Object[0]);
-    }
-
-    private Method method(Object object, String name, Class[] parameters) throws Exception {
-        String key = object.getClass().getName() + "#" + name;
-        Method method = (Method) methods.get(key);
-        if (method == null) {
-            method = object.getClass().getMethod(name, parameters);
-            method.setAccessible(true);
-            methods.put(key, method);
-        }
-        return method;
     }
 
     /** What a static method of a class of Iceberg gives for an object. */
