@@ -20,6 +20,9 @@ from pyspark.daemon import manager
 with contextlib.suppress(ImportError):
     import gpujoin.spark.worker.stage
     import gpujoin.spark.worker.task  # noqa: F401
+    from gpujoin.spark.worker.process import forget_archives
+
+    forget_archives()
 
 
 def main() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import socket
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,28 @@ def test_a_process_is_new_in_its_first_task() -> None:
     run_in_daemon(None, *[lambda: seen.append(process.is_new())] * 3)
     assert seen == [True, False, False]
     assert not process.is_new(), "this is no worker"
+
+
+def test_archives_of_spark_are_not_read_anew_for_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / "pyspark.zip", tmp_path / "users.zip"]
+    for number, path in enumerate(paths):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in ("one", "two"):
+                archive.writestr(f"{name}_in_{number}/__init__.py", f"from {name}_in_{number} import inner")
+                archive.writestr(f"{name}_in_{number}/inner.py", "")
+        monkeypatch.syspath_prepend(path)
+        importlib.import_module(f"one_in_{number}")
+    places = {str(path): [place for place in sys.path_importer_cache if place.startswith(str(path))] for path in paths}
+    assert all(len(each) == 2 for each in places.values()), "of the archive, and of the package within"
+    process.forget_archives()
+    of_spark, of_user = ([place in sys.path_importer_cache for place in each] for each in places.values())
+    assert not any(of_spark)
+    assert all(of_user)
+    paths[1].unlink()
+    importlib.invalidate_caches()
+    assert importlib.import_module("two_in_0").inner
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("two_in_1")
 
 
 Row = tuple[int, bool, bool, int]

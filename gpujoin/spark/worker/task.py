@@ -79,9 +79,11 @@ def enter(
             context.attemptNumber(),
         )  # fmt: skip
     process.acknowledge_at_once()
+    process.forget_archives()
     work: Work = pickle.loads(pickled)  # noqa: S301  # the driver's own bytes
     with closing(work.run(batches, task)) as output:  # type: ignore[type-var]
         yield from output
+    process.forget_archives()  # modules may have been looked for since
     if process.is_new():
         process.freeze_libraries()
 
