@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Protocol, Self, TypeVar
 
@@ -13,9 +13,9 @@ class Structure:
 
     __slots__ = ("_hash", "_parts")
 
-    def __init__(self, *parts: object) -> None:
-        self._parts = parts
-        self._hash = hash(parts)
+    def __init__(self, parts: Iterable[object]) -> None:
+        self._parts = tuple(parts)
+        self._hash = hash(self._parts)
 
     def __hash__(self) -> int:
         return self._hash
@@ -37,14 +37,14 @@ class Structural:
     @cached_property
     def structure(self) -> Structure:
         """What the value says, after that of its parts, however deep they are."""
-        pending: list[tuple[Structural, tuple[object, ...]]] = [(self, self.compared)]
+        pending: list[Structural] = [self]
         while pending:
-            value, compared = pending[-1]
-            parts = [part for part in _parts_of(compared) if "structure" not in part.__dict__]
-            if not parts:
+            value = pending[-1]
+            depth = len(pending)
+            parts = [type(value), *[_part(part, pending) for part in value.compared]]
+            if len(pending) == depth:
                 pending.pop()
-                value.__dict__["structure"] = Structure(type(value), *map(_structure_of, compared))
-            pending += [(part, part.compared) for part in parts]
+                value.__dict__["structure"] = Structure(parts)
         return self.__dict__["structure"]
 
     @property
@@ -64,18 +64,14 @@ class Structural:
         return {name: getattr(self, name) for name in _field_names(kind)}
 
 
-def _parts_of(values: tuple[object, ...]) -> Iterator[Structural]:
-    for value in values:
-        if isinstance(value, Structural):
-            yield value
-        elif type(value) is tuple:
-            yield from _parts_of(value)
-
-
-def _structure_of(value: object) -> object:
+def _part(value: object, pending: list[Structural]) -> object:
+    """What a field has to say; a part of it whose structure is not known yet goes to those that are pending."""
     if isinstance(value, Structural):
-        return value.structure
-    return tuple(map(_structure_of, value)) if type(value) is tuple else value
+        structure: Structure | None = value.__dict__.get("structure")
+        if structure is None:
+            pending.append(value)
+        return structure
+    return tuple([_part(each, pending) for each in value]) if type(value) is tuple else value
 
 
 @cache

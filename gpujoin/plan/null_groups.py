@@ -38,6 +38,8 @@ def with_null_groups(tree: Relation) -> Relation:
     so fails as well.
     """
     aggregations = [node for node in tree.walk() if isinstance(node, PartialAggregate)]
+    if len(aggregations) < 2:
+        return tree
     filtered: dict[Relation, Filter] = {
         node: above for node in aggregations if (above := _filter_above(node)) is not None
     }

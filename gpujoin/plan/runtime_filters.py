@@ -189,6 +189,8 @@ def _filter_side(join: Join, side: Side, required: frozenset[int], sizes: Sizes)
     if _reads_spark(small):
         return join
     least = sizes.of(small).scan_rows * _SMALLER
+    if sizes.of(join.side(side)).scan_rows < least:  # so has none of its scans as many rows
+        return join
     for pair in join.spec.keys:
         if pair.nulls is NullEquality.UNEQUAL:
             keys = Project(small, (Output("key", column(small.schema, pair.of(side.other))),))
