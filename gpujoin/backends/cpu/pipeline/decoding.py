@@ -52,9 +52,14 @@ _SAMPLE = 1024
 # -- by Polars ---------------------------------------------------------------------------------------------------
 
 
-def scan_by_polars(path: str) -> pl.LazyFrame:
-    """Make a query for a local file. Its statistics are not used: row groups are chosen by those that were checked."""
-    return pl.scan_parquet(path, glob=False, hive_partitioning=False, cache=False, use_statistics=False)
+def scan_by_polars(path: str, number: str | None = None) -> pl.LazyFrame:
+    """Make a query for a local file. Its statistics are not used: row groups are chosen by those that were checked.
+
+    ``number`` names a column with the positions of rows in the whole file.
+    """
+    return pl.scan_parquet(
+        path, row_index_name=number, glob=False, hive_partitioning=False, cache=False, use_statistics=False
+    )
 
 
 def polars_decodes(parquet: ParquetFooter, sources: Sequence[Source], groups: Sequence[int] = ()) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -57,7 +57,12 @@ from gpujoin.model.types import is_bytes, is_text, is_whole, is_wide_decimal, lo
 from gpujoin.storage.locations import is_local
 
 _WHOLE = 4
-"""Most pieces of a row group that is read at once, which takes less time than reading it in slices."""
+"""Most pieces of a row group that are decoded at once, which takes less time than reading it in slices: a slice costs
+about as much as decompressing the row group (`docs/performance.md`, "Delta and Iceberg")."""
+_LEAST_STEP = 20_000
+"""Rows of a page as most writers make them. Polars would decode a page again for each smaller slice of it."""
+_MOST_NUMBERED = (1 << 32) - 1
+"""Most rows of a file that Polars numbers."""
 _VIEW_BYTES = 16
 
 
@@ -68,10 +73,12 @@ class _Decoded:
     frame: pl.LazyFrame
     names: Mapping[str, str]
     """Their names in the frame, by those in the file."""
-    as_bytes: frozenset[str]
+    as_bytes: frozenset[str] = frozenset()
     """The texts that are carried as bytes."""
-    late: Mapping[str, LateColumn]
+    late: Mapping[str, LateColumn] = field(default_factory=dict)
     """The late columns among them."""
+    has_deleted: bool = False
+    """Whether deleted rows are among the rows."""
 
 
 def read(scan: Scan, metrics: PipelineMetrics, *, piece_bytes: int, rung: Rung = Rung.FAST) -> Iterator[Piece]:
@@ -156,15 +163,22 @@ def _read_slice(
     """Read a slice. ``floors`` are those after its row groups, by number."""
     with opened(scan, part, metrics) as (parquet, sources, groups, positions):
         by_polars = bool(groups) and rung is Rung.FAST and polars_decodes(parquet, sources, groups)
+        by_polars = by_polars and not (len(positions) and parquet.rows > _MOST_NUMBERED)
         for run in runs(groups, sources, parquet, piece_bytes):
-            if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
-                parts = _slices(scan, parquet, sources, run[0], piece_bytes)
-            else:
-                parts = iter([(_decoded(scan, parquet, sources, run, by_polars=by_polars), _rows(parquet, run))])
             first, left = _rows(parquet, range(run[0])), _rows(parquet, run)
+            step = _step(parquet, sources, run, piece_bytes)
+            if not _named(sources):
+                parts = iter([_of_rows(parquet, run, first, positions)])
+            elif by_polars and step >= min(left, _LEAST_STEP):
+                parts = _by_polars(parquet, sources, first, left, step, positions)
+            else:
+                parts = _by_arrow(scan, parquet, sources, run, piece_bytes)
             for decoded, rows in parts:
                 piece = _piece(scan, part, sources, decoded, rows, metrics)
-                piece = _without(piece, positions_between(positions, first, rows))
+                deleted = positions_between(positions, first, rows)
+                if decoded.has_deleted:
+                    piece = _without(piece, deleted)
+                piece = dataclasses.replace(piece, rows=rows - len(deleted))
                 first, left = first + rows, left - rows
                 piece = dataclasses.replace(piece, floor=None if left else floors.get(run[-1]))
                 if rung is Rung.FAST:
@@ -174,10 +188,7 @@ def _read_slice(
 
 
 def _without(piece: Piece, numbers: Numbers) -> Piece:
-    """Leave out the rows of some numbers, which Polars is not told until the file is decoded.
-
-    It would apply a mask to the rows of a row group that pass a filter.
-    """
+    """Leave out the rows of some numbers."""
     if not len(numbers):
         return piece
     collected = piece.collect()
@@ -202,22 +213,6 @@ def _with_matching_keys(
     return piece
 
 
-def _slices(
-    scan: Scan, parquet: ParquetFooter, sources: Sequence[Source], group: int, piece_bytes: int
-) -> Iterator[tuple[_Decoded, int]]:
-    """Read a row group in one pass, some rows at a time. Polars would decompress all of it for each slice."""
-    rows, named = parquet.groups[group].rows, _named(sources)
-    if not named:
-        yield _of_rows(rows), rows
-        return
-    rows_read = 0
-    for table in read_batches(parquet, named, group, piece_bytes):
-        rows_read += table.num_rows
-        yield _of_arrow(scan, parquet, table, sources), table.num_rows
-    if rows_read != rows:
-        raise ScanError(f"{parquet.path}: row group {group} has {rows_read} rows, not {rows}")
-
-
 def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int) -> int:
     """Memory that Polars takes for the columns of a row group. Texts are views into pages and dictionaries."""
     rows, size = parquet.groups[group].rows, 0
@@ -226,6 +221,13 @@ def _decoded_bytes(parquet: ParquetFooter, sources: Sequence[Source], group: int
             views = _VIEW_BYTES * rows if _has_texts(source) else 0
             size += views + sum(max(parquet.chunk(group, leaf).uncompressed, rows * 8) for leaf in source.leaves)
     return size
+
+
+def _step(parquet: ParquetFooter, sources: Sequence[Source], run: Sequence[int], piece_bytes: int) -> int:
+    """Rows that Polars decodes at once: all of row groups that are a piece together, an even share of a large one."""
+    rows = _rows(parquet, run)
+    slices = -(-_decoded_bytes(parquet, sources, run[0]) // (_WHOLE * piece_bytes)) if len(run) == 1 else 1
+    return max(1, -(-rows // max(1, slices)))
 
 
 def _has_texts(source: Source) -> bool:
@@ -242,8 +244,8 @@ def _piece(
     columns: list[Column] = []
     added: list[pl.Expr] = []
     any_column = pl.col(next(iter(decoded.names.values()))) if decoded.names else pl.first()
-    for source, field in zip(sources, scan.file_columns, strict=True):
-        dtype, name = logical(field.type), fresh()
+    for source, planned in zip(sources, scan.file_columns, strict=True):
+        dtype, name = logical(planned.type), fresh()
         if source.name is None:
             added.append(pl.lit(None, held_type(dtype)).alias(name))
             absent = Column(name, dtype, LazyBounds(dtype, lambda: (0, 0)))
@@ -257,8 +259,8 @@ def _piece(
         wide = source.name in decoded.as_bytes or is_wide_decimal(dtype)
         added.append(_carried(values, source, dtype, wide=wide).alias(name))
         columns.append(Column(name, dtype, LazyBounds(dtype), wide))
-    for value, field in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
-        constant = lower(Literal(value=value, type=logical(field.type)), ())
+    for value, planned in zip(part.constants, list(scan.columns)[len(sources) :], strict=True):
+        constant = lower(Literal(value=value, type=logical(planned.type)), ())
         name = fresh()
         added.append(as_column(constant, any_column).alias(name))
         columns.append(
@@ -274,27 +276,58 @@ def _piece(
     return Piece(frame, tuple(columns), rows, (part.path,), metrics)
 
 
-def _decoded(
-    scan: Scan, parquet: ParquetFooter, sources: Sequence[Source], run: tuple[int, ...], *, by_polars: bool
-) -> _Decoded:
-    """The columns of row groups that a file has."""
-    path, rows, named = parquet.path, _rows(parquet, run), _named(sources)
-    if not named:
-        return _of_rows(rows)
-    if not by_polars:
-        table = read_row_groups(parquet, named, run)
-        if table.num_rows != rows:
-            raise ScanError(f"{path}: row groups {run[0]} to {run[-1]} have {table.num_rows} rows, not {rows}")
-        return _of_arrow(scan, parquet, table, sources)
-    lazy = scan_by_polars(path)
-    if run[0] or rows < parquet.rows:
-        lazy = lazy.slice(_rows(parquet, range(run[0])), rows)
-    return _Decoded(lazy, {name: name for name in named}, frozenset(), {})
+def _of_rows(parquet: ParquetFooter, run: Sequence[int], first: int, positions: Numbers) -> tuple[_Decoded, int]:
+    """Rows of row groups of which no column is read, without those deleted."""
+    rows = _rows(parquet, run)
+    left = rows - len(positions_between(positions, first, rows))
+    frame = pl.DataFrame({ROW: pl.zeros(left, pl.Int8, eager=True)})
+    return _Decoded(frame.lazy(), {}), rows
 
 
-def _of_rows(rows: int) -> _Decoded:
-    """Rows without columns."""
-    return _Decoded(pl.DataFrame({ROW: pl.zeros(rows, pl.Int8, eager=True)}).lazy(), {}, frozenset(), {})
+def _by_polars(
+    parquet: ParquetFooter, sources: Sequence[Source], first: int, rows: int, step: int, positions: Numbers
+) -> Iterator[tuple[_Decoded, int]]:
+    """Queries for some rows of a file, a step at a time, without those deleted.
+
+    The query leaves them out by their positions, so that Polars still decodes the columns of filters first. A mask it
+    would apply to the rows of a row group that pass a filter.
+    """
+    names = {name: name for name in _named(sources)}
+    for start in range(first, first + max(1, rows), step):
+        count = min(step, first + rows - start)
+        deleted = positions_between(positions, start, count) + start
+        number = _unused_name(parquet) if len(deleted) else None
+        query = scan_by_polars(parquet.path, number)
+        if start or count < parquet.rows:
+            query = query.slice(start, count)
+        if number is not None:
+            numbers = pl.Series(deleted).cast(pl.get_index_type())
+            query = query.filter(pl.col(number).is_in(numbers.implode()).not_())
+        yield _Decoded(query, names), count
+
+
+def _unused_name(parquet: ParquetFooter) -> str:
+    """A name that no column of a file has."""
+    names, name = {column.name for column in parquet.columns}, "row"
+    while name in names:
+        name += "_"
+    return name
+
+
+def _by_arrow(
+    scan: Scan, parquet: ParquetFooter, sources: Sequence[Source], run: Sequence[int], piece_bytes: int
+) -> Iterator[tuple[_Decoded, int]]:
+    """Decode row groups, or a large one in one pass, some rows at a time, with their deleted rows."""
+    rows, named, rows_read = _rows(parquet, run), _named(sources), 0
+    if len(run) == 1 and _decoded_bytes(parquet, sources, run[0]) > _WHOLE * piece_bytes:
+        tables = read_batches(parquet, named, run[0], piece_bytes)
+    else:
+        tables = iter([read_row_groups(parquet, named, run)])
+    for table in tables:
+        rows_read += table.num_rows
+        yield _of_arrow(scan, parquet, table, sources), table.num_rows
+    if rows_read != rows:
+        raise ScanError(f"{parquet.path}: row groups {run[0]} to {run[-1]} have {rows_read} rows, not {rows}")
 
 
 def _of_arrow(scan: Scan, parquet: ParquetFooter, table: pa.Table, sources: Sequence[Source]) -> _Decoded:
@@ -317,7 +350,7 @@ def _of_arrow(scan: Scan, parquet: ParquetFooter, table: pa.Table, sources: Sequ
     text = (each.name for each in sources if each.name is not None and each.arrow is not None and is_text(each.arrow))
     as_bytes = frozenset(name for name in text if series[name].dtype == pl.Binary)
     names = {name: each.name for name, each in series.items()}
-    return _Decoded(pl.DataFrame(list(series.values())).lazy(), names, as_bytes, late)
+    return _Decoded(pl.DataFrame(list(series.values())).lazy(), names, as_bytes, late, has_deleted=True)
 
 
 def _to_series(column: pa.ChunkedArray, dtype: pa.DataType | None) -> pl.Series:
