@@ -13,11 +13,14 @@ from gpujoin.cli.checks import Check, Probe, Status
 from gpujoin.cli.checks.gpu import gpu
 from gpujoin.cli.checks.host import host
 from gpujoin.cli.checks.software import engine, spark
+from gpujoin.cli.checks.tables import tables
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
-PROBES: tuple[tuple[str, Probe], ...] = (("engine", engine), ("spark", spark), ("gpu", gpu), ("host", host))
+PROBES: tuple[tuple[str, Probe], ...] = (
+    ("engine", engine), ("spark", spark), ("tables", tables), ("gpu", gpu), ("host", host),
+)  # fmt: skip
 """Groups of the report, in its order."""
 
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,18 +18,19 @@ import pytest
 from gpujoin import cli
 from gpujoin.backends.cudf import discovery
 from gpujoin.cli import checks, doctor
-from gpujoin.cli.checks import Check, Status, gpu, host, software
+from gpujoin.cli.checks import Check, Status, gpu, host, software, tables
 from gpujoin.cli.doctor import Report
 from gpujoin.errors import BackendUnavailableError, pip_install
 from gpujoin.spark.discovery import Gpu
 from tests.environments import environment_without
+from tests.lake.jars import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Gpu("0", "NVIDIA H200", "GPU-1", 141 << 30, 0, "580.65.06", "9.0", exclusive=False)
 
 
 def report(**statuses: Status) -> Report:
-    groups = ("engine", "spark", "gpu", "host")
+    groups = ("engine", "spark", "tables", "gpu", "host")
     return Report(tuple((g, (Check(g, statuses.get(g, Status.OK), "found"),)) for g in groups))
 
 
@@ -55,7 +57,7 @@ def examined(this_machine: Report, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_doctor_on_this_machine_prints_every_group(capsys: pytest.CaptureFixture[str]) -> None:
     status = cli.main(["doctor"])
     printed = capsys.readouterr().out
-    for heading in ("engine", "spark", "gpu", "host"):
+    for heading in ("engine", "spark", "tables", "gpu", "host"):
         assert f"\n{heading}\n" in printed
     assert status == (0 if "with and without Spark" in printed else 1)
 
@@ -67,7 +69,7 @@ def test_json_is_whole_and_agrees_with_the_exit_status(capsys: pytest.CaptureFix
     assert set(found) == {"version", "usable", "checks"}
     assert set(found["usable"]) == {"engine", "spark", "gpu"}
     assert status == (0 if found["usable"]["spark"] else 1)
-    assert {check["group"] for check in found["checks"]} == {"engine", "spark", "gpu", "host"}
+    assert {check["group"] for check in found["checks"]} == {"engine", "spark", "tables", "gpu", "host"}
     for check in found["checks"]:
         assert set(check) == {"group", "name", "status", "found", "advice"}
         assert check["found"]
@@ -314,6 +316,62 @@ def test_defaults_that_keep_local_sessions_from_running(
     assert found.status is status
     assert str(tmp_path) in found.finding
     assert ("Leave the setting" in found.advice) == (status is Status.WARNING)
+
+
+def _spark_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, jars: tuple[str, ...]) -> None:
+    """A Spark of some version that has jars, and of Spark's own classes the one that Delta calls until 4.1.1."""
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    for name in jars:
+        (folder / name).write_bytes(b"")
+    with zipfile.ZipFile(folder / f"spark-catalyst_2.13-{version}.jar", "w") as archive:
+        archive.writestr(tables._LOST_CLASS if version <= "4.1.1" else "other", "")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(tables, "version_in", lambda file: version)
+
+
+@pytest.mark.parametrize(
+    ("version", "jar", "status", "said"),
+    [
+        ("4.1.1", "delta-spark_4.1_2.13-4.2.0.jar", Status.OK, "delta 4.2.0 ("),
+        ("4.1.4", "delta-spark_4.1_2.13-4.2.0.jar", Status.WARNING, "delta 4.2.0 … fails on PySpark 4.1.4"),
+        ("4.1.4", "delta-spark_4.1_2.13-4.3.0.jar", Status.OK, "delta 4.3.0 ("),
+        ("4.1.1", "io.delta_delta-spark_2.13-4.0.0.jar", Status.WARNING, "delta 4.0.0 … is made for Spark 4.0, not"),
+        ("4.0.2", "delta-spark_4.1_2.13-4.2.0.jar", Status.WARNING, "delta 4.2.0 … is made for Spark 4.1, not 4.0.2"),
+        ("4.1.4", "iceberg-spark-runtime-4.1_2.13-1.12.0.jar", Status.OK, "iceberg 1.12.0 ("),
+        ("4.3.0", "iceberg-spark-runtime-4.1_2.13-1.12.0.jar", Status.WARNING, "iceberg 1.12.0 … is made for Spark"),
+    ],
+)  # fmt: skip
+def test_jars_of_delta_and_iceberg_are_judged_by_the_pyspark_they_are_made_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, jar: str, status: Status, said: str
+) -> None:
+    _spark_with(tmp_path, monkeypatch, version, (jar,))
+    name, _, rest = said.partition(" ")
+    first, _, last = rest.partition(" … ")
+    (found,) = (check for check in tables.tables() if check.name == name)
+    assert found.status is status
+    assert found.finding.startswith(first)
+    assert last in found.finding
+    assert (found.advice == "") == (status is Status.OK)
+
+
+def test_the_package_that_fits_is_told_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spark_with(tmp_path, monkeypatch, "4.1.1", ())
+    assert [check.finding.rpartition("=")[2] for check in tables.tables()] == list(PACKAGES.values())
+    monkeypatch.setattr(tables, "version_in", lambda file: "4.1.4")
+    assert [check.status for check in tables.tables()] == [Status.WARNING, Status.OK]
+
+
+def test_packages_of_the_defaults_are_judged_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _spark_with(tmp_path, monkeypatch, "4.1.1", ())
+    (tmp_path / "conf").mkdir()
+    packages = "io.delta:delta-spark_2.13:4.0.1,org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars.packages {packages}\n")
+    delta, iceberg = tables.tables()
+    assert delta.status is Status.WARNING
+    assert "spark-defaults.conf: spark.jars.packages) is made for Spark 4.0, not 4.1.1" in delta.finding
+    assert PACKAGES["delta"] in delta.advice
+    assert iceberg.status is Status.OK
 
 
 @pytest.mark.parametrize(("cuda", "extra"), [((12, 8), "cu12"), ((13, 1), "cu13"), (None, "cu13")])

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -92,18 +92,23 @@ def driver() -> Check:
     return Check("driver's libraries", Status.MISSING, said, driver_advice())
 
 
-def defaults() -> Iterator[Check]:
-    """Check that ``spark-defaults.conf`` lets a local session start tasks."""
+def default_settings() -> tuple[Path | None, Mapping[str, str]]:
+    """Read ``spark-defaults.conf``; without a path where there is none."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
-    if folder is None:
-        return
-    path = Path(folder) / "spark-defaults.conf"
-    if not path.is_file():
-        return
+    path = None if folder is None else Path(folder) / "spark-defaults.conf"
+    if path is None or not path.is_file():
+        return None, {}
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     matches = [_SETTING.match(line.strip()) for line in lines]
-    settings = {match["key"]: match["value"] for match in matches if match is not None}
+    return path, {match["key"]: match["value"] for match in matches if match is not None}
+
+
+def defaults() -> Iterator[Check]:
+    """Check that ``spark-defaults.conf`` lets a local session start tasks."""
+    path, settings = default_settings()
+    if path is None:
+        return
     problem = starved({"spark.master": "local[*]", **settings})
     if problem is None:
         yield Check("spark defaults", Status.OK, str(path))
@@ -165,12 +170,17 @@ def _spark_home(home: Path, pyspark: Check) -> Check:
     if not version_file.is_file():
         advice = "Unset SPARK_HOME, or set it to a Spark installation."
         return Check("SPARK_HOME", Status.WARNING, f"{home} holds no PySpark", advice)
-    match = re.search(r'__version__[^"\']*["\']([^"\']+)', version_file.read_text(encoding="utf-8"))
-    version = match[1] if match else "unknown"
+    version = version_in(version_file)
     if pyspark.status is Status.OK and version != pyspark.finding:
         advice = "Install the PySpark of that very version, or unset SPARK_HOME."
         return Check("SPARK_HOME", Status.WARNING, f"{home} is Spark {version}, PySpark is {pyspark.finding}", advice)
     return Check("SPARK_HOME", Status.OK, f"{home} (Spark {version})")
+
+
+def version_in(file: Path) -> str:
+    """Read the version that a module ``version.py`` has."""
+    match = re.search(r'__version__[^"\']*["\']([^"\']+)', file.read_text(encoding="utf-8"))
+    return match[1] if match else "unknown"
 
 
 def java() -> Check:
