@@ -60,7 +60,7 @@ from gpujoin.plan.cost import crossing_seconds, operation_seconds
 from gpujoin.plan.estimates import Estimate, Sizes, row_bytes
 from gpujoin.plan.merging import merges
 from gpujoin.plan.ranges import Shape, shape_of_node
-from gpujoin.report.amounts import show_about, show_bytes, show_paths
+from gpujoin.report.amounts import show_about, show_bytes
 from gpujoin.report.operations import Amounts, JoinOperation, Operation, OperationKind
 from gpujoin.spark.catalyst.words import OF_OPTIMIZER
 from gpujoin.spark.query.asof import AsOfTerms
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from gpujoin.costs import Costs
     from gpujoin.model.aggregates import AggregateCall
     from gpujoin.model.backend import BackendName
+    from gpujoin.model.files import FileSlice
     from gpujoin.model.stages import Exchange, Stage
     from gpujoin.spark.query.runs import StageRun
     from gpujoin.spark.query.trees.builder import ScanSource
@@ -253,7 +254,7 @@ class _StageWriter:
         """Name a node in Spark's progress."""
         if not isinstance(node, Scan):
             return _name(node)
-        table = posixpath.basename(show_paths(self._facts.scans[node.index].files.paths))
+        table = posixpath.basename(self._facts.scans[node.index].name)
         return f"scan {table.removesuffix('.parquet')}"
 
     def _project(self, node: Project, below: _Result) -> _Result:
@@ -392,8 +393,19 @@ class _StageWriter:
             elif any(branch.partitioned is None and node.index in branch.replicated for branch in branches):
                 share = ", read by one task"
         size = f"{'about ' if source.files.is_sampled else ''}{show_bytes(source.files.nbytes)}"
-        what = f"{show_paths(paths)} ({count}{size})"
+        snapshot = "" if source.snapshot is None else f"{source.snapshot}, "
+        what = f"{source.name} ({snapshot}{count}{size}{_deletions(source.files.files)})"
         return f"scan {what}{share}, columns {', '.join(source.columns)}{where}"
+
+
+def _deletions(files: Sequence[FileSlice]) -> str:
+    """Tell how many rows of files are deleted, or of how many files the positions are read."""
+    deletions = [deletion for file in files for deletion in file.deletions]
+    rows = sum(deletion.rows or 0 for deletion in deletions)
+    lists = len({deletion.path for deletion in deletions if deletion.rows is None})
+    return (f", {_count(rows, 'row')} deleted" if rows else "") + (
+        f", without the rows that {_count(lists, 'file')} of deletes names" if lists else ""
+    )
 
 
 def _is_plain(output: Output) -> bool:

@@ -311,6 +311,18 @@ def test_inline_vectors(spark: SparkSession) -> None:
     check_read(queries_of(spark, table).items())
 
 
+def test_explain_tells_the_table_its_version_and_its_deleted_rows(spark: SparkSession) -> None:
+    table = new_table(spark, BASE, properties=VECTORS)
+    run(spark, table, INSERT, FIFTHS)
+    told = str(rewrite(spark.sql(f"select g, count(*) n from {table} group by g")).explanation)
+    assert f"scan spark_catalog.{table} (Delta, version 2, " in told
+    assert ", 12 rows deleted), columns g" in told
+    old = spark.sql(f"select g, count(*) n from delta.`{folder_of(spark, table)}` version as of 1 group by g")
+    told = str(rewrite(old).explanation)
+    assert f"scan {folder_of(spark, table)} (Delta, version 1, " in told
+    assert "deleted" not in told
+
+
 def test_shallow_clones(spark: SparkSession) -> None:
     table = new_table(spark, BASE, properties=VECTORS, by="g")
     run(spark, table, INSERT, FIFTHS)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from gpujoin.spark.query.accelerate import rewrite
 from tests.lake.icebergs import delete_equal, handle_of, new_table
 from tests.lake.queries import ALL, TYPES, check_left, check_read, queries_of, rows, run
 from tests.spark.query.queries import EXCHANGED, FORCED
@@ -299,6 +300,20 @@ def test_deleted_rows(spark: SparkSession, name: str, version: int, by: str, gra
     spark.conf.set("spark.sql.iceberg.advisory-partition-size", "1")
     run(spark, table, INSERT, "insert into {t} select id, id % 3, 'y' from range(60, 75)", *DELETES[name])
     check_read(queries_of(spark, table).items(), allow_empty=name == "of all rows")
+
+
+@pytest.mark.parametrize(
+    ("version", "deleted"), [(2, ", without the rows that 1 file of deletes names)"), (3, ", 12 rows deleted)")]
+)
+def test_explain_tells_the_table_its_snapshot_and_its_deleted_rows(
+    spark: SparkSession, version: int, deleted: str
+) -> None:
+    table = new_table(spark, BASE, version=version, properties={"write.delete.granularity": "partition"})
+    run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
+    told = str(rewrite(spark.sql(f"select g, count(*) n from {table} group by g")).explanation)
+    snapshot = spark.sql(f"select snapshot_id from {table}.refs").collect()[0][0]
+    assert f"scan {table} (Iceberg, snapshot {snapshot}, " in told
+    assert f"{deleted}, columns g" in told
 
 
 def test_deletes_of_version_2_in_a_table_of_version_3(spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
-from gpujoin.report.amounts import show_bytes, show_paths
+from gpujoin.report.amounts import show_bytes
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.query.runs import IslandRun, StageRun, shared_exchanges
 from gpujoin.spark.query.trees.builder import UNKNOWN_ROWS
@@ -356,4 +356,4 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
 
 
 def _name(source: ScanSource) -> str:
-    return show_paths(source.files.paths) if source.files.paths else "an empty table"
+    return source.name if source.files.paths else "an empty table"

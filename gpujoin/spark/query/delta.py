@@ -24,6 +24,7 @@ from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.scans import (
     ReadRelation,
     RelationFiles,
+    Snapshot,
     Stores,
     check_defaults,
     check_options,
@@ -84,7 +85,12 @@ def read_delta(node: PlanNode, options: Options, conditions: Sequence[Node]) -> 
     if facts["mapping"] != "none":
         key = {"name": _NAME, "id": _ID}[facts["mapping"]]
         stored = {by_name[name].expr_id: _stored_field(column, reference[name], key) for name, column in data.items()}
-    return ReadRelation(RelationFiles(files, columns, parts, stores.names, stored=stored), tuple(conditions))
+    name = relation.get("table") or next(iter(relation["paths"]), "")
+    version = "" if facts["snapshot"] is None else f"version {facts['snapshot']}"
+    snapshot = Snapshot(name, "Delta", version)
+    return ReadRelation(
+        RelationFiles(files, columns, parts, stores.names, stored=stored, snapshot=snapshot), tuple(conditions)
+    )
 
 
 def _check_protocol(version: int, features: Sequence[str]) -> None:

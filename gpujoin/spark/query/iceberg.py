@@ -30,7 +30,7 @@ from pyspark.sql import types as t
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.compat import arrow_type
-from gpujoin.spark.query.scans import DeletedKeys, RelationFiles, Stores, constant_of, field_of
+from gpujoin.spark.query.scans import DeletedKeys, RelationFiles, Snapshot, Stores, constant_of, field_of
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
@@ -143,6 +143,8 @@ class _Table:
         self._files: Sequence[Mapping[str, Any]] = facts["files"]
         self._deletes: Sequence[Mapping[str, Any]] = facts["deletes"]
         self._specs: Mapping[str, Sequence[int]] = facts["specs"]
+        version = "" if facts["snapshot"] is None else f"snapshot {facts['snapshot']}"
+        self._snapshot = Snapshot(node.fields["@scan"]["table"], "Iceberg", version)
         self._projection: Sequence[Mapping[str, Any]] = json.loads(facts["projection"])["fields"]
         self._schema: Sequence[Mapping[str, Any]] = json.loads(facts["table"])["fields"]
         self._stores = Stores(options, lambda: node.iceberg_configuration, local=partial(_is_local, node))
@@ -193,8 +195,9 @@ class _Table:
             in_deletes = tuple(dataclasses.replace(place, required=True) for place, _ in places)
             deleted.append(DeletedKeys(self._key_files(groups), keys, in_deletes, group_id))
         return RelationFiles(
-            tuple(slices), columns, partitions, self._stores.names, stored=stored, deleted_keys=tuple(deleted)
-        )
+            tuple(slices), columns, partitions, self._stores.names, stored=stored, deleted_keys=tuple(deleted),
+            snapshot=self._snapshot,
+        )  # fmt: skip
 
     # -- columns -----------------------------------------------------------------------------------------------------
 

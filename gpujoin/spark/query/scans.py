@@ -61,6 +61,21 @@ class DeletedKeys:
 
 
 @dataclass(frozen=True)
+class Snapshot:
+    """A table of Delta or Iceberg as a query reads it."""
+
+    table: str
+    """Its name, or the folder that it is in."""
+    format: str
+    """Whose table it is."""
+    version: str
+    """The commit whose rows are read; empty where there is none, or it is not told."""
+
+    def __str__(self) -> str:
+        return f"{self.format}, {self.version}" if self.version else self.format
+
+
+@dataclass(frozen=True)
 class RelationFiles:
     """A plain relation of files."""
 
@@ -78,6 +93,8 @@ class RelationFiles:
     """How columns are found in its files, by expression id; nothing: all by their names."""
     deleted_keys: tuple[DeletedKeys, ...] = ()
     """The keys of rows that are deleted, each time of other columns."""
+    snapshot: Snapshot | None = None
+    """The table that they are of; ``None``: of none of Delta or Iceberg."""
 
     def with_partitions(self, ids: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""

@@ -15,7 +15,7 @@ from gpujoin.config import Options
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.query.iceberg import read_iceberg
-from gpujoin.spark.query.scans import RelationFiles
+from gpujoin.spark.query.scans import RelationFiles, Snapshot
 
 FIELDS = [
     {"id": 1, "name": "k", "required": False, "type": "long"},
@@ -50,13 +50,14 @@ def read(
     schema = json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
     facts = {
         "version": 2, "projection": schema, "table": schema, "opener": "", "specs": {"0": []}, "deletes": [],
-        "files": list(files),
+        "files": list(files), "snapshot": 77,
     }  # fmt: skip
     output = tuple(
         SimpleNamespace(expr_id=10 + n, data_type=dtype, fields={"name": name, "nullable": True})
         for n, (name, dtype) in enumerate(columns.items())
     )
-    node: Any = SimpleNamespace(output=output, iceberg_facts=facts | changes, fields={"@scan": {"class": scan}})
+    about = {"@scan": {"class": scan, "table": "ice.db.t"}}
+    node: Any = SimpleNamespace(output=output, iceberg_facts=facts | changes, fields=about)
     return read_iceberg(node, Options(), frozenset(range(10, 10 + len(columns))))
 
 
@@ -66,6 +67,7 @@ def test_columns_are_found_by_their_numbers() -> None:
     assert {i: place.field_id for i, place in relation.stored.items()} == {10: 1, 11: 2, 12: 3}
     assert [field.type for field in relation.columns.values()] == [pa.int64(), pa.int32(), pa.string()]
     assert not relation.partitions
+    assert relation.snapshot == Snapshot("ice.db.t", "Iceberg", "snapshot 77")
 
 
 def test_a_column_by_which_all_files_are_partitioned_is_a_constant() -> None:

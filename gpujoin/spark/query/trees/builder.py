@@ -27,6 +27,7 @@ from gpujoin.plan import fragments
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.scanned import ScannedFiles
+from gpujoin.report.amounts import show_paths
 from gpujoin.report.parts import is_held, part_name, why_uncovered
 from gpujoin.spark.catalyst import intervals
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
@@ -36,6 +37,7 @@ from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.nearest.terms import Nearest
 from gpujoin.spark.query.plans import PlanNode
 from gpujoin.spark.query.reading import Reading
+from gpujoin.spark.query.scans import Snapshot
 
 _MOST_REASONS = 2
 """Reasons that are told of one part of a query; the others follow from its other columns, as a rule."""
@@ -95,6 +97,13 @@ class ScanSource:
     filters: tuple[Expression, ...]
     stores: frozenset[str]
     """Names of the stores that the files are in."""
+    snapshot: Snapshot | None = None
+    """The table of Delta or Iceberg that it reads."""
+
+    @property
+    def name(self) -> str:
+        """Name what is read: a table, or its files."""
+        return show_paths(self.files.paths) if self.snapshot is None else self.snapshot.table
 
 
 @dataclass(frozen=True)

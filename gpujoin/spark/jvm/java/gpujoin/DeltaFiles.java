@@ -77,6 +77,8 @@ public final class DeltaFiles {
                 files.add(file(each.next()));
             }
             facts.put("files", files);
+            boolean isPrepared = index.getClass().getName().equals(PREPARED);
+            facts.put("snapshot", isPrepared ? calls.of(calls.of(index, "preparedScan"), "version") : null);
         } catch (NoSuchMethodException unknown) {
             facts.put("obstacle", "this release of Delta does not tell its files as others do: " + unknown.getMessage());
         }

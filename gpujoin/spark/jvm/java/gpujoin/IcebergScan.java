@@ -48,6 +48,7 @@ public final class IcebergScan {
             }
             InputPartition[] partitions = scan.toBatch().planInputPartitions();
             Object io = calls.of(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
+            facts.put("snapshot", inherited("snapshotId"));
             facts.put("version", ofClass("TableUtil", "formatVersion", "Table", table));
             facts.put("projection", ofClass("SchemaParser", "toJson", "Schema", projection));
             facts.put("table", ofClass("SchemaParser", "toJson", "Schema", calls.of(table, "schema")));
