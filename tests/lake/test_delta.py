@@ -81,6 +81,22 @@ def test_partitions(spark: SparkSession, by: str, name: str) -> None:
     check_read([("another zone", spark.sql(f"select t, n, a, count(*) c from {table} group by t, n, a"))])
 
 
+@pytest.mark.parametrize("mapping", [BY_NAME, BY_ID], ids=["by name", "by id"])
+def test_row_tracking_with_mapped_partitions(spark: SparkSession, mapping: dict[str, str]) -> None:
+    tracked = mapping | VECTORS | {"delta.enableRowTracking": "true"}
+    table = new_table(spark, BASE, by="g, s", properties=tracked)
+    run(
+        spark, table, INSERT, FIFTHS, "alter table {t} rename column g to h", "alter table {t} rename column s to g",
+        "update {t} set g = 'u' where k % 7 = 0", "insert into {t} values (99, null, ''), (98, 1, null)",
+        "optimize {t}", SEVENTHS, "update {t} set h = 9 where k % 11 = 0",
+    )  # fmt: skip
+    frames = queries_of(spark, table)
+    frames["partitions alone"] = spark.sql(f"select g, h, count(*) n from {table} group by g, h")
+    check_read(frames.items())
+    ids = spark.sql(f"select _metadata.row_id % 3 m, h, count(*) n from {table} group by 1, 2")
+    check_left(ids, "_metadata")
+
+
 def test_a_partition_of_floats(spark: SparkSession) -> None:
     table = new_table(spark, "k bigint, d double", by="d")
     run(spark, table, "insert into {t} values (1, 0.5), (2, -0.0), (3, 0.0), (4, null), (5, double('nan'))")

@@ -9,17 +9,20 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
+from gpujoin.spark.query import running
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
 from tests.lake.icebergs import new_table
 from tests.lake.queries import check_read, queries_of, run
-from tests.spark.query.queries import FORCED
+from tests.spark.query.faults import KilledStage
+from tests.spark.query.queries import EXCHANGED, FORCED
 
 pytestmark = [
     pytest.mark.lake("iceberg"),
     pytest.mark.spark,
-    pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"]),
 ]
+ONE_TASK = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["one task"])
+BOTH_WAYS = pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["one task", "exchanged"])
 
 BASE = "k bigint, g int, s string"
 INSERT = "insert into {t} select id, id % 3, concat('x', id % 10) from range(60)"
@@ -39,8 +42,18 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("name", WRITES)
+WAYS = [
+    *((FORCED, name, version) for name in WRITES for version in (1, 2, 3)),
+    *((EXCHANGED, name, 2) for name in WRITES if "INSERT" not in name),
+]
+
+
+@pytest.mark.parametrize(
+    ("spark", "name", "version"),
+    WAYS,
+    indirect=["spark"],
+    ids=[f"{name}, {version}{'' if how is FORCED else ', exchanged'}" for how, name, version in WAYS],
+)
 def test_writes_leave_the_table_as_spark_does(spark: SparkSession, name: str, version: int) -> None:
     tables = [new_table(spark, BASE, version=version, by="g") for _ in range(2)]
     for table in tables:
@@ -64,10 +77,55 @@ def test_writes_leave_the_table_as_spark_does(spark: SparkSession, name: str, ve
     check_read(frames.items())
 
 
+FAILING = {
+    "MERGE": (
+        f"merge into {{t}} a using {OTHER} b on a.k = b.k when matched then update set g = cast(1 / (a.k - 46) as int) "
+        "when not matched then insert (k, g, s) values (b.k, b.w, b.s)"
+    ),
+    "UPDATE": "update {t} set g = cast(1 / (k - 46) as int) where k in (select k from {t} where k > 20)",
+    "DELETE": "delete from {t} where exists (select 1 from {t} b where b.k = {t}.k and 1 / (b.k - 46) > 0.1)",
+    "INSERT": "insert into {t} select a.k, cast(1 / (a.k - 46) as int), b.s from {t} a join {t} b on a.k = b.k",
+}
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", FAILING)
+def test_a_write_that_fails_leaves_the_table_as_it_was(spark: SparkSession, name: str) -> None:
+    table = new_table(spark, BASE, by="g")
+    run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
+    before, snapshots = spark.table(table).toArrow(), spark.table(f"{table}.snapshots").count()
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    gpujoin.enable(spark)
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        run(spark, table, FAILING[name])
+    gpujoin.disable(spark)
+    assert_same_rows(spark.table(table).toArrow(), before)
+    assert spark.table(f"{table}.snapshots").count() == snapshots
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", ["MERGE", "INSERT OVERWRITE"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_write_whose_tasks_are_killed_here_is_sparks(
+    spark: SparkSession, name: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [new_table(spark, BASE, version=version, by="g") for _ in range(2)]
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    for table in tables:
+        run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
+    run(spark, tables[1], WRITES[name])
+    monkeypatch.setattr(running, "RunStage", KilledStage)
+    gpujoin.enable(spark)
+    run(spark, tables[0], WRITES[name])
+    gpujoin.disable(spark)
+    assert_same_rows(spark.table(tables[0]).toArrow(), spark.table(tables[1]).toArrow())
+
+
 def joined(spark: SparkSession, table: str) -> DataFrame:
     return spark.sql(f"select a.g, count(*) n, max(b.s) s from {table} a join {table} b on a.k = b.k group by a.g")
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize(
     "change", ["insert into {t} values (1, 1, 'late')", "delete from {t} where k < 30", "delete from {t}"]
 )
@@ -82,6 +140,7 @@ def test_a_query_has_the_snapshot_for_which_it_was_planned(spark: SparkSession, 
     assert_same_rows(rewrite(joined(spark, table)).frame.toArrow(), joined(spark, table).toArrow(), allow_empty=True)
 
 
+@ONE_TASK
 def test_files_that_are_gone_are_an_error_that_names_them(spark: SparkSession) -> None:
     table = new_table(spark, BASE)
     run(spark, table, INSERT)
@@ -92,6 +151,7 @@ def test_files_that_are_gone_are_an_error_that_names_them(spark: SparkSession) -
         planned.frame.toArrow()
 
 
+@ONE_TASK
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_damaged_file_of_deletes_is_an_error_that_names_it(spark: SparkSession, version: int, damage: str) -> None:
@@ -112,6 +172,7 @@ def test_a_damaged_file_of_deletes_is_an_error_that_names_it(spark: SparkSession
         planned.frame.toArrow()
 
 
+@ONE_TASK
 def test_a_query_of_an_enabled_session_runs_again_when_files_are_gone(spark: SparkSession) -> None:
     spark.conf.set("spark.gpujoin.fallback", "silent")
     table = new_table(spark, BASE)
@@ -124,6 +185,7 @@ def test_a_query_of_an_enabled_session_runs_again_when_files_are_gone(spark: Spa
     gpujoin.disable(spark)
 
 
+@ONE_TASK
 def test_two_snapshots_of_a_table_in_a_query(spark: SparkSession) -> None:
     table = new_table(spark, BASE)
     run(spark, table, INSERT)
@@ -133,6 +195,7 @@ def test_two_snapshots_of_a_table_in_a_query(spark: SparkSession) -> None:
     check_read([("two snapshots", spark.sql(text))])
 
 
+@ONE_TASK
 @pytest.mark.parametrize("kind", ["inner", "left", "full"])
 def test_joins_of_tables_that_are_partitioned_alike(spark: SparkSession, kind: str) -> None:
     for key in (
@@ -151,6 +214,7 @@ def test_joins_of_tables_that_are_partitioned_alike(spark: SparkSession, kind: s
     check_read([(kind, spark.sql(f"select a.k, count(*) n from {three} group by a.k"))])
 
 
+@ONE_TASK
 def test_a_stream_joined_with_a_table(spark: SparkSession, tmp_path: object) -> None:
     table = new_table(spark, BASE)
     run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
@@ -168,3 +232,21 @@ def test_a_stream_joined_with_a_table(spark: SparkSession, tmp_path: object) -> 
     query.awaitTermination()
     gpujoin.disable(spark)
     assert sum(batches) == 40
+
+
+@ONE_TASK
+def test_a_stream_of_a_table_joined_with_one(spark: SparkSession, tmp_path: Path) -> None:
+    source, table = (new_table(spark, BASE) for _ in range(2))
+    run(spark, source, INSERT, "insert into {t} select id, 7, 'later' from range(100, 105)")
+    run(spark, table, INSERT, "delete from {t} where k % 5 = 0", "insert into {t} values (102, 1, 'y')")
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    gpujoin.enable(spark)
+    keys: list[int] = []
+    query = (
+        spark.readStream.format("iceberg").load(source).join(spark.table(table).select("k"), "k")
+        .writeStream.foreachBatch(lambda rows, _: keys.extend(row.k for row in rows.collect()))
+        .trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    gpujoin.disable(spark)
+    assert sorted(keys) == [*(k for k in range(60) if k % 5), 102]
